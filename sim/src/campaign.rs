@@ -8,10 +8,10 @@ use std::sync::{Mutex, PoisonError};
 use crate::history::{History, Trace, Violation};
 use crate::plan::{self, Plan};
 
-/// One in so many worlds is of a thousand nodes.
+/// One world in this many has a thousand nodes.
 const BREADTH_EVERY: u64 = 2_000;
 
-/// What many histories added up to.
+/// The sum of many histories.
 #[derive(Debug, Default)]
 pub struct Sum {
     pub histories: u64,
@@ -19,11 +19,11 @@ pub struct Sum {
     pub scripts: u64,
     pub outcomes: u64,
     pub injected: Spread,
-    /// By effect and what was done at it (`plan::Spring::word`).
+    /// The number of hits by effect and fault (`plan::Spring::word`).
     pub hits: BTreeMap<(String, &'static str), u64>,
     /// As of [`History::memory`].
     pub memory: BTreeMap<&'static str, u64>,
-    /// Plans that violated something, and what.
+    /// The plans with a violation, and the violation.
     pub failed: Vec<(Plan, Violation)>,
 }
 
@@ -39,7 +39,7 @@ impl Spread {
         *self.counts.entry(number).or_default() += 1;
     }
 
-    /// Of all histories together.
+    /// The total over all histories.
     pub fn sum(&self) -> u64 {
         self.counts.iter().map(|(number, times)| number * times).sum()
     }

@@ -1,4 +1,4 @@
-//! What the command line asks for: read one history, keep the smallest that fails, or search for one that does.
+//! The commands: read one history, keep the smallest failing plan, or search for a failing seed.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -19,28 +19,28 @@ const MOST_FAILED: usize = 5;
 /// How often a campaign says how far it is.
 const PROGRESS: Duration = Duration::from_secs(10);
 
-/// Words with a value that stand beside what is to be done.
+/// Options with a value that accompany a command.
 #[derive(Debug, Default)]
 struct Options {
-    /// Seeds that nobody has seen yet, unless they are named.
+    /// The first seed; `None`: a fresh random seed.
     from: Option<u64>,
     /// Where the report goes for programs.
     json: Option<PathBuf>,
     /// Where the smallest plans of what failed are kept.
     keep: Option<PathBuf>,
-    /// One violation is enough.
+    /// Stop at the first violation.
     first: bool,
 }
 
-/// Why nothing came of it.
+/// The reason why a command failed.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// What was asked for cannot be meant.
+    /// The arguments make no sense.
     Usage(String),
     Failed(String),
 }
 
-/// Does it; `false`: a history did not hold.
+/// Runs the command; returns `false` if a history violated an invariant.
 pub(crate) fn run(arguments: &[&str]) -> Result<bool, Trouble> {
     let usage = Trouble::Usage;
     let (options, arguments) = options(arguments).map_err(usage)?;
@@ -106,7 +106,7 @@ fn history(plan: &Plan) -> Result<bool, String> {
 }
 
 fn search(options: &Options, go_on: impl Fn(u64) -> bool + Sync) -> Result<bool, String> {
-    // What will be written is known to be possible before the hours that it comes from.
+    // Creates the directory before the hours of search whose results go there.
     if let Some(keep) = &options.keep {
         std::fs::create_dir_all(keep).map_err(|e| format!("--keep {}: {e}", keep.display()))?;
     }
@@ -169,7 +169,7 @@ fn write(file: &Path, plan: &Plan) -> Result<(), String> {
 }
 
 fn say(text: &str) {
-    // Whoever does not read on has read enough.
+    // A reader who closed the pipe has read enough.
     let _ = io::stdout().write_all(text.as_bytes());
 }
 

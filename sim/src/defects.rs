@@ -1,5 +1,5 @@
-//! Deliberate defects, where this program was built with them: what `cargo xtask mutate` asks for (`--defects`,
-//! `--defect NAME`).
+//! Deliberate defects, if this program was built with them: `cargo xtask mutate` passes `--defects` and `--defect
+//! NAME`.
 
 #[cfg(feature = "defects")]
 pub(crate) fn switch_on(name: &str) -> Result<(), String> {

@@ -1,4 +1,4 @@
-//! What is kept of a history: its lines, where somebody reads them; what was violated; how much happened.
+//! The record of a history: its lines, if somebody reads them; the violation; counts of events.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ impl Trace {
         Self { text: Some(String::new()), steps: 0 }
     }
 
-    /// Only counted: writing lines that nobody reads takes nine tenths of the time.
+    /// Creates a trace that only counts. Writing lines takes nine tenths of the time.
     pub fn unread() -> Self {
         Self::default()
     }
@@ -38,7 +38,7 @@ impl Trace {
     }
 }
 
-/// What must never be, and was.
+/// A violated invariant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     pub invariant: String,
@@ -59,7 +59,7 @@ pub struct History {
     pub violation: Option<Violation>,
     /// Faults that were done.
     pub injected: u64,
-    /// Scripts that ran, and tasks whose outcome was committed.
+    /// Number of scripts that ran, and of tasks whose outcome was committed.
     pub scripts: u64,
     pub outcomes: u64,
     /// How often each trap was sprung.
@@ -69,7 +69,7 @@ pub struct History {
     pub memory: BTreeMap<&'static str, u64>,
 }
 
-/// A task's id as `…6aff6c/3`: its last digits are what its unit's name shows too.
+/// Shortens a task's id to `…6aff6c/3`: the name of the unit shows the same last digits.
 fn brief(line: &str) -> String {
     const BEFORE: &str = "TaskId { action: ";
     const UUID: usize = 36;

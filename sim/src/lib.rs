@@ -1,12 +1,13 @@
-//! A seeded world around perilog's two machines, and the truth that they are held against.
+//! A seeded world around perilog's two machines, and the truth that checks them.
 //!
-//! A [`plan::Plan`] (made from a seed, or kept as a file) says what is done to a world of nodes, network, store and
-//! people; [`run`] lets it happen to the *same* `perilog_core::agent::Machine` and `perilog_core::controller::Machine`
-//! that the daemons run, and checks after every step what ARCHITECTURE.md promises: against the scripts that really ran
-//! (`truth`), never against what a machine believes. One plan is one history, byte for byte.
+//! A [`plan::Plan`] (made from a seed, or kept as a file) lists the events in a world of nodes, network, store and
+//! people. [`run`] applies the plan to the *same* `perilog_core::agent::Machine` and
+//! `perilog_core::controller::Machine` that the daemons run, and checks after every step the promises of
+//! ARCHITECTURE.md. The reference is the scripts that really ran (`truth`), never the opinion of a machine. One plan is
+//! one history, byte for byte.
 //!
-//! Not here: D-Bus, TLS, SQLite, processes. That the daemons' edges are as the world models them is for the tests on
-//! real nodes to show.
+//! Not here: D-Bus, TLS, SQLite, processes. The tests on real nodes show that the daemons' edges behave as the world
+//! models them.
 
 pub mod campaign;
 pub mod history;

@@ -1,4 +1,4 @@
-//! `cargo xtask sim --seed S`: one history to read; `--for FSD`: fresh ones on all cores.
+//! `cargo xtask sim --seed S` prints one history to read; `--for FSD` searches fresh seeds on all cores.
 
 mod commands;
 mod defects;

@@ -1,4 +1,4 @@
-//! What a campaign did, for people and for programs.
+//! The report of a campaign, for people and for programs.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -50,7 +50,7 @@ fn rare_text(rare: &[(&'static str, &'static str, u64)]) -> String {
     text
 }
 
-/// What was put back, and how often.
+/// Returns the faults of memory with their counts.
 fn memory(sum: &Sum) -> String {
     let width = OF_MEMORY.iter().map(|what| what.len()).max().unwrap_or_default();
     let mut text = "\n".to_owned();
@@ -60,7 +60,7 @@ fn memory(sum: &Sum) -> String {
     text
 }
 
-/// A row for each effect, a column for each thing that can be done at it.
+/// Returns a table with a row per effect and a column per fault.
 fn table(sum: &Sum) -> String {
     let effects: Vec<&str> = unique(possible().map(|(effect, _)| effect));
     let width = effects.iter().map(|effect| effect.len()).max().unwrap_or_default();
@@ -98,7 +98,7 @@ fn rare(sum: &Sum) -> Vec<(&'static str, &'static str, u64)> {
     all.filter(|(_, _, count)| *count < ENOUGH).collect()
 }
 
-/// The same as JSON.
+/// Returns the report as JSON.
 pub fn json(first: u64, sum: &Sum, took: Duration) -> Value {
     let hits =
         possible().map(|(effect, word)| json!({"effect": effect, "fault": word, "hits": hits(sum, effect, word)}));

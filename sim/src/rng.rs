@@ -1,7 +1,7 @@
 //! Seeded dice. Everything that is left to chance in a world is thrown here.
 
-/// One stream of numbers. Streams of different purposes do not disturb each other: dropping a fault from a plan leaves
-/// the scripts as they were.
+/// A stream of numbers. Streams of different purposes are independent: leaving a fault out of a plan leaves the scripts
+/// unchanged.
 #[derive(Debug, Clone)]
 pub struct Rng(fastrand::Rng);
 
@@ -10,7 +10,7 @@ impl Rng {
         Self(fastrand::Rng::with_seed(seed))
     }
 
-    /// A stream of its own for a purpose that is known by its name.
+    /// Creates the stream of a named purpose.
     pub fn named(seed: u64, name: &str) -> Self {
         // FNV-1a: stable over versions of everything, which std's hasher is not.
         let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
@@ -24,7 +24,7 @@ impl Rng {
         self.0.u64(low..=high.max(low))
     }
 
-    /// `0 .. n`; 0 where there is nothing to choose from.
+    /// Returns a number in `0 .. n`; 0 if `n` is 0.
     pub fn below(&mut self, n: usize) -> usize {
         if n == 0 { 0 } else { self.0.usize(0..n) }
     }

@@ -1,4 +1,4 @@
-//! Leaves out of a plan whatever its violation does not need.
+//! Shrinks a plan to the parts that its violation needs.
 
 use crate::history::Trace;
 use crate::plan::{Op, Plan, Step, What};
@@ -19,7 +19,7 @@ fn shrink_while(plan: &Plan, holds: impl Fn(&Plan) -> bool) -> Plan {
     loop {
         let before = best.clone();
         for candidate in smaller(&before) {
-            // Candidates are made from the best so far, one part at a time.
+            // Each candidate leaves one part out of the best plan so far.
             let Some(candidate) = candidate(&best) else { continue };
             runs += 1;
             if runs > MAX_RUNS {
@@ -37,7 +37,7 @@ fn shrink_while(plan: &Plan, holds: impl Fn(&Plan) -> bool) -> Plan {
 
 type Change = Box<dyn Fn(&Plan) -> Option<Plan>>;
 
-/// Changes to try, the large ones first. Each leaves out what was in `of`, if it is still there.
+/// Returns the changes to try, large ones first. Each change leaves out a part of `of`, if the plan still has the part.
 fn smaller(of: &Plan) -> Vec<Change> {
     let mut changes: Vec<Change> = vec![Box::new(|plan| without(plan, |plan| plan.traps.clear()))];
     for step in of.steps.clone() {
@@ -69,7 +69,7 @@ fn without(plan: &Plan, change: impl FnOnce(&mut Plan)) -> Option<Plan> {
     (smaller != *plan).then_some(smaller)
 }
 
-/// Of a world of so many nodes: what was to happen on the others does not.
+/// Reduces the world to this number of nodes: events on the other nodes disappear.
 fn with_nodes(plan: &Plan, nodes: usize) -> Option<Plan> {
     (nodes > 0).then(|| {
         let mut smaller = plan.clone();
@@ -84,7 +84,7 @@ fn with_nodes(plan: &Plan, nodes: usize) -> Option<Plan> {
     })
 }
 
-/// Can it be done with so many nodes? One that names more is cut down to those that are left.
+/// Returns `true` if the request works with this number of nodes. A request that names more nodes is cut down.
 fn fits(op: &mut Op, nodes: usize) -> bool {
     match op {
         Op::Run { nodes: Some((first, count)), .. } => {
@@ -100,7 +100,7 @@ fn fits(op: &mut Op, nodes: usize) -> bool {
     }
 }
 
-/// The pause before step `at` becomes shorter, and what comes after it, with the horizon, as much sooner.
+/// Shortens the pause before step `at`; the later steps and the horizon move forward by the same time.
 fn from(plan: &mut Plan, at: usize, shorter: impl Fn(u64) -> u64) {
     let before = at.checked_sub(1).and_then(|at| plan.steps.get(at)).map_or(0, |step| step.at_ms);
     let Some(pause) = plan.steps.get(at).map(|step| step.at_ms.saturating_sub(before)) else { return };
@@ -149,7 +149,7 @@ mod tests {
         ];
         let runs = |plan: &Plan| plan.steps.iter().filter(|step| matches!(step.what, What::Do(_))).count();
         let small = shrink_while(&plan, |plan| power_failures(plan) >= 1 && runs(plan) >= 1);
-        // Of two that would do, the last is left, and it needs its node: the run is over as many.
+        // Of two sufficient steps the last one remains, and it needs its node: the run covers that number of nodes.
         assert_eq!((small.steps.len(), small.traps.len(), small.exclusive.len()), (2, 0, 0), "{small:?}");
         assert!(small.steps.iter().all(|step| step.at_ms < 100) && small.horizon_ms < 1_000, "{small:?}");
         let small = shrink_while(&plan, |plan| runs(plan) >= 1);

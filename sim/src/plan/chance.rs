@@ -1,12 +1,12 @@
-//! What is left to chance in a plan: what people ask, which fault, which trap.
+//! Chooses random requests, faults and traps for a plan.
 
 use super::spring::CAN_FAIL;
 use super::{ACTIONS, AGENT_EFFECTS, CONTROLLER_EFFECTS, Fault, Op, Side, Spring, Step, Trap, What};
 use crate::rng::Rng;
 use crate::world::site;
 
-/// Jobs of a span of time in a small world; few, so that attempts and actions meet. Each span has its own: the number
-/// of a job whose attempts were pruned does not come again.
+/// The number of jobs per time span in a small world; few, so that attempts and actions meet. Each span has its own
+/// jobs: the number of a job with pruned attempts never returns.
 const JOBS: usize = 3;
 const SPANS: usize = 3;
 
@@ -14,12 +14,12 @@ fn job_of(dice: &mut Rng, span: usize) -> usize {
     span * JOBS + dice.below(JOBS)
 }
 
-/// What has jobs of its own takes their numbers from here on: behind those of `pruned_early`.
+/// The first number for plans with jobs of their own, behind the jobs of `pruned_early`.
 const OWN_JOBS: usize = JOBS * SPANS + JOBS + 1;
 /// Jobs of a span whose tolerance is spent.
 const SPENT: usize = 8;
 
-/// How far attempts have come, so that requeues are ones.
+/// The newest attempt of each job, so that a requeue really is one.
 #[derive(Default)]
 pub(super) struct Runs {
     attempts: [u64; JOBS * SPANS],
@@ -36,7 +36,7 @@ pub(super) fn op(dice: &mut Rng, nodes: usize, span: usize, runs: &mut Runs) -> 
     };
     match dice.below(46) {
         0..=5 => Op::Run { to, job, action, attempt: None, nodes: Some(some(dice)) },
-        // The same nodes every time: then asking again is attaching.
+        // The same nodes every time: a repeated request then attaches.
         6..=8 => Op::Run { to, job, action, attempt: None, nodes: None },
         9..=11 => {
             let last = runs.attempts.get_mut(at);
@@ -96,13 +96,13 @@ pub(super) fn op(dice: &mut Rng, nodes: usize, span: usize, runs: &mut Runs) -> 
     }
 }
 
-/// What a job tolerates: so many ranks, or, `true`, so many of a hundred.
+/// Returns a random tolerance: a number of ranks, or with `true` a percentage.
 fn tolerance(dice: &mut Rng, least: u64, most: u64) -> (u32, bool) {
     if dice.one_in(3) { (dice.range(0, 100) as u32, true) } else { (dice.range(least, most) as u32, false) }
 }
 
-/// Retention goes by the wall clock: a controller's steps are of twenty minutes at most, so that what is pruned is
-/// known.
+/// Chooses a random fault. Clock steps of a controller are twenty minutes at most: retention uses the wall clock, and
+/// the plan must know which attempts are pruned.
 pub(super) fn fault(dice: &mut Rng, nodes: usize, strange: bool) -> Fault {
     if strange && dice.one_in(2) {
         return memory_fault(dice, nodes);
@@ -115,7 +115,7 @@ pub(super) fn fault(dice: &mut Rng, nodes: usize, strange: bool) -> Fault {
     }
 }
 
-/// What a controller or the resource manager remembers is put back, or is not alone.
+/// Chooses a fault of memory: a restored controller or resource manager, or a second controller.
 fn memory_fault(dice: &mut Rng, nodes: usize) -> Fault {
     let ms = dice.skewed(500, 90_000);
     match dice.below(14) {
@@ -132,7 +132,7 @@ fn memory_fault(dice: &mut Rng, nodes: usize) -> Fault {
 /// Jobs that the resource manager has at once, at most.
 const LAUNCHED: u64 = 5;
 
-/// What the resource manager does with jobs of its own.
+/// Returns steps of the resource manager with its own jobs.
 pub(super) fn launches(dice: &mut Rng, nodes: usize, at_ms: u64) -> Vec<Step> {
     let job = site::LAUNCHED + dice.range(0, LAUNCHED - 1) as u8;
     let op = match dice.below(10) {
@@ -208,7 +208,7 @@ pub(super) fn trap_at(dice: &mut Rng, nodes: usize, effect: &'static str) -> Tra
 
 type Make = fn(&mut Rng, usize, usize, u64) -> Vec<Step>;
 
-/// Rare effects, and what brings a machine to them: steps from a moment on.
+/// Rare effects, each with the function that returns steps from a moment on which lead a machine there.
 pub(super) const AIMS: [(&str, Make); 23] = [
     ("answer", asked),
     ("send-answer", asked),
@@ -240,7 +240,8 @@ fn run_on(dice: &mut Rng, nodes: usize, span: usize, action: &str) -> Op {
     Op::Run { to: 0, job, action: action.to_owned(), attempt: None, nodes: Some((0, nodes)) }
 }
 
-/// `sweep` kills what its scripts leave; an operator kills what those of others left.
+/// Returns steps for lingering processes: `sweep` kills the leftovers of its scripts; an operator kills those of other
+/// actions.
 fn lingering(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let action = ["sweep", "sweep", "sweep", "prolog"][dice.below(4)];
     let run = run_on(dice, nodes, span, action);
@@ -289,13 +290,13 @@ fn cloned(dice: &mut Rng, nodes: usize, _: usize, at_ms: u64) -> Vec<Step> {
     vec![Step { at_ms, what }]
 }
 
-/// Another boot says Hello while the session of the one before still stands.
+/// Returns steps in which another boot says Hello while the session of the earlier boot is still open.
 fn rebooted(dice: &mut Rng, nodes: usize, _: usize, at_ms: u64) -> Vec<Step> {
     let what = What::Fault(Fault::PowerFail { node: dice.below(nodes), down_ms: dice.skewed(100, 15_000) });
     vec![Step { at_ms, what }]
 }
 
-/// Scripts that announce a boot; and boots of a node that somebody, or something, had drained.
+/// Returns steps for scripts that announce a boot, and for boots of a drained node.
 fn firmware(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let action = ["firmware", "firmware", "prolog"][dice.below(3)];
     let run = run_on(dice, nodes, span, action);
@@ -317,8 +318,8 @@ fn firmware(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> 
     steps
 }
 
-/// Jobs of their own, of which nothing comes again once they are pruned: begun within this span, and mostly over by its
-/// end.
+/// Returns steps for separate jobs that never return once they are pruned; the jobs begin within this span, and most
+/// end within it.
 pub(super) fn pruned_early(dice: &mut Rng, nodes: usize, (from, to): (u64, u64)) -> Vec<Step> {
     let job = dice.range((JOBS * SPANS) as u64, (JOBS * SPANS + JOBS) as u64) as u8;
     let action = ["prolog", "sweep", "mount"][dice.below(3)].to_owned();
@@ -332,7 +333,8 @@ pub(super) fn pruned_early(dice: &mut Rng, nodes: usize, (from, to): (u64, u64))
     steps
 }
 
-/// Whoever cleaned up did not ask what for; the agent finds out when it comes up, or when the task ends.
+/// Returns steps in which somebody removes a task's directory. The agent finds out when it starts, or when the task
+/// ends.
 fn cleared(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let action = ["prolog", "sweep", "unlimited", "epilog"][dice.below(4)];
     let run = run_on(dice, nodes, span, action);
@@ -354,8 +356,8 @@ fn cleared(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     steps
 }
 
-/// Its Start is lost with the session, so the cancel finds nothing; and an older copy of the store asks for it once
-/// more in the same boot.
+/// Returns steps in which a Start is lost with its session, so that the cancel finds nothing. An older copy of the
+/// store then asks for the task once more in the same boot.
 fn cancelled_unknown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let run = run_on(dice, nodes, span, "prolog");
     let Op::Run { job, .. } = run else { return Vec::new() };
@@ -374,9 +376,9 @@ fn cancelled_unknown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> V
     steps
 }
 
-/// Its agent dies with the start on its way, and the next one is told to cancel what it finds unclaimed. What `late`
-/// does at the starts, and a controller that dies before it acknowledges, lets PID 1 come to the start between the
-/// outcome and the burial.
+/// Returns steps in which an agent dies while systemd starts a unit, and the next agent is told to cancel the unclaimed
+/// task. The fault `late` at the start, and a controller that dies before it acknowledges, let PID 1 carry out the
+/// start between the outcome and the burial.
 fn cancelled_in_flight(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let run = run_on(dice, nodes, span, "prolog");
     let Op::Run { job, .. } = run else { return Vec::new() };
@@ -420,7 +422,8 @@ fn lifted(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     steps
 }
 
-/// A job lets go of its ranks one by one, the store is lost meanwhile, and its resource manager adds it again.
+/// Returns steps in which a job drops its ranks one by one, the store is lost meanwhile, and the resource manager adds
+/// the job again.
 fn grown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let (job, rabbits) = (job_of(dice, span) as u8, dice.one_in(2));
     let nodes_of_all = (0, nodes);
@@ -439,7 +442,7 @@ fn grown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let lost_at = at_ms + dice.range(1, 20_000);
     steps.push(Step { at_ms: lost_at, what: What::Fault(Fault::Restore { empty: dice.below(4) > 0 }) });
     if dice.one_in(2) {
-        // Its nodes have obeyed the one that was lost.
+        // The nodes have obeyed the lost controller.
         let obeyed_at = lost_at + dice.skewed(100, 10_000);
         steps.push(Step { at_ms: obeyed_at, what: What::Do(Op::TakeOver { to: 0 }) });
     }
@@ -451,10 +454,9 @@ fn grown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     steps
 }
 
-/// Checks, one after the other, each of which finds something on some node: what the job tolerates is spent by the
-/// first.
+/// Returns steps with consecutive checks, each of which fails on some node: the first check spends the job's tolerance.
 fn spent(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
-    // A job of its own, so that nothing else comes between the two.
+    // A separate job, so that nothing happens between the two checks.
     let job = (OWN_JOBS + span * SPENT + dice.below(SPENT)) as u8;
     let (attempt, (tolerate, percent), keep, rabbits) = (None, tolerance(dice, 1, 2), None, false);
     // Few: of many more are found than are tolerated.
@@ -469,7 +471,8 @@ fn spent(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     steps
 }
 
-/// The resource manager's jobs end and others have their hosts, and then what somebody remembers is put back.
+/// Returns steps in which the resource manager's jobs end, other jobs get the hosts, and then an earlier memory is
+/// restored.
 fn remembered(dice: &mut Rng, nodes: usize, _: usize, at_ms: u64) -> Vec<Step> {
     let step = |at_ms, op| Step { at_ms, what: What::Do(op) };
     let launch = |dice: &mut Rng, job: u8| Op::Launch {
@@ -506,7 +509,7 @@ fn remembered(dice: &mut Rng, nodes: usize, _: usize, at_ms: u64) -> Vec<Step> {
     steps
 }
 
-/// A node is cut off before the store is put back, with what it had of the life that is lost, and comes back much
+/// Returns steps in which a node is cut off before the store is restored, with tasks of the lost life, and returns much
 /// later.
 fn away_over_a_recovery(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let mut steps = remembered(dice, nodes, span, at_ms);

@@ -1,4 +1,4 @@
-//! What daemons do, by the names that traps use: one table for what a plan can have and for what a world meets.
+//! The effects of the daemons by the names that traps use: one table for plans and for worlds.
 
 use perilog_core::agent::Effect as AgentEffect;
 use perilog_core::controller::Effect as ControllerEffect;
@@ -44,7 +44,7 @@ table! {
     AgentEffect::Send(FromAgent::Finished { .. }) => "send-finished",
     AgentEffect::Send(FromAgent::ExpectsBoot { .. }) => "send-expects-boot",
     AgentEffect::Send(FromAgent::Probed { .. }) => "send-probed",
-    // Not the machine's: the edge sends what it gathered.
+    // This effect is not the machine's: the edge sends the answer that it gathered.
     AgentEffect::Send(FromAgent::Answer { .. }) => "send-answer",
     AgentEffect::Hang { .. } => "hang",
     AgentEffect::RedialWindow { .. } => "redial-window",
@@ -60,7 +60,7 @@ table! {
     AgentEffect::Send(FromAgent::Unsupported { .. }) => "send-unsupported"
 }
 
-// A name is one daemon's: what both do has two.
+// Each name belongs to one daemon: an effect of both daemons has two names.
 table! {
     CONTROLLER_EFFECTS, of_controller: ControllerEffect;
     beside "commit";

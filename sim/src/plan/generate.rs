@@ -7,20 +7,21 @@ use crate::world::site;
 
 /// When things happen in a world: within these spans, from and to.
 const ONE_HOUR_MS: u64 = 3_600_000;
-/// A world that lasts long enough for what happens by the hour: attempts past their retention are pruned, tombstones
-/// forgotten.
+/// The spans of a world that lasts for hours: the controller prunes attempts past their retention, and agents forget
+/// tombstones.
 const LONG: [(u64, u64); 3] = [
     (0, 120_000),
     (ONE_HOUR_MS - 10_000, ONE_HOUR_MS + 130_000),
     (2 * ONE_HOUR_MS - 20_000, 2 * ONE_HOUR_MS + 260_000),
 ];
-/// The same, where attempts of the second span are pruned at its end, while what was begun for them may still begin:
-/// nothing of them comes again.
+/// The spans of such a world in which the controller prunes attempts of the second span at its end, while their tasks
+/// may still begin. Nothing of these attempts returns.
 const FORGETFUL: [(u64, u64); 3] =
     [(0, 60_000), (ONE_HOUR_MS - 60_000, ONE_HOUR_MS - 1_000), (2 * ONE_HOUR_MS - 20_000, 2 * ONE_HOUR_MS + 260_000)];
-/// Its controller is configured so between these, and looks for what to prune an hour after it came up.
+/// The time in which the controller has that configuration. The controller looks for attempts to prune one hour after
+/// its start.
 const FORGETS: (u64, u64) = (ONE_HOUR_MS - 70_000, ONE_HOUR_MS + 240_000);
-/// Traps that a world has on the effect that it aims at.
+/// Number of traps on the effect that a world aims at.
 const AIMED: usize = 8;
 
 /// A world of 1-8 nodes, with much going on.
@@ -43,13 +44,14 @@ pub fn depth(seed: u64) -> Plan {
         let what = What::Do(chance::op(&mut dice, nodes, span, &mut runs));
         steps.push(Step { at_ms, what });
     }
-    // Controllers that come and go change what may be expected of the others; most worlds have the one.
+    // A change of controllers weakens the expectations of the others; most worlds have one controller.
     let strange = dice.one_in(3);
     for _ in 0..faults {
         let at_ms = moment(&mut dice, &spans).1;
         let fault = chance::fault(&mut dice, nodes, strange);
         if matches!(fault, Fault::Restore { .. } | Fault::SecondController { .. }) && dice.one_in(2) {
-            // Somebody notices that no agent obeys: it would go on like that for an hour, or until all is over.
+            // Somebody notices that no agent obeys. Otherwise the world would stay like that for an hour, or to its
+            // end.
             let after_ms = if spans.len() > 1 { dice.range(30_000, 90_000) } else { dice.skewed(100, 60_000) };
             steps.push(Step { at_ms: at_ms + after_ms, what: What::Do(Op::TakeOver { to: 0 }) });
         }
@@ -85,7 +87,7 @@ pub fn depth(seed: u64) -> Plan {
     let first = Op::Run { to: 0, job: 0, action: "prolog".to_owned(), attempt: None, nodes: nodes_of_all };
     steps.push(Step { at_ms: dice.range(0, 3_000), what: What::Do(first) });
     let mut traps: Vec<Trap> = (0..dice.skewed(0, 40)).map(|_| chance::trap(&mut dice, nodes)).collect();
-    // What is rare is rarely met by chance alone: half of the worlds are made for one such effect.
+    // Chance alone rarely meets a rare effect: half of the worlds aim at one such effect.
     if dice.one_in(2) {
         let at = dice.below(chance::AIMS.len());
         let (effect, make) = chance::AIMS[at];
@@ -116,7 +118,7 @@ fn moment(dice: &mut Rng, spans: &[(u64, u64)]) -> (usize, u64) {
     (span, dice.range(from, to))
 }
 
-/// A thousand nodes, a few jobs over all of them, and faults here and there.
+/// Generates a world of a thousand nodes, with a few jobs over all of them and some faults.
 pub fn breadth(seed: u64) -> Plan {
     let mut dice = Rng::named(seed, "breadth");
     let nodes = 1_000;

@@ -1,5 +1,5 @@
-//! A plan: everything that is done to a world, and when. The seed of a plan decides only how long things take and what
-//! scripts do, so a plan can be shrunk by leaving out parts of it, and be kept as a file (`sim/regressions/*.json`).
+//! A plan: all events that a world goes through, with their times. The seed of a plan only decides durations and what
+//! scripts do. So parts of a plan can be left out, and a plan can be kept as a file (`sim/regressions/*.json`).
 
 mod chance;
 mod effects;
@@ -15,7 +15,7 @@ pub use spring::{Spring, Trap, possible};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// One line: what a kept plan showed.
+    /// One line on what a kept plan showed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub story: String,
     pub seed: u64,
@@ -36,13 +36,13 @@ pub struct Plan {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scheduler {
-    /// An edge, which asserts what there is each time that it connects.
+    /// An edge, which asserts its attempts each time that it connects.
     Edge,
     /// Hooks only: after a recovery a person says what is true.
     Hooks,
 }
 
-/// Something that happens at its time.
+/// An event with its time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     pub at_ms: u64,
@@ -56,11 +56,13 @@ pub enum What {
     Fault(Fault),
 }
 
-/// What people and resource managers ask. `to`: 0 the controller, 1 the second one, while there is one.
+/// A request of a person or of the resource manager. `to`: 0 is the controller, 1 the second controller, while one
+/// exists.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Op {
-    /// `attempt`: `None` the open one. `nodes`: first and number of them; `None` those that the attempt has.
+    /// `attempt`: `None` means the open attempt. `nodes`: the first node and the number of nodes; `None` means the
+    /// attempt's nodes.
     Run {
         to: usize,
         job: u8,
@@ -116,11 +118,11 @@ pub enum Op {
         to: usize,
         job: Option<u8>,
     },
-    /// Somebody on the node asks its agent what it has in hand.
+    /// Somebody on the node asks the agent for its tasks.
     Status {
         node: usize,
     },
-    /// The node's configuration is another from now on, and its agent is told (`world::site` has which there are).
+    /// The node's configuration changes, and the agent reloads (`world::site` lists the policies).
     Reload {
         node: usize,
         policy: u8,
@@ -140,18 +142,18 @@ pub enum Op {
         percent: bool,
         keep: Option<u32>,
         shrink: bool,
-        /// It holds resources that are no ranks too.
+        /// The job also holds named resources.
         #[serde(default)]
         rabbits: bool,
     },
-    /// Of all its ranks, or of so many from the first named one on.
+    /// Finishes all ranks, or a number of ranks from the first named one on.
     Finish {
         to: usize,
         job: u8,
         ranks: Option<(u32, u32)>,
     },
-    /// A service outside runs an action of this job: over these nodes, or all that it has, or with `rabbits` over
-    /// those.
+    /// A service outside runs an action of this job: over these nodes, or all of the job's, or with `rabbits` over the
+    /// rabbits.
     Serve {
         job: u8,
         nodes: Option<(usize, usize)>,
@@ -170,11 +172,11 @@ pub enum Op {
         to: usize,
         node: usize,
     },
-    /// Its drain is lifted in the resource manager alone.
+    /// Somebody lifts the drain in the resource manager only.
     LiftOutside {
         node: usize,
     },
-    /// Of all its ranks, or of so many from the first named one on.
+    /// Reports for all ranks, or for a number of ranks from the first named one on.
     Milestone {
         to: usize,
         job: u8,
@@ -187,14 +189,14 @@ pub enum Op {
     Resume {
         to: usize,
     },
-    /// The resource manager launches a job of its own on so many hosts that are free, for so long; again, as another
+    /// The resource manager launches a job of its own on this number of free hosts, for this time; repeated as another
     /// attempt.
     Launch {
         job: u8,
         count: usize,
         ms: u64,
     },
-    /// The resource manager's job keeps so many of its ranks, and goes on.
+    /// The resource manager's job keeps this number of ranks and continues.
     Shrink {
         job: u8,
         keep: u32,
@@ -245,12 +247,12 @@ pub enum Fault {
         node: usize,
         ms: u64,
     },
-    /// daemon-reexec: PID 1 does nothing for a while, and comes back under another name on the bus.
+    /// daemon-reexec: PID 1 does nothing for a while, and returns under another name on the bus.
     Reexec {
         node: usize,
         ms: u64,
     },
-    /// The machine sleeps: nothing on it goes on, and CLOCK_BOOTTIME does.
+    /// The machine sleeps: all its processes stop, and CLOCK_BOOTTIME continues.
     Suspend {
         node: usize,
         ms: u64,
@@ -275,7 +277,7 @@ pub enum Fault {
     StopUnit {
         node: usize,
     },
-    /// Somebody's unit takes the name of a task of ours.
+    /// A unit of somebody else takes the name of a task.
     TakeName {
         node: usize,
         ms: u64,
@@ -311,27 +313,28 @@ pub enum Fault {
     Restore {
         empty: bool,
     },
-    /// A copy of the store that is made now takes the store's place so much later. `raw`: by `cp`, so that it has no
-    /// backup's stamp. The anchor stays.
+    /// A copy of the store, made now, replaces the store after this time. `raw`: made by `cp`, so the copy has no
+    /// backup stamp. The anchor stays.
     CopyPutBack {
         raw: bool,
         ms: u64,
     },
-    /// The controller's directory, store and anchor, is so much later as it is now.
+    /// The controller's directory, with store and anchor, returns to its current state after this time.
     DirectoryRolledBack {
         ms: u64,
     },
-    /// The controller's machine, process and disk, is so much later as it is now, and goes on from there.
+    /// The controller's machine, process and disk, returns to its current state after this time, and continues from
+    /// there.
     MemoryRolledBack {
         ms: u64,
     },
-    /// A stolen key: for so long this node's Hello names a commit of a far epoch, or one that nobody made.
+    /// A stolen key: for this time the node's Hello names a commit of a far epoch, or a commit that no controller made.
     ForgedMark {
         node: usize,
         far: bool,
         ms: u64,
     },
-    /// What the resource manager knows is so much later as it is now.
+    /// The resource manager returns to its current state after this time.
     SchedulerRolledBack {
         ms: u64,
     },
@@ -339,7 +342,7 @@ pub enum Fault {
     SchedulerDown {
         ms: u64,
     },
-    /// Another controller of the same name, on a copy of the store or on none.
+    /// A second controller of the same name starts, on a copy of the store or on an empty store.
     SecondController {
         empty: bool,
         ms: u64,
@@ -347,7 +350,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// The node that it is done to; `None`: controllers and their stores.
+    /// Returns the node that the fault hits; `None`: the fault hits controllers or stores.
     pub const fn node(&self) -> Option<usize> {
         match self {
             Self::Drop { node, .. }
@@ -384,7 +387,7 @@ impl Fault {
         }
     }
 
-    /// Its name in reports, where it is about what a controller or a resource manager remembers.
+    /// Returns the fault's name in reports, for faults of a controller's or resource manager's memory.
     pub const fn of_memory(&self) -> Option<&'static str> {
         Some(match self {
             Self::Restore { empty: true } => "store lost",
@@ -401,7 +404,7 @@ impl Fault {
     }
 }
 
-/// What comes of them: recoveries that were entered, and left.
+/// The results of such faults: recoveries entered and left.
 pub const RECOVERIES: [&str; 2] = [ENTERED, LEFT];
 pub(crate) const ENTERED: &str = "recovery entered";
 pub(crate) const LEFT: &str = "recovery left";
@@ -427,5 +430,5 @@ pub enum Side {
     Controller,
 }
 
-/// The actions that nodes are configured with (`world::site` has what each is).
+/// The actions that nodes are configured with (`world::site` describes each).
 pub const ACTIONS: [&str; 6] = ["prolog", "epilog", "sweep", "mount", "unlimited", "firmware"];

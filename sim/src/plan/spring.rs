@@ -1,10 +1,10 @@
-//! Faults at effects: which effects there are, and what can be done at each.
+//! Faults at effects: the effects, and the possible faults of each.
 
 use serde::{Deserialize, Serialize};
 
 use super::effects::{AGENT_EFFECTS, CONTROLLER_EFFECTS};
 
-/// A fault at the `nth` effect of a kind that somebody carries out.
+/// A fault at the `nth` effect of a kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trap {
     /// `None`: the first controller.
@@ -24,7 +24,7 @@ pub enum Spring {
     CrashAfter {
         down_ms: u64,
     },
-    /// In the middle, where it has one: a burial (tombstone, then directory), a fan-out.
+    /// A crash in the middle of an effect that has a middle: a burial (tombstone, then directory), or a fan-out.
     CrashWithin {
         down_ms: u64,
     },
@@ -35,7 +35,7 @@ pub enum Spring {
     PowerAfter {
         down_ms: u64,
     },
-    /// It fails, and says so.
+    /// The effect fails and reports the failure.
     Fail,
     /// A start: it happens, or not, and the reply is lost.
     Unanswered {
@@ -76,11 +76,11 @@ impl Spring {
     }
 }
 
-/// Effects of agents that can fail, and say so.
+/// Effects of agents that can fail with a report.
 pub(super) const CAN_FAIL: [&str; 8] =
     ["write-intent", "start-unit", "inspect", "take-claim", "write-outcome", "unload", "bury", "write-epoch"];
 
-/// What can be done at an effect of an agent's.
+/// Returns the possible faults at an effect of an agent.
 fn of_agent(effect: &'static str) -> impl Iterator<Item = &'static str> {
     Spring::WORDS.into_iter().filter(move |word| match *word {
         CRASH_WITHIN => effect == "bury",
@@ -90,7 +90,7 @@ fn of_agent(effect: &'static str) -> impl Iterator<Item = &'static str> {
     })
 }
 
-/// What can be done at an effect of a controller's.
+/// Returns the possible faults at an effect of a controller.
 fn of_controller(effect: &'static str) -> impl Iterator<Item = &'static str> {
     Spring::WORDS.into_iter().filter(move |word| match *word {
         CRASH_BEFORE | CRASH_AFTER => true,

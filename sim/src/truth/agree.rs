@@ -1,10 +1,10 @@
-//! May a task be said to have ended so? By what its scripts did, never by what anybody thinks.
+//! Checks an outcome against what the task's scripts really did, never against anybody's opinion.
 
 use perilog_core::{ExitStatus, Failure, Loss, Outcome, TaskId};
 
 use super::{Run, Truth};
 
-/// Outcomes that say that no script ever ran, and that none will.
+/// Returns `true` for outcomes that say that no script ever ran and none will run.
 pub(super) const fn nothing_ran(outcome: &Outcome) -> bool {
     matches!(
         outcome,
@@ -21,26 +21,29 @@ pub(super) const fn is_offline(outcome: &Outcome) -> bool {
 
 impl Truth {
     /// # Errors
-    /// What speaks against it.
+    ///
+    /// The run that contradicts the outcome.
     pub(super) fn agrees(&self, task: TaskId, outcome: &Outcome) -> Result<(), String> {
         let runs: Vec<&Run> = self.runs_of(task).collect();
         self.runs_agree(task, &runs, outcome)
     }
 
     /// # Errors
-    /// What speaks against it.
+    ///
+    /// The run that contradicts the outcome.
     pub(super) fn runs_agree(&self, task: TaskId, runs: &[&Run], outcome: &Outcome) -> Result<(), String> {
-        // Of these a node cannot know any more; asked again, it may have had another unit of that name.
+        // The node can no longer know of these runs. Asked again, the node may have had another unit of that name.
         let traceless = runs.iter().all(|run| run.unloaded || run.rebooted);
-        // Where a directory was removed, a unit stands for a claim of its runner: it may have had none, and has run
-        // nothing then.
+        // If somebody removed a directory, the unit counts as a claim of its runner. The unit may have had no claim;
+        // then it ran nothing.
         let by_unit =
             matches!(outcome, Outcome::Failed { why: Failure::NoResult(_) } | Outcome::Cancelled { status: Some(_) });
-        // Or its outcome was on the disk and its unit gone, then the directory went before anybody was told.
+        // Or the outcome was on disk and the unit gone, and somebody removed the directory before the agent told
+        // anybody.
         if (by_unit || nothing_ran(outcome)) && traceless && self.is_cleared(task) {
             return Ok(());
         }
-        // A boot takes all that a host knows of its own tasks: one that is asked for again is another.
+        // A boot removes all that a host knows of its own tasks: a repeated request is a new task.
         if nothing_ran(outcome) && runs.iter().all(|run| run.local && run.rebooted) {
             return Ok(());
         }
@@ -50,13 +53,14 @@ impl Truth {
         {
             return Ok(());
         }
-        // A store that was lost may not know that a boot was waited for.
+        // A lost store may not know that the task waited for a boot.
         agrees(runs, outcome, !self.is_doubtful(task, None), self.was_to_stop(task))
     }
 }
 
 /// # Errors
-/// What speaks against it.
+///
+/// The run that contradicts the outcome.
 fn agrees(runs: &[&Run], outcome: &Outcome, sure: bool, was_to_stop: bool) -> Result<(), String> {
     let one = |fits: &dyn Fn(&Run) -> bool| {
         if runs.iter().any(|run| fits(run)) { Ok(()) } else { Err(told(runs)) }
@@ -66,11 +70,12 @@ fn agrees(runs: &[&Run], outcome: &Outcome, sure: bool, was_to_stop: bool) -> Re
             one(&|run| run.went_well(sure) && !run.tolerable || run.is_ended_by_boot(sure) && !run.tolerable_before)
         }
         Outcome::Tolerable => one(&|run| (run.went_well(sure) || run.is_ended_by_boot(sure)) && run.tolerable),
-        // A boot that was announced may have come too late for its controller, or not at all.
+        // An announced boot may have come too late for the controller, or not at all.
         Outcome::Timeout { .. } => {
             one(&|run| run.announced || run.result.as_ref().is_some_and(|(result, _)| result.timed_out))
         }
-        // Asked to stop, and stopped: where the runner could not write its result nobody knows which came first.
+        // The task was asked to stop, and stopped. If the runner could not write its result, nobody knows which came
+        // first.
         Outcome::Cancelled { status: Some(_) } => {
             let unwritten = |run: &Run| run.result.as_ref().is_some_and(|(_, written)| !written);
             one(&|run| run.cancelled || (was_to_stop || run.meddled) && (run.killed || unwritten(run)))
@@ -86,7 +91,7 @@ fn agrees(runs: &[&Run], outcome: &Outcome, sure: bool, was_to_stop: bool) -> Re
         Outcome::Failed { why } => match why {
             Failure::Exit(code) => one(&|run| run.had(ExitStatus::Exit(*code)) || run.exits_with(*code)),
             Failure::Signal(signal) => one(&|run| {
-                // Asked to stop by somebody else than us, it did not begin all that it was to.
+                // Somebody other than perilog stopped the task, so some scripts did not begin.
                 let stopped = |(result, _): &(perilog_core::task::RunResult, bool)| {
                     result.status == 128 + *signal && result.ran < result.of
                 };
@@ -117,7 +122,7 @@ fn agrees(runs: &[&Run], outcome: &Outcome, sure: bool, was_to_stop: bool) -> Re
                 Err(told(runs))
             }
         }
-        // Nobody's word about scripts.
+        // These outcomes say nothing about scripts.
         Outcome::Lost { .. } | Outcome::Resolved { .. } => Ok(()),
     }
 }
@@ -128,18 +133,18 @@ impl Run {
         whole && !self.alive && self.ends.iter().all(|end| end.is_success())
     }
 
-    /// Everything ran and ended well, and that was its end.
+    /// Returns `true` if every script ran and ended well, and no boot was to follow.
     fn went_well(&self, sure: bool) -> bool {
         self.succeeded() && (!self.announced || self.boots > 0 || self.local || !sure)
     }
 
-    /// A boot is its end that a script announced, nothing had failed before that, and all had begun. What failed
-    /// between the two nobody may have heard.
+    /// Returns `true` if an announced boot ended the run, all scripts had begun, and none had failed before. Nobody may
+    /// have heard of a failure between the announcement and the boot.
     fn is_ended_by_boot(&self, sure: bool) -> bool {
         self.announced && (self.boots > 0 || !sure) && !self.failed_before && self.last_begun
     }
 
-    /// It is the worst of its ends, or one of those before the boot that was announced.
+    /// Returns `true` if the status is the worst of the run, or one from before the announced boot.
     fn had(&self, status: ExitStatus) -> bool {
         self.worst_is(status) || (self.announced && self.ends.contains(&status))
     }

@@ -1,5 +1,5 @@
-//! Attempts of a job: each is cleaned up after where something was begun for it, after that and never beside it; none
-//! begins on a host on which one before it has still to do, and none is forgotten while it is owed to somebody.
+//! Attempts of a job. Where something began for an attempt, an after-action follows it, and never runs beside it. No
+//! attempt begins on a host on which an earlier one still has work. Nothing that is owed is forgotten.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use perilog_core::{ActionId, Attempt, HostName, IdSet, JobId};
 use super::Truth;
 use crate::world::site;
 
-/// What the first controller's store shows as not ended.
+/// The actions that the first controller's store shows as open.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
     open: BTreeMap<ActionId, Open>,
@@ -52,12 +52,12 @@ impl Attempts {
         self.open.insert(row.id, open);
     }
 
-    /// Pruned: whoever asks for the attempt again has a new one.
+    /// Notes a pruned attempt: a later request for its number creates a new attempt.
     pub(super) fn uncleaned(&mut self, job: &JobId, attempt: Attempt) {
         self.cleaned.retain(|(of, number, _)| of != job || *number != attempt);
     }
 
-    /// Another store is in the place of the first.
+    /// Forgets everything: another store replaces the first.
     pub(super) fn forget(&mut self) {
         self.open.clear();
         self.cleaned.clear();
@@ -65,7 +65,7 @@ impl Attempts {
     }
 }
 
-/// What cleans up after a job, or may, by the settings of the day.
+/// Returns `true` for setup actions under every setting of the day.
 pub(super) fn prepares(name: &str) -> bool {
     name != "epilog" && name != "sweep"
 }
@@ -91,7 +91,7 @@ impl Truth {
         }
     }
 
-    /// A script of this run begins. What only a store knew that was lost nobody else can.
+    /// Checks a script that begins. Nobody can know what only a lost store knew.
     pub(super) fn check_turn(&mut self, index: usize) {
         let Some(run) = self.runs.get(index).filter(|run| !run.local) else { return };
         if self.is_doubtful(run.task, Some(run.node)) {
@@ -104,9 +104,9 @@ impl Truth {
             let older = open.job == run.job && open.attempt < number && open.hosts.contains(host.as_str());
             older && !is_disowned(open)
         };
-        // What has begun goes on: a node that was away may bring an attempt back that was pruned.
+        // A running script continues: a node that was away may bring a pruned attempt back.
         let begins = run.starts.as_slice() == [1];
-        // So may one that knows of a second attempt already, and what comes back is in nobody's hand.
+        // So may a node that already knows of a second attempt, and nobody controls a returned attempt.
         let known = || self.attempts.open.iter().filter(|(id, _)| !self.doubtful.contains(id)).map(|(_, open)| open);
         if let Some(open) = known().find(before).filter(|_| begins) {
             let text =
@@ -161,12 +161,12 @@ impl Truth {
         }
     }
 
-    /// A rank is given back: where a script of the attempt began, what follows jobs has ended there.
+    /// Checks a released rank: if a script of the attempt began there, an after-action has ended there.
     pub(super) fn check_followed(&mut self, store: &Snapshot, row: &AttemptRow, given: &IdSet) {
         let is_epilog = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt && a.name.as_str() == "epilog";
         let epilog = store.actions.iter().find(is_epilog);
-        // One that had come to its end before the others were let go of does not follow there: it is said, and the same
-        // action is no other one.
+        // An action that had ended before the job dropped the other ranks does not extend to these. The controller says
+        // so, and the same action never becomes another one.
         let followed = |rank: u32| {
             epilog.is_some_and(|epilog| {
                 let over = epilog.verdict.is_some() && !epilog.ranks.contains(rank);
@@ -186,7 +186,7 @@ impl Truth {
         }
     }
 
-    /// Before a batch of the first controller is committed: what it forgets is owed to nobody.
+    /// Checks a batch of the first controller before its commit: the controller forgets nothing that it still owes.
     pub(crate) fn check_pruned(&mut self, store: &Snapshot, records: &[Record]) {
         for (at, record) in records.iter().enumerate() {
             let Record::Prune { job, attempt, .. } = record else { continue };
@@ -197,14 +197,14 @@ impl Truth {
             if let Some(why) = self.owed_of(store, row, before) {
                 self.broken(|| format!("4 forgotten: {job} attempt {attempt}, and {why}"));
             }
-            // A node that was away may bring it back: of what the others had done for it nobody knows any more.
+            // A node that was away may bring the attempt back: nobody knows any more what other nodes did for it.
             let of_it = |row: &&ActionRow| row.job == *job && row.attempt == *attempt;
             let actions: Vec<ActionId> = store.actions.iter().filter(of_it).map(|row| row.id).collect();
             self.doubtful.extend(actions);
         }
     }
 
-    /// `before`: what comes before it in the same batch.
+    /// `before`: the earlier records of the batch.
     fn owed_of(&self, store: &Snapshot, row: &AttemptRow, before: &[Record]) -> Option<String> {
         if let Some(sequence) = self.unheard(&row.job, row.attempt) {
             return Some(format!("the hook has not heard of release {sequence}"));
@@ -212,7 +212,7 @@ impl Truth {
         if row.complete {
             return None;
         }
-        // A bare `run`, and nobody has said that it is over.
+        // The attempt came from a bare `run`, and nobody has said that it is over.
         if row.added || !row.open || row.hold.is_empty() {
             return Some(format!("only {} of it was given back", row.released));
         }
