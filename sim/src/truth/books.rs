@@ -1,5 +1,5 @@
-//! What the resource manager is told, as it is committed: releases are parts of R that add up to it, and the last one
-//! says so; no fewer than were to be kept are; a cancel drains no host, and what was said first of one stands.
+//! Checks committed notices to the resource manager. Releases are parts of R that add up to R, and the last one says
+//! so. A job keeps at least `keep` ranks. A cancel drains no host. The first reason for a drain stands.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,11 +15,11 @@ pub(super) struct Books {
     told: BTreeMap<(JobId, Attempt), Told>,
     /// Drains that stand, and why.
     reasons: BTreeMap<HostName, String>,
-    /// What hosts were drained for while it was stuck there: each once.
+    /// Stuck scripts and leftovers that hosts were drained for, each once.
     stuck: BTreeSet<(HostName, String)>,
 }
 
-/// What was told of an attempt so far.
+/// The notices of an attempt so far.
 #[derive(Debug, Default)]
 struct Told {
     part: Part,
@@ -41,7 +41,7 @@ impl Truth {
                     self.owed(entry);
                     None
                 }
-                // Its resource manager has it no more, or a person says so: the hook is not told.
+                // The resource manager no longer has the job, or a person says so: the hook is not told.
                 Record::Event { job, event, .. } if ["attempt-over", "attempt-closed"].contains(&event.name()) => {
                     self.owed_no_more(job, records);
                     None
@@ -69,7 +69,7 @@ impl Truth {
         }
     }
 
-    /// The resource manager forgot what it was told of its own jobs, and asks again.
+    /// Notes that the resource manager forgot notices about its own jobs, and asks again.
     pub(super) fn told_may_repeat(&mut self) {
         self.books.told.retain(|(job, _), _| !site::is_launched(job));
         self.given.may_hear_again();
@@ -152,8 +152,8 @@ impl Truth {
         if let Some(before) = before.filter(|before| *before != reason && !forgetful) {
             return Some(format!("5 drain: {host} is drained for {before:?}, and that is written over: {reason:?}"));
         }
-        // What it says was cancelled is nobody's fault but the user's; but nobody gets what was not cleaned up, nor
-        // what was to be after that.
+        // A cancelled setup action is nobody's fault but the user's. But if an after-action was cancelled, nobody gets
+        // the host, because nothing cleaned up there.
         let cleans = |name: &str| !super::attempts::prepares(name);
         let of = reason.split([' ', ':']).next().is_some_and(cleans);
         let after = reason
@@ -165,12 +165,12 @@ impl Truth {
     }
 }
 
-/// What is stuck, where that is what a host is drained for: a script past its limit, or what scripts have left behind.
+/// Returns the stuck process of a drain's reason: a script past its limit, or processes that scripts left behind.
 fn stuck(reason: &str) -> Option<String> {
     if reason.contains(" is past its limit of ") {
         return Some(reason.to_owned());
     }
-    // With each other process that is there.
+    // The reason also lists every other process there.
     let (what, _) = reason.split_once(", processes did not within ")?;
     let of = reason.rfind("(job ").and_then(|at| reason.get(at..)).unwrap_or_default();
     Some(format!("{what} {of}"))

@@ -1,6 +1,6 @@
-//! What is cleaned up: where something that prepares a rank really ran, an epilog really began after it before that
-//! rank is given back. Held against what ran, and so over stores that were lost or put back, too: there the first
-//! controller has to know what it began itself, and what the rank's own node has told it.
+//! Checks the clean-up: if a setup action really ran on a rank, an epilog really begins there before the rank is
+//! released. The reference is what ran, so the check also works across lost and restored stores. After a restore the
+//! first controller has to know what it began itself, and what the rank's own node reported.
 
 use std::collections::BTreeMap;
 
@@ -28,8 +28,8 @@ impl Cleaned {
 }
 
 impl Truth {
-    /// All that this task ran on this node it ran before its attempt was pruned: the node was told to forget that, and
-    /// does not tell it again.
+    /// Returns `true` if every run of this task on this node preceded the pruning of its attempt: the agent was told to
+    /// forget such a task, and does not report it again.
     pub(crate) fn ran_before_its_prune(&self, job: &JobId, attempt: Attempt, task: TaskId, at: usize) -> bool {
         let before = self.cleaned.pruned.get(&(job.clone(), attempt)).copied().unwrap_or_default();
         self.runs.iter().skip(before).all(|run| run.task != task || run.node != at) && before > 0
@@ -39,8 +39,8 @@ impl Truth {
     pub(super) fn check_cleaned(&mut self, store: &Snapshot, row: &AttemptRow, given: &IdSet) {
         let mine = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt;
         if row.open && !self.given.is_forgetful(&row.job) {
-            // By the store's own word, whether or not anything ran there. Another attempt may have ended its hold: then
-            // nothing follows.
+            // According to the store, whether or not anything ran there. If another attempt ended the hold, no
+            // after-action follows.
             let mut left = given.clone();
             let epilogs = store.actions.iter().filter(mine).filter(|a| a.name.as_str() == EPILOG);
             epilogs.for_each(|a| left.subtract(&a.ranks));
@@ -62,7 +62,7 @@ impl Truth {
         }
     }
 
-    /// What ran on this rank and nothing has cleaned up after, though it could be known.
+    /// Returns a run on this rank without a clean-up, if the controller could know of the run.
     fn uncleaned(&self, store: &Snapshot, row: &AttemptRow, rank: Rank, host: &str) -> Option<&Run> {
         let key = (row.job.clone(), row.attempt);
         let pruned = self.cleaned.pruned.get(&key).copied().unwrap_or_default();
@@ -79,7 +79,7 @@ impl Truth {
         (!self.is_settled(store, row, rank, run.node, at)).then_some(run)
     }
 
-    /// A boot undid what a prolog did; and all else, where the site says so.
+    /// Returns `true` if a boot undid the run: a prolog always, any other action if the site says so.
     fn is_undone(&self, run: &Run) -> bool {
         run.rebooted && (run.step.1.as_str() == "prolog" || self.given.boots_clean)
     }
@@ -91,8 +91,8 @@ impl Truth {
         store.actions.iter().any(sent)
     }
 
-    /// Nobody is given this host: it is drained. Or somebody has answered for it: who lifted a drain there, or whose
-    /// word stands for the epilog.
+    /// Returns `true` if the host is drained, or if somebody answered for the rank: the operator who undrained the
+    /// host, or who resolved the epilog.
     fn is_settled(&self, store: &Snapshot, row: &AttemptRow, rank: Rank, at: usize, ran: usize) -> bool {
         let epilog = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt && a.name.as_str() == EPILOG;
         let by_hand = store.actions.iter().filter(epilog).any(|a| {

@@ -1,5 +1,5 @@
-//! What nobody can know any more, and is therefore held against nobody: actions of which a store was lost or that two
-//! controllers had in hand, machines that share a name, directories that somebody removed.
+//! Facts that nobody can know any more, and that therefore count against nobody: actions of a lost store or of two
+//! controllers, machines that share a name, directories that somebody removed.
 
 use perilog_core::controller::Snapshot;
 use perilog_core::controller::io::{ActionRow, AttemptRow, RankRow};
@@ -9,8 +9,8 @@ use super::Truth;
 use super::store::Shown;
 
 impl Truth {
-    /// Somebody removed a directory, with whatever was in it. `task`: as its intent said, if it had one; `ended`: its
-    /// outcome was there.
+    /// Notes a removed directory with its contents. `task`: the task of its intent, if it had one; `ended`: the
+    /// directory contained an outcome.
     pub(crate) fn cleared(&mut self, at: usize, stem: &str, task: Option<TaskId>, ended: bool) {
         self.cleared.extend(task.map(|task| (task, stem.to_owned())));
         for run in self.runs.iter_mut().filter(|run| run.node == at && run.stem == stem) {
@@ -29,8 +29,8 @@ impl Truth {
         self.cleared.values().any(|cleared| cleared == stem)
     }
 
-    /// A store was put back, or is another's: what it does not have as it was, nobody may know; nor what only it still
-    /// has, and nodes were told to forget.
+    /// Notes a replaced store. Actions that differ between the two stores are doubtful, and so are actions that only
+    /// the new store still has, because nodes were told to forget them.
     pub(crate) fn store_replaced(&mut self, which: usize, before: &Snapshot, store: &Snapshot) {
         let only_in = |one: &Snapshot, other: &Snapshot| -> Vec<ActionId> {
             let only = |row: &&ActionRow| !other.actions.contains(row);
@@ -38,10 +38,10 @@ impl Truth {
         };
         self.doubtful.extend(only_in(before, store));
         self.doubtful.extend(only_in(store, before));
-        // What was appended to a rank late changes no action.
+        // A late result of a rank changes no row of an action.
         let rank = |row: &&RankRow| !store.ranks.contains(row);
         self.doubtful.extend(before.ranks.iter().filter(rank).map(|row| row.task.action));
-        // An attempt that was pruned is there again, as it was before some of its actions began.
+        // A pruned attempt is back, in a state from before some of its actions began.
         let again = |job: &JobId, attempt| {
             let of = |row: &&AttemptRow| row.job == *job && row.attempt == attempt;
             store.attempts.iter().any(|row| of(&row)) && !before.attempts.iter().any(|row| of(&row))
@@ -64,18 +64,18 @@ impl Truth {
         self.doubtful_nodes.extend([of, clone]);
     }
 
-    /// No other machine has its name.
+    /// Returns `true` if no other machine has this machine's name.
     pub(crate) fn is_one(&self, at: usize) -> bool {
         !self.doubtful_nodes.contains(&at)
     }
 
-    /// Is this a task of which what a controller said need not hold? `at`: where something of it happens now.
+    /// Returns `true` if a controller's statement about the task need not be true. `at`: the node of the current event.
     pub(super) fn is_doubtful(&self, task: TaskId, at: Option<usize>) -> bool {
         let there = |node| self.doubtful_nodes.contains(&node);
         self.doubtful.contains(&task.action) || at.is_some_and(there) || self.runs_of(task).any(|run| there(run.node))
     }
 
-    /// Nobody removed anything of it either.
+    /// Returns `true` if the task is not doubtful and nobody removed its directory.
     pub(crate) fn is_certain(&self, task: TaskId) -> bool {
         !self.is_doubtful(task, None) && !self.is_cleared(task)
     }

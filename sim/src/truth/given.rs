@@ -1,4 +1,4 @@
-//! What is given back: no rank under a live script, none twice, no script on what was given back.
+//! Checks releases: no rank is released under a live script or twice, and no script begins on a released rank.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,24 +13,24 @@ use crate::world::site;
 pub(super) struct Given {
     /// By the resource manager's own book.
     drained: BTreeSet<HostName>,
-    /// Somebody said that nothing is wrong there, last.
+    /// The last time that somebody undrained each host.
     lifted: BTreeMap<HostName, Lifted>,
     /// In the resource manager alone, and when.
     lifted_outside: BTreeMap<HostName, Lifted>,
-    /// What its hook was told of a host last, and did.
+    /// The last telling per host that the drain hook has carried out.
     carried_out: BTreeMap<HostName, u64>,
-    /// What the release hook heard, by epoch and sequence.
+    /// The notices that the release hook heard, by epoch and sequence.
     heard: BTreeMap<(JobId, Attempt), BTreeMap<(u64, u64), Part>>,
     last: BTreeMap<JobId, (u64, u64)>,
-    /// What was committed for it to hear, by epoch and sequence.
+    /// The committed notices for the release hook, by epoch and sequence.
     owed: BTreeMap<(u64, u64), (JobId, Attempt)>,
-    /// What the first controller's store shows as released.
+    /// The parts that the first controller's store shows as released.
     shown: BTreeMap<(JobId, Attempt), Part>,
-    /// A second controller had a store of its own: what was given back may be given back again.
+    /// A second controller had a store of its own: parts may be released again.
     forgetful: bool,
     /// The first store was replaced.
     replaced: bool,
-    /// The same of these jobs: there was something of them by then.
+    /// The jobs that existed when a store was replaced.
     forgotten: BTreeSet<JobId>,
     /// Settings under which `lost` may be forgiven, and others follow a job, were in force.
     lenient: bool,
@@ -41,7 +41,7 @@ pub(super) struct Given {
     mixed: bool,
 }
 
-/// When somebody said so: asked, or was heard.
+/// The time of an undrain: when it was asked for, or when the controller heard of it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Lifted {
     t: u64,
@@ -50,17 +50,17 @@ struct Lifted {
 }
 
 impl Given {
-    /// Of this job a store may have known what this one does not.
+    /// Returns `true` if an earlier store may have known more about this job than the current one.
     pub(super) fn is_forgetful(&self, job: &JobId) -> bool {
         self.forgetful || self.forgotten.contains(job)
     }
 
-    /// There was a second controller, with a book of its own.
+    /// Returns `true` if a second controller with its own store existed.
     pub(super) const fn has_second(&self) -> bool {
         self.forgetful
     }
 
-    /// Of any, or of hosts.
+    /// Returns `true` if an earlier store may have known more about any job or host.
     pub(super) const fn has_forgotten(&self) -> bool {
         self.forgetful || self.replaced
     }
@@ -69,12 +69,12 @@ impl Given {
         self.drained.contains(host)
     }
 
-    /// Somebody said that nothing is wrong there, when this run had begun.
+    /// Returns `true` if somebody undrained the host after this run had begun.
     pub(super) fn is_lifted_for(&self, host: &str, index: usize) -> bool {
         self.lifted.get(host).is_some_and(|lifted| index < lifted.runs)
     }
 
-    /// Of the resource manager's own jobs, which it has forgotten something of.
+    /// Notes that the resource manager may have forgotten notices about its own jobs.
     pub(super) fn may_hear_again(&mut self) {
         let launched = self.heard.keys().map(|(job, _)| job.clone()).filter(site::is_launched);
         self.forgotten.extend(launched.collect::<Vec<_>>());
@@ -82,7 +82,7 @@ impl Given {
         self.forgotten.extend(shown.collect::<Vec<_>>());
     }
 
-    /// An attempt that was pruned is another one when it comes again.
+    /// Forgets a pruned attempt: its number then stands for a new attempt.
     pub(super) fn forget(&mut self, job: &JobId, attempt: Attempt) {
         let key = (job.clone(), attempt);
         self.shown.remove(&key);
@@ -97,7 +97,8 @@ impl Truth {
         let given = &mut self.given;
         given.lenient |= settings.tolerate_lost;
         given.boots_clean |= settings.reboot_cleans;
-        // Worlds begin without one; what was configured before anything ran was so from the beginning.
+        // Worlds begin without a drain hook; a setting from before the first run counts as the setting from the
+        // beginning.
         given.mixed |= ran && given.hook.unwrap_or(false) != settings.drain_hook;
         given.hook = Some(settings.drain_hook);
     }
@@ -107,7 +108,7 @@ impl Truth {
         self.given.lenient
     }
 
-    /// An operator's word is an outcome now: nothing of it lives, or its node is drained.
+    /// Checks a resolution that has become an outcome: the task has no live process, or the node is drained.
     pub(super) fn check_resolved(&mut self, task: TaskId) {
         let given = &self.given;
         if given.hook != Some(true) || given.mixed || given.has_forgotten() || self.is_doubtful(task, None) {
@@ -129,16 +130,16 @@ impl Truth {
         self.given.lifted.insert(host, Lifted { t, runs: self.runs.len() });
     }
 
-    /// What somebody asked for is done now.
+    /// Notes the commit of a requested undrain.
     pub(super) fn lift_committed(&mut self, host: &HostName, t: u64) {
         if self.given.lifted.contains_key(host) {
             self.lifted(host.clone(), t);
         }
     }
 
-    /// In the resource manager alone: it has no drain of it any more, and nobody here knows. Not `in_force`: its hook
-    /// has carried it out, and has not said so yet. Who lifts that says that nothing of what it was told is wrong
-    /// there.
+    /// Notes that somebody undrained a host in the resource manager only, unknown to perilog. Not `in_force`: the hook
+    /// has carried out the drain and has not confirmed it yet. Such an undrain answers for everything that the hook was
+    /// told.
     pub(crate) fn lifted_outside(&mut self, host: &HostName, in_force: bool, t: u64) {
         if self.given.drained.remove(host) {
             self.given.lifted_outside.insert(host.clone(), Lifted { t, runs: self.runs.len() });
@@ -148,13 +149,13 @@ impl Truth {
         }
     }
 
-    /// Has the resource manager a drain of it, as far as that can be known?
+    /// Returns `true` if the resource manager has drained the host, as far as anybody can know.
     fn is_in_book(&self, host: &HostName) -> bool {
         self.given.drained.contains(host) || self.given.hook != Some(true) || self.given.mixed
     }
 
-    /// Is nobody given this host? Or has somebody said that nothing is wrong there, here or in the resource manager,
-    /// when this run had begun?
+    /// Returns `true` if the host is drained, or if somebody undrained it in perilog or in the resource manager after
+    /// this run had begun.
     pub(super) fn is_answered_for(&self, store: &Snapshot, host: &HostName, ran: usize) -> bool {
         let outside = self.given.lifted_outside.get(host);
         let lifted = self.given.is_lifted_for(host.as_str(), ran) || outside.is_some_and(|lifted| ran < lifted.runs);
@@ -165,34 +166,34 @@ impl Truth {
         lifted || is_drained || self.given.is_drained(host.as_str())
     }
 
-    /// Something went wrong there, and nobody has said since that nothing is.
+    /// Returns `true` if a rank failed there and nobody has undrained the host since.
     fn is_at_fault(&self, store: &Snapshot, row: &AttemptRow, rank: Rank, host: &HostName, t: u64) -> bool {
         let outside = self.given.lifted_outside.get(host).map_or(0, |lifted| lifted.t);
         let lifted = outside.max(self.given.lifted.get(host).map_or(0, |lifted| lifted.t));
         let of = |id| store.actions.iter().find(|a| a.id == id && a.job == row.job && a.attempt == row.attempt);
         let ends = store.ranks.iter().filter(|end| end.task.rank == rank);
         let failed = ends.filter(|end| of(end.task.action).is_some_and(|a| self.asks_for_drain(a, end, host)));
-        // What is shown with this very commit has come now, and so has a lift that is committed with it.
+        // An end that this commit contains comes now, and so does an undrain in the same commit.
         let since = failed.map(|end| self.shown[0].ended_at(end.task).map_or(t, |(since, _)| since)).max();
         since.is_some_and(|since| since > lifted)
     }
 
-    /// Is its node at fault for this end, and nobody can have answered for that before it came?
+    /// Returns `true` if the node is at fault for this end, and nobody can have answered for the end before it came.
     fn asks_for_drain(&self, row: &ActionRow, end: &RankRow, host: &HostName) -> bool {
         match end.ended.outcome {
             Outcome::Failed { .. } | Outcome::Tolerable | Outcome::Refused { .. } => true,
-            // A boot may have been rid of that; and whoever lifted its drain while it lived has seen it.
+            // A boot may have removed the script; and an operator who undrained the host during the script has seen it.
             Outcome::Timeout { .. } => {
                 let mut runs = self.runs.iter().enumerate().filter(|(_, run)| run.task == end.task);
                 let lifted = runs.any(|(at, _)| self.given.is_lifted_for(host.as_str(), at));
                 !self.given.boots_clean && !lifted && !self.given.lifted_outside.contains_key(host)
             }
-            // Of one of which only others told its node is not to blame.
+            // If only other nodes reported the task, its own node is not to blame.
             Outcome::Lost { .. } => {
                 let begun = row.boots.iter().any(|(boot, ranks)| *boot > 0 && ranks.contains(end.task.rank.0));
                 begun && !self.given.boots_clean
             }
-            // Nothing else cleans up there.
+            // No other action cleans up there.
             Outcome::Cancelled { .. } => row.name.as_str() == "epilog",
             Outcome::Ok | Outcome::Resolved { .. } => false,
         }
@@ -224,14 +225,14 @@ impl Truth {
         self.given.owed.insert((entry.epoch, entry.sequence), (entry.job.clone(), entry.attempt));
     }
 
-    /// An attempt is over in the resource manager: what was owed of it is not told any more.
+    /// Drops the pending notices of an attempt that is over in the resource manager.
     pub(super) fn owed_no_more(&mut self, job: &JobId, records: &[Record]) {
         let is_dropped =
             |of: u64| records.iter().any(|record| matches!(record, Record::OutboxDone { sequence } if *sequence == of));
         self.given.owed.retain(|(_, sequence), (of, _)| of != job || !is_dropped(*sequence));
     }
 
-    /// Its entry is gone. Without a hook there is nobody to hear it.
+    /// Notes that a notice is done. Without a hook nobody hears the notice.
     pub(super) fn done(&mut self, sequence: u64) {
         if self.given.hook != Some(true) {
             self.given.owed.retain(|(_, of), _| *of != sequence);
@@ -263,7 +264,7 @@ impl Truth {
         }
     }
 
-    /// The first release of this attempt that was committed for the hook to hear, and that it has not heard of.
+    /// Returns the sequence of the attempt's first committed release that the hook has not heard.
     pub(super) fn unheard(&self, job: &JobId, attempt: Attempt) -> Option<u64> {
         let given = &self.given;
         let sure = given.hook == Some(true) && !given.mixed && !given.is_forgetful(job);
@@ -285,14 +286,14 @@ impl Truth {
         }
     }
 
-    /// Drains that are in force, and that the hook knows of.
+    /// Checks drains in force: the hook knows of each.
     pub(super) fn check_drain(&mut self, row: &DrainRow) {
         let asked = self.given.lifted.contains_key(&row.host);
         if row.lifted && row.by.is_some() && !asked && !self.given.has_forgotten() {
             self.broken(|| format!("drain: that of {} was asked for by an operator, and nobody lifted it", row.host));
         }
         let told = self.given.carried_out.get(&row.host) == Some(&row.telling);
-        // Or it stands there and an edge has said so.
+        // Or the drain stands in the resource manager, and an edge has said so.
         let told = told || self.given.is_drained(row.host.as_str());
         let told = told || self.given.hook != Some(true) || self.given.mixed;
         if row.confirmed && !row.lifted && !told && !self.given.has_forgotten() {
@@ -356,8 +357,8 @@ impl Truth {
                     )
                 });
             }
-            // Its hook has done the newest that it was told, and somebody has lifted that in the resource manager
-            // since: nobody here knows.
+            // The hook has carried out the newest telling, and somebody has since undrained the host in the resource
+            // manager: perilog does not know.
             let done = self.given.carried_out.get(&host);
             if in_force.is_some_and(|drain| is_in_book || done == Some(&drain.telling)) {
                 continue;
@@ -380,10 +381,10 @@ impl Truth {
         if given.is_some_and(|part| part.ranks.contains(run.task.rank.0)) && !self.is_doubtful(run.task, None) {
             let host = super::super::world::site::host(run.node);
             let given = &self.given;
-            // Whoever lifts it answers for it, here or in the resource manager.
+            // An undrain answers for the host, in perilog or in the resource manager.
             let lifted = given.lifted.contains_key(&host) || given.lifted_outside.contains_key(&host);
             let known = given.drained.contains(&host) || lifted;
-            // Without a hook, or while there was none, drains are in force at once, and only the store knows of them.
+            // Without a hook, drains are in force at once, and only the store knows of them.
             let hookless = given.hook != Some(true) || given.mixed;
             if known || hookless && (given.has_forgotten() || self.is_drained_here(&host)) {
                 return;
@@ -393,13 +394,13 @@ impl Truth {
         }
     }
 
-    /// What the outcomes may add up to, by what was agreed.
+    /// Returns the possible verdicts of the outcomes under the job's terms.
     pub(super) fn verdicts(&self, store: &Snapshot, row: &ActionRow, outcomes: &[Outcome]) -> Vec<Verdict> {
         let attempt = store.attempts.iter().find(|a| a.job == row.job && a.attempt == row.attempt);
         let (terms, of) = attempt.map_or((Terms::default(), 0), |a| (a.terms.clone(), a.ranks.len()));
         let hold = attempt.map(|a| a.hold.ranks.clone()).unwrap_or_default();
-        // What the job let go of before anything began there counts for nothing, where it goes on, and the action was
-        // over others too.
+        // Ranks that the job dropped before anything began there do not count, if the job continues and the action
+        // covered other ranks too.
         let never_begun = |row: &ActionRow| -> IdSet {
             let ends = store.ranks.iter().filter(|rank| rank.task.action == row.id);
             let never = ends.filter(|rank| rank.ended.outcome == (Outcome::Cancelled { status: None }));
@@ -419,7 +420,7 @@ impl Truth {
         let outcomes: Vec<Outcome> = outcomes.iter().filter(|outcome| counts(outcome)).cloned().collect();
         let bad: Vec<&Outcome> = outcomes.iter().filter(|outcome| !outcome.is_ok()).collect();
         let strict = Verdict::of(&outcomes);
-        // What other actions of the attempt were forgiven, on ranks that are good here.
+        // Ranks that other actions of the attempt forgave, and that are good here.
         let bad_of = |id| -> IdSet {
             let rows = store.ranks.iter().filter(|rank| rank.task.action == id && !rank.ended.outcome.is_ok());
             rows.map(|rank| rank.task.rank.0).collect()
@@ -430,7 +431,7 @@ impl Truth {
         let forgiven = |a: &&ActionRow| a.verdict == Some(Verdict::Ok) && a.name.as_str() != "epilog";
         let mut others = false;
         for other in store.actions.iter().filter(of_attempt) {
-            // Decided in one batch with it: who came first nobody sees.
+            // Both actions were decided in one batch: the order is invisible.
             others |= other.ended_ms == row.ended_ms;
             if forgiven(&other) {
                 used.extend_with(&bad_of(other.id).intersection(&other.ended).difference(&never_begun(other)));
@@ -450,7 +451,7 @@ impl Truth {
             if bad.iter().all(soft) && most && enough { Verdict::Ok } else { strict }
         };
         let mut may = match row.name.as_str() {
-            // Of what follows a job nothing is left out.
+            // An after-action leaves out no rank.
             "epilog" => vec![of_all],
             _ => vec![forgiving(false)],
         };

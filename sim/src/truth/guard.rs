@@ -7,7 +7,7 @@ use perilog_core::task::Lingering;
 use super::{Run, Truth};
 
 impl Run {
-    /// Does anything of it hold its host?
+    /// Returns `true` if a process of the run holds its host.
     pub(super) fn holds(&self) -> bool {
         self.alive || (self.left_behind && self.lingering != Lingering::Keep)
     }
@@ -32,8 +32,8 @@ impl Truth {
         }
     }
 
-    /// An agent (node, life) asks for a unit. What it was told to forget has no place on the host any more: it does not
-    /// begin, and while it lives nothing else does.
+    /// Checks an agent (node, life) that asks for a unit. A forgotten task has no place on the host: it must not begin,
+    /// and while it lives no other task begins.
     pub(crate) fn in_the_way(&self, at: usize, life: u64, task: TaskId) -> Option<String> {
         let released = |task: &TaskId| self.stops.forgets.get(task) == Some(&(at, life)) && !self.is_cleared(*task);
         if released(&task) {

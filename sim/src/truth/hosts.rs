@@ -1,4 +1,4 @@
-//! Which job each host was given to, as the resource manager has it: no after-action of another job begins there.
+//! The job that each host was given to, according to the resource manager: no after-action of another job begins there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,13 +11,13 @@ use crate::world::site;
 
 #[derive(Debug, Default)]
 pub(super) struct Hosts {
-    /// By node: whose it is, and since when both the resource manager and the controller knew so.
+    /// The holder of each node, and the time since when both the resource manager and the controller knew the holder.
     holders: BTreeMap<usize, ((JobId, Attempt), u64)>,
-    /// Given back by the controller, of a job that has ended, before its resource manager has heard of it.
+    /// Hosts that the controller released, of jobs that have ended, before the resource manager heard of the release.
     free: BTreeSet<(usize, (JobId, Attempt))>,
     /// When the Start of a task was committed by the first controller, last.
     sent: BTreeMap<TaskId, u64>,
-    /// Until the resource manager asserts again a controller cannot know what that forgot.
+    /// A controller cannot know what the resource manager forgot, until the resource manager asserts again.
     asserted: u64,
 }
 
@@ -40,12 +40,12 @@ impl Truth {
         }
     }
 
-    /// Is a host this attempt's?
+    /// Returns `true` if the attempt has a host.
     pub(crate) fn is_host_of(&self, of: &(JobId, Attempt)) -> bool {
         self.hosts.holders.values().any(|(holder, _)| holder == of)
     }
 
-    /// The resource manager was rolled back, and has these hosts given to these.
+    /// Notes a rollback of the resource manager, in which these attempts have these hosts.
     pub(crate) fn hosts_put_back(&mut self, holders: Vec<(usize, (JobId, Attempt))>, t: u64) {
         self.hosts.holders = holders.into_iter().map(|(at, of)| (at, (of, t))).collect();
         self.hosts.asserted = u64::MAX;
@@ -58,7 +58,7 @@ impl Truth {
         }
     }
 
-    /// Before a batch of the first controller is committed: Starts that are new with it.
+    /// Notes the new Starts of a batch, before the first controller commits the batch.
     pub(crate) fn note_starts(&mut self, store: &Snapshot, records: &[Record], t: u64) {
         let before = |id: ActionId| store.actions.iter().find(|row| row.id == id);
         for record in records {
@@ -87,7 +87,7 @@ impl Truth {
     pub(super) fn check_given_to_another(&mut self, index: usize) {
         let Some(run) = self.runs.get(index).filter(|run| !run.local && site::is_launched(&run.job)) else { return };
         let follows = site::FOLLOWING.contains(&run.step.1.as_str());
-        // A second controller has a book of its own, and its Starts are not among these.
+        // A second controller has its own store, and its Starts are missing here.
         if !follows || self.is_unseen() || self.given.has_second() || !self.is_one(run.node) {
             return;
         }
