@@ -155,7 +155,7 @@ table! {
     WriteInPlace: "a file of the spool is written over in place", "5: a reader finds it whole or not at all", Hunt::Unit { program: "agent", filter: "whoever_reads_reads_a_whole_file" };
     DirectoryGoesFirst: "a burial removes the directory before the tombstone is written", "1: one of the two is always there", Hunt::Unit { program: "agent", filter: "a_burial_that_fails_keeps_the_directory" };
     AgentOverwritesClaim: "the agent's claim takes the place of a runner's", "1: the first claim stands", Hunt::Unit { program: "agent", filter: "the_first_claim_stands" };
-    OutcomeAlone: "an end is written into a directory whose intent somebody removed, and is nobody's", "1: a task is claimed once", Hunt::Unit { program: "agent", filter: "an_outcome_has_an_intent_beside_it" };
+    OutcomeAlone: "an end is written into a directory whose intent somebody removed, and is nobody's", "1: a task is claimed once", Hunt::Unit { program: "agent", filter: "writing_an_outcome_restores_a_removed_intent" };
     RunnerIgnoresClaim: "a runner finds the claim taken and goes on", "1: a task is claimed once", Hunt::Unit { program: "agent: runner", filter: "a_claim_that_is_taken" };
     RunnerGoesOnUnrecorded: "a step that cannot be recorded is run", "1: a script is in the books before it runs", Hunt::Unit { program: "agent: runner", filter: "a_full_file_system_stops" };
     AnybodyNotifies: "NotifyAccess=all: whatever a script leaves behind speaks for the unit", "3: unknown is never success", Hunt::Nodes { program: "forged_mainpid_changes_nothing" };
