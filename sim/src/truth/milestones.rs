@@ -1,5 +1,5 @@
-//! Milestones: each is told once of a rank that really said it, and once of the job when all of its ranks have that it
-//! goes on with.
+//! Milestones: the controller tells a rank's milestone once, if a script really reported it. It tells the job's
+//! milestone once, when all ranks with which the job continues have reported it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,11 +16,11 @@ const ANY_RANK: u32 = 100_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Book {
-    /// What scripts said.
+    /// Reports of scripts.
     said: BTreeMap<Key, IdSet>,
-    /// What people said, of whichever attempt.
+    /// Reports of people, for any attempt.
     by_hand: BTreeMap<(JobId, String), IdSet>,
-    /// What the first controller told.
+    /// Milestones that the first controller told.
     told: BTreeMap<Key, IdSet>,
     told_of_job: BTreeSet<Key>,
     /// A store was replaced: what was told may be told again.
@@ -36,7 +36,7 @@ impl Book {
         self.forgetful = true;
     }
 
-    /// An attempt was pruned: what its nodes tell still is told anew.
+    /// Forgets a pruned attempt: later reports of its nodes count anew.
     pub(super) fn forget(&mut self, job: &JobId, attempt: Attempt) {
         self.told.retain(|(of, number, _), _| !(of == job && *number == attempt));
         self.told_of_job.retain(|(of, number, _)| !(of == job && *number == attempt));
@@ -49,7 +49,7 @@ impl Truth {
         self.milestones.by_hand.entry((job.clone(), name.to_string())).or_default().extend_with(&ranks);
     }
 
-    /// It is told.
+    /// Checks the event of a milestone.
     pub(super) fn check_milestone(&mut self, store: &Snapshot, job: &JobId, event: &Event) {
         let text = |key: &str| event.context().and_then(|c| c.get(key)).and_then(Value::as_str);
         let (Some(attempt), Some(name)) = (text("attempt").and_then(|text| text.parse().ok()), text("name")) else {
@@ -73,7 +73,8 @@ impl Truth {
         }
     }
 
-    /// The job is said to have reached it: who has not said it failed within its tolerance, or was given back.
+    /// Checks the milestone of a job: a rank that has not reported it either failed within the tolerance or was
+    /// released.
     fn check_reached(
         &mut self,
         store: &Snapshot,

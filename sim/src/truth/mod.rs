@@ -1,9 +1,9 @@
-//! What really happened: which script was alive where, how it ended. The machines never see this; everything they say
-//! is held against it.
+//! The truth: which script was alive where, and how it ended. The machines never see the truth; it checks every
+//! statement of theirs.
 //!
-//! `runs` is what happened on nodes, `told` and `store` what was said of it and by whom, `doubt` what nobody can know;
-//! each of the other rooms is one promise: `agree` (an outcome is what happened), `given` (releases), `cleaned` (what
-//! follows what ran), `guard` (never beside each other), `stopped` (cancels), and so on.
+//! `runs` records events on nodes; `told` and `store` record statements and their speakers; `doubt` records what nobody
+//! can know. Each further room checks one promise: `agree` (an outcome is true), `given` (releases), `cleaned`
+//! (clean-up after each run), `guard` (no tasks beside each other), `stopped` (cancels), and so on.
 
 mod agree;
 mod attempts;
@@ -35,27 +35,28 @@ use store::Shown;
 pub(crate) struct Truth {
     runs: Vec<Run>,
     by_task: BTreeMap<TaskId, Vec<usize>>,
-    /// What each store has shown.
+    /// The contents that each store has shown.
     shown: [Shown; 2],
-    /// Actions of which a store was lost, or that two controllers had in hand: nobody can know some things of them.
+    /// Actions of a lost store, or of two controllers: nobody can know some facts about these.
     doubtful: BTreeSet<ActionId>,
-    /// Machines that share a name: nobody can know on which of them something ran.
+    /// Machines that share a name: nobody can know on which of them a script ran.
     doubtful_nodes: BTreeSet<usize>,
-    /// Tasks whose directory somebody removed, and their names: what only that said nobody can know.
+    /// Tasks with a removed directory, and their stems: nobody can know the contents.
     cleared: BTreeMap<TaskId, String>,
-    /// Tasks whose tombstone went when it might.
+    /// Tasks whose tombstone was removed when that was allowed.
     forgotten: BTreeSet<TaskId>,
     /// How much had run when a task's tombstone went from its node, last.
     runs_before: BTreeMap<(usize, TaskId), usize>,
-    /// What callers on a host's local socket were told: (machine, its boot, task) and the word of the outcome.
+    /// Outcomes that callers on a host's local socket heard: (machine, boot, task) and the word of the outcome.
     told: BTreeMap<(usize, u64, TaskId), &'static str>,
-    /// (machine, boot, task) of which it was said that it was cancelled before it began.
+    /// (machine, boot, task) of tasks that were reported as cancelled before they began.
     told_cancelled: BTreeSet<(usize, u64, TaskId)>,
-    /// Which machine wrote a task down; `true`: and has buried it, for its end was acknowledged there.
+    /// The machines that wrote each task down; `true`: the machine has buried the task, because its end was
+    /// acknowledged there.
     at_rest: BTreeMap<(TaskId, usize), bool>,
-    /// All that had them had buried them when their attempt was pruned.
+    /// Tasks that every machine had buried when their attempt was pruned.
     told_and_pruned: BTreeSet<TaskId>,
-    /// Tasks whose runner died before it claimed, and of which signal.
+    /// Tasks whose runner died before its claim, with the signal.
     died_unclaimed: BTreeSet<(TaskId, u8)>,
     given: given::Given,
     books: books::Books,

@@ -1,4 +1,5 @@
-//! Quiet: once somebody was told so, nothing begins but what follows jobs, until somebody asks to resume.
+//! Quiet: once the controller has told somebody that it is quiet, only after-actions begin, until somebody asks it to
+//! resume.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use crate::world::site;
 
 #[derive(Debug, Default)]
 pub(super) struct Book {
-    /// Who asked the first controller for quiet, and how many had asked it to resume by then.
+    /// The questions for quiet to the first controller, each with the number of resumes asked for by then.
     asked: BTreeMap<u64, u64>,
     resumes: u64,
     is_quiet: bool,
@@ -47,8 +48,7 @@ impl Truth {
     pub(super) fn check_start(&mut self, job: &JobId, event: &Event) {
         let text = |key: &str| event.context().and_then(|c| c.get(key)).and_then(Value::as_str).unwrap_or_default();
         let (name, rebuilt) = (text("action"), event.context().is_some_and(|c| c.contains_key("rebuilt")));
-        // What follows jobs by one of the settings that there are.
-        // A person speaks for what a node had begun before.
+        // An after-action under any of the settings. A person speaks for work that a node had begun before.
         let attempt = text("attempt").parse().ok();
         let id = attempt
             .zip(ActionName::new(name).ok())

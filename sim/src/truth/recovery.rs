@@ -1,5 +1,5 @@
-//! Recovery: entered on evidence alone; while it lasts nothing that is owed of an attempt that nobody has vouched for
-//! is begun, told, released, judged or pruned.
+//! Recovery begins only on evidence. While it lasts, the controller begins, tells, releases, judges and prunes nothing
+//! of an attempt that nobody has vouched for.
 
 use std::collections::BTreeSet;
 
@@ -13,22 +13,22 @@ use super::Truth;
 pub(super) struct Recovery {
     /// Something was put back, or there was a second controller: a store may be behind.
     may_be_behind: bool,
-    /// Memory was put back with all that tells of it in the controller's directory, and no node has told since: nobody
-    /// can know.
+    /// Memory was restored together with all evidence in the controller's directory, and no node has reported since:
+    /// the controller cannot know.
     unseen: bool,
-    /// The commit of a controller that entered a recovery last: what the same batch answers was decided before that.
+    /// The commit with which a controller last entered a recovery: the replies of the same batch were decided before.
     entered: Option<(usize, u64)>,
-    /// A process was put back with its memory: it gave numbers of lost commits again, and marks of both look alike.
+    /// Nodes that named a commit which no controller made.
     numbers_repeat: bool,
     /// Nodes that named a commit which nobody made.
     forgers: BTreeSet<usize>,
-    /// Attempts of which something was told to be free, ever.
+    /// Attempts that are gone, as a person said: other jobs have the hosts, which were cleaned up before.
     given_back: BTreeSet<(JobId, Attempt)>,
-    /// Attempts that are gone, as a person said: their hosts were given on, and cleaned up before that.
+    /// With fewer known hosts than this, one host alone is believed.
     gone: BTreeSet<(JobId, Attempt)>,
 }
 
-/// One host alone is believed where fewer are known.
+/// Returns `true` if the controller cannot know what the lost life had done.
 const WITNESSES: usize = 3;
 
 impl Truth {
@@ -63,7 +63,7 @@ impl Truth {
         self.recovery.given_back.contains(of)
     }
 
-    /// By the resource manager's own book.
+    /// Waiting tasks of the attempt may be withdrawn, because nobody asks for the attempt again.
     pub(crate) fn is_drained_in_its_book(&self, host: &str) -> bool {
         self.given.is_drained(host)
     }
@@ -108,7 +108,7 @@ impl Truth {
             self.recovery.entered = commit.map(|number| (which, number));
         }
         if enters {
-            // What waits in it may be withdrawn, for nobody asks for it again.
+            // Returns why a record changes an attempt that stays unvouched, if it does.
             store.attempts.iter().for_each(|row| self.asked_to_end(row.job.clone()));
         }
         if store.attempts.iter().all(|row| !row.unvouched) {
@@ -134,7 +134,7 @@ impl Truth {
         }
     }
 
-    /// An entry that is told to the resource manager.
+    /// A report of a node's script is stored now and told later.
     pub(crate) fn check_told_vouched(&mut self, which: usize, store: &Snapshot, entry: &OutboxEntry) {
         let of = |row: &&AttemptRow| row.job == entry.job && row.attempt == entry.attempt;
         if self.recovery.entered == Some((which, store.history.last)) {
@@ -153,7 +153,7 @@ pub(crate) fn is_on(store: &Snapshot) -> bool {
     store.recovery.as_ref().is_some_and(|row| row.ended_ms.is_none())
 }
 
-/// What a record does to an attempt that stays unvouched.
+/// Unless the rank's own node has reported the task, perhaps from another boot.
 fn thawed(
     store: &Snapshot,
     record: &Record,

@@ -1,12 +1,12 @@
-//! What ran, claim by claim: which scripts began and ended, what they said and left behind, who stopped them, what
-//! became of their node.
+//! The runs, one per claim: the scripts that began and ended, their reports and leftovers, who stopped them, and what
+//! happened to the node.
 
 use perilog_core::task::{Intent, Lingering, Report, RunResult};
 use perilog_core::{ActionName, Attempt, BootId, ExitStatus, InvocationId, JobId, TaskId};
 
 use super::{Truth, agree};
 
-/// One claim, and what came of it.
+/// A run: one claim with its results.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) task: TaskId,
@@ -19,20 +19,20 @@ pub(super) struct Run {
     pub(super) lingering: Lingering,
     pub(super) local: bool,
     pub(super) invocation: InvocationId,
-    /// How often each of its scripts began; that the last try failed, and is to be another's.
+    /// How often each script began; whether the last try failed and another one follows.
     pub(super) starts: Vec<u32>,
     pub(super) failed_try: bool,
-    /// Its limit passed while a script lived.
+    /// The limit passed while a script lived.
     pub(super) overdue: bool,
     /// Ends of scripts so far.
     pub(super) ends: Vec<ExitStatus>,
-    /// A script of it began; the last of them did.
+    /// A script began; the last script began; a script is alive.
     pub(super) begun: bool,
     pub(super) last_begun: bool,
     pub(super) alive: bool,
     pub(super) left_behind: bool,
     pub(super) tolerable: bool,
-    /// A script announced a boot; it heard that the controller knew; boots since.
+    /// A script announced a boot; the script heard that the controller knew; the number of boots since.
     pub(super) announced: bool,
     pub(super) boot_known: bool,
     pub(super) boots: u32,
@@ -42,17 +42,18 @@ pub(super) struct Run {
     pub(super) failed_before: bool,
     pub(super) tolerable_before: bool,
     pub(super) cancelled: bool,
-    /// The runner was killed; somebody stopped the unit; the machine went down before its end was acknowledged.
+    /// The runner was killed; the kernel killed for memory; somebody stopped the unit; the machine went down before the
+    /// end was acknowledged.
     pub(super) killed: bool,
     pub(super) oom: bool,
     pub(super) meddled: bool,
     pub(super) down: bool,
     /// The machine went down then, or later.
     pub(super) rebooted: bool,
-    /// Its unit is gone; its directory was removed when only that told of it.
+    /// The unit is gone; the directory was removed when only it told of the run.
     pub(super) unloaded: bool,
     pub(super) traceless: bool,
-    /// What the runner made of it, and whether it could be written.
+    /// The result that the runner found, and whether the runner could write it.
     pub(super) result: Option<(RunResult, bool)>,
 }
 
@@ -76,15 +77,15 @@ impl Truth {
         let task = start.task;
         let before = self.runs_of(task).next().map(|run| (run.node, run.boot, run.invocation.clone()));
         if let Some((node, of_boot, other)) = before {
-            // A store that was put back may not know what it had asked of a boot that is over, or of an attempt that
-            // its nodes were told to forget; nobody else knows it either.
+            // A restored store may not know its requests for a boot that is over, or for an attempt that its nodes were
+            // told to forget; nobody else knows these either.
             let elsewhere = (node, of_boot) != (at, boot);
             let unknowable = self.is_doubtful(task, Some(at)) && (elsewhere || self.forgotten.contains(&task));
-            // Nor does anybody know of a run whose directory somebody removed when its end was in it, or its unit gone,
-            // or whose unit somebody stopped when its directory was.
+            // Nobody knows of such a run: somebody removed the directory when it contained the end, or when the unit
+            // was gone. Or somebody stopped the unit after the directory was removed.
             let last = self.runs_of(task).filter(|run| run.node == at).last();
             let traceless = last.is_some_and(|run| run.traceless);
-            // Of its own tasks a host knows what its boot has left, and for as long as it has room.
+            // A host knows of its own tasks what its boot has left, and only as long as it has room.
             let is_over = last.is_none_or(|run| run.boot != boot) || self.forgotten.contains(&task);
             let is_anew = intent.local && is_over;
             if !unknowable && !traceless && !is_anew {
@@ -172,13 +173,13 @@ impl Truth {
         }
     }
 
-    /// Had a script of it announced the one boot that there was, and heard that the controller knew, and none was left
-    /// to begin?
+    /// Returns `true` if a script announced the only boot that came and heard that the controller knew, and no script
+    /// was left to begin.
     pub(crate) fn was_awaited(&self, task: TaskId, at: usize) -> bool {
         self.runs_of(task).any(|run| run.node == at && run.boot_known && run.boots == 1 && run.last_begun)
     }
 
-    /// It failed, and is tried again: that end counts for nothing.
+    /// Notes a failed try that another try follows: the failed end does not count.
     pub(crate) fn script_tried(&mut self, index: usize, status: ExitStatus) {
         if let Some(run) = self.runs.get_mut(index) {
             run.alive = false;
@@ -252,7 +253,7 @@ impl Truth {
         for run in self.runs.iter_mut().filter(|run| run.node == at) {
             run.rebooted = true;
             run.boots += u32::from(run.announced);
-            // One whose end was acknowledged had been told before; but a second controller that does not know it tells
+            // An acknowledged end had been told before; but a second controller that does not know the end tells
             // nobody.
             let is_told = shown.ended_at(run.task).is_some();
             run.down |= at_rest.get(&(run.task, at)) != Some(&true) || !(run.local || is_told);
@@ -261,7 +262,7 @@ impl Truth {
         }
     }
 
-    /// Somebody who is not us stops a unit.
+    /// Notes that somebody other than perilog stopped a unit.
     pub(crate) fn meddled(&mut self, at: usize, stem: &str) {
         let cleared = &self.cleared;
         for run in self.runs.iter_mut().filter(|run| run.node == at && run.stem == stem) {
@@ -270,7 +271,7 @@ impl Truth {
         }
     }
 
-    /// StopUnit ends what is there: an agent does that only to a unit in which nothing lives.
+    /// Notes a StopUnit, which ends all processes of a unit: an agent stops only units without live processes.
     pub(crate) fn unit_stopped(&mut self, _at: usize, stem: &str, run: Option<usize>, keeps: bool, t: u64) {
         let Some(run) = run.and_then(|run| self.runs.get_mut(run)) else { return };
         let killed = run.alive || (run.left_behind && !keeps);
@@ -283,7 +284,7 @@ impl Truth {
         }
     }
 
-    /// Was it claimed in this boot?
+    /// Returns `true` if the task was claimed in this boot.
     pub(crate) fn began_in(&self, task: TaskId, at: usize, boot: u64) -> bool {
         self.runs_of(task).any(|run| run.node == at && run.boot == boot)
     }

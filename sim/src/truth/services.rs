@@ -1,6 +1,6 @@
-//! External actions: what their services said, in the order in which it was committed, and when they were heard of. The
-//! first word is the outcome; nothing is lost before a lease is over, and nothing given back under a service that is at
-//! work.
+//! External actions: the reports of their services in the order of their commits, and when each service was heard. The
+//! first report is the outcome. No part is lost before its lease is over, and none is released while its service works
+//! on it.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(super) struct Services {
     said: BTreeMap<(ActionId, What), (&'static str, u64)>,
     /// When each was last heard of, and when before that.
     heard: BTreeMap<ActionId, (u64, u64)>,
-    /// What each lease was before one that came then.
+    /// The last change of each lease: its time, and the lease before.
     leases: BTreeMap<ActionId, (u64, u64)>,
     /// When the controller in force began to listen.
     pub(super) listens_since: u64,
@@ -32,7 +32,7 @@ pub(super) struct Services {
 }
 
 impl Services {
-    /// An attempt that was pruned: whoever asks for its action again has a new one.
+    /// Forgets a pruned attempt: a later request for its action creates a new one.
     pub(super) fn forget(&mut self, job: &JobId, attempt: Attempt) {
         let id = ActionId::of(site::cluster(), job, attempt, &site::action(site::SERVED));
         self.said.retain(|(of, _), _| *of != id);
@@ -43,11 +43,11 @@ impl Services {
 }
 
 impl Truth {
-    /// The controller handled these, and is about to commit what came of them.
+    /// Notes the requests that the controller handled in a batch, before their commit.
     pub(crate) fn served(&mut self, store: &Snapshot, records: &[Record], requests: &[Request], t: u64) {
         for request in requests {
             match request {
-                // One that attaches may be refused.
+                // A request that only attaches may be refused.
                 Request::ActionStart(start) => {
                     let new = |row: &&ActionRow| store.actions.iter().all(|there| there.id != row.id);
                     let mine = |row: &&ActionRow| row.job == start.run.job && row.name == start.run.action;
@@ -106,7 +106,7 @@ impl Truth {
         self.services.listens_since = t;
     }
 
-    /// What was said to a store that is no more; the one in its place has as it was what is in no doubt.
+    /// Forgets reports to a store that is gone; the new store still has the reports of actions that are not doubtful.
     pub(super) fn services_forget(&mut self) {
         let (services, doubtful) = (&mut self.services, &self.doubtful);
         services.said.retain(|(id, _), _| !doubtful.contains(id));
@@ -115,7 +115,8 @@ impl Truth {
     }
 
     /// # Errors
-    /// What speaks against it.
+    ///
+    /// The report that contradicts the outcome.
     pub(super) fn service_agrees(&self, row: &ActionRow, what: What, outcome: &Outcome, t: u64) -> Result<(), String> {
         let Some(external) = &row.external else { return Ok(()) };
         let said = self.services.said.get(&(row.id, what));
@@ -126,7 +127,7 @@ impl Truth {
             Outcome::Tolerable => word == Some("tolerable"),
             Outcome::Failed { why: Failure::Reported } => word == Some("failed"),
             Outcome::Cancelled { .. } => word == Some("failed") && asked,
-            // A report in the same batch may have come after the tick that lost it.
+            // A report in the same batch may have come after the tick that ended the lease.
             Outcome::Lost { why: Loss::Lease } => {
                 said.is_none_or(|(_, at)| *at == t)
                     && t >= self.lease_since(row.id, t) + self.lease_ms(row.id, external, t)
@@ -139,13 +140,13 @@ impl Truth {
         if fits { Ok(()) } else { Err(told()) }
     }
 
-    /// What was asked for in the batch that lost it came after the tick.
+    /// Returns the lease; a change in the batch that ended the lease came after the tick.
     fn lease_ms(&self, id: ActionId, external: &External, t: u64) -> u64 {
         let before = self.services.leases.get(&id).filter(|(at, _)| *at == t);
         before.map_or(external.lease_ms, |(_, lease_ms)| external.lease_ms.min(*lease_ms))
     }
 
-    /// What was said in the batch that lost it came after the tick.
+    /// Returns when the service was last heard; a report in the batch that ended the lease came after the tick.
     fn lease_since(&self, id: ActionId, t: u64) -> u64 {
         let (last, before) = self.services.heard.get(&id).copied().unwrap_or_default();
         let heard = if last == t { before } else { last };
@@ -196,7 +197,7 @@ impl Truth {
         }
     }
 
-    /// Is this an external action's?
+    /// Checks the outcome of a rank of an external action.
     pub(super) fn check_served(&mut self, which: usize, row: &ActionRow, task: TaskId, outcome: &Outcome, t: u64) {
         let Rank(rank) = task.rank;
         if which != 0 || self.doubtful.contains(&row.id) {
@@ -213,7 +214,7 @@ pub(super) fn ends(external: &External) -> impl Iterator<Item = (&ResourceName, 
     external.ended.iter().map(|(name, end)| (name, &end.ended.outcome))
 }
 
-/// What is stored, and what is about to be.
+/// Returns the stored rows and those about to be stored.
 fn rows<'a>(store: &'a Snapshot, records: &'a [Record]) -> impl Iterator<Item = &'a ActionRow> {
     let new = records.iter().filter_map(|record| match record {
         Record::Action(row) => Some(&**row),

@@ -1,5 +1,5 @@
-//! What was stopped: a run whose cancel is committed gets TERM, and nothing is claimed once its agent has read that it
-//! must not begin.
+//! Checks stopped tasks: a run with a committed cancel gets TERM, and nobody claims a task after its agent has read
+//! that the task must not begin.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,16 +9,16 @@ use super::Truth;
 
 /// On a node that is calm a cancel has reached the runner by then: frames and stirs take seconds at most.
 const DEAF_MS: u64 = 8_000;
-/// A frame that was sent into a session that stands has come by then; what it comes after, too.
+/// A frame into an open session arrives within this time, and so does everything before it.
 const FRAME_MS: u64 = 3_100;
-/// What failed has been tried again by then.
+/// A failed effect has been retried within this time.
 const HURT_MS: u64 = 60_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Stops {
     /// Runs that are to stop and have had no TERM, since when.
     deaf: BTreeMap<usize, u64>,
-    /// What an agent (node, life) has read: Cancels; Forgets; Starts, and when.
+    /// What an agent (node, life) has read: Cancels; Forgets; Starts with their times.
     cancels: BTreeMap<TaskId, (usize, u64)>,
     /// An agent was ever asked to stop it, by whomever.
     to_stop: BTreeSet<TaskId>,
@@ -31,9 +31,10 @@ pub(super) struct Stops {
     hurt: BTreeMap<usize, u64>,
     /// Tasks of which an agent (its node) could not take the claim, and when.
     not_taken: BTreeMap<(TaskId, usize), u64>,
-    /// Tasks that were lost as offline while a session of their node stood: its number, and when.
+    /// Tasks that were lost as offline while their node had a session: the session's number, and the time.
     fenced: BTreeMap<TaskId, (u64, u64)>,
-    /// Tasks that were resolved by hand before they began, while a session of their node stood: its number, and when.
+    /// Tasks that an operator resolved before they began, while their node had a session: the session's number, and the
+    /// time.
     resolved: BTreeMap<TaskId, (u64, u64)>,
 }
 
@@ -42,7 +43,7 @@ impl Stops {
         self.not_taken.get(&(task, at)).is_some_and(|when| t < when + HURT_MS)
     }
 
-    /// It is written down anew: what was said of it before was of another life of it.
+    /// Notes a new intent: earlier messages concerned an earlier life of the task.
     pub(super) fn written(&mut self, task: TaskId) {
         self.cancels.remove(&task);
         self.forgets.remove(&task);
@@ -50,7 +51,7 @@ impl Stops {
 }
 
 impl Truth {
-    /// Runs that go on, and nobody's TERM has reached: (run, node, task).
+    /// Returns runs that continue and that no TERM has reached: (run, node, task).
     pub(crate) fn untouched(&self) -> Vec<(usize, usize, TaskId)> {
         let all = self.runs.iter().enumerate();
         let on = all.filter(|(_, run)| run.result.is_none() && !run.killed && !run.down && !run.cancelled);
@@ -60,7 +61,7 @@ impl Truth {
             .collect()
     }
 
-    /// `to_stop`: runs whose cancel is committed, on nodes that have been calm since then.
+    /// `to_stop`: runs with a committed cancel, on nodes that have been calm since then.
     pub(crate) fn must_stop(&mut self, to_stop: &BTreeMap<usize, u64>, t: u64) {
         self.stops.deaf.retain(|run, _| to_stop.contains_key(run));
         for (run, calm_since) in to_stop {
@@ -74,17 +75,18 @@ impl Truth {
         }
     }
 
-    /// Somebody has asked for something by which what waits for a job is not to begin.
+    /// Notes a request after which waiting tasks of the job need not begin.
     pub(crate) fn asked_to_end(&mut self, job: JobId) {
         self.stops.to_end.insert(job);
     }
 
-    /// May this task of it be cancelled before it began? After a store that was lost its epilog may have run there.
+    /// Returns `true` if the task may be cancelled before it begins. After a lost store, the attempt's epilog may have
+    /// run there.
     pub(super) fn was_to_end(&self, job: &JobId, task: TaskId) -> bool {
         self.was_to_stop(task) || self.stops.to_end.contains(job) || self.given.is_forgetful(job)
     }
 
-    /// Of this attempt something is asked for: others of that job end.
+    /// Notes a request for this attempt: other attempts of the job end.
     pub(crate) fn asked_for_attempt(&mut self, job: &JobId, attempt: Option<Attempt>) {
         let asked = self.stops.attempts.entry(job.clone()).or_default();
         asked.insert(attempt.unwrap_or(Attempt::FIRST));
@@ -108,8 +110,8 @@ impl Truth {
         }
     }
 
-    /// `ok`: it was taken, or was another's. Else /run is full: it is tried again a little later, and a runner may be
-    /// faster.
+    /// Notes a try to take a claim. `ok`: the agent or somebody else has the claim. Otherwise /run is full: the agent
+    /// tries again a little later, and a runner may be faster.
     pub(crate) fn claim_tried(&mut self, at: usize, task: TaskId, ok: bool, t: u64) {
         if ok {
             self.stops.not_taken.remove(&(task, at));
@@ -127,26 +129,27 @@ impl Truth {
         self.stops.forgets.extend(tasks.iter().map(|task| (*task, (at, life))));
     }
 
-    /// What an agent read may not have been done as it should be: something failed there.
+    /// Notes a failed effect on the node: the agent may not have carried out what it read.
     pub(crate) fn disturbed(&mut self, at: usize, t: u64) {
         self.stops.hurt.insert(at, t);
         self.stops.cancels.retain(|_, (node, _)| *node != at);
     }
 
-    /// Lost as offline; `conn`: a session of its node stood, and carries its fence.
+    /// Notes a task lost as offline; `conn`: the open session of its node, which carries the fence.
     pub(crate) fn fenced(&mut self, task: TaskId, conn: u64, t: u64) {
         self.stops.fenced.insert(task, (conn, t));
     }
 
-    /// Resolved by hand; `conn`: a session of its node stands, and it is told that it must not begin.
+    /// Notes a task resolved by hand; `conn`: the open session of its node, which carries the message that the task
+    /// must not begin.
     pub(crate) fn resolved(&mut self, task: TaskId, conn: u64, t: u64) {
         if self.runs_of(task).next().is_none() {
             self.stops.resolved.insert(task, (conn, t));
         }
     }
 
-    /// A runner is about to have the claim. `agent`: of which node, and its life; `fences`: its session, if what was
-    /// sent into it comes in time; `calm_since`: since when it stands undisturbed.
+    /// Checks a runner that is about to take the claim. `agent`: the agent's node and life. `fences`: the agent's
+    /// session, if messages into it arrive in time. `calm_since`: since when the session is undisturbed.
     pub(crate) fn may_begin(
         &self,
         agent: (usize, u64),

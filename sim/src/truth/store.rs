@@ -1,4 +1,4 @@
-//! What a store has shown, checked at each commit: outcomes are true when they are committed, and do not change.
+//! Checks the contents of a store at each commit: outcomes are true when they are committed, and do not change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,15 +15,15 @@ pub(super) struct Shown {
     /// When each was first shown.
     since: BTreeMap<TaskId, u64>,
     verdicts: BTreeMap<ActionId, Verdict>,
-    /// Whose each is.
+    /// The attempt of each action.
     of: BTreeMap<ActionId, (JobId, Attempt)>,
     /// How far each open rank had come.
     accepted: BTreeSet<TaskId>,
 }
 
 impl Shown {
-    /// What a store shows that was put in the place of one that had shown `before`: since when is known where that had
-    /// shown it.
+    /// Creates the contents of a store that replaces one with the contents `before`: times carry over for rows that
+    /// both stores have.
     pub(super) fn of(store: &Snapshot, before: &Self) -> Self {
         let mut shown = Self::default();
         for row in &store.actions {
@@ -46,7 +46,7 @@ impl Shown {
         self.accepted.retain(|task| !actions.contains(&task.action));
     }
 
-    /// What was shown of an attempt as ended.
+    /// Returns the ended tasks of an attempt.
     pub(super) fn tasks_of(&self, job: &JobId, attempt: Attempt) -> impl Iterator<Item = &TaskId> {
         self.outcomes.keys().filter(move |task| self.is_of(task.action, job, attempt))
     }
@@ -202,7 +202,7 @@ impl Truth {
         }
     }
 
-    /// In which boot what announced one is shown as ok.
+    /// Notes the boot in which a task with an announced boot is shown as ok.
     fn note_boots(&mut self, store: &Snapshot, row: &ActionRow) {
         let attempt = store.attempts.iter().find(|a| a.job == row.job && a.attempt == row.attempt);
         for rank in row.ok.iter() {
@@ -216,7 +216,7 @@ impl Truth {
         }
     }
 
-    /// A verdict is that of all its outcomes, and of a world that is still as they left it.
+    /// Checks that a verdict is that of all outcomes, and that the nodes are still as the tasks left them.
     fn check_verdict(&mut self, which: usize, store: &Snapshot, row: &ActionRow) {
         let (name, job) = (&row.name, &row.job);
         let open = row.ranks.difference(&row.ok.union(&row.ended));
@@ -264,7 +264,7 @@ impl Truth {
             let host = attempt.and_then(|a| a.ranks.iter().zip(a.hosts.iter()).find(|(rank, _)| *rank == task.rank.0));
             let node = host.and_then(|(_, host)| store.nodes.iter().find(|node| node.host.as_str() == host));
             let Some(node) = node else { continue };
-            // Or where the boot that it had announced brought it, and not one more.
+            // Or the announced boot, and no further one, brought the node there.
             let by_boot = self.runs_of(*task).any(|run| run.announced) && self.ok_in.get(task) == Some(&node.boot);
             if !by_boot && self.runs_of(*task).all(|run| run.meant_for != node.boot) {
                 let (rank, boot) = (task.rank, node.boot.clone());
@@ -275,7 +275,7 @@ impl Truth {
         }
     }
 
-    /// Attempts are ordered: what is open is the newest that was asked for, or newer.
+    /// Checks the order of attempts: the open attempt is the newest that was asked for, or newer.
     fn check_newest(&mut self, which: usize, store: &Snapshot, row: &AttemptRow) {
         let newer = |other: &&AttemptRow| other.job == row.job && other.attempt > row.attempt;
         let newer = store.attempts.iter().find(newer);
@@ -285,7 +285,7 @@ impl Truth {
         }
     }
 
-    /// Gone without a trace: then nothing of it is alive on a machine that its controller talks to.
+    /// Checks a vanished task: no process of the task is alive on a machine with a session.
     fn check_vanished(&mut self, which: usize, row: &ActionRow, task: TaskId, outcome: &Outcome) {
         let alive = |run: &&super::runs::Run| run.alive || (run.left_behind && run.lingering != Lingering::Keep);
         let vanished = *outcome == Outcome::Lost { why: Loss::Vanished } && !self.is_doubtful(task, None);
@@ -330,7 +330,7 @@ impl Truth {
             });
         }
         if let Err(truth) = self.agrees(task, outcome) {
-            // What was told of a rank by a store that knew nothing of its run.
+            // A store that knew nothing of the run recorded this outcome of the rank.
             if !(self.is_doubtful(task, None) && super::agree::nothing_ran(outcome)) {
                 self.broken(|| format!("3 true: c{which} says rank {rank} of {name} of {job} is {outcome}; {truth}"));
             }
