@@ -1,5 +1,4 @@
-//! Who was told what: callers on a node and the controller's watchers, of ends; and when what was told may be
-//! forgotten.
+//! Checks ends that callers on a node and the controller's watchers were told, and when such ends may be forgotten.
 
 use perilog_core::controller::Snapshot;
 use perilog_core::{Attempt, JobId, Loss, Outcome, TaskId};
@@ -12,7 +11,7 @@ impl Truth {
         self.told_cancelled.insert((machine, boot, task));
     }
 
-    /// ... and its node, or a controller, can know that still.
+    /// Returns `true` if such an end was told and the node or a controller can still know it.
     pub(crate) fn was_told_cancelled(&self, machine: usize, boot: u64, task: TaskId) -> bool {
         let known = !self.is_cleared(task) || !self.is_doubtful(task, None);
         known && self.told_cancelled.contains(&(machine, boot, task))
@@ -40,11 +39,12 @@ impl Truth {
     pub(crate) fn all_told(&mut self, store: &Snapshot) {
         self.all_heard(store);
         let mut missing = None;
-        // One that waited for a boot ends by that, or by its being late.
+        // A task that waited for a boot ends with the boot, or because the boot is late.
         let unknowable = |run: &Run| run.down || run.meddled || run.announced || self.is_cleared(run.task);
-        // It was told once, and its node told to forget it, before another node's late word brought its action back.
+        // The end was told once, and the node was told to forget it, before another node's late report brought the
+        // action back.
         let unknowable = |run: &Run| unknowable(run) || self.told_and_pruned.contains(&run.task);
-        // Of one that was settled by hand before a script began nothing is left to tell.
+        // An operator resolved the task before a script began: nothing remains to tell.
         let unknowable = |run: &Run| unknowable(run) || (!run.begun && self.was_resolved(run.task));
         let sure = |run: &&Run| !unknowable(run) && !run.local && !self.is_doubtful(run.task, None);
         for run in self.runs.iter().filter(sure) {
@@ -54,8 +54,8 @@ impl Truth {
             let rows = store.ranks.iter().filter(|row| row.task == run.task);
             let mut ends = rows.flat_map(|row| std::iter::once(&row.ended).chain(&row.late));
             let is_told = |outcome: &Outcome| match outcome {
-                // While its action is open, what its node did in the boot before counts no more: that had been told,
-                // and is lost.
+                // While the action is open, the work of the node's earlier boot no longer counts: it had been told, and
+                // is lost.
                 Outcome::Lost { why: Loss::Rebooted } => run.rebooted,
                 Outcome::Lost { .. } | Outcome::Resolved { .. } => false,
                 _ => true,
@@ -77,21 +77,21 @@ impl Truth {
         self.stops.written(task);
     }
 
-    /// An agent buries a task: its end is known where it should be.
+    /// Notes that an agent buries a task: everybody who should know the end knows it.
     pub(crate) fn buried(&mut self, at: usize, task: TaskId) {
         self.at_rest.insert((task, at), true);
     }
 
-    /// ... and no other machine that has its name is left with it.
+    /// Returns `true` if no machine with this name still has the task.
     fn is_buried(&self, task: TaskId) -> bool {
         let mut there = self.at_rest.range((task, 0)..=(task, usize::MAX)).map(|(_, rests)| *rests).peekable();
         there.peek().is_some() && there.all(|rests| rests)
     }
 
-    /// Of an attempt that was pruned a node may still tell an end that nobody has acknowledged: it was away, or obeyed
-    /// another controller, for longer than the retention; perhaps of a rank that the attempt had in another life only.
-    /// Then its action comes again, and with the attempt what follows it everywhere: what had been shown of all that
-    /// was forgotten.
+    /// Notes a pruned attempt. A node may still report an unacknowledged end: the node was away, or obeyed another
+    /// controller, for longer than the retention. The end may even concern a rank that the attempt only had in another
+    /// life. Then the action returns, and with the attempt its after-actions everywhere. All shown outcomes of the
+    /// attempt are forgotten.
     pub(super) fn pruned(&mut self, which: usize, job: &JobId, attempt: Attempt) {
         let shown = self.shown[which].tasks_of(job, attempt).any(|task| !self.is_buried(*task));
         let ran = |run: &Run| self.shown[which].is_of(run.task.action, job, attempt) && !self.is_buried(run.task);
@@ -118,7 +118,8 @@ impl Truth {
             let runs = self.by_task.get(&task).into_iter().flatten().filter(|index| **index >= from);
             runs.filter_map(|index| self.runs.get(*index)).filter(|run| run.node == at).collect()
         };
-        // Asked for again when its host had no room for it any more, it is another's end.
+        // The host had no room for the task any more, and the task was requested again: the end belongs to the second
+        // run.
         let anew = self.runs_before.get(&(at, task)).map(|from| self.runs_agree(task, &since(*from), outcome));
         if let (Err(truth), None | Some(Err(_))) = (self.runs_agree(task, &since(0), outcome), anew) {
             self.broken(|| format!("3 true: n{at} tells a caller that {task} is {outcome}; {truth}"));

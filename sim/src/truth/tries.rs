@@ -1,5 +1,5 @@
-//! Invariant 1, within a claim: scripts begin in their order, each of them once, and once more only after a try that
-//! failed, as often as its node is configured for.
+//! Invariant 1, within a claim: scripts begin in order, each once. A script begins again only after a failed try, and
+//! at most as often as its node is configured for.
 
 use perilog_core::ExitStatus;
 
@@ -7,7 +7,7 @@ use super::Truth;
 use crate::world::site;
 
 impl Truth {
-    /// A script of this run (its index) is about to begin.
+    /// Checks a script of this run (an index) that is about to begin.
     pub(super) fn check_start_of_script(&mut self, index: usize, script: usize) {
         let Some(run) = self.runs.get_mut(index) else { return };
         let begun = run.starts.len();
@@ -34,8 +34,8 @@ impl Truth {
         }
     }
 
-    /// A script of this run has ended for good. One that failed was tried as often as it may be, unless somebody wants
-    /// the task to end.
+    /// Checks a script of this run that has ended for good. A failed script has used all of its tries, unless somebody
+    /// wants the task to end.
     pub(super) fn check_tries(&mut self, index: usize, status: ExitStatus) {
         let Some(run) = self.runs.get(index) else { return };
         let (may, times) = (site::tries(&run.step.1), run.starts.last().copied().unwrap_or_default());

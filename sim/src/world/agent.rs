@@ -1,5 +1,5 @@
-//! The agent's loop, as the daemon has it: an edge, an input, the machine, its effects in order; what effects answer at
-//! once comes before any other edge.
+//! The agent's loop, as in the daemon: an edge, an input, the machine, its effects in order. Effects that answer at
+//! once come before any other edge.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -22,7 +22,7 @@ pub(crate) struct Agent {
     /// When its process began.
     pub(crate) came_up: u64,
     pub(crate) machine: Machine,
-    /// The configuration that it was given last.
+    /// The configuration that the agent last received.
     pub(super) given: Policy,
     pub(crate) inputs: VecDeque<Input>,
     /// Stopped until then; what came meanwhile.
@@ -31,19 +31,19 @@ pub(crate) struct Agent {
     pub(crate) bus: bool,
     pub(crate) connection: u64,
     joined_once: bool,
-    /// Calls that were not answered: what an answer would be about.
+    /// Calls without an answer yet, each with the subject of its answer.
     pub(crate) pending: BTreeMap<u64, Pending>,
     calls: u64,
-    /// Whose changes PID 1 tells on this connection; which directories and cgroups are watched.
+    /// Units whose changes PID 1 reports on this connection; directories and cgroups that the agent watches.
     pub(crate) interest: BTreeSet<String>,
     pub(crate) watched: BTreeSet<String>,
     pub(crate) watch_empty: BTreeSet<String>,
-    /// What ran in each unit, by the last look at it on this connection.
+    /// The invocation in each unit, as of the last inspection on this connection.
     pub(crate) looked: BTreeMap<String, InvocationId>,
     roll: BTreeMap<String, TaskId>,
     pub(crate) conn: Option<u64>,
     pub(crate) last_counter: u64,
-    /// Redials are spread over so much; it grows while nobody welcomes it.
+    /// The time over which redials are spread; it grows until a controller welcomes the agent.
     pub(crate) window_ms: u64,
     pub(crate) welcomed: bool,
     pub(crate) wake: Option<u64>,
@@ -111,7 +111,7 @@ impl World {
         self.after(delay, Event::Agent { node: at, life, edge: Edge::LookAround });
     }
 
-    /// The agent's process is gone. `peers_hear`: the kernel is there to say so.
+    /// Ends the agent's process. `peers_hear`: the kernel runs, and tells the peers.
     pub(crate) fn end_agent(&mut self, at: usize, peers_hear: bool) {
         let Some(agent) = self.nodes[at].agent.take() else { return };
         let life = agent.life;
@@ -166,7 +166,7 @@ impl World {
         }
     }
 
-    /// What the machine is told of an edge, if anything.
+    /// Returns the machine's input for an edge, if the edge has one.
     fn input_of(&mut self, at: usize, edge: Edge) -> Option<Input> {
         let node = &mut self.nodes[at];
         let boottime = node.boottime(self.t);
@@ -174,7 +174,7 @@ impl World {
         match edge {
             Edge::LookAround => {
                 if self.t < node.stalled_until {
-                    // Its question stands in the same queue as everybody's.
+                    // The agent's question waits in the same queue as all other questions.
                     let (life, later) = (agent.life, node.stalled_until - self.t + 1);
                     self.after(later, Event::Agent { node: at, life, edge: Edge::LookAround });
                 } else if !agent.bus {
@@ -219,7 +219,7 @@ impl World {
                 }
             },
             Edge::LinkDown { conn } if agent.conn == Some(conn) => self.hang_up(at).then_some(Input::LinkDown),
-            // Of a session that was hung up on.
+            // The edge belongs to a closed session.
             Edge::LinkUp { .. } | Edge::Message { .. } | Edge::LinkDown { .. } => None,
             Edge::Tick { boot_ms } if agent.wake == Some(boot_ms) => {
                 agent.wake = None;
@@ -232,7 +232,7 @@ impl World {
         }
     }
 
-    /// Units as they were found a moment ago, directories as they are now.
+    /// Joins the units as they were a moment ago with the directories as they are now.
     fn join(&mut self, at: usize, units: Vec<(String, UnitLook)>) -> Input {
         let node = &mut self.nodes[at];
         let mut units: BTreeMap<String, UnitLook> = units.into_iter().collect();
@@ -288,7 +288,7 @@ impl World {
         }
     }
 
-    /// The connection to the bus is gone: calls that were not answered fail, and the keeper makes another.
+    /// Ends the connection to the bus: calls without an answer fail, and the keeper opens another connection.
     pub(crate) fn lose_bus(&mut self, at: usize, ms: u64) {
         let Some(agent) = self.nodes[at].agent.as_mut().filter(|agent| agent.bus) else { return };
         let (life, connection) = (agent.life, agent.connection);
@@ -296,7 +296,7 @@ impl World {
         agent.interest.clear();
         let calls: Vec<u64> = agent.pending.keys().copied().collect();
         if agent.stopped {
-            // It hears of it when it goes on.
+            // The stopped agent hears of it when it continues.
             agent.parked.push(Edge::Local(Box::new(Input::BusLost)));
         } else {
             self.feed(at, Input::BusLost);
@@ -308,7 +308,7 @@ impl World {
         self.after(ms.max(1), Event::Agent { node: at, life, edge: Edge::LookAround });
     }
 
-    /// Hands in an input, and whatever comes of it at once.
+    /// Hands an input to the machine, with all inputs that result at once.
     pub(crate) fn feed(&mut self, at: usize, input: Input) {
         let Some(agent) = self.nodes[at].agent.as_mut() else { return };
         agent.inputs.push_back(input);
@@ -331,7 +331,7 @@ impl World {
         }
     }
 
-    /// What the agent of this life does, carried out as its trap has it; `false`: it died of it.
+    /// Carries out an effect of this life's agent, or the trap on it; returns `false` if the agent died.
     pub(super) fn does(&mut self, at: usize, life: u64, effect: Effect) -> bool {
         match self.traps.agent(at, &effect) {
             Sprung::Before(fault) => {
@@ -371,7 +371,7 @@ impl World {
         self.after(delay, Event::Call { node: at, boot, from, call });
     }
 
-    /// What the agent last saw running there.
+    /// Returns the invocation that the agent last saw in a unit.
     pub(crate) fn looked(&self, at: usize, stem: &str) -> Option<InvocationId> {
         self.nodes[at].agent.as_ref()?.looked.get(stem).cloned()
     }

@@ -171,7 +171,7 @@ impl World {
                 self.answer(at, Input::Started { task, reply });
             }
             Some(How::Unanswered { happens: true }) => self.call(at, pending, call, 0, true),
-            // It arrives at the end of all days.
+            // The answer never arrives within the world's time.
             Some(How::Unanswered { happens: false }) => self.call(at, pending, call, u64::MAX / 4, true),
             Some(How::Late { ms }) => self.call(at, pending, call, ms, false),
             Some(How::Half { .. }) | None => self.call(at, pending, call, 0, false),
@@ -192,7 +192,7 @@ impl World {
         self.after(delay, Event::Answered { node: at, life, conn, question });
     }
 
-    /// It belongs to the session that asked.
+    /// Sends an answer, which belongs to the session that asked.
     pub(crate) fn answered(&mut self, at: usize, life: u64, conn: u64, question: u64) {
         let Some(agent) = self.nodes[at].agent.as_ref().filter(|agent| agent.life == life) else { return };
         if agent.stopped {
@@ -225,7 +225,7 @@ impl World {
         self.after(delay, Event::Agent { node: at, life, edge: Edge::Tick { boot_ms } });
     }
 
-    /// What a caller was told is shown, and must be so.
+    /// Checks a reply to a caller: the reported outcome must be true.
     fn exec_reply(&mut self, at: usize, caller: u64, reply: &ExecReply) {
         let outcome = match reply {
             ExecReply::Ended(ended) => &ended.outcome,

@@ -1,4 +1,4 @@
-//! The controller's daemon: the one writer, and a store that keeps what was committed.
+//! The controller's daemon: the one writer, and a store with the committed records.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,39 +25,39 @@ const MONO_MS: u64 = 1_000_000;
 #[derive(Default)]
 pub(crate) struct Controller {
     pub(crate) machine: Option<Machine>,
-    /// Processes of it so far; 0: there never was one.
+    /// Number of processes so far; 0: no process has started.
     pub(crate) life: u64,
     running: bool,
     pub(crate) store: Snapshot,
-    /// The file beside it: the newest commit that this directory has seen.
+    /// The anchor: the newest commit that this directory has seen.
     pub(crate) anchor: Option<Commit>,
     pub(crate) backups: Vec<Snapshot>,
     inbox: Vec<Input>,
     batch_due: bool,
     pub(crate) wake: Option<u64>,
-    /// By so much its CLOCK_MONOTONIC is behind: its machine stood still for so long.
+    /// How far the controller's CLOCK_MONOTONIC is behind, because its machine stood still.
     pub(crate) mono_lag: u64,
     pub(crate) sessions: BTreeMap<SessionId, u64>,
     full_until: u64,
     pub(super) told_full: bool,
     wall_offset: i64,
-    /// The least and the most of it so far.
+    /// The smallest and the largest offset so far.
     wall_offsets: (i64, i64),
     pub(crate) clients: u64,
-    /// The attempt that a Run named, by who asked.
+    /// The attempts that Run requests named, by client.
     pub(crate) asked: BTreeMap<u64, Attempt>,
-    /// Whose `ps` is to show what is held too.
+    /// The clients whose `ps` should also show held resources.
     pub(crate) asked_held: BTreeSet<u64>,
     pub(crate) waits_before: Waits,
     pub(crate) outbox_before: BTreeSet<u64>,
-    /// Tasks that were `ok` before this batch, or are told to be in it: a Hello that comes later in it may say that
-    /// their node lost them.
+    /// Tasks that were `ok` before this batch, or are reported as such in the batch. A later Hello in the batch may say
+    /// that the node lost them.
     pub(crate) ok_before: BTreeSet<TaskId>,
     /// When its machine was last built from the store.
     pub(crate) loaded_at: u64,
-    /// Tasks whose nodes told something of them in this batch.
+    /// Tasks that nodes reported in this batch.
     told: BTreeSet<TaskId>,
-    /// What services asked of the batch that is being handled.
+    /// The requests of services in the current batch.
     served: Vec<Request>,
     /// Every session began anew then.
     pub(crate) took_over_at: Option<u64>,
@@ -74,7 +74,7 @@ impl Controller {
         self.running && self.machine.is_some()
     }
 
-    /// By so much an age may be more than what passed, for the steps that its clock has made; or less.
+    /// Returns how much an age may exceed, or fall below, the passed time because of clock steps.
     pub(super) const fn clock_gained(&self) -> u64 {
         self.wall_offset.abs_diff(self.wall_offsets.0)
     }
@@ -142,14 +142,14 @@ impl World {
         let (machine, output) = Machine::load(stored, site::settings(self.settings), nonce, now);
         controller.machine = Some(machine);
         self.carry(which, output);
-        // What was not carried out before is told by the new one.
+        // The new controller tells the hooks what they have not carried out.
         self.hooks_hear(which);
         if which == 0 {
             self.schedule(100);
         }
     }
 
-    /// The process dies: what it had not committed is gone, and so are its connections.
+    /// Kills the process: uncommitted changes are lost, and so are all connections.
     pub(crate) fn kill_controller(&mut self, which: usize, down_ms: Option<u64>) {
         let controller = &mut self.controllers[which];
         if !controller.running {
@@ -337,7 +337,7 @@ impl World {
         self.kill_controller(which, Some(down_ms));
     }
 
-    /// Nobody may go on as if it had succeeded: every session ends, and the machine is built anew from the store.
+    /// Handles a failed commit: every session ends, and the machine is rebuilt from the store.
     fn commit_failed(&mut self, which: usize, effects: Vec<Effect>) {
         self.say(|| format!("c{which} cannot commit"));
         if defect!(EffectsAfterFailedCommit) {
@@ -354,7 +354,7 @@ impl World {
         self.after(1, Event::Batch { which, life });
     }
 
-    /// Both write their own store; where it comes from is theirs.
+    /// Starts a second controller. Each controller writes its own store; the second begins with a copy or an empty one.
     pub(crate) fn second_begins(&mut self, empty: bool, ms: u64) {
         if self.controllers[1].running {
             return;

@@ -41,11 +41,11 @@ impl World {
         }
     }
 
-    /// Gone without a trace: also after a store was lost, whatever came first. What a node keeps of a task it has told
-    /// in its Hello.
+    /// Checks tasks that are recorded as vanished, even after a lost store: the node's Hello reported everything that
+    /// the node keeps.
     fn check_traces(&mut self, records: &[Record]) {
         let rows = records.iter().filter_map(|record| match record {
-            // Written again with what came late it is no news.
+            // A row that is written again with a late result is no news.
             Record::Rank(row) if row.late.is_empty() => {
                 (row.ended.outcome == Outcome::Lost { why: Loss::Vanished }).then_some(row.task)
             }
@@ -59,8 +59,8 @@ impl World {
             let at = (0..self.nodes.len()).find(|at| super::site::host(*at).as_str() == host)?;
             let node = self.nodes.get(at).filter(|node| node.on && self.truth.is_one(at))?;
             let stone = node.spool.tombstones.values().find(|stone| stone.task == task && !stone.local)?;
-            // Written for a task that the node never had, or lost itself; or one that it was told to forget, and
-            // another node brought back.
+            // The tombstone stands for a task that the node never had, or lost itself; or the node was told to forget
+            // the task, and another node brought the action back.
             let forgotten = self.truth.ran_before_its_prune(&row.job, row.attempt, task, at);
             let says = stone.outcome.is_of_scripts() && !forgotten;
             says.then(|| {
@@ -109,7 +109,7 @@ impl World {
                     self.check_ack(which, session, *task);
                 }
                 if matches!(message, ToAgent::Welcome { .. }) {
-                    // Also one that has ended meanwhile was let in, and others were closed for it.
+                    // A session that has ended meanwhile was also let in, and replaced others.
                     self.welcome(session);
                 }
                 if let Some(conn) = self.controllers[which].sessions.get(&session).copied() {
@@ -170,12 +170,12 @@ impl World {
         }
     }
 
-    /// An acknowledgement may leave only when the store has what it acknowledges.
+    /// Checks an acknowledgement: it may leave only if the store contains the acknowledged end.
     fn check_ack(&mut self, which: usize, session: SessionId, task: TaskId) {
         let store = &self.controllers[which].store;
         let Some(row) = store.actions.iter().find(|row| row.id == task.action) else { return };
         let rank = task.rank.0;
-        // Its scripts have ended, and their end is kept until the boot that one of them announced.
+        // The scripts have ended, and the store keeps their end until the announced boot.
         let waits = store.ranks.iter().any(|row| row.task == task && row.expects.is_some());
         let has = row.ok.contains(rank) || row.ended.contains(rank) || waits;
         let attempt = store.attempts.iter().find(|a| a.job == row.job && a.attempt == row.attempt);
@@ -190,14 +190,15 @@ impl World {
             let text = format!("c{which} acknowledges {task}, and its {} does not cover that rank", row.name);
             return self.violate("5 acknowledged", &text);
         }
-        // One that speaks for another host's task is acknowledged, so that it is quiet, and is not believed.
+        // The controller acknowledges a report about another host's task, so that the agent stops repeating it, and
+        // ignores it.
         let own = conn.is_some_and(|conn| Some(self.nodes[conn.node].host.as_str()) == host);
         if own && !has && row.ranks.contains(rank) {
             self.violate("5 acknowledged", &format!("c{which} acknowledges {task}, and its store has no end of it"));
         }
     }
 
-    /// Did a job let go of this rank after the others of which this store knows? What follows a job grows then, until
+    /// Returns `true` if the job dropped this rank after those that this store knows. An after-action grows then, until
     /// its verdict.
     fn had_grown(&self, at: usize, task: TaskId, row: &ActionRow, attempt: &AttemptRow) -> bool {
         let intent = self.nodes[at].spool.tasks.values().filter_map(|dir| dir.intent.as_ref());
@@ -220,10 +221,10 @@ impl World {
                 })
             }
             Ok(Reply::Outbox(entries)) => {
-                // What the store owed at a start waits for its nodes.
+                // Notices from before the start wait for the store's nodes.
                 let settles = self.t < controller.loaded_at + SETTLES_MS;
                 let stays = |entry: &&OutboxEntry| !settles && controller.outbox_before.contains(&entry.sequence);
-                // What nobody has vouched for keeps what comes after it waiting.
+                // A notice of an unvouched attempt holds back all later notices.
                 let of_manager = store.outbox.iter().filter(|entry| entry.edge == Edge::Manager);
                 let told = of_manager.take_while(|entry| !is_frozen(store, entry));
                 let missing = told.filter(stays).find(|entry| !entries.contains(entry));
@@ -232,8 +233,8 @@ impl World {
             Ok(Reply::Ps { rows, .. }) => self.check_ps(which, controller.asked_held.contains(&client), &rows),
             Ok(Reply::Show(view)) => view.attempts.iter().flat_map(|attempt| &attempt.actions).find_map(|action| {
                 let row = store.actions.iter().find(|row| row.id == action.id)?;
-                // What ended later in the same batch is not shown yet, and what was lost later in it is shown as it
-                // was.
+                // Ranks that ended later in the same batch are not shown yet, and ranks that were lost later in the
+                // batch are shown as they were.
                 let of = |rank| TaskId { action: row.id, rank: Rank(rank) };
                 let unstored = action.ok.difference(&row.ok);
                 let differs = unstored.iter().any(|rank| !controller.ok_before.contains(&of(rank)))
@@ -248,7 +249,7 @@ impl World {
     }
 }
 
-/// Nobody has vouched for its attempt: it is told later, or not at all.
+/// Returns `true` if nobody has vouched for the entry's attempt: the notice is told later, or never.
 fn is_frozen(store: &Snapshot, entry: &OutboxEntry) -> bool {
     let of = |row: &&AttemptRow| row.job == entry.job && row.attempt == entry.attempt;
     store.attempts.iter().find(of).is_some_and(|row| row.unvouched)

@@ -1,4 +1,4 @@
-//! Faults stop: then everything must come to its end within a time that can be named.
+//! The end of a world: faults stop, and everything must come to its end within a known time.
 
 use std::collections::BTreeSet;
 
@@ -14,12 +14,13 @@ use crate::truth::recovery::is_on;
 /// By then every action has its verdict: start-grace and the longest script, limit and graces of a node that is gone
 /// for good, not-after, and a minute for what is tried again.
 pub(super) const VERDICTS_MS: u64 = 400_000;
-/// By then nothing is left to be done on any node: the host's own tasks that nobody came back for are given up after an
-/// hour, attempts past their retention are pruned within two.
+/// After this time no node has work left. Agents give up abandoned tasks of their hosts after an hour, and the
+/// controller prunes attempts past their retention within two hours.
 const REST_MS: u64 = 2 * 3_600_000 + 600_000;
-/// A last Hello of every agent, before that: what its controller forgot while it was away is told then.
+/// The time before that for a last Hello of every agent, in which the controller says what it forgot while the agent
+/// was away.
 const RECONNECT_MS: u64 = 120_000;
-/// Before that, an agent has had nothing to do for as long, and has not woken.
+/// The time before that in which an idle agent has had nothing to do and has not woken.
 const IDLE_MS: u64 = 1_800_000;
 const TIDY_UP_EVERY_MS: u64 = 30_000;
 
@@ -59,8 +60,8 @@ impl World {
         self.after(REST_MS, Event::Rest);
     }
 
-    /// What an operator does: where agents obey another controller, this one takes over; what has no limit and is on a
-    /// dead node is resolved.
+    /// Acts as the operator: takes over if agents obey another controller, and resolves tasks without a limit on dead
+    /// nodes.
     pub(crate) fn tidy_up(&mut self) {
         if self.nodes.iter().any(|node| node.on && node.agent.is_some()) && self.is_disobeyed() {
             self.truth.store_may_be_behind();
@@ -86,7 +87,7 @@ impl World {
                 });
             }
         }
-        // Nobody has asked for it again since the store was put back, and nobody will.
+        // Nobody has requested the action again since the store was restored, and nobody will.
         let stale = store.actions.iter().filter(|row| row.unvouched && !row.open().is_empty());
         let is_vouched = |row: &&ActionRow| {
             let mut of = store.attempts.iter().filter(|of| of.job == row.job && of.attempt == row.attempt);
@@ -102,17 +103,16 @@ impl World {
                 resources: None,
             })
             .collect();
-        // Where the release hook was taken out for good, what it is owed is dropped by somebody's word.
+        // If the release hook was removed for good, a person drops its pending notices.
         let owed = store.outbox.iter().filter(|entry| entry.edge == Edge::ReleaseHook);
         let owed: BTreeSet<_> = owed.map(|entry| entry.job.clone()).collect();
         let owed = if site::settings(self.settings).release_hook { BTreeSet::new() } else { owed };
-        // Its resource manager is done with every job.
+        // The resource manager is done with every job.
         let growing =
             |row: &AttemptRow| store.actions.iter().any(|a| a.growing && a.job == row.job && a.attempt == row.attempt);
         let held = store.attempts.iter().filter(|row| !row.hold.is_empty() && (row.added || growing(row)));
-        // Its own resource manager ends what that launched, and a person says first what is true of the others. Where
-        // memory was put back and no node could tell, the resource manager may not know it any more: an operator sees
-        // that.
+        // The resource manager ends the jobs that it launched; a person first vouches for the others. If memory was
+        // restored and no node could tell, the resource manager may no longer know a job: the operator sees that.
         let is_known = |row: &AttemptRow| !self.truth.is_unseen() || self.is_in_book(&row.job, row.attempt);
         let mine = |row: &&AttemptRow| self.plan.scheduler.is_some() && site::is_launched(&row.job) && is_known(row);
         let held = held.filter(|row| !row.unvouched && !mine(row));
@@ -152,7 +152,7 @@ impl World {
             .any(|node| node.spool.obeyed.is_some_and(|obeyed| refuses(obeyed.epoch)))
     }
 
-    /// Those whose nodes had a limit of their own for them, and have told so: nobody has to resolve them.
+    /// Returns the ranks whose nodes reported a limit of their own: nobody has to resolve these.
     fn limited_by_node(&self, row: &ActionRow) -> IdSet {
         let is_limited = row.name.as_str() != "unlimited";
         let told = |rank: &u32| is_limited && self.truth.is_certain(TaskId { action: row.id, rank: Rank(*rank) });
@@ -216,7 +216,7 @@ impl World {
         self.truth.all_reached(&store);
     }
 
-    /// What is kept of a world in which all is over: invariant 7.
+    /// Returns what has grown in a world in which everything is over: invariant 7.
     fn grown(&self) -> Option<String> {
         for (at, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.on) {
             let kept = site::policy(false, 0).keep_failed;
@@ -239,7 +239,7 @@ impl World {
             matches!(step.what, crate::plan::What::Fault(crate::plan::Fault::ControllerClockStep { .. }))
         };
         let machine = self.controllers[0].machine.as_ref()?;
-        // Retention goes by the wall clock, and who steps it may have to wait longer.
+        // Retention uses the wall clock: after a clock step it may take longer.
         if self.plan.steps.iter().any(stepped) {
             return None;
         }
@@ -270,7 +270,7 @@ impl World {
                 wrong = Some(format!("n{at} has no agent"));
                 break;
             };
-            // One whose intent somebody removed is nobody's; it is reported, and left.
+            // A directory whose intent somebody removed belongs to no task; the agent reports it and leaves it.
             let is_task =
                 |(stem, dir): &(&String, &super::spool::Dir)| dir.intent.is_some() || !self.truth.is_cleared_stem(stem);
             if let Some((stem, _)) = node.spool.tasks.iter().find(is_task) {
@@ -281,8 +281,8 @@ impl World {
                 wrong = Some(format!("n{at} is not connected"));
                 break;
             }
-            // Forgotten by the controller, and past their not-after; but for those whose failed unit is kept, or was
-            // until somebody reset it.
+            // The controller has forgotten these tombstones, and they are past their not-after. Tombstones of kept
+            // failed units remain, and so do those of units that somebody has just reset.
             let stones = node.spool.tombstones.values().filter(|stone| !stone.local).count();
             if stones > site::policy(false, 0).keep_failed {
                 wrong = Some(format!("n{at} keeps {stones} tombstones of attempts that were pruned"));

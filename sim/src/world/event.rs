@@ -1,4 +1,4 @@
-//! What can happen next.
+//! The events of a world.
 
 use perilog_core::agent::Input;
 use perilog_core::agent::io::Seen;
@@ -13,7 +13,7 @@ use super::systemd::UnitLook;
 pub(crate) enum Event {
     /// A step of the plan.
     Step(usize),
-    /// Faults stop; what they did is mended.
+    /// Faults stop, and their damage is repaired.
     Quiet,
     /// The operator, when all is quiet.
     TidyUp,
@@ -60,7 +60,7 @@ pub(crate) enum Event {
         question: u64,
     },
 
-    /// A call that is on its way to PID 1.
+    /// A call arrives at PID 1.
     Call {
         node: usize,
         boot: u64,
@@ -115,13 +115,13 @@ pub(crate) enum Event {
         life: u64,
         mono_ms: u64,
     },
-    /// What was copied takes its place again.
+    /// The copy replaces the original.
     PutBack {
         copy: usize,
     },
     /// The resource manager looks at its jobs.
     Scheduler,
-    /// Somebody looks at the recovery.
+    /// A person looks at the recovery.
     Person,
     /// The second controller is taken down; a clone's machine is switched off.
     SecondEnds {
@@ -133,12 +133,12 @@ pub(crate) enum Event {
     },
 }
 
-/// What an agent's loop takes.
+/// An edge of an agent's loop.
 #[derive(Debug, Clone)]
 pub(crate) enum Edge {
     /// The keeper has a connection and looks around.
     LookAround,
-    /// It has looked; the directories are read now.
+    /// The keeper has listed the units; the agent reads the directories now.
     BusUp {
         units: Vec<(String, UnitLook)>,
     },
@@ -181,17 +181,17 @@ pub(crate) enum Edge {
     Reload,
 }
 
-/// Which process made a call, on which of its connections, and as its how-many-eth.
+/// The process that made a call, the connection, and the number of the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Caller {
     pub(crate) life: u64,
     pub(crate) connection: u64,
     pub(crate) call: u64,
-    /// Its reply gets lost.
+    /// The reply is lost.
     pub(crate) mute: bool,
 }
 
-/// `of`: of what ran, by the last look at the unit; `None`: whatever has the name.
+/// `of`: the invocation as of the last inspection of the unit; `None`: any unit of that name.
 #[derive(Debug, Clone)]
 pub(crate) enum Call {
     Start { stem: String, intent: Box<Intent> },
@@ -205,17 +205,17 @@ pub(crate) enum Call {
 /// How a unit goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Act {
-    /// Its job's turn has come: the main process is forked.
+    /// The start job runs: PID 1 forks the main process.
     JobRuns,
     Claims,
     NextScript,
-    /// `turn`: of the script that it was scheduled for.
+    /// `turn`: the number of the script for which the event was scheduled.
     ScriptEnds {
         turn: u64,
     },
     Limit,
     Grace,
-    /// Its script has the node boot.
+    /// The script boots the node.
     Boots,
     WritesResult,
     Exits,

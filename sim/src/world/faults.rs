@@ -82,7 +82,7 @@ impl World {
         self.dice.pick(&stems).map(|stem| (*stem).clone())
     }
 
-    /// Somebody starts a unit that has the name of a task which has none yet; it ends well.
+    /// Starts a foreign unit with the name of a task that has no unit yet; the unit ends well.
     fn take_name(&mut self, at: usize, ms: u64) {
         let node = &self.nodes[at];
         let free = |(stem, dir): (&String, &super::spool::Dir)| {
@@ -101,8 +101,7 @@ impl World {
         self.unit_after(ms, at, &stem, serial, super::event::Act::Exits);
     }
 
-    /// Somebody removes the directories of all tasks. Runners keep the one that they opened, and can make no file in it
-    /// any more.
+    /// Removes the directories of all tasks. Runners keep their open directory, and can create no more files in it.
     fn lose_spool(&mut self, at: usize) {
         let node = &mut self.nodes[at];
         if !node.on {
@@ -116,8 +115,8 @@ impl World {
         }
     }
 
-    /// A second machine that was installed from the first one's image: its name and certificate, another machine id, an
-    /// own /run.
+    /// Adds a second machine from the first one's image: the same name and certificate, another machine id, its own
+    /// /run.
     fn clone_node(&mut self, of: usize, ms: u64) {
         let machine = self.nodes.len();
         self.nodes.push(Node::new(machine, of, false));
