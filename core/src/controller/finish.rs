@@ -81,6 +81,7 @@ impl Machine {
         if self.is_unvouched(&add.job, number) {
             self.shrink_to(&add.job, number, &ranks, now);
         }
+        self.own(&add.job, number, &ranks);
         self.assert_attempt(&add.job, number, now);
         let there = self.jobs.get(&add.job).and_then(|job| job.attempts.get(&number));
         let over = there.is_some_and(|there| there.hold.is_empty());

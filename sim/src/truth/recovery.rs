@@ -101,6 +101,8 @@ impl Truth {
             self.recovery.unseen = false;
         }
         if enters {
+            // What nobody has read is dropped, and told anew to whoever asks for it.
+            self.told_may_repeat();
             let commit = records.iter().find_map(|record| match record {
                 Record::Commit(number) => Some(*number),
                 _ => None,

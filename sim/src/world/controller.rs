@@ -301,7 +301,6 @@ impl World {
         if !records.is_empty() {
             if which == 0 {
                 self.truth.note_starts(&self.controllers[0].store, &records, self.t);
-                self.note_free(&records);
                 self.truth.note_disowned(&self.controllers[0].store, &records);
             }
             let told = std::mem::take(&mut self.controllers[which].told);
@@ -314,6 +313,7 @@ impl World {
             }
             self.note_recovery(which, &records);
             self.commit(which, &records);
+            self.note_free();
         }
         if let Sprung::After(Spring::CrashAfter { down_ms }) = sprung {
             return self.spring_controller(which, down_ms);

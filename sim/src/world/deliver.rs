@@ -193,7 +193,8 @@ impl World {
         // The controller acknowledges a report about another host's task, so that the agent stops repeating it, and
         // ignores it.
         let own = conn.is_some_and(|conn| Some(self.nodes[conn.node].host.as_str()) == host);
-        if own && !has && row.ranks.contains(rank) {
+        let given_up = self.person.has_spoken_for(&row.job, row.attempt);
+        if own && !has && row.ranks.contains(rank) && !given_up {
             self.violate("5 acknowledged", &format!("c{which} acknowledges {task}, and its store has no end of it"));
         }
     }

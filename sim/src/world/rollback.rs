@@ -156,7 +156,9 @@ impl World {
         let controller = &mut self.controllers[0];
         controller.life += 1;
         controller.revive(machine);
-        (controller.told_full, controller.loaded_at, controller.took_over_at) = (told_full, loaded_at, took_over_at);
+        (controller.told_full, controller.took_over_at) = (told_full, took_over_at);
+        // It has not lived meanwhile.
+        controller.loaded_at = loaded_at + (t - copied_at);
         controller.mono_lag = mono_lag + (t - copied_at);
         controller.wake = wake;
         let (life, lag) = (controller.life, controller.mono_lag);

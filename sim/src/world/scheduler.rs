@@ -11,7 +11,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perilog_core::controller::Record;
 use perilog_core::controller::io::{
     Assert, Confirm, Edge, JobAdd, JobPhase, Listed, ListedDrain, OutboxEntry, Refusal, Reply, Request, RunRequest,
     Source,
@@ -577,6 +576,7 @@ impl World {
         };
         let ranks = ranks.unwrap_or_else(|| one.held.clone());
         let again = ranks.difference(&one.held);
+        let is_ended = one.phase == Phase::Ended;
         one.held.subtract(&ranks);
         let hosts: Vec<usize> = ranks.iter().filter_map(|rank| one.hosts.get(rank as usize).copied()).collect();
         if one.held.is_empty() {
@@ -585,7 +585,9 @@ impl World {
         for at in hosts {
             self.truth.host_back(at, of);
         }
-        if !again.is_empty() && !self.may_repeat() {
+        // A hook that finishes a job after a restore means all of it, also what it was told of in the lost life.
+        let finished = self.plan.scheduler == Some(Kind::Hooks) && is_ended;
+        if !again.is_empty() && !finished && !self.may_repeat() {
             let text =
                 format!("ranks {again} of {} attempt {} are told free again: their hosts were given on", of.0, of.1);
             self.violate("4 released", &text);
@@ -619,18 +621,18 @@ impl World {
         self.scheduler.book.jobs.contains_key(&(job.clone(), attempt))
     }
 
-    /// The first controller gives back hosts of jobs that have ended: no script and no job of theirs is there any more,
+    /// Hosts of jobs that have ended and that the first controller has given back: nothing of theirs is there any more,
     /// though the resource manager has not heard of it yet.
-    pub(crate) fn note_free(&mut self, records: &[Record]) {
-        for record in records {
-            let (of, released) = match record {
-                Record::Attempt(row) => ((row.job.clone(), row.attempt), &row.released.ranks),
-                Record::Given { job, attempt, holds } => ((job.clone(), *attempt), &holds.released),
-                _ => continue,
-            };
-            let Some(one) = self.scheduler.book.jobs.get(&of).filter(|one| one.phase == Phase::Ended) else { continue };
-            let hosts: Vec<usize> = released.iter().filter_map(|rank| one.hosts.get(rank as usize).copied()).collect();
-            hosts.into_iter().for_each(|at| self.truth.host_is_free(at, &of));
+    pub(crate) fn note_free(&mut self) {
+        let ended = self.scheduler.book.jobs.iter().filter(|(_, one)| one.phase == Phase::Ended);
+        let rows = &self.controllers[0].store.attempts;
+        let free = ended.flat_map(|(of, one)| {
+            let row = rows.iter().find(|row| (&row.job, row.attempt) == (&of.0, of.1));
+            let ranks = row.map(|row| row.released.ranks.clone()).unwrap_or_default();
+            ranks.iter().filter_map(|rank| Some((*one.hosts.get(rank as usize)?, of.clone()))).collect::<Vec<_>>()
+        });
+        for (at, of) in free.collect::<Vec<_>>() {
+            self.truth.host_is_free(at, &of);
         }
     }
 

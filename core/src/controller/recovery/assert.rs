@@ -92,6 +92,7 @@ impl Machine {
         if !added {
             let gone = self.unreleased(&job, number).ranks.difference(&of.ranks);
             self.disown(&job, number, &gone);
+            self.own(&job, number, &of.ranks);
             if let Some(attempt) = self.attempt_mut(&job, number) {
                 let changed = attempt.source.is_none() || !attempt.added;
                 attempt.source.get_or_insert_with(|| source.clone());

@@ -199,7 +199,7 @@ impl Machine {
             self.give_up_orphan(&host, task, state, now);
         }
         let Some(attempt) = self.attempt(job, number) else { return };
-        if !attempt.unvouched {
+        if !attempt.unvouched && attempt.added {
             let part = Part::of_ranks(attempt.in_doubt());
             return self.close_part(job, number, &part, uid, now);
         }

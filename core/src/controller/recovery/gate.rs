@@ -75,21 +75,25 @@ impl Machine {
         unasserted.map(|(job, number, _)| (job.clone(), number)).collect()
     }
 
-    /// Begins a recovery: freezes attempts with unfinished work. An attempt that was released whole and told, or a bare
-    /// run whose actions have all ended, has none.
+    /// Begins a recovery: freezes attempts with unfinished work. An attempt that was released whole, and a bare run
+    /// whose actions have all ended, has none. What the resource manager has not read of a released attempt is dropped:
+    /// the lost life may have told it. A resource manager that still waits for it asks again.
     pub(super) fn freeze_all(&mut self) {
-        let mut owing = Vec::new();
-        // An edge reads what it is told. At other sites entries may stay unread for good.
+        let (mut owing, mut released) = (Vec::new(), BTreeSet::new());
         let unread: BTreeSet<(&JobId, Attempt)> =
             self.outbox.manager(0).map(|entry| (&entry.job, entry.attempt)).collect();
         for (job, entry) in &self.jobs {
             for (number, attempt) in &entry.attempts {
-                let is_unread = attempt.source.is_some() && unread.contains(&(job, *number));
-                let told = !self.outbox.owes(job, *number) && !is_unread;
-                if !(told && (attempt.complete || self.is_spent(attempt))) {
+                let hooked = self.outbox.is_hooked(job, *number);
+                if hooked || !(attempt.complete || self.is_spent(attempt)) {
                     owing.push((job.clone(), *number));
+                } else if attempt.complete && unread.contains(&(job, *number)) {
+                    released.insert((job.clone(), *number));
                 }
             }
+        }
+        for (job, number) in released {
+            self.drop_owed(&job, number);
         }
         for (job, number) in owing.into_iter().filter(|_| !defect!(NothingFrozen)) {
             let Some(attempt) = self.attempt_mut(&job, number) else { continue };

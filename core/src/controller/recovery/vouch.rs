@@ -35,6 +35,16 @@ impl Machine {
         self.recovery.cleaning.insert((job.clone(), number));
     }
 
+    /// Takes back these ranks: the resource manager holds them for this attempt, as it says now.
+    pub(in crate::controller) fn own(&mut self, job: &JobId, number: Attempt, ranks: &IdSet) {
+        let Some(attempt) = self.attempt_mut(job, number) else { return };
+        let back = attempt.disowned.intersection(ranks).difference(&attempt.released.ranks);
+        if !back.is_empty() {
+            attempt.disowned.subtract(&back);
+            self.batch.attempts.insert((job.clone(), number));
+        }
+    }
+
     /// Disowns the ranks of an unvouched attempt that is superseded: the resource manager has nothing of it any more.
     pub(in crate::controller) fn disown_superseded(&mut self, job: &JobId, older: Attempt, now: Now) {
         if self.is_unvouched(job, older) {
