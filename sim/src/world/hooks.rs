@@ -1,5 +1,5 @@
-//! The resource manager behind the hooks: told of releases and drains, at least once, sometimes failing. What it heard
-//! is held against what may be true (`truth::given`).
+//! The resource manager behind the hooks: the hooks tell it of releases and drains, at least once, and sometimes fail.
+//! `truth::given` checks what it heard.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::World;
 use super::event::Event;
 use super::site;
 
-/// A hook that failed is run again after so long at most.
+/// The longest pause before a failed hook runs again.
 const AGAIN_MS: u64 = 10_000;
 
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ pub(crate) struct Manager {
     looking: bool,
     /// Hosts of which a hook is told, and in which life of the controller: of each host one at a time.
     telling: BTreeMap<HostName, u64>,
-    /// Until then it does not come to its hooks.
+    /// The time until which the hooks hang.
     hung_until: u64,
 }
 
@@ -58,7 +58,7 @@ impl World {
         self.hooks_hear(0);
     }
 
-    /// Is this the answer to a question of the hooks?
+    /// Returns `true` if the reply answers a question of the hooks.
     pub(crate) fn is_hooks(&mut self, which: usize, client: u64) -> bool {
         which == 0 && self.manager.asked.remove(&client)
     }
@@ -77,7 +77,7 @@ impl World {
                 continue;
             }
             self.truth.carried_out(&host, telling, lifted);
-            // It has others to tell of before it ends.
+            // The hook still has other hosts to tell of before it ends.
             self.manager.telling.insert(host.clone(), life);
             let delay = self.dice.skewed(1, 20_000);
             self.after(delay, Event::Hooked { life, host, telling, lifted });
@@ -89,7 +89,7 @@ impl World {
         if self.controllers[0].life == life {
             self.manager.telling.remove(&host);
             self.ask(0, Request::DrainDone { host, telling, lifted });
-            // There may be something newer to tell of it.
+            // A newer telling of this host may exist.
             self.hooks_hear(0);
         }
     }
@@ -104,7 +104,7 @@ impl World {
             }
             self.truth.heard(entry);
             self.ask(0, Request::OutboxDone { sequence: entry.sequence });
-            // What its job has behind it comes now.
+            // The next release of the same job comes now.
             self.hooks_hear(0);
         }
     }

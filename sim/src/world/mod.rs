@@ -53,7 +53,7 @@ use queue::Queue;
 use traps::Traps;
 use watch::Watch;
 
-/// Events of one history; more of them mean that something goes round in circles.
+/// The largest number of events in one history; more events mean that something loops.
 const MAX_STEPS: u64 = 3_000_000;
 
 pub(crate) struct World {
@@ -71,9 +71,9 @@ pub(crate) struct World {
     callers: BTreeMap<u64, (usize, TaskId)>,
     /// Which settings controllers are configured with.
     settings: u8,
-    /// Who runs external actions.
+    /// The services that run external actions.
     services: Vec<services::Service>,
-    /// What the resource manager was told, by hooks.
+    /// What the hooks told the resource manager.
     manager: hooks::Manager,
     scheduler: scheduler::Scheduler,
     person: person::Person,
@@ -137,7 +137,7 @@ impl World {
         world
     }
 
-    /// Until everything has come to rest, or something is wrong.
+    /// Runs the world until everything rests, or an invariant is violated.
     pub(crate) fn run(&mut self) {
         while !self.over && self.violation.is_none() {
             let Some((at_ms, event)) = self.queue.pop() else { break };
@@ -207,7 +207,7 @@ impl World {
         self.queue.push(self.t + ms, event);
     }
 
-    /// A line of the history; made only where somebody reads it.
+    /// Adds a line to the history; `line` runs only if somebody reads the history.
     pub(crate) fn say(&mut self, line: impl FnOnce() -> String) {
         let t = self.t;
         self.trace.say(t, line);

@@ -1,5 +1,5 @@
-//! TCP as far as it matters: frames in order, late; connections that end for one side, or for both; silence that is
-//! noticed after a while.
+//! A model of TCP: frames arrive in order and late; connections end for one side or for both; a side notices silence
+//! after a while.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use super::event::{Edge, Event};
 use super::site;
 use crate::plan::Side;
 
-/// What the window of redials grows to (`agent/src/link/window.rs`).
+/// The largest window of redials (`agent/src/link/window.rs`).
 const WINDOW_CEILING_MS: u64 = 30_000;
 /// TCP_USER_TIMEOUT and keepalive: a peer that does not answer is given up.
 const SILENCE_MS: u64 = 20_000;
@@ -25,20 +25,20 @@ pub(crate) struct Conn {
     pub(crate) which: usize,
     controller_life: u64,
     pub(crate) session: SessionId,
-    /// Does this side believe in it?
+    /// Whether each side believes that the connection is open.
     agent_open: bool,
     controller_open: bool,
-    /// The controller lets it speak for its host.
+    /// The controller lets the connection speak for its host.
     welcomed: bool,
     to_agent: VecDeque<Frame>,
     to_controller: VecDeque<Frame>,
-    /// When the last frame of each direction arrives: none overtakes another.
+    /// When the last frame of each direction arrives: no frame overtakes another.
     agent_at: u64,
     controller_at: u64,
-    /// Nobody is there to say FIN.
+    /// The peer's kernel is gone and sends no FIN.
     dead: bool,
-    /// When it was made; each time that it was asked whether it lives; when the controller closed it, until it is known
-    /// for whom.
+    /// When the connection was made; when the controller probed it; when the controller closed it, until the reason is
+    /// known.
     opened_at: u64,
     pub(crate) probed_at: Vec<u64>,
     closed_at: Option<u64>,
@@ -94,8 +94,8 @@ impl World {
         self.after(delay, Event::Agent { node: at, life, edge: Edge::LinkUp { conn } });
     }
 
-    /// The agent ends its session, and dials again within its window. `true`: there was one, and its machine is to be
-    /// told.
+    /// Ends the agent's session; the agent dials again within its window. Returns `true` if a session existed, so that
+    /// the machine must hear of its end.
     pub(crate) fn hang_up(&mut self, at: usize) -> bool {
         let Some(agent) = self.nodes[at].agent.as_mut() else { return false };
         let Some(conn) = agent.conn.take() else { return false };
@@ -141,7 +141,7 @@ impl World {
         }
     }
 
-    /// An end that only one side sees; the other finds out when it is silent for too long.
+    /// Ends a connection for one side only; the other side finds out after a long silence.
     pub(crate) fn drop_conn(&mut self, at: usize, side: Side) {
         let Some(conn) = self.nodes[at].agent.as_ref().and_then(|agent| agent.conn) else { return };
         let Some(c) = self.conns.get_mut(&conn) else { return };
@@ -173,7 +173,7 @@ impl World {
         }
     }
 
-    /// Nobody believes in it any more.
+    /// Returns `true` if no side believes in the connection.
     fn is_over(&self, conn: u64) -> bool {
         self.conns.get(&conn).is_none_or(|c| !c.agent_open && !c.controller_open)
     }
@@ -237,21 +237,21 @@ impl World {
         }
     }
 
-    /// A Welcome leaves: from here on this connection speaks for its host, and no other does.
+    /// Notes a Welcome: from now on this connection alone speaks for its host.
     pub(crate) fn welcome(&mut self, SessionId(conn): SessionId) {
         let Some(new) = self.conns.get_mut(&conn) else { return };
         new.welcomed = true;
         let (which, life, node, since) = (new.which, new.controller_life, new.node, new.opened_at);
-        // A connection of a moment that was put back carries it nowhere.
+        // A connection from before the rollback carries the Welcome nowhere.
         if life == self.controllers[which].life {
             self.check_welcome(which, node);
         }
         let host = &self.nodes[node].host;
-        // Another machine's session makes room only when it has not answered, and it has at least the shortest time
-        // that any site gives it.
+        // Another machine's session makes room only after an unanswered probe, and has at least the shortest time that
+        // any site gives.
         let unasked = self.conns.values().find(|c| {
             let made_room = c.welcomed && c.closed_at == Some(self.t) && c.which == which && c.controller_life == life;
-            // For this one, and not for what was asked before.
+            // A probe for this connection; earlier probes do not count.
             let long_ago = |at: &u64| *at >= since && *at + site::settings(1).probe_ms <= self.t;
             let asked = c.probed_at.iter().any(long_ago);
             made_room && c.node != node && self.nodes[c.node].host == *host && !asked
@@ -261,8 +261,8 @@ impl World {
                 format!("n{node} takes the place of n{} at c{which}, which was not asked whether it lives", c.node);
             return self.violate("one host, one session", &text);
         }
-        // What was closed for its own agent's newer session has made room for nobody else, who may come in the same
-        // millisecond.
+        // A connection closed for a newer session of its own agent made no room for others, which may arrive in the
+        // same millisecond.
         for c in self.conns.values_mut().filter(|c| c.node == node && c.which == which && c.controller_life == life) {
             c.closed_at = None;
         }
@@ -304,7 +304,7 @@ impl World {
         let Some(c) = self.conns.get_mut(&conn) else { return };
         let cut_until = self.nodes[c.node].cut_until;
         if self.t < cut_until {
-            // All that is behind it is put off by at least as much, and is taken from the front: nothing overtakes.
+            // All later frames wait at least as long and leave from the front: no frame overtakes.
             let delay = cut_until - self.t + 1;
             return self.after(delay, Event::Deliver { conn, to });
         }
@@ -332,7 +332,7 @@ impl World {
         }
     }
 
-    /// The cuts are over before their time: what they held back comes now.
+    /// Ends the cuts early: the frames that they held back arrive now.
     pub(crate) fn flush(&mut self) {
         let held: Vec<(u64, Side, usize)> = self
             .conns

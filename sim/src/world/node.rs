@@ -1,4 +1,4 @@
-//! A node: a machine that boots and dies, with what it has on it.
+//! A node: a machine that boots and dies, with its contents.
 
 use perilog_core::agent::io::{Node as Identity, Now};
 use perilog_core::{BootId, HostName};
@@ -15,14 +15,14 @@ use super::systemd::Systemd;
 pub(crate) const EPOCH_MS: u64 = 1_700_000_000_000;
 
 pub(crate) struct Node {
-    /// Which machine it is; and whose name it has (a clone's is another's).
+    /// The number of the machine, and its host name (a clone has another machine's name).
     pub(crate) machine: usize,
     pub(crate) host: HostName,
     exclusive: bool,
     pub(crate) on: bool,
     /// Never comes up again.
     pub(crate) burnt: bool,
-    /// Boots and soft reboots of this machine together: what was on its way belongs to one of them.
+    /// Boots and soft reboots of this machine together: each event on its way belongs to one of them.
     pub(crate) boot: u64,
     power_ons: u64,
     soft: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Node {
     pub(crate) agent: Option<Agent>,
     /// Agents that were ever started here.
     pub(crate) life: u64,
-    /// Until then: nothing goes through the network; writes to /run fail; PID 1 does nothing.
+    /// Until these times: the network carries nothing; writes to /run fail; PID 1 does nothing.
     pub(crate) cut_until: u64,
     pub(crate) full_until: u64,
     pub(crate) stalled_until: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Node {
     pub(crate) asleep_until: u64,
     /// Which policy it is configured with.
     pub(crate) policy: u8,
-    /// Somebody speaks for it who has its key.
+    /// Somebody with the stolen key speaks for the node.
     pub(crate) forged: Option<Forged>,
 }
 
@@ -99,12 +99,12 @@ impl Node {
         self.booted_at.saturating_add(boot_ms)
     }
 
-    /// Does its Hello name another commit than its own?
+    /// Returns `true` if the node's Hello names a forged commit.
     pub(crate) fn is_forged(&self, t: u64) -> bool {
         self.forged.is_some_and(|forged| forged.is_on(t))
     }
 
-    /// Has it as many tasks and tombstones as it takes?
+    /// Returns `true` if the node has reached its cap of tasks and tombstones.
     pub(crate) fn is_crowded(&self) -> bool {
         self.spool.tasks.len() + self.spool.tombstones.len() >= self.identity().policy.max_tombstones
     }
@@ -137,7 +137,7 @@ impl World {
         self.after(delay, Event::AgentUp { node: at, boot });
     }
 
-    /// Everything on it is gone at once. Its peers are told nothing.
+    /// Turns the power off: everything on the node is gone at once, and the peers hear nothing.
     pub(crate) fn power_off(&mut self, at: usize) {
         if !self.nodes[at].on {
             return;

@@ -1,4 +1,4 @@
-//! People and resource managers: what they ask, on both sides.
+//! The requests of people and resource managers, to controllers and to nodes.
 
 use std::collections::BTreeSet;
 
@@ -15,21 +15,21 @@ use super::event::{Edge, Event};
 use super::site;
 use crate::plan::Op;
 
-/// Who cancels a host's own task waits for no end.
+/// The caller who cancels a host's own task, and waits for no end.
 const CANCELS: u64 = u64::MAX;
 
 impl World {
-    /// Does this keep what waits from beginning?
+    /// Notes requests after which waiting tasks need not begin.
     fn may_withdraw(&mut self, op: &Op) {
         match op {
             Op::Run { job, attempt, action, .. } => {
                 self.truth.asked_for_attempt(&site::job(*job), attempt.map(site::attempt));
-                // By some settings it follows jobs: then nothing that prepares a rank begins there after it.
+                // Under some settings `sweep` is an after-action: then no setup action begins there after it.
                 if action == "sweep" {
                     self.truth.asked_to_end(site::job(*job));
                 }
             }
-            // Of the newest attempt that there is, or of the first.
+            // The service works for the newest attempt, or for the first.
             Op::Serve { job, .. } => self.truth.asked_for_attempt(&site::job(*job), None),
             Op::AddJob { job, attempt, keep, shrink, .. } => {
                 self.truth.asked_for_attempt(&site::job(*job), attempt.map(site::attempt));
@@ -78,10 +78,10 @@ impl World {
                 self.ask(to, Request::Recover(Recover::TakeOver));
             }
             Op::Look { to, job } => self.look_at_everything(to, job),
-            // The resource manager says so itself where there is one.
+            // A resource manager, if the world has one, acknowledges its own entries.
             Op::OutboxApplied { .. } if self.plan.scheduler.is_some() => {}
             Op::OutboxApplied { to } => {
-                // The oldest one: what came after it is still to be fetched.
+                // The oldest entry: the later ones are still to be fetched.
                 let through = self.controllers[to].store.outbox.first().map_or(0, |entry| entry.sequence);
                 self.ask(to, Request::OutboxApplied { through });
             }
@@ -123,7 +123,7 @@ impl World {
                 };
                 self.ask(to, Request::Ask { which, ask: Ask::Status });
             }
-            // No caller of a reply, so that none waits for it.
+            // No caller waits for this reply.
             Op::Status { node } => self.local(node, Input::Status { caller: CANCELS }),
             Op::Reload { node, policy } => {
                 self.nodes[node].policy = policy;
@@ -164,7 +164,7 @@ impl World {
                 self.ask(to, Request::Drain { hosts: self.hosts(node, 1), reason: "by hand".to_owned(), force: true });
             }
             Op::Undrain { to, node } => {
-                // Whoever lifts a drain says that nothing is wrong there.
+                // An undrain says that nothing is wrong on the host.
                 self.truth.lifted(site::host(node), self.t);
                 self.ask(to, Request::Undrain { hosts: self.hosts(node, 1), forget: false });
             }
@@ -211,7 +211,7 @@ impl World {
     }
 
     pub(crate) fn look_at_everything(&mut self, to: usize, job: u8) {
-        // Every other time with what jobs hold.
+        // Every other request also asks for held resources.
         let held = self.controllers[to].clients.is_multiple_of(2);
         self.ask(to, Request::Ps { older_than_ms: 0, held });
         self.ask(to, Request::Show { job: site::job(job) });

@@ -1,5 +1,5 @@
-//! Tasks that a node has and a controller's store does not know: witnesses of a life that was lost. None of them is
-//! acknowledged, forgotten or cancelled unasked, and no other job is prepared beside one.
+//! Orphans: tasks that a node holds and a controller's store does not know, witnesses of a lost life. The controller
+//! acknowledges, forgets or cancels none of them unasked, and prepares no other job beside one.
 
 use perilog_core::controller::Snapshot;
 use perilog_core::controller::io::{Effect, SessionId};
@@ -50,7 +50,7 @@ impl World {
         };
         let wrong = begins.into_iter().filter(|(.., setup)| *setup).find_map(|(session, job, task, _)| {
             let (orphan, at) = self.orphan_of_another(which, session, job)?;
-            // The node answers from what it has.
+            // The node answers from its own intents.
             let has = self.nodes[at].spool.tasks.values().filter_map(|dir| dir.intent.as_ref());
             if has.into_iter().any(|intent| intent.start.task == task) || self.truth.is_cleared(task) {
                 return None;
@@ -66,12 +66,12 @@ impl World {
         }
     }
 
-    /// A node is let in: what it has of a life that was lost is evidence, and its Welcome is the end of that.
+    /// Checks a Welcome: evidence of a lost life on the node ends with it.
     pub(crate) fn check_welcome(&mut self, which: usize, at: usize) {
         let store = &self.controllers[which].store;
         let lost_before = store.recovery.as_ref().map_or(0, |row| row.epoch);
         let newest = self.nodes[at].spool.newest().filter(|commit| commit.epoch.number >= lost_before);
-        // Left with this very Hello: nothing is owed.
+        // The controller left recovery with this very Hello: it owes nothing.
         let now_ms = self.wall_of(which);
         let is_entered =
             store.recovery.as_ref().is_some_and(|row| row.since_ms == now_ms || row.ended_ms == Some(now_ms));
@@ -92,7 +92,7 @@ impl World {
         commit.is_some_and(|commit| store.history.place(commit) == Place::Foreign)
     }
 
-    /// What this node's disk has of a task that the store does not know; not of one for which a person has spoken.
+    /// Returns `true` if this node's disk has the task, the store does not know it, and no person has spoken for it.
     fn is_orphan(&self, which: usize, session: SessionId, task: TaskId) -> bool {
         let Some(at) = self.node_of_session(which, session) else { return false };
         let intents = self.nodes[at].spool.tasks.values().filter_map(|dir| dir.intent.as_ref());
@@ -113,15 +113,15 @@ impl World {
         lost && is_on(store) && !is_known(store, task)
     }
 
-    /// An orphan of another job that its node has told of in this session.
+    /// Returns an orphan of another job that the node has reported in this session.
     fn orphan_of_another(&self, which: usize, session: SessionId, job: &JobId) -> Option<(&Intent, usize)> {
         let at = self.node_of_session(which, session).filter(|at| self.truth.is_one(*at))?;
         let store = &self.controllers[which].store;
         let intents = self.nodes[at].spool.tasks.values().filter_map(|dir| dir.intent.as_ref());
-        // One that a person gave up, and that has ended, is as good as acknowledged.
+        // An ended orphan that a person gave up counts as acknowledged.
         let stems = self.nodes[at].spool.tasks.values().filter(|dir| dir.ended.is_some());
         let ended: Vec<TaskId> = stems.filter_map(|dir| Some(dir.intent.as_ref()?.start.task)).collect();
-        // Or the node has no room to bury it: it tells of a tombstone.
+        // Or the node has no room to bury the task: it reports a tombstone.
         let is_full = self.t < self.nodes[at].full_until;
         let is_done = |intent: &Intent| {
             let start = &intent.start;

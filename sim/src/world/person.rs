@@ -1,4 +1,4 @@
-//! Who looks at a recovery some time after it was entered, and says what is true of each job.
+//! The person who looks at a recovery some time after it began, and says the truth about each job.
 
 use perilog_core::controller::io::{Confirm, Recover, Refusal, Reply, Request};
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use crate::truth::recovery::is_on;
 
 /// Looks again until the recovery is over.
 const AGAIN_MS: u64 = 15_000;
-/// When faults have stopped for so long a person confirms also what an edge should have asserted.
+/// Once faults have stopped for this long, the person also vouches for attempts that an edge should have asserted.
 const PATIENCE_MS: u64 = 120_000;
 
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ impl Person {
 }
 
 impl World {
-    /// The first controller is in recovery: somebody hears of it.
+    /// Calls the person, because the first controller is in recovery.
     pub(crate) fn call_person(&mut self) {
         if !std::mem::replace(&mut self.person.is_coming, true) {
             let delay = if self.quiet { self.dice.range(1, 5_000) } else { self.dice.skewed(1_000, 120_000) };
@@ -54,7 +54,7 @@ impl World {
             *self.memory.entry(what).or_default() += 1;
             if which == 0 && row.ended_ms.is_none() {
                 self.call_person();
-                // An edge sees in its feed that nobody vouches for its attempts, and asserts them again.
+                // An edge sees in its feed that nobody has vouched for its attempts, and asserts them again.
                 if self.plan.scheduler == Some(Kind::Edge) {
                     self.scheduler_cut();
                 }
@@ -97,7 +97,7 @@ impl World {
         }
         if !view.suspects.is_empty() && (0..self.nodes.len()).all(|at| !self.nodes[at].is_forged(self.t) || self.quiet)
         {
-            // The person knows that the store was put back, and nobody has stolen a key.
+            // The person knows that the store was restored, and that nobody stole a key.
             self.truth.store_may_be_behind();
             return self.ask(0, Request::Recover(Recover::TakeOver));
         }
@@ -140,7 +140,7 @@ impl World {
             } else {
                 match self.word_of_others(&of) {
                     Confirm::Gone => Confirm::Gone,
-                    // Nobody knows on which other nodes it runs.
+                    // Nobody knows on which other nodes the orphan's attempt runs.
                     Confirm::Over | Confirm::Running => Confirm::Over,
                 }
             };
@@ -153,14 +153,14 @@ impl World {
         if word == Confirm::Gone {
             self.truth.said_gone(of);
         }
-        // What waits of it may be withdrawn with this word.
+        // The controller may withdraw waiting tasks of the attempt after this word.
         self.truth.asked_to_end(of.0.clone());
         let (job, attempt) = (Some(of.0.clone()), Some(of.1));
         self.say(|| format!("a person says of {} attempt {}: {word:?}", of.0, of.1));
         self.ask(0, Request::Recover(Recover::Confirm { job, attempt, word }));
     }
 
-    /// Of jobs that no resource manager of this world gave hosts to.
+    /// Returns the word for jobs without hosts from this world's resource manager.
     fn word_of_others(&mut self, of: &Of) -> Confirm {
         if self.truth.was_given_back(of) {
             return Confirm::Gone;

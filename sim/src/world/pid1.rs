@@ -17,7 +17,7 @@ impl World {
             let later = node.stalled_until - self.t + 1;
             return self.after(later, Event::Call { node: at, boot, from, call });
         }
-        // The connection broke with the call in its buffer, or behind it.
+        // The connection broke before or after PID 1 read the call.
         if !self.is_connected(at, from) && self.dice.one_in(2) {
             return;
         }
@@ -48,7 +48,7 @@ impl World {
             Call::SignalRunner { stem, signal, .. } => self.signal_runner(at, &stem, signal),
             Call::KillAll { stem, .. } => self.kill_all(at, &stem),
             Call::Unload { stem, .. } => {
-                // What is gone is unloaded.
+                // A unit that is gone counts as unloaded.
                 if meant {
                     self.unload(at, &stem);
                 }
@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    /// StopUnit, then ResetFailedUnit: what is there ends, and the unit goes.
+    /// StopUnit, then ResetFailedUnit: ends the processes and removes the unit.
     pub(crate) fn unload(&mut self, at: usize, stem: &str) {
         let t = self.t;
         let Some(unit) = self.nodes[at].systemd.units.remove(stem) else { return };

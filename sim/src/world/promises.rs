@@ -1,5 +1,5 @@
-//! What must be true at the moment when an agent says or does something: held against the disk, the clock and the
-//! ledger of this world.
+//! Checks each statement and effect of an agent at its moment, against the disk, the clock and the ledger of this
+//! world.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ impl World {
                 .tombstones
                 .get(stem)
                 .filter(|stone| !stone.local && node.boottime(self.t) < stone.not_after_boottime_ms)
-                // Where there is no room what was acknowledged makes some.
+                // Acknowledged tombstones make room on a full node.
                 .filter(|_| !node.is_crowded())
                 .map(|_| ("tombstone", format!("n{at} removes that of {stem} before its not-after"))),
             Effect::StartUnit { stem, intent } if !intent.local => {
@@ -58,8 +58,8 @@ impl World {
                 if ended.outcome == (Outcome::Cancelled { status: None }) =>
             {
                 let (machine, boot) = (self.nodes[at].machine, self.nodes[at].boot);
-                // Past the cap of tombstones a cancel of what is not there leaves none: another controller's Start
-                // finds nothing.
+                // Past the cap, a cancel of an unknown task leaves no tombstone: another controller's Start finds
+                // nothing.
                 let spool = &self.nodes[at].spool;
                 let full =
                     spool.tasks.len() + spool.tombstones.len() >= self.nodes[at].identity().policy.max_tombstones;
@@ -67,7 +67,7 @@ impl World {
                     self.truth.told_cancelled(machine, boot, *task);
                 }
             }
-            // Whoever may forget it may be asked for it again.
+            // A forgotten task may be requested again.
             Effect::RemoveTombstone { task, .. } => self.truth.forgotten(at, *task),
             Effect::WriteIntent { stem, intent } => {
                 if let Some(why) = self.not_configured(at, intent) {
@@ -88,10 +88,10 @@ impl World {
         }
     }
 
-    /// Held against the configuration that this agent was given, and what people offered: what does not fit it?
+    /// Returns the part of an intent that fits neither this agent's configuration nor what people offered.
     fn not_configured(&self, at: usize, intent: &Intent) -> Option<String> {
         let (start, given) = (&intent.start, &self.nodes[at].agent.as_ref()?.given);
-        // Rebuilt, it stands for what has begun, and no runner claims by it.
+        // A rebuilt intent stands for a begun task, and no runner claims by it.
         if intent.not_after_boottime_ms == 0 {
             return None;
         }
@@ -103,7 +103,7 @@ impl World {
             return Some(format!("its plan is not the one that is configured for {}", start.action));
         }
         let offered = site::offered(&start.job);
-        // What follows a job follows unasked too, and nobody offers anything then.
+        // The controller begins an after-action unasked too; then nobody offers variables.
         let unasked = site::FOLLOWING.contains(&start.action.as_str()) && start.env.is_empty();
         if start.env != offered && !unasked {
             return Some(format!("is offered {:?}, and it was {offered:?}", start.env));
@@ -117,7 +117,8 @@ impl World {
         })
     }
 
-    /// What follows this task's attempt has ended in this boot of this node, as its own tombstone says.
+    /// Returns the after-action of this task's attempt that has ended in this boot, according to its tombstone on the
+    /// node.
     fn after_action_of(&self, at: usize, intent: &Intent) -> Option<String> {
         let (start, spool) = (&intent.start, &self.nodes[at].spool);
         // `sweep` follows jobs by one of the settings alone.

@@ -1,5 +1,5 @@
-//! What `ps` shows, held against what the store has and this world's own time: all that waits, is held or is being
-//! drained, with why and since when.
+//! Checks `ps` against the store and this world's time: everything that waits, is held or is being drained, with reason
+//! and age.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use perilog_core::{Attempt, HostName, JobId, Rank, TaskId};
 
 use super::World;
 
-/// What a store had before a batch: what is asked in the batch must show of it whatever is still there afterwards.
+/// The contents of a store before a batch: a `ps` in the batch must show whatever is still there afterwards.
 #[derive(Default)]
 pub(crate) struct Waits {
     tasks: BTreeSet<TaskId>,
@@ -71,7 +71,7 @@ impl World {
         unshown.or_else(unheld).or_else(undrained).or_else(|| rows.iter().find_map(|row| self.unexplained(which, row)))
     }
 
-    /// No reason, or an age beyond anything that there was.
+    /// Returns a row without a reason, or with an impossible age.
     fn unexplained(&self, which: usize, row: &PsRow) -> Option<String> {
         let what = || format!("{} of {:?} attempt {} ({})", row.action, row.job, row.attempt, row.state);
         if row.why.trim().is_empty() || row.why.starts_with(';') {
@@ -85,9 +85,9 @@ impl World {
             .then(|| format!("{} is shown as {} ms old, and is {most} at most", what(), row.age_ms))
     }
 
-    /// What no node has taken on waits since it was asked for.
+    /// Returns a row that is too young: a task that no node has accepted waits since its request.
     fn too_young(&self, which: usize, action: &ActionRow, task: TaskId, shown: &PsRow) -> Option<String> {
-        // A task that its node has taken on may be waiting there, for as long as the node says.
+        // An accepted task may be waiting on its node for as long as the node says.
         let is_untaken = [&action.waiting, &action.sent].into_iter().any(|ranks| ranks.contains(task.rank.0));
         if which != 0 || !is_untaken || !["waiting", "sent"].contains(&shown.state.as_str()) {
             return None;
@@ -115,7 +115,7 @@ fn open_of(row: &ActionRow) -> impl Iterator<Item = TaskId> {
     sets.into_iter().flat_map(|set| set.iter().map(|rank| TaskId { action: row.id, rank: Rank(rank) }))
 }
 
-/// What is not given back: by jobs, and by actions that are done there.
+/// Returns the ranks that are not released: those of jobs, and those of actions that have ended there.
 fn held(store: &Snapshot) -> BTreeSet<(JobId, Attempt, String, u32)> {
     let mut held = BTreeSet::new();
     for of in store.attempts.iter().filter(|of| !of.complete) {

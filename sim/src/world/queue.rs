@@ -1,4 +1,4 @@
-//! What is to happen, in the order of its time; of equal times, in the order in which it was decided.
+//! The queue of events, in the order of their times; events of equal times keep the order of their insertion.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;

@@ -1,5 +1,5 @@
-//! Scripts that say that their node will boot, and then have it boot: once they were told that the controller knows, or
-//! without waiting for that; too late; or never.
+//! Scripts that announce a boot of their node and then boot it: after they heard that the controller knows, without
+//! waiting for that, too late, or never.
 
 use perilog_core::task::Report;
 
@@ -9,7 +9,7 @@ use super::site::Reboots;
 use super::systemd::Life;
 
 impl World {
-    /// A script begins: is it the one that announces a boot?
+    /// Returns the report of a script that begins, if the script announces a boot.
     pub(super) fn announce(&mut self, at: usize, stem: &str, serial: u64) -> Option<Report> {
         let unit = self.nodes[at].systemd.unit(stem, serial)?;
         let boot = unit.runner.behaviour.as_ref()?.boot.clone()?;
@@ -22,7 +22,7 @@ impl World {
         Some(Report::ExpectReboot)
     }
 
-    /// Its agent marked that the controller knows.
+    /// Notes the agent's mark that the controller knows of the boot.
     pub(crate) fn boot_expected(&mut self, at: usize, stem: &str) {
         let Some(unit) = self.nodes[at].systemd.units.get_mut(stem).filter(|unit| unit.life == Life::Running) else {
             return;
@@ -41,7 +41,7 @@ impl World {
         }
     }
 
-    /// The script asks for it: everything on the node gets TERM, and then it goes.
+    /// Reboots the node for a script: every process gets TERM, and then the node goes down.
     pub(super) fn reboots(&mut self, at: usize, stem: &str, serial: u64) {
         let node = &mut self.nodes[at];
         let (boot, t) = (node.boot, self.t);

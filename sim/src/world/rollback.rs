@@ -1,5 +1,5 @@
-//! What a controller remembers goes back to an earlier moment: its store's file, its directory with the anchor, or its
-//! whole machine with memory and disk. And hosts that name a commit which nobody made.
+//! Rollbacks of a controller to an earlier moment: the store's file, the directory with the anchor, or the whole
+//! machine with memory and disk. Also hosts that name a commit which no controller made.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(crate) enum Copy {
     Scheduler(usize),
 }
 
-/// A machine of the controller's with all that is in it.
+/// The controller's machine with its whole memory.
 pub(crate) struct Memory {
     machine: Machine,
     settings: u8,
@@ -37,7 +37,7 @@ pub(crate) struct Memory {
     mono_lag: u64,
 }
 
-/// A mark that a node tells of instead of its own.
+/// A forged mark that a node reports in place of its own.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Forged {
     until: u64,
@@ -121,7 +121,7 @@ impl World {
         self.kill_controller(0, None);
         self.replace_store(store, anchor);
         let delay = self.dice.skewed(1, 20_000);
-        // One that was on its way up finds itself up already.
+        // A controller that was starting is up already.
         self.begin_controller(0, delay);
     }
 
@@ -131,7 +131,7 @@ impl World {
         self.controllers[0].anchor = anchor;
     }
 
-    /// Its process goes on where it was, and none of its connections does.
+    /// Restores the controller's process in its earlier state, without its connections.
     fn remember(&mut self, memory: Memory) {
         self.kill_controller(0, None);
         let Memory {
@@ -157,7 +157,7 @@ impl World {
         controller.life += 1;
         controller.revive(machine);
         (controller.told_full, controller.took_over_at) = (told_full, took_over_at);
-        // It has not lived meanwhile.
+        // Inputs on their way are lost with the moment; the controller hears of the time anew.
         controller.loaded_at = loaded_at + (t - copied_at);
         controller.mono_lag = mono_lag + (t - copied_at);
         controller.wake = wake;
