@@ -1,4 +1,4 @@
-//! Histories of fixed seeds, and those that once went wrong.
+//! Histories of fixed seeds, and histories that once went wrong.
 
 use std::path::Path;
 
@@ -31,7 +31,7 @@ fn one_plan_is_one_history_byte_for_byte() {
         let plan = campaign::plan_of(seed);
         let (once, again) = (perilog_sim::run(&plan, Trace::read()), perilog_sim::run(&plan, Trace::read()));
         assert!(once.trace.text() == again.trace.text(), "seed {seed}");
-        // Nor does it matter whether anybody reads it.
+        // The history is the same whether or not anybody reads it.
         let unread = perilog_sim::run(&plan, Trace::unread());
         assert_eq!((unread.trace.steps, unread.scripts), (once.trace.steps, once.scripts), "seed {seed}");
     }
@@ -57,8 +57,8 @@ fn what_once_went_wrong_holds() {
     }
 }
 
-/// Defects are for programs that ask for them (`cargo xtask mutate`): in any other the question is a constant, which a
-/// constant can hold.
+/// Defects exist in programs that ask for them (`cargo xtask mutate`). In every other program `defect!` is a constant,
+/// usable in another constant.
 #[cfg(not(feature = "defects"))]
 #[test]
 fn without_the_feature_no_defect_can_be_on() {

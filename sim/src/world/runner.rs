@@ -1,4 +1,4 @@
-//! The runner inside its unit: claim, scripts in order, result, exit; as `agent/src/runner` does it.
+//! The runner inside its unit: claim, scripts in order, result, exit, as `agent/src/runner` works.
 
 use perilog_core::ExitStatus;
 use perilog_core::task::{Claim, NO_CLAIM, NO_TASK, NOT_OURS, OnError, RAN_NOTHING, RunResult, StepRecord};
@@ -9,36 +9,36 @@ use super::site::{self, Behaviour};
 use super::systemd::{Exit, Leftover, Life};
 use crate::rng::Rng;
 
-/// What its unit says for a script that exited with what means that the runner ran nothing.
+/// The unit's status for a script whose exit status would mean that the runner ran nothing.
 const FAILED: u8 = 1;
-/// What the runner exits with when it ran nothing, or could not say what it ran (`agent/src/runner/exit.rs`).
+/// The exit statuses of a runner that ran nothing, or could not write its result (`agent/src/runner/exit.rs`).
 const NO_RESULT: u8 = 74;
 const CONFIGURATION: u8 = 78;
 const TIMEOUT: u8 = 124;
 const CANCELLED: u8 = 143;
-/// From its fork to its handlers of signals.
+/// The longest time from the runner's fork to its signal handlers.
 const EXEC_MS: u64 = 30;
 
 #[derive(Debug, Default)]
 pub(crate) struct Runner {
     /// The run in the truth's ledger, once it has claimed.
     pub(crate) run: Option<usize>,
-    /// The directory that it opened.
+    /// The directory that the runner opened.
     dir: u64,
     began_at: u64,
-    /// From then on no signal but KILL ends it: it installs its handlers before it claims.
+    /// From this time on only KILL ends the runner: it installs its handlers before its claim.
     pub(super) handles_from: u64,
     pub(super) behaviour: Option<Behaviour>,
     /// Index of the next script.
     pub(super) next: usize,
-    /// Tells a scheduled end of a script from one that came earlier.
+    /// Distinguishes the scheduled end of a script from an earlier one.
     turn: u64,
-    /// Of the script that runs, or is to run next: how often it failed.
+    /// How often the current or next script has failed.
     tries: u32,
     pub(super) alive: bool,
     pub(super) limit_passed: bool,
     pub(super) cancelled: bool,
-    /// The controller knows of the boot that its script announced.
+    /// The controller knows of the boot that the script announced.
     pub(super) boot_known: bool,
     pub(crate) result: Option<RunResult>,
 }
@@ -67,7 +67,7 @@ impl World {
                 unit.life = Life::Running;
                 self.unit_changed(at, &stem);
                 let delay = self.dice.skewed(0, 300);
-                // Not by the world's dice: what they gave to plans that were kept stays as it was.
+                // A separate stream of numbers, so that the dice of kept plans stay unchanged.
                 let execs = Rng::named(self.plan.seed, &format!("exec {}", self.invocations)).skewed(0, EXEC_MS);
                 let handles_from = self.t + execs.min(delay);
                 if let Some(unit) = self.nodes[at].systemd.unit(&stem, serial) {
@@ -158,7 +158,7 @@ impl World {
         if self.t < node.full_until {
             return false;
         }
-        // Written into a directory that nobody can name any more: that works, and nobody reads it.
+        // Writes into a directory that may have no name any more: the write works, and nobody reads it.
         if let Some(dir) = node.spool.opened(stem, opened) {
             dir.steps.push(step);
             self.directory_changed(at, stem);
@@ -221,7 +221,7 @@ impl World {
         }
     }
 
-    /// `by`: a signal ended it; otherwise it ended by itself.
+    /// `by`: a signal ended the script; otherwise the script ended by itself.
     pub(super) fn script_ends(&mut self, at: usize, stem: &str, serial: u64, by: Option<ExitStatus>) {
         let at_ms = self.nodes[at].now(self.t).wall_ms;
         let Some(unit) = self.nodes[at].systemd.unit(stem, serial) else { return };
@@ -322,7 +322,7 @@ impl World {
         self.unit_after(delay, at, stem, serial, Act::Exits);
     }
 
-    /// The main process is gone. A unit that failed gets TERM for what is left in it.
+    /// Ends the main process. The leftovers of a failed unit get TERM.
     pub(crate) fn runner_exits(&mut self, at: usize, stem: &str, exit: Exit) {
         let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };
         if unit.life != Life::Running {
@@ -333,7 +333,7 @@ impl World {
         } else {
             unit.life = Life::Stopping(exit);
             let serial = unit.serial;
-            // Some of them take their time over a TERM.
+            // Some leftovers take their time over a TERM.
             let delay = self.dice.skewed(0, 5_000);
             for left in &mut unit.leftovers {
                 left.until_ms = left.until_ms.min(self.t + delay);
@@ -354,7 +354,7 @@ impl World {
         }
     }
 
-    /// Something in a task's directory changed: the agent that watches it hears of it, soon or a little later.
+    /// Tells the agent that watches a task's directory of a change, soon or a little later.
     fn directory_changed(&mut self, at: usize, stem: &str) {
         let Some(agent) = self.nodes[at].agent.as_ref().filter(|agent| agent.watched.contains(stem)) else { return };
         let life = agent.life;

@@ -1,13 +1,13 @@
-//! A resource manager that gives hosts to jobs of its own, each host to one job at a time. A host goes on to another
-//! job only when perilog told its release; or when the resource manager forgot that it had given the host away
+//! A resource manager that gives hosts to jobs of its own, each host to one job at a time. A host goes to another job
+//! only after perilog told its release, or if the resource manager forgot that a job had the host
 //! ([`crate::plan::Fault::SchedulerRolledBack`]).
 //!
 //! ```text
 //!   launch -> job add -> prolog -> runs -> job finish -> release told -> the host is free
 //! ```
-//! One kind speaks as an edge: after each start of the controller, and at times in between, it reads the outbox,
-//! asserts all that it has, and only then goes on. The other kind is hooks: each asks again for what it waits for, and
-//! a person says what is true of jobs that run.
+//! One kind speaks as an edge: after each start of the controller, and at times in between, the edge reads the outbox,
+//! asserts all attempts, and only then continues. The other kind uses hooks: each hook repeats its request until the
+//! answer comes, and a person vouches for running jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,9 +22,9 @@ use super::event::Event;
 use super::site;
 use crate::plan::Scheduler as Kind;
 
-/// How often it looks at its jobs while it has any.
+/// How often the resource manager looks at its jobs, if it has any.
 const TURN_MS: u64 = 2_000;
-/// A question that has no answer by then is asked again: the controller that heard it is gone.
+/// After this time an unanswered question is asked again: the controller that heard it is gone.
 const UNANSWERED_MS: u64 = 20_000;
 
 /// An attempt of a job: its id.
@@ -39,17 +39,17 @@ pub(crate) struct Scheduler {
     asked: BTreeMap<u64, Asked>,
     down_until: u64,
     is_turning: bool,
-    /// Its state at earlier times, for those who put it back.
+    /// The book at earlier times, for rollbacks.
     copies: Vec<Book>,
-    /// Attempts that it forgot when it was rolled back.
+    /// Attempts that the resource manager forgot in a rollback.
     forgotten: BTreeSet<Of>,
 }
 
-/// What it remembers.
+/// The memory of the resource manager.
 #[derive(Debug, Clone, Default)]
 struct Book {
     jobs: BTreeMap<Of, Job>,
-    /// Releases that it has applied, by epoch and sequence.
+    /// Releases that the resource manager has applied, by epoch and sequence.
     heard: BTreeSet<(u64, u64)>,
 }
 
@@ -57,22 +57,22 @@ struct Book {
 struct Job {
     /// The host of each rank.
     hosts: Vec<usize>,
-    /// Ranks that it has not been told to be free.
+    /// Ranks of the job that are not free yet.
     held: IdSet,
-    /// Of these it has asked to let go while it goes on.
+    /// Ranks that the running job has asked to drop.
     leaving: IdSet,
     phase: Phase,
     ms: u64,
-    /// The controller has it, as it said.
+    /// The controller confirmed that it has the attempt.
     added: bool,
-    /// In which life of the controller it was asked last for what its phase needs.
+    /// The life of the controller that was last asked for the needs of this phase.
     asked_in: Option<Load>,
-    /// The controller refused it; its hosts stay with it.
+    /// The controller refused the attempt; the hosts stay with it.
     is_stuck: bool,
 }
 
 impl Job {
-    /// What went back is not its own any more: it is added with what is left, and its ranks are others.
+    /// Renumbers the ranks: released ranks no longer belong to the job, which is added with the remaining hosts.
     fn count_anew(&mut self) {
         self.hosts = self.held.iter().filter_map(|rank| self.hosts.get(rank as usize).copied()).collect();
         self.held = (0..self.hosts.len() as u32).collect();
@@ -94,7 +94,7 @@ type Load = (u64, u64);
 enum Link {
     #[default]
     Down,
-    /// It reads the outbox, or waits for the answer to its Assert: since when.
+    /// The edge reads the outbox, or waits for the answer to its Assert; with the time since when.
     Connecting {
         load: Load,
         since: u64,
@@ -118,13 +118,14 @@ impl World {
         (self.controllers[0].life, self.controllers[0].loaded_at)
     }
 
-    /// A host that no job of it has, and that is not drained.
+    /// Returns `true` if no job has the host and the host is not drained.
     fn is_free(&self, at: usize) -> bool {
         let has = |job: &Job| job.held.iter().any(|rank| job.hosts.get(rank as usize) == Some(&at));
         !self.scheduler.book.jobs.values().any(has) && !self.is_drained_there(at)
     }
 
-    /// By the resource manager's own book; where no hook tells it of drains it looks at the controller's.
+    /// Returns `true` if the host is drained in the resource manager's book; without a drain hook, in the controller's
+    /// store.
     fn is_drained_there(&self, at: usize) -> bool {
         let host = site::host(at);
         let hooked = site::settings(self.settings).drain_hook;
@@ -142,7 +143,7 @@ impl World {
             return;
         }
         let job = site::job(number);
-        // One that is there is over with this.
+        // A launch ends the existing attempt of the job.
         self.end_of(&job);
         let last = self.scheduler.attempts.entry(job.clone()).or_default();
         *last += 1;
@@ -182,7 +183,7 @@ impl World {
         }
     }
 
-    /// A job that runs lets go of all but the first ranks that it holds.
+    /// Lets a running job drop all but the first ranks that it holds.
     pub(crate) fn shrink_launched(&mut self, number: u8, keep: u32) {
         let job = site::job(number);
         let mut shrinks = false;
@@ -205,7 +206,7 @@ impl World {
         self.scheduler.asked.clear();
     }
 
-    /// Its state of now; `scheduler_put_back` has it go back to that.
+    /// Copies the current book; `scheduler_put_back` returns to the copy.
     pub(crate) fn scheduler_copied(&mut self) -> usize {
         self.scheduler.copies.push(self.scheduler.book.clone());
         self.scheduler.copies.len() - 1
@@ -224,7 +225,7 @@ impl World {
             job.asked_in = None;
         }
         let book = self.scheduler.book.jobs.iter();
-        // What the controller has as given back is told again: nothing of it is there any more.
+        // Attempts that the controller has released completely are told again: their hosts are free.
         let rows = &self.controllers[0].store.attempts;
         let is_over = |of: &Of| rows.iter().any(|row| (&row.job, row.attempt) == (&of.0, of.1) && row.complete);
         let held = book.filter(|(of, job)| job.added && !is_over(of)).flat_map(|(of, job)| {
@@ -237,7 +238,7 @@ impl World {
         self.schedule(1);
     }
 
-    /// The controller it spoke to is not the one that it speaks to now, though that does not know it.
+    /// Cuts the connection: the resource manager speaks to another controller, although that one does not know.
     pub(crate) fn scheduler_cut(&mut self) {
         self.scheduler.link = Link::Down;
         self.scheduler.asked.clear();
@@ -247,7 +248,7 @@ impl World {
         self.schedule(100);
     }
 
-    /// It looks at its jobs in a moment.
+    /// Schedules the next look at the jobs.
     pub(crate) fn schedule(&mut self, ms: u64) {
         if self.plan.scheduler.is_some() && !std::mem::replace(&mut self.scheduler.is_turning, true) {
             self.after(ms, Event::Scheduler);
@@ -273,7 +274,7 @@ impl World {
                 self.go_on_with(&of);
             }
             if is_edge && self.dice.one_in(30) {
-                // It connects anew.
+                // The edge reconnects.
                 self.scheduler.link = Link::Down;
             }
         }
@@ -285,7 +286,7 @@ impl World {
         }
     }
 
-    /// Has the edge asserted on this connection? If not it goes about it.
+    /// Returns `true` if the edge has asserted on this connection; otherwise starts an assertion.
     fn is_linked(&mut self) -> bool {
         let now = self.load_of();
         match self.scheduler.link {
@@ -313,7 +314,7 @@ impl World {
     }
 
     fn terms_of((job, _): &Of, one: &Job) -> Terms {
-        // As other jobs, by their numbers.
+        // Terms like those of other jobs, by their numbers.
         let r = if site::has_r(job) { site::resources(&hosts_of(one.hosts.iter())).map(Box::new) } else { None };
         Terms { tolerate: Some(Tolerance::Ranks(0)), keep: None, shrink: false, r, resources: BTreeSet::new() }
     }
@@ -325,7 +326,7 @@ impl World {
         JobAdd { source, job: of.0.clone(), attempt, nodes, userid: Some(1_000), terms }
     }
 
-    /// With what is left of it.
+    /// Builds the request that adds an attempt with its remaining hosts.
     fn add_held(&self, of: &Of, one: &Job) -> JobAdd {
         let held = one.held.iter().filter_map(|rank| one.hosts.get(rank as usize));
         let terms = Terms { r: None, ..Self::terms_of(of, one) };
@@ -336,7 +337,7 @@ impl World {
         let (load, t) = (self.load_of(), self.t);
         let Some(one) = self.scheduler.book.jobs.get(of).filter(|one| !one.is_stuck) else { return };
         let (one, is_asked) = (one.clone(), one.asked_in == Some(load));
-        // Its end was told to nobody: whoever waits for it finds it over.
+        // Nobody heard of the end: the waiting resource manager finds the attempt over.
         if one.phase == Phase::Ended && is_asked && self.is_closed(of) {
             return self.gives_back(of, None);
         }
@@ -379,7 +380,8 @@ impl World {
                 let leaving = one.leaving.intersection(&one.held);
                 (!leaving.is_empty()).then(|| finish(of, Some(Targets::Ranks(leaving))))
             }
-            // Some of it went back: who ends it says first what is left, for the controller may have forgotten that.
+            // Some ranks were released: the finish first names the remaining ranks, because the controller may have
+            // forgotten the release.
             Phase::Ended if !is_asked && one.held.len() < one.hosts.len() as u64 => {
                 let add = self.add_held(of, &one);
                 self.asks(Asked::Other(of.clone()), Request::JobAdd(Box::new(add)));
@@ -406,7 +408,7 @@ impl World {
         }
     }
 
-    /// Of its prolog, as whoever waits for it is told.
+    /// Returns the verdict of the attempt's prolog, as a waiter would hear it.
     fn verdict_of(&self, (job, attempt): &Of) -> Option<Verdict> {
         let mut rows = self.controllers[0].store.actions.iter();
         rows.find(|row| row.job == *job && row.attempt == *attempt && row.name.as_str() == "prolog")?.verdict
@@ -442,8 +444,7 @@ impl World {
                 self.is_added(&of);
                 self.enter_again(&of);
             }
-            // The job is over for the controller; its ranks are free when they are told so, or were told in a life that
-            // was lost.
+            // The job is over for the controller. Its ranks become free with their releases, or did so in a lost life.
             (Asked::Add(of), Ok(Reply::Added { over: true, .. })) => {
                 self.truth.asked_to_end(of.0.clone());
                 self.moves(&of, Phase::Ended);
@@ -451,7 +452,7 @@ impl World {
                 self.enter_again(&of);
             }
             (Asked::Add(of) | Asked::Other(of), Err(refusal)) => self.refused(&of, refusal),
-            // It was not known, and has only what was left of it.
+            // The controller did not know the attempt, and now has it with the remaining ranks only.
             (Asked::Other(of), Ok(Reply::Added { attached: false, .. })) => {
                 if let Some(one) = self.scheduler.book.jobs.get_mut(&of) {
                     one.count_anew();
@@ -463,7 +464,7 @@ impl World {
         true
     }
 
-    /// The controller's store has it as given back, and owes no word of that.
+    /// Returns `true` if the controller's store shows the attempt as released, without a pending notice.
     fn is_closed(&self, (job, attempt): &Of) -> bool {
         let store = &self.controllers[0].store;
         let is_owed = store.outbox.iter().any(|entry| entry.job == *job && entry.attempt == *attempt);
@@ -490,19 +491,19 @@ impl World {
                 one.count_anew();
             }
             Refusal::Unavailable(_) => one.asked_in = None,
-            // It has it, and had no time to say so; or a later attempt came before it.
+            // The controller has the attempt, and had no time to say so; or a later attempt came first.
             Refusal::AttemptClosed(_) if is_there => {
                 (one.added, one.phase, one.asked_in) = (true, Phase::Ended, None);
             }
-            // It is not in doubt, and has what it had.
+            // Nobody doubts the attempt; the controller has it unchanged.
             Refusal::Conflict(_) if one.added => {}
-            // A job that never began gives its hosts back itself.
+            // A job that never began frees its hosts itself.
             _ if is_new => drop(self.scheduler.book.jobs.remove(of)),
             _ => one.is_stuck = true,
         }
     }
 
-    /// The controller has it from now on: its hosts are its own for both.
+    /// Notes that the controller has the attempt: both agree on its hosts.
     fn is_added(&mut self, of: &Of) {
         let t = self.t;
         let Some(one) = self.scheduler.book.jobs.get_mut(of) else { return };
@@ -513,7 +514,7 @@ impl World {
         }
     }
 
-    /// What it has of everything.
+    /// Builds the assertion of all attempts with hosts.
     fn assertion(&self) -> Assert {
         let attempts = self.scheduler.book.jobs.iter().filter(|(_, one)| !one.held.is_empty());
         let listed = attempts.map(|(of, one)| {
@@ -557,17 +558,17 @@ impl World {
         }
     }
 
-    /// May it be told again of what it was told in a life that was lost? No node could tell; or its process was put
-    /// back with its memory, and a hook that finishes a job does not say which ranks it has been told of.
+    /// Frees these ranks of an attempt; `None`: all.
     fn may_repeat(&self) -> bool {
         let hooks = self.plan.scheduler == Some(Kind::Hooks);
         self.truth.is_unseen() || hooks && !self.truth.tells_lost_tasks()
     }
 
-    /// It is told that these ranks are free; `None`: all.
+    /// perilog may repeat a release that the resource manager has forgotten.
     fn gives_back(&mut self, of: &Of, ranks: Option<IdSet>) {
         let Some(one) = self.scheduler.book.jobs.get_mut(of) else {
-            // What it forgot itself it may be told of.
+            // Returns what a person who looks into the resource manager says of this job. `hosts`: the hosts that the
+            // controller knows for the job.
             if !self.scheduler.forgotten.contains(of) && !self.may_repeat() {
                 let text = format!("{} attempt {} is told free again: its hosts were given on", of.0, of.1);
                 self.violate("4 released", &text);
@@ -585,7 +586,7 @@ impl World {
         for at in hosts {
             self.truth.host_back(at, of);
         }
-        // A hook that finishes a job after a restore means all of it, also what it was told of in the lost life.
+        // The controller's store does not know the hosts: the person has to name them.
         let finished = self.plan.scheduler == Some(Kind::Hooks) && is_ended;
         if !again.is_empty() && !finished && !self.may_repeat() {
             let text =
@@ -608,7 +609,7 @@ impl World {
         }
         match one.phase {
             Phase::Ended => Word::Is(Confirm::Over),
-            // The controller's store does not know it: its hosts have to be named.
+            // Returns an attempt in the book that the controller should have released.
             _ if hosts.is_empty() && one.held.len() as usize == one.hosts.len() => {
                 Word::Holds(Box::new(self.add_of(of, one)))
             }
@@ -621,8 +622,7 @@ impl World {
         self.scheduler.book.jobs.contains_key(&(job.clone(), attempt))
     }
 
-    /// Hosts of jobs that have ended and that the first controller has given back: nothing of theirs is there any more,
-    /// though the resource manager has not heard of it yet.
+    /// A person's word about a job in a recovery.
     pub(crate) fn note_free(&mut self) {
         let ended = self.scheduler.book.jobs.iter().filter(|(_, one)| one.phase == Phase::Ended);
         let rows = &self.controllers[0].store.attempts;
@@ -636,7 +636,7 @@ impl World {
         }
     }
 
-    /// What is left in its book that the controller should have told free.
+    /// The job still holds some hosts: the person adds it with these.
     pub(crate) fn unreleased(&self) -> Option<String> {
         let waits = |one: &&Job| one.added && !one.is_stuck;
         let (of, one) = self.scheduler.book.jobs.iter().find(|(_, one)| waits(one))?;
@@ -647,7 +647,7 @@ impl World {
     }
 }
 
-/// What a person says of a job after a recovery was entered.
+/// The resource manager does not know the job.
 pub(crate) enum Word {
     Is(Confirm),
     /// It holds some of its hosts still: it is added with those.

@@ -1,5 +1,5 @@
-//! Services outside that run actions of their own: they report in parts, twice, otherwise than before, late, and die.
-//! What is done when is theirs; the controller hears what they say, and `truth::services` holds it against that.
+//! Services that run external actions: they report in parts, twice, with contradictions, late, and die. Services decide
+//! when work is done; the controller hears their reports, and `truth::services` checks its conclusions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::World;
 use super::event::Event;
 use super::site;
 
-/// What a service says of its action before it is done with it.
+/// Number of reports that a service makes before it is done.
 const TURNS: u64 = 6;
 
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(crate) struct Service {
     start: Box<ActionStart>,
     /// Known once its start was answered.
     mine: Option<(Attempt, IdSet)>,
-    /// The question that it waits for.
+    /// The question that the service waits for.
     asked: u64,
     turns: u64,
     last: Option<Box<Report>>,
@@ -43,7 +43,7 @@ impl World {
         self.service_turn(self.services.len() - 1);
     }
 
-    /// It says the next thing, or has died.
+    /// Lets a service make its next report, or die.
     pub(crate) fn service_turn(&mut self, index: usize) {
         let Some(service) = self.services.get(index).filter(|service| service.turns > 0 && !self.quiet) else { return };
         let lease_ms = service.start.lease_ms;
@@ -92,7 +92,7 @@ impl World {
         Request::Report(Box::new(Report { job, attempt: Some(attempt), action, targets, resources, said }))
     }
 
-    /// An answer to a service; whoever is told that there is no such action starts it again.
+    /// Handles an answer to a service; a service that hears of no such action starts it again.
     pub(crate) fn service_hears(&mut self, client: u64, reply: &Result<Reply, Refusal>) {
         let Some(service) = self.services.iter_mut().find(|service| service.asked == client) else { return };
         match reply {

@@ -1,4 +1,4 @@
-//! What comes to a runner from outside: its limit, signals from the agent, SIGKILL from anybody.
+//! Signals to a runner: its limit, signals from the agent, SIGKILL from anybody.
 
 use perilog_core::ExitStatus;
 use perilog_core::task::{OnTimeout, StepRecord};
@@ -34,13 +34,13 @@ impl World {
         self.signal_script(at, stem, serial, 15);
     }
 
-    /// TERM comes from systemd, and nobody has asked the agent for it.
+    /// Notes a TERM from systemd that nobody asked the agent for.
     pub(super) fn stopped_by_another(&mut self, at: usize, stem: &str) {
         let intent = self.nodes[at].systemd.units.get(stem).map(|unit| unit.intent.start.task);
         intent.into_iter().for_each(|task| self.truth.asked_to_stop(task));
     }
 
-    /// KillUnit(main): what the runner makes of it.
+    /// KillUnit(main): the runner handles the signal.
     pub(crate) fn signal_runner(&mut self, at: usize, stem: &str, signal: u8) {
         let at_ms = self.nodes[at].now(self.t).wall_ms;
         let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };
@@ -51,7 +51,7 @@ impl World {
             if self.t < unit.runner.handles_from {
                 self.end_runner(at, stem, signal);
             } else {
-                // Kept for after the claim; others are for scripts, and there is none.
+                // The runner keeps a TERM until after its claim. Other signals are for scripts, and none runs.
                 unit.runner.cancelled |= signal == 15;
             }
             return;
@@ -97,7 +97,7 @@ impl World {
         self.end_runner(at, stem, 9);
     }
 
-    /// The runner dies of a signal that it does not handle.
+    /// Ends a runner by a signal without a handler.
     fn end_runner(&mut self, at: usize, stem: &str, signal: u8) {
         let t = self.t;
         let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };

@@ -1,4 +1,4 @@
-//! The site that every world is: names, the nodes' configuration, the controller's settings, and what scripts do.
+//! The site of every world: names, the nodes' configuration, the controller's settings, and the behaviour of scripts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -47,7 +47,7 @@ pub(crate) fn action(name: &str) -> ActionName {
     ActionName::new(name).unwrap_or_else(|_| ActionName::new("prolog").expect(FITS))
 }
 
-/// The one that scripts and people say.
+/// The milestone that scripts and people report.
 pub(crate) fn milestone() -> MilestoneName {
     MilestoneName::new("data-out").expect(FITS)
 }
@@ -56,7 +56,7 @@ pub(crate) fn invocation(number: u64) -> InvocationId {
     InvocationId::new(&format!("{number:032x}")).expect(FITS)
 }
 
-/// Jobs from this number on are the resource manager's own: it gives hosts to them.
+/// Jobs from this number on belong to the resource manager, which gives hosts to them.
 pub(crate) const LAUNCHED: u8 = 200;
 
 pub(crate) fn is_launched(job: &JobId) -> bool {
@@ -73,8 +73,8 @@ pub(crate) fn source() -> Source {
     Source { name: "flux".to_owned(), instance: "sim".to_owned() }
 }
 
-/// What is offered to a job's scripts with each request; of some jobs nothing. Who else lists what is let through:
-/// [`policy`].
+/// Returns the variables that each request offers to a job's scripts; some jobs offer none. [`policy`] lists the
+/// variables that nodes accept.
 pub(crate) fn offered(job: &JobId) -> BTreeMap<String, String> {
     if job.as_str().ends_with(['2', '5', '8']) {
         return BTreeMap::new();
@@ -89,22 +89,22 @@ pub(crate) fn offered(job: &JobId) -> BTreeMap<String, String> {
     offered.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// What jobs may hold beside ranks.
+/// Returns the named resources that jobs may hold.
 pub(crate) fn rabbits() -> BTreeSet<ResourceName> {
     ["rabbit1", "rabbit2"].into_iter().map(|name| ResourceName::new(name).expect(FITS)).collect()
 }
 
-/// What services outside run.
+/// The action that services run.
 pub(crate) const SERVED: &str = "stage";
 
-/// Actions that look at their node and mark what they find.
+/// Actions that check their node and mark their findings.
 pub(crate) const CHECKS: [&str; 2] = ["fabric", "memory"];
 
-/// What follows jobs, by one of the settings.
+/// Actions that are after-actions under one of the settings.
 pub(crate) const FOLLOWING: [&str; 2] = ["epilog", "sweep"];
 
-/// With one of the below: attempts that are over are pruned by the next look, long before what was begun for them may
-/// begin no more.
+/// A flag on top of the settings below: the next look prunes attempts that are over, long before their tasks are past
+/// their not-after.
 pub(crate) const FORGETFUL: u8 = 8;
 
 /// 0 as a site would have it; 1 in a hurry; 2 and 3 with hooks that tell the resource manager, and ranks that go back
@@ -172,7 +172,8 @@ fn usual_settings() -> Settings {
     }
 }
 
-/// 0 as a site would have it; 1 with an action less, other variables, and nothing that lingers; 2 with room for little.
+/// Policy 0 is that of a usual site; 1 has one action less, other variables, and nothing that lingers; 2 has little
+/// room.
 pub(crate) fn policy(exclusive: bool, number: u8) -> Policy {
     let mut policy = usual_policy(exclusive);
     match number {
@@ -222,7 +223,7 @@ fn usual_policy(exclusive: bool) -> Policy {
     ];
     Policy {
         actions: actions.into_iter().map(|(name, plan)| (action(name), plan)).collect(),
-        // The last is for nothing: what is perilog's own comes from nobody else.
+        // The last name has no effect: a requester cannot set perilog's own variables.
         env_allow: vec!["FLUX_JOB_ID".to_owned(), "PERILOG_JOB".to_owned()],
         serialize_host: exclusive,
         keep_failed: 2,
@@ -234,12 +235,12 @@ fn usual_policy(exclusive: bool) -> Policy {
 /// A mount is flaky.
 const RETRIES: Retries = Retries { count: 2, backoff_ms: 500, ceiling_ms: 2_000 };
 
-/// How often a script of this action may begin in one run, as every node is configured.
+/// Returns how often a script of this action may begin in one run, by every node's configuration.
 pub(crate) fn tries(action: &ActionName) -> u32 {
     if action.as_str() == "mount" { 1 + RETRIES.count } else { 1 }
 }
 
-/// What the scripts of a task do. Known by seed and task alone, so that no fault changes it.
+/// The behaviour of a task's scripts. It depends only on seed and task, so that no fault changes it.
 #[derive(Debug, Clone)]
 pub(crate) struct Behaviour {
     pub(crate) scripts: Vec<Script>,
@@ -248,13 +249,13 @@ pub(crate) struct Behaviour {
     pub(crate) boot: Option<Announced>,
 }
 
-/// A script announces that its node will boot.
+/// A script's announcement that its node will boot.
 #[derive(Debug, Clone)]
 pub(crate) struct Announced {
-    /// Its index.
+    /// The index of the script.
     pub(crate) script: usize,
     pub(crate) reboots: Reboots,
-    /// From the reboot that it asks for to the end of all that runs, and from there to the next boot.
+    /// The time from the reboot request to the end of all processes, and from there to the next boot.
     pub(crate) goes_ms: u64,
     pub(crate) down_ms: u64,
     pub(crate) soft: bool,
@@ -262,11 +263,11 @@ pub(crate) struct Announced {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Reboots {
-    /// After it heard that the controller knows; it waits for that.
+    /// The script waits until it hears that the controller knows, and then boots.
     WhenKnown {
         after_ms: u64,
     },
-    /// Whoever knows.
+    /// The script boots without waiting for the controller.
     Rashly {
         after_ms: u64,
     },
@@ -277,7 +278,7 @@ pub(crate) enum Reboots {
 pub(crate) struct Script {
     pub(crate) ms: u64,
     pub(crate) status: ExitStatus,
-    /// How it ends when it is tried again.
+    /// The status of a further try.
     pub(crate) again: ExitStatus,
     /// TERM does not end it.
     pub(crate) traps_term: bool,
@@ -297,13 +298,13 @@ pub(crate) fn behaviour(seed: u64, task: &TaskId, action: &ActionName) -> Behavi
         && !matches!(boot.reboots, Reboots::Never)
         && let Some(script) = scripts.get_mut(boot.script)
     {
-        // It does nothing but wait for the boot.
+        // The script only waits for the boot.
         script.ms = 120_000;
     }
     Behaviour { scripts, leftovers, boot }
 }
 
-/// It ends well, and has found something on every other node.
+/// Returns the behaviour of a check: it ends well, and has a finding on every other node.
 fn check(dice: &mut Rng) -> Behaviour {
     let (ms, status) = (dice.skewed(1, 5_000), ExitStatus::Exit(0));
     let found = Report::Tolerable { check: "link".to_owned(), message: "slow".to_owned() };
@@ -312,7 +313,7 @@ fn check(dice: &mut Rng) -> Behaviour {
     Behaviour { scripts: vec![script], leftovers: Vec::new(), boot: None }
 }
 
-/// By dice of their own: what other scripts do stays as it was in worlds that were kept.
+/// Uses its own stream of numbers: other scripts of kept worlds stay unchanged.
 fn announced(seed: u64, task: &TaskId, action: &ActionName, scripts: &[Script]) -> Option<Announced> {
     let mut dice = Rng::named(seed, &format!("boot {task}"));
     let announces = match action.as_str() {
@@ -340,7 +341,7 @@ fn script(dice: &mut Rng) -> Script {
         _ => dice.skewed(1, 20_000),
     };
     let status = match dice.below(10) {
-        // Some as a runner says that it ran nothing.
+        // Some statuses mean for a runner that it ran nothing.
         0 => ExitStatus::Exit(match dice.range(1, 255) as u8 {
             201..219 => NO_TASK,
             219..237 => NO_CLAIM,
@@ -365,7 +366,7 @@ fn script(dice: &mut Rng) -> Script {
     Script { ms, status, again, traps_term: dice.one_in(5), reports }
 }
 
-/// An R of these hosts, rank by rank: even ranks have more cores than odd ones.
+/// Returns an R of these hosts, rank by rank: even ranks have more cores than odd ranks.
 pub(crate) fn resources(hosts: &HostList) -> Option<ResourceSet> {
     let lite = |rank: u64| {
         let cores = if rank.is_multiple_of(2) { "0-3" } else { "0-1" };

@@ -11,7 +11,8 @@ pub(crate) struct Spool {
     pub(crate) tasks: BTreeMap<String, Dir>,
     pub(crate) tombstones: BTreeMap<String, Tombstone>,
     pub(crate) obeyed: Option<Obeyed>,
-    /// Directories ever made: a runner keeps writing into the one that it opened, also when its name is another's.
+    /// Number of directories ever made. A runner keeps writing into the directory that it opened, even after another
+    /// one has its name.
     made: u64,
 }
 
@@ -23,7 +24,7 @@ pub(crate) struct Dir {
     pub(crate) steps: Vec<StepRecord>,
     pub(crate) result: Option<RunResult>,
     pub(crate) ended: Option<Ended>,
-    /// The runner may tell its script that the controller knows of the boot that it announced.
+    /// The runner may tell its script that the controller knows of the announced boot.
     pub(crate) boot_expected: bool,
     /// The agent was asked to stop the task.
     pub(crate) stop_asked: bool,
@@ -38,7 +39,7 @@ impl Spool {
         })
     }
 
-    /// A task begins here: an end that is there already was of another life.
+    /// Records the begin of a task: an existing end belongs to another life.
     pub(crate) fn record(&mut self, stem: &str, intent: Intent) {
         let is_rebuilt = intent.is_rebuilt();
         let dir = self.dir(stem);
@@ -49,12 +50,13 @@ impl Spool {
         }
     }
 
-    /// The directory that a runner opened, if it still has its name.
+    /// Returns the directory that a runner opened, if the directory still has its name.
     pub(crate) fn opened(&mut self, stem: &str, serial: u64) -> Option<&mut Dir> {
         self.tasks.get_mut(stem).filter(|dir| dir.serial == serial)
     }
 
-    /// O_EXCL, by the agent: `true` it is ours, also if it was before. Never without a directory.
+    /// Takes the claim for the agent with O_EXCL: returns `true` if the claim is the agent's, also from before. Fails
+    /// without a directory.
     pub(crate) fn take_claim(&mut self, stem: &str, claim: &Claim) -> bool {
         self.tasks.get_mut(stem).is_some_and(|dir| dir.claim.get_or_insert_with(|| claim.clone()) == claim)
     }
@@ -66,13 +68,13 @@ impl Spool {
         }
     }
 
-    /// What the agent does before anything else: burials that a crash cut short are ended.
+    /// Completes the burials that a crash cut short, as the agent does first of all.
     pub(crate) fn tidy(&mut self) {
         let tombstones = &self.tombstones;
         self.tasks.retain(|stem, _| !tombstones.contains_key(stem));
     }
 
-    /// The newest commit of this cluster's controllers that is written here.
+    /// Returns the newest commit of this cluster's controllers in the spool.
     pub(crate) fn newest(&self) -> Option<Commit> {
         let intents = self.tasks.values().filter_map(|dir| dir.intent.as_ref()).filter(|intent| !intent.local);
         let stones = self.tombstones.values().filter(|stone| !stone.local);

@@ -1,5 +1,5 @@
-//! The units of a node, as PID 1 holds them: transient oneshots with RemainAfterExit=yes and CollectMode=inactive, so
-//! that what ended stays loaded, failed or `active (exited)`, until somebody unloads it.
+//! The units of a node, as PID 1 holds them: transient oneshots with RemainAfterExit=yes and CollectMode=inactive. An
+//! ended unit stays loaded, failed or `active (exited)`, until somebody unloads it.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use perilog_core::task::{Intent, Process, UnitFacts};
 
 use super::runner::Runner;
 
-/// What a look at a unit tells: its properties, the ids it bears, its processes.
+/// The result of an inspection of a unit: its properties, its ids, its processes.
 pub(crate) type UnitLook = (UnitFacts, Option<UnitIds>, Vec<Process>);
 
 const CLD_EXITED: i32 = 1;
@@ -24,7 +24,7 @@ pub(crate) struct Systemd {
 #[derive(Debug)]
 pub(crate) struct Unit {
     pub(crate) serial: u64,
-    /// Somebody else's, of our name: it carries no ids.
+    /// A foreign unit with a task's name: it carries no ids.
     pub(crate) foreign: bool,
     /// As the start carried it: LogExtraFields.
     pub(crate) intent: Box<Intent>,
@@ -32,17 +32,17 @@ pub(crate) struct Unit {
     pub(crate) life: Life,
     pub(crate) runner: Runner,
     pub(crate) leftovers: Vec<Leftover>,
-    /// The kernel killed something of it for its memory.
+    /// The kernel killed a process of the unit for memory.
     pub(crate) oom: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Life {
-    /// Its start job waits.
+    /// The start job waits.
     Queued,
     /// The runner is there.
     Running,
-    /// It failed, and what it left got TERM: not failed before that is gone.
+    /// The unit failed, and its leftovers got TERM: it becomes failed once they are gone.
     Stopping(Exit),
     Over(Exit),
 }
@@ -61,7 +61,7 @@ pub(crate) struct Leftover {
 }
 
 impl Systemd {
-    /// StartTransientUnit: `None` if there is one of that name, in whatever state.
+    /// StartTransientUnit: returns `None` if a unit of that name exists, in whatever state.
     pub(crate) fn start(&mut self, stem: &str, intent: Box<Intent>) -> Option<u64> {
         if self.units.contains_key(stem) {
             return None;
@@ -95,8 +95,8 @@ impl Systemd {
 }
 
 impl Unit {
-    /// Failed for want of a task or a claim, with nothing in it: a start that came when its task was over. The next
-    /// join unloads it.
+    /// Returns `true` for a unit that failed without a task or a claim and is empty: its start came after the task was
+    /// over. The next join unloads the unit.
     pub(crate) fn is_leftover_of_a_late_start(&self) -> bool {
         matches!(self.life, Life::Over(Exit::Code(_))) && self.runner.run.is_none()
     }
@@ -106,7 +106,7 @@ impl Unit {
         let ids =
             UnitIds { task: start.task, job: start.job.clone(), attempt: start.attempt, action: start.action.clone() };
         let mut processes: Vec<Process> = Vec::new();
-        // While the main process is there the agent does not ask for the others.
+        // While the main process lives the agent does not ask for the others.
         if self.life != Life::Running {
             let named = |left: &Leftover| Process { pid: left.pid, command: "sleep".to_owned() };
             processes.extend(self.leftovers.iter().map(named));

@@ -9,14 +9,14 @@ use crate::plan::{Spring, Trap, of_agent};
 
 pub(crate) struct Traps {
     set: Vec<Trap>,
-    /// How often each effect was met, by who does it.
+    /// How often each effect occurred, by daemon.
     met: BTreeMap<(Option<usize>, &'static str), u32>,
     /// (effect, spring) that were sprung.
     pub(crate) hits: BTreeMap<(String, &'static str), u64>,
     pub(crate) off: bool,
 }
 
-/// What happens at an effect.
+/// The fault at an effect.
 pub(crate) enum Sprung {
     No,
     Before(Spring),
@@ -24,7 +24,7 @@ pub(crate) enum Sprung {
     How(How),
 }
 
-/// An effect that is not carried out as it should be.
+/// An effect that goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
     Fails,
@@ -70,7 +70,7 @@ impl Traps {
 }
 
 impl World {
-    /// A trap on a node kills its agent, or all of it.
+    /// Springs a trap on a node: kills the agent, or the whole node.
     pub(crate) fn spring(&mut self, at: usize, spring: Spring) {
         self.injected += 1;
         self.disturb(at);

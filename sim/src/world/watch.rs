@@ -1,5 +1,5 @@
-//! What must come about on a node that nothing disturbs, and what a controller may say of one that is away: looked at
-//! once a second, and when a loss is committed.
+//! Checks liveness on an undisturbed node, and a controller's statements about an absent node: once a second, and at
+//! each committed loss.
 
 use std::collections::BTreeMap;
 
@@ -21,14 +21,14 @@ const SLACK_MS: u64 = 1_000;
 #[derive(Default)]
 pub(crate) struct Watch {
     next: u64,
-    /// Per node: the agent's life, its bus and its session, and since when they stand and nothing disturbs.
+    /// Per node: the agent's life, bus and session, and since when they stand undisturbed.
     calm: BTreeMap<usize, ((u64, u64, u64), u64)>,
     /// When a node's session with the controller last stood.
     stood: BTreeMap<usize, u64>,
     /// When each action was first committed, by the first controller; and by any.
     begun: BTreeMap<ActionId, u64>,
     begun_anywhere: BTreeMap<ActionId, u64>,
-    /// When a store that did not have it had it last.
+    /// When the action was last written to a store that did not have it.
     written: BTreeMap<ActionId, u64>,
 }
 
@@ -52,7 +52,7 @@ impl World {
             self.watch_node(at);
         }
         let mut to_stop = BTreeMap::new();
-        // When faults stop a sleep ends before its time, and what it put off comes as if it had not.
+        // When faults stop, a sleep ends early, and delayed events come as if the sleep had continued.
         let cancels = !self.quiet && self.controllers[0].store.actions.iter().any(|row| !row.cancelling.is_empty());
         let untouched = if cancels { self.truth.untouched() } else { Vec::new() };
         for (run, at, task) in untouched {
@@ -99,7 +99,7 @@ impl World {
         rows.iter().any(|row| row.id == task.action && row.cancelling.contains(task.rank.0))
     }
 
-    /// Its agent waits for an answer about it.
+    /// Returns `true` if the node's agent waits for an answer about the task.
     fn is_looked_at(&self, at: usize, task: TaskId) -> bool {
         let agent = self.nodes[at].agent.as_ref();
         let about = |pending: &Pending| matches!(pending, Pending::Start(of) | Pending::Look(of) if *of == task);
@@ -134,16 +134,16 @@ impl World {
         }
     }
 
-    /// Does anything speak against this claim?
+    /// Returns a reason against this claim.
     pub(crate) fn check_begin(&self, at: usize, task: TaskId) -> Option<String> {
         let session = self.watch.calm.get(&at).map(|((_, _, conn), since)| (*conn, *since));
         let same = session.filter(|(conn, _)| self.standing(at) == Some(*conn));
-        // When faults stop a cut ends before its time, and what it held back comes piece by piece.
+        // When faults stop, a cut ends early, and the frames that it held back come one by one.
         let fences = same.filter(|_| !self.quiet).map(|(conn, _)| conn);
         self.truth.may_begin((at, self.nodes[at].life), task, fences, same.map(|(_, since)| since), self.t)
     }
 
-    /// A batch is about to be committed: what it says is lost was away, or began in another boot.
+    /// Checks a batch before its commit: the node of a lost task was away, or the task began in another boot.
     pub(crate) fn check_losses(&mut self, which: usize, records: &[Record]) {
         for record in records {
             if let Record::Action(row) = record {
@@ -200,7 +200,7 @@ impl World {
             Loss::Offline => {
                 let begun = self.watch.begun.get(&task.action).copied().unwrap_or(t);
                 let since = begun.max(controller.loaded_at);
-                // Or at once, where its node had been away for as long.
+                // Or at once, if the node had been away for that long.
                 let stood = self.watch.stood.get(&at).copied().unwrap_or_default().max(controller.loaded_at);
                 let is_down = t + SLACK_MS >= stood + grace.start_grace_ms;
                 if t < since + grace.start_grace_ms && !is_down {
@@ -224,7 +224,7 @@ impl World {
         }
     }
 
-    /// Of all that the controller is configured with in this world.
+    /// Returns the shortest times of all settings that the controller has in this world.
     fn shortest_graces(&self) -> Settings {
         let hurried = |step: &Step| matches!(step.what, What::Do(Op::Configure { settings: 1 }));
         site::settings(u8::from(self.plan.steps.iter().any(hurried)))
