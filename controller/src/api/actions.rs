@@ -133,7 +133,7 @@ pub(super) fn names(list: Option<Vec<String>>) -> Result<Option<BTreeSet<Resourc
     list.map(|list| list.iter().map(|name| parse(name)).collect()).transpose()
 }
 
-/// As scripts may say it (perilog-report): it stands in lines of logs.
+/// Checks the name of a check as perilog-report does; the name appears in log lines.
 fn check_name(name: String) -> Result<String, Refusal> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(fits) || name.starts_with(['.', '-']) {

@@ -156,7 +156,7 @@ fn questions_reach_connected_nodes_and_end_when_a_node_leaves() {
     assert_eq!((unreachable.to_string(), effects.len()), ("x".into(), 2));
     let effects = b.says(n0, FromAgent::Answer { question, text: "t".into(), last: true });
     assert!(matches!(&effects[..], [Effect::Answer { last: true, .. }]));
-    // Nobody asked it again.
+    // Nobody repeated the request.
     assert_eq!(b.says(n0, FromAgent::Answer { question, text: "t".into(), last: true }), []);
     let effects = b.batch(vec![Input::Closed { session: n1, why: String::new() }]);
     assert!(matches!(&effects[..], [Effect::Answer { last: true, lost: true, .. }]));

@@ -1,4 +1,4 @@
-//! What operators do by hand: `resolve`, which waits for the drain of what may live, and quiet.
+//! Operators' actions: `resolve`, which waits for the drain if a script may be alive, and quiet.
 
 use super::release::{add, bench, contexts, finish};
 use super::*;
@@ -71,7 +71,7 @@ fn a_live_task_is_resolved_when_its_drain_is_in_force() {
         // The word is used up, also for the controller after this one.
         let mut b = b.restart();
         assert!(b.action("prolog", "j", 0).resolving.is_empty());
-        // Its own result is recorded all the same.
+        // The task's own result is still recorded.
         let (n0, _) = again(&mut b, vec![held("prolog", "j", 0, "n0", HeldState::Ended)]);
         b.says(n0, finished(t, exit(5)));
         assert_eq!((b.outcome(t).word(), b.store.ranks[0].late[0].outcome.clone()), ("resolved", exit(5)));
@@ -120,7 +120,7 @@ fn what_comes_while_the_word_waits() {
             None => assert_eq!(row.ok.len(), 1),
         }
     }
-    // Another boot: nothing of it lives.
+    // After another boot no process of the task is alive.
     let (mut b, n0) = accepted(Some(running()));
     b.ask(resolve(false)).0.unwrap();
     b.batch(vec![Input::Closed { session: n0, why: "gone".into() }]);
@@ -209,7 +209,7 @@ fn what_is_resolved_before_it_began_never_begins() {
     assert_eq!(b.ask(resolve(true)).0, resolved(1, 1));
     let (_, effects) = again(&mut b, vec![]);
     assert!(matches!(&effects[..], [e] if is_cancel(e, t)), "{effects:?}");
-    // Its node is told why, in whose words.
+    // The controller tells the node the reason in the operator's words.
     let said = |effect: &Effect| match effect {
         Effect::Send { message: ToAgent::Cancel { why, .. }, .. } => why.clone(),
         _ => String::new(),
@@ -278,10 +278,10 @@ fn who_waits_for_quiet_is_answered_when_nothing_is_open() {
     b.run("epilog", "j", "n0");
     b.batch(vec![asks(10, quiesce(true))]);
     assert_eq!(answers(&b.batch(vec![asks(11, Request::Resume)])), [(10, false), (11, true)]);
-    // They are few.
+    // The number of open questions is bounded.
     b.batch((100..164).map(|client| asks(client, quiesce(true))).collect());
     assert_eq!(answers(&b.batch(vec![asks(200, quiesce(true))])), [(200, false)]);
-    // Who is gone leaves room, and is not answered.
+    // A caller who is gone makes room, and gets no answer.
     b.batch(vec![Input::HungUp { clients: (100..163).collect() }]);
     assert_eq!(answers(&b.batch(vec![asks(201, quiesce(true))])), []);
     assert_eq!(answers(&b.batch(vec![asks(12, Request::Resume)])), [(163, false), (201, false), (12, true)]);

@@ -1,4 +1,4 @@
-//! What the drain hook is told of, when, and how it is got rid of.
+//! The drain hook: what it is told, when, and how a pending drain is removed.
 
 use super::by_hand::{confirm, hooked};
 use super::release::{add, bench, contexts, finish};
@@ -85,7 +85,7 @@ fn an_unconfirmed_drain_is_shown_with_age_and_reason() {
     assert_eq!((shown(&mut b), b.m.drain_failed.len()), (vec![], 0));
 }
 
-/// Of a name that nobody knows the hook will never carry anything out.
+/// The hook will never carry out a drain of an unknown name.
 #[test]
 fn a_drain_that_the_hook_will_not_lift_is_dropped_by_hand() {
     let (mut b, _) = bench(1, |settings| settings.drain_hook = true);
@@ -242,7 +242,7 @@ fn a_script_past_its_cancelled_epilog_drains_its_node_again() {
         ("cancel", ended(Outcome::Timeout { status: None }), told("timeout")),
         // Its scripts went well before they were stopped.
         ("cancel", ran(), told("cancelled")),
-        // Nothing of it ran: there is nothing to clean up.
+        // Nothing of the task ran: nothing needs a clean-up.
         ("cancel", ended(Outcome::Cancelled { status: None }), None),
         ("resolve", ended(Outcome::Ok), None),
     ] {

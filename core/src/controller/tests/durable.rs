@@ -1,4 +1,4 @@
-//! What was committed is all that a new controller needs.
+//! A new controller needs only the committed records.
 
 use super::*;
 use proptest::prelude::*;
@@ -83,8 +83,8 @@ const JOBS: [&str; 2] = ["j0", "j1"];
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever happens: the sets of an action stay a partition of its ranks, an outcome once stored never changes (but
-    /// for a prolog's ok before its verdict), a verdict is told once, and the machine can be loaded from its store at
+    /// Whatever happens: the sets of an action stay a partition of its ranks. A stored outcome never changes, except a
+    /// prolog's ok before its verdict. The controller tells a verdict once. The machine can be loaded from its store at
     /// any moment.
     #[test]
     fn outcomes_are_final_and_told_once(steps in proptest::collection::vec(step(), 1..60)) {

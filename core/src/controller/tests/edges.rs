@@ -1,4 +1,4 @@
-//! What an edge follows: the attempts of its source, each as it stands.
+//! The view of an edge: the attempts of its source, each as it stands.
 
 use super::release::{bench, finish, job};
 use super::tolerance::{check, tell, terms};
@@ -71,7 +71,7 @@ fn an_attempt_shows_how_far_it_has_come() {
     b.run("prolog", "j", "n[0-1]");
     tell(&mut b, n[1], task("prolog", "j", 1), check("lustre", "mount missing"));
     let prolog = show(&mut b).actions.remove(0);
-    // One rank has failed, and the verdict is not there: an edge tells nobody yet.
+    // One rank has failed, and the verdict is still open: the edge tells nobody yet.
     assert_eq!((prolog.verdict, prolog.bad.is_empty(), prolog.failures.len()), (None, true, 0));
     tell(&mut b, n[0], task("prolog", "j", 0), ended(Outcome::Ok));
     let prolog = show(&mut b).actions.remove(0);

@@ -1,4 +1,4 @@
-//! What a service outside runs: what it covers, what its reports come to, and what becomes of the rest when it is
+//! External actions: what they cover, the results of their services' reports, and the end of the rest when a service is
 //! silent.
 
 use std::collections::BTreeSet;
@@ -153,7 +153,7 @@ fn reports_are_partial_and_repeated_and_the_first_stands() {
         (None, None, ok(), "2-3", "", "", ""),
     ];
     for (ranks, resources, said, ended, ended_resources, late, late_resources) in table {
-        // What was said survives a crash at any point.
+        // Reports survive a crash at any point.
         b = b.restart();
         let told = reported(&mut b, report(ranks, resources, said.clone()));
         let expect = (part(ended, ended_resources), part(late, late_resources));
@@ -276,7 +276,7 @@ fn who_is_silent_for_its_lease_loses_the_rest() {
     let expired = &contexts(&b, "lease-expired")[0];
     assert_eq!((&expired["ranks"], &expired["resources"]), (&json!("0,2"), &json!(["rabbit1"])));
     assert_eq!(contexts(&b, "verdict")[0]["resources"], json!({"rabbit1": lost.to_string()}));
-    // It comes back: what it says now is recorded, and changes nothing.
+    // The service returns: its reports are recorded, and change nothing.
     let (ended, late) = reported(&mut b, report(None, None, ok()));
     assert_eq!((ended, late), (Part::default(), part("0,2", "rabbit1")));
     assert_eq!(b.outcome(task("stage", "j", 0)), lost);
@@ -365,7 +365,7 @@ fn a_service_restarts_its_action_after_a_lost_store() {
     assert_eq!(b.action("stage", "j", 0).id, before);
     reported(&mut b, report(None, None, ok()));
     assert_eq!(b.action("stage", "j", 0).verdict, Some(Verdict::Ok));
-    // What follows the job is not begun twice, and milestones are no ends.
+    // The after-action does not begin twice, and milestones end nothing.
     let (mut b, _) = staged("0", Some("0"), "", |_| {});
     reported(&mut b, report(None, None, Said::Milestone(MilestoneName::new("data-out").unwrap())));
     reported(&mut b, report(None, None, Said::Milestone(MilestoneName::new("data-out").unwrap())));

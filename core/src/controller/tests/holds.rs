@@ -1,4 +1,4 @@
-//! What is held, who sees it, and that all of it goes back.
+//! Holds: who sees them, and that all of them are released.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ fn rabbits(names: &[&str]) -> BTreeSet<ResourceName> {
     names.iter().map(|name| ResourceName::new(name).unwrap()).collect()
 }
 
-/// What `ps` shows as held: by whom, what, why.
+/// Returns the rows that `ps` shows as held: holder, resource, reason.
 fn held_rows(b: &mut Bench, all: bool) -> Vec<(String, String, String)> {
     let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: all }).0 else { panic!("no ps") };
     let held = rows.into_iter().filter(|row| row.state == "held");
@@ -50,7 +50,7 @@ fn what_a_service_works_on_stays_until_it_has_reported() {
     b.ask(Request::ActionStart(Box::new(start))).0.unwrap();
     b.ask(finish("j", Some("0"))).0.unwrap();
     assert_eq!(b.store.attempts[0].released.to_string(), "rank 0");
-    // One resource is settled by hand, by its name, and no other.
+    // An operator resolves one resource by name, and no other.
     let resolve = |resources: Option<&[&str]>, targets| {
         let which = Which { resources: resources.map(rabbits), ..which("j", targets) };
         Request::Resolve { which, ok: false, reason: "the rabbit is gone".into() }
@@ -107,7 +107,7 @@ fn what_is_held_is_shown_with_who_holds_it_and_until_when() {
     );
     let Ok(Reply::Show(view)) = b.ask(Request::Show { job: job("j") }).0 else { panic!("no show") };
     assert_eq!((view.attempts[0].held.len(), view.attempts[0].released.is_empty()), (2, true));
-    // What is over is held by nobody.
+    // Nobody holds anything of an attempt that is over.
     b.ask(finish("j", None)).0.unwrap();
     for rank in 1..4 {
         b.says(n[rank as usize], finished(task("epilog", "j", rank), Outcome::Ok));
@@ -128,7 +128,7 @@ fn an_epilog_by_hand_covers_all_that_a_bare_job_holds() {
         let targets = Some("0".parse().unwrap());
         Request::Run(RunRequest { targets, ..request("epilog", name, Some("n[0-3]"), None) })
     };
-    // Also where it would make the job.
+    // Also if the request would create the job.
     for name in ["j", "k"] {
         let reply = b.ask(part(name)).0;
         let Err(Refusal::Conflict(text)) = reply else { panic!("{reply:?}") };
@@ -169,7 +169,7 @@ fn an_undrain_of_a_stuck_script_outlives_a_restart() {
         let (n0, _) = b.up("n0", "b", vec![held("epilog", "j", 0, "n[0-1]", state)]);
         b.pass(31_000);
         assert_eq!((contexts(&b, "drain").len(), b.store.drains.len()), (1, 0), "{phase:?}");
-        // Another script of it is another matter.
+        // Another script of the task is another matter.
         let phase = Phase::Overdue { script: "20-sync".into(), limit_ms: 600_000, doing: String::new() };
         b.says(n0, FromAgent::Moved { task: t, phase, age_ms: 0 });
         assert_eq!(b.store.drains.len(), 1);

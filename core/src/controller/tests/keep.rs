@@ -6,13 +6,13 @@ use super::*;
 use crate::job::Terms;
 use crate::outcome::Verdict;
 
-/// What one action was forgiven is gone for the next, and as many as are to be kept are kept over all of them.
+/// Ranks that one action forgave are gone for the next action, and all actions together keep at least `keep` ranks.
 #[test]
 fn tolerance_and_keep_are_the_jobs_over_all_its_actions() {
     let soft = || Outcome::Tolerable;
     for (terms, second, expect) in [
         (terms("1"), 1, Verdict::Failed),
-        // The same rank again is the same rank.
+        // The same rank again does not count again.
         (terms("1"), 0, Verdict::Ok),
         (terms("2"), 1, Verdict::Ok),
         (Terms { keep: Some(3), ..terms("") }, 1, Verdict::Failed),
@@ -39,7 +39,7 @@ fn tolerance_and_keep_are_the_jobs_over_all_its_actions() {
     }
 }
 
-/// Also where as many may fail as there are.
+/// Also if every rank may fail.
 #[test]
 fn with_nobody_left_there_is_no_success() {
     let soft = Outcome::Tolerable;
@@ -132,7 +132,7 @@ fn what_waits_on_shed_ranks_is_withdrawn_and_counts_for_nothing() {
     let Ok(Reply::Failed { ranks, .. }) = b.ask(Request::Failed { job: job("j"), attempt: None }).0 else { panic!() };
     assert_eq!(ranks.to_string(), "2");
 
-    // One of which nothing was begun did not go well.
+    // An action that never began did not end well.
     let (mut b, n) = bench(2, |_| {});
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
     b.batch(vec![Input::Closed { session: n[1], why: String::new() }]);

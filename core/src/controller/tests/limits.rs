@@ -1,4 +1,4 @@
-//! What time does, and what it does not.
+//! The effects of time, and their limits.
 
 use super::*;
 use crate::outcome::{Loss, Verdict};
@@ -103,7 +103,7 @@ fn of_a_limit_nobody_tells_for_another() {
     assert_eq!(b.action("epilog", "j", 0).limits, Default::default());
 }
 
-/// It waited for its turn on an exclusive host: its limit counts from when its script starts.
+/// The task waited for its turn on an exclusive host: the limit counts from the start of its script.
 #[test]
 fn a_limit_counts_from_the_begin_of_the_scripts() {
     let waits = Phase::Waiting { why: "another".to_owned() };
@@ -140,7 +140,7 @@ fn a_connected_node_is_never_unreachable() {
         b.pass(3_600_000);
     }
     assert_eq!(b.action("epilog", "j", 0).verdict, None);
-    // It leaves: the grace counts from there.
+    // The node leaves: the grace counts from there.
     b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
     b.pass(299_000);
     assert_eq!(b.action("epilog", "j", 0).verdict, None);

@@ -1,4 +1,4 @@
-//! What ranks say they have reached, and when the job has.
+//! Milestones: what ranks report, and when the job has reached them.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ fn told(b: &Bench) -> Vec<Value> {
     contexts(b, "milestone")
 }
 
-/// Of each event: the ranks, or `job`.
+/// The ranks of each event, or `job`.
 fn who(b: &Bench) -> Vec<String> {
     told(b).iter().map(|c| c["ranks"].as_str().unwrap_or("job").to_owned()).collect()
 }
@@ -51,7 +51,7 @@ fn each_rank_says_it_once_and_the_job_once_over_any_restart() {
     says(&mut b, n[0], "prolog", 0, "data-in");
     assert_eq!(who(&b), ["0"]);
     let mut b = b.restart();
-    // Its agent tells all of it again, and once more with its end.
+    // The agent repeats all reports, and sends them once more with the end.
     let held = |rank| vec![super::held("prolog", "j", rank, "n[0-1]", live())];
     let (n0, _) = b.up("n0", "b", held(0));
     let (n1, _) = b.up("n1", "b", held(1));

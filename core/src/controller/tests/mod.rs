@@ -300,7 +300,7 @@ pub(super) fn live() -> HeldState {
     HeldState::Live { phase: Phase::Starting, age_ms: 10 }
 }
 
-/// Who was sent a Start, by session and rank, whether in a fan or one by one.
+/// The recipients of Starts, by session and rank, in a fan or one by one.
 pub(super) fn starts(effects: &[Effect]) -> Vec<(SessionId, u32)> {
     let mut all = Vec::new();
     for effect in effects {

@@ -28,7 +28,7 @@ fn released(b: &Bench) -> Vec<String> {
     contexts(b, "release").iter().map(|c| c["ranks"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// It is accepted and ends there.
+/// The node accepts the task, which ends there.
 fn runs(b: &mut Bench, session: SessionId, action: &str, rank: u32) -> Vec<Effect> {
     b.says(session, FromAgent::Accepted { task: task(action, "j", rank), limit_ms: None });
     b.says(session, finished(task(action, "j", rank), Outcome::Ok))
@@ -54,7 +54,7 @@ fn a_growing_epilog_waits_for_a_later_prolog() {
     b.says(n[1], FromAgent::Accepted { task: task("prolog", "j", 1), limit_ms: None });
     assert_eq!(begun(&b.ask(finish("j", None)).1), []);
     assert_eq!(why_waiting(&mut b), [("epilog".to_owned(), "prolog has not ended there".to_owned())]);
-    // Nobody's start-grace runs meanwhile, and a restart changes nothing.
+    // No start-grace runs meanwhile, and a restart changes nothing.
     b.pass(120_000);
     let mut b = b.restart();
     let (n1, effects) = b.up("n1", "b", vec![held("prolog", "j", 1, "n[0-1]", live())]);

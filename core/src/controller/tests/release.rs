@@ -1,4 +1,4 @@
-//! Who holds what, and what goes back when.
+//! Holds and releases: who holds what, and when each part is released.
 
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ pub(super) fn bench(nodes: u32, change: impl Fn(&mut Settings)) -> (Bench, Vec<S
     (b, sessions)
 }
 
-/// Of epilogs that let go as this policy says.
+/// Returns a machine with epilogs that drop their holds by this policy.
 fn with_policy(policy: ReleasePolicy, nodes: u32) -> (Bench, Vec<SessionId>) {
     bench(nodes, |settings| {
         settings.release.insert(ActionName::new("epilog").unwrap(), policy);
@@ -77,7 +77,7 @@ fn a_job_holds_all_and_its_epilog_takes_over_in_the_same_step() {
     let (reply, effects) = b.ask(finish("j", None));
     assert_eq!(reply, Ok(Reply::Finished(Part::of_ranks("0-1".parse().unwrap()))));
     assert_eq!(starts(&effects), [(n[0], 0), (n[1], 1)]);
-    // One step: at no moment does nobody hold them.
+    // One step: at every moment somebody holds the ranks.
     let attempt = &b.store.attempts[0];
     assert!(attempt.hold.is_empty() && attempt.released.is_empty());
     assert_eq!(b.action("epilog", "j", 0).held.ranks.to_string(), "0-1");

@@ -1,4 +1,4 @@
-//! What is forgotten, and what is not, for it is owed to somebody.
+//! What retention forgets, and what it keeps because perilog owes it to somebody.
 
 use super::release::{add, bench, finish};
 use super::*;
@@ -64,7 +64,7 @@ fn what_waits_for_a_drain_stays() {
         ended(&mut b, &n, "k", 0, "prolog", exit(1));
         b.pass(ms);
         assert_eq!(kept(&b), ["j.0", "k.0"]);
-        // Also over a restart.
+        // Also after a restart.
         let mut b = b.restart();
         b.pass(ms);
         assert_eq!(kept(&b), ["j.0", "k.0"]);
@@ -87,7 +87,7 @@ fn a_bare_run_goes_when_nobody_has_touched_it_for_its_retention() {
             ended(&mut b, &n, name, 0, action, Outcome::Ok);
         }
     }
-    // Somebody will finish this one.
+    // Somebody will finish this attempt.
     b.ask(add("d", "n0", Terms::default())).0.unwrap();
     b.run("prolog", "d", "n0");
     ended(&mut b, &n, "d", 0, "prolog", Outcome::Ok);

@@ -1,5 +1,5 @@
-//! What one completion costs does not grow with the job: no record, event or effect of one rank has all ranks in it.
-//! Counted, not timed.
+//! The cost of one completion does not grow with the job: no record, event or effect of one rank contains all ranks.
+//! The tests count, and measure no time.
 
 use super::*;
 use crate::idset::IdSet;

@@ -1,4 +1,4 @@
-//! Who speaks for a host.
+//! Sessions: who speaks for a host.
 
 use super::*;
 
@@ -42,7 +42,7 @@ fn a_newer_session_of_one_agent_replaces_the_older() {
     );
     assert_eq!(b.says(old, finished(t, exit(1))), []);
     assert_eq!(b.says(new, finished(t, Outcome::Ok)), [ack(new, t), Effect::OutboxGrew]);
-    // And an older one that arrives late is sent away itself.
+    // The controller refuses an older Hello that arrives late.
     let late = b.session();
     let effects = b.says(late, FromAgent::Hello(hello("n0", "b", 3, vec![])));
     assert!(matches!(&effects[..], [Effect::Close { session, .. }] if *session == late));
@@ -73,7 +73,7 @@ fn a_hello_older_than_the_last_session_is_ignored() {
     let effects = b.says(late, FromAgent::Hello(hello("n0", "b", 9_000, vec![])));
     assert!(matches!(&effects[..], [Effect::Close { session, .. }] if *session == late), "{effects:?}");
     assert_eq!(b.store.nodes[0].boot.as_str(), "b2");
-    // Of soft reboots it is known which came first, also of one that was never heard of.
+    // The order of soft reboots is known, even of one that the controller never heard of.
     for (boot, stands) in [("b2+2", true), ("b2+1", false), ("b2", false), ("b2+10", true), ("b3", true)] {
         let next = b.session();
         let effects = b.says(next, FromAgent::Hello(hello("n0", boot, 18, vec![])));
@@ -174,7 +174,7 @@ fn a_hello_of_more_tasks_than_a_node_can_hold_ends_its_session() {
         matches!(&effects[..], [Effect::Close { session, why }] if *session == s && why.contains("more tasks than a node")),
         "{effects:?}"
     );
-    // It is over: the last page makes no node of it.
+    // The boot is over: the last page creates no node for it.
     assert_eq!(b.says(s, page(0, false)), []);
     assert!(b.store.nodes.is_empty() && b.store.actions.is_empty());
 }

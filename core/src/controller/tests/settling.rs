@@ -1,4 +1,4 @@
-//! What a node holds against what we think, row by row of `settle`'s table; and completions as they come.
+//! What a node holds against what the store expects, row by row of `settle`'s table; and completions as they arrive.
 
 use super::release::add;
 use super::*;
@@ -84,7 +84,7 @@ fn settle(accepted: bool, boot: &str, state: Option<HeldState>) -> (Vec<Effect>,
 fn hello_settles_every_difference_at_once() {
     let t = task("prolog", "j", 0);
     for accepted in [false, true] {
-        // Another boot: lost, accepted or not.
+        // Another boot: the task is lost, accepted or not.
         let (effects, b, _) = settle(accepted, "b2", None);
         assert_eq!(effects, [Effect::OutboxGrew]);
         assert_eq!(b.outcome(t), Outcome::Lost { why: Loss::Rebooted });
@@ -200,7 +200,7 @@ fn an_ended_task_is_fenced_before_its_begin_and_late_after_it() {
     let (_, effects) = b.up_again("n0", vec![held("prolog", "j", 0, "n0", waits)]);
     assert!(matches!(&effects[..], [e] if is_cancel(e, t)), "{effects:?}");
 
-    // Or in the queue of a systemd that is slow.
+    // Or in the queue of a slow systemd.
     let starts = HeldState::Live { phase: Phase::Starting, age_ms: 10 };
     let (_, effects) = b.up_again("n0", vec![held("prolog", "j", 0, "n0", starts)]);
     assert!(matches!(&effects[..], [e] if is_cancel(e, t)), "{effects:?}");

@@ -37,7 +37,7 @@ pub(super) fn named(action: &str, attempt: &str) -> Vec<(String, String)> {
     vec![(action.to_owned(), attempt.to_owned())]
 }
 
-/// What waits, and why, as `ps` has it.
+/// Returns the waiting tasks with reasons, as `ps` shows them.
 fn waits(b: &mut Bench) -> Vec<(String, String, String)> {
     let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: false }).0 else { panic!() };
     let waiting = rows.into_iter().filter(|row| row.state == "waiting");
@@ -108,7 +108,7 @@ fn advice_names_the_attempt_if_the_default_is_another() {
     assert_eq!(reply, Err(Refusal::NoSuchAction(text)));
 }
 
-/// Its epilog never runs beside it, and comes after it, however the prolog ends.
+/// The epilog never runs beside the prolog, and follows it however the prolog ends.
 #[test]
 fn a_prolog_that_runs_goes_on_and_its_epilog_comes_after_it() {
     for outcome in [Outcome::Ok, exit(3)] {

@@ -1,4 +1,4 @@
-//! What is forgiven, what is told of it, what goes back for it, and who is drained.
+//! Tolerance: which failures are forgiven, reported, released and drained.
 
 use serde_json::json;
 
@@ -167,7 +167,7 @@ fn a_clean_up_that_fails_leaves_the_job_a_success() {
     tell(&mut b, n[1], task("epilog", "j", 1), ended(exit(7)));
     let verdicts = ["prolog", "epilog"].map(|name| b.action(name, "j", 0).verdict);
     assert_eq!(verdicts, [Some(Verdict::Ok), Some(Verdict::Failed)]);
-    // Who failed for the job: nobody.
+    // The ranks that failed for the job: none.
     let Ok(Reply::Failed { ranks, checks, .. }) = b.ask(Request::Failed { job: job("j"), attempt: None }).0 else {
         panic!("who failed is told")
     };

@@ -1,4 +1,4 @@
-//! What a person's word covers, and what those who wait for a job are told of a recovery.
+//! What a person's word covers, and what waiters for a job hear of a recovery.
 
 use super::recovery::{assert, confirm, listed};
 use super::release::{add, bench};
