@@ -13,6 +13,8 @@ const BINARIES: [(&str, &str); 5] = [
     ("perilog-controller", "usr/sbin"),
     ("perilog-runner", "usr/libexec/perilog"),
 ];
+/// Flux's plugin, where it is built: `cargo build --bins` makes no library, and only tests with a real Flux ask for it.
+const PLUGIN: (&str, &str) = ("libperilog_hold.so", "usr/lib/perilog/perilog-hold.so");
 const UNITS: &str = "usr/lib/systemd/system";
 
 /// Variable that names a directory filled by [`Layer::install`]; xtask sets it so that test programs share one.
@@ -53,6 +55,10 @@ impl Layer {
             let from = binaries.join(name);
             ensure!(from.is_file(), "no {}: run `cargo build --workspace --bins` first", from.display());
             put(&from, &root.join(directory).join(name), 0o755)?;
+        }
+        let plugin = binaries.join(PLUGIN.0);
+        if plugin.is_file() {
+            put(&plugin, &root.join(PLUGIN.1), 0o644)?;
         }
         install_units(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../units"), root)
     }

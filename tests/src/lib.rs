@@ -7,6 +7,7 @@
 //! * [`ledger`]: the scripts' own records, and the comparison of the controller's view with them.
 //! * [`book`]: executable pages of docs/, and their expected output.
 //! * [`manager`]: a stand-in for the resource manager, with a ledger of its notices, and a check for impossible ones.
+//! * [`flux`]: the real Flux on a cluster, with perilog's plugin.
 //! * [`slurm`]: the real Slurm on a cluster, with perilog's hooks.
 //! * [`Armed`]: a moment at which a daemon will die or stop. `cargo xtask test` builds daemons with fault points; to
 //!   run one test by hand, build them so: `cargo build --workspace --bins --features
@@ -22,6 +23,7 @@ mod clock;
 mod cluster;
 mod command;
 mod faults;
+pub mod flux;
 mod layer;
 pub mod ledger;
 pub mod manager;

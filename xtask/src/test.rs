@@ -3,6 +3,7 @@
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+use perilog_tests::flux;
 
 use crate::cargo::{self, Built, TestProgram};
 use crate::stages::{Stages, say};
@@ -13,6 +14,10 @@ use crate::{dependencies, dist, nodes, prerequisites, tidy};
 const PURE_LIMIT_SECONDS: &str = "600";
 /// Programs of tests that install packages.
 const OF_PACKAGES: [&str; 2] = ["packages_come_and_go", "rpms_install_into_a_root"];
+/// Programs of tests named so need a real Flux.
+const OF_FLUX: &str = "flux_";
+/// This one plays Flux itself.
+const WITHOUT_FLUX: &str = "flux_hooks";
 
 pub(crate) fn run() -> Result<bool> {
     let mut stages = Stages::new();
@@ -35,7 +40,16 @@ pub(crate) fn run() -> Result<bool> {
         stages.run("documentation tests", documentation_tests)?;
         let packed = history && pack(&mut stages, &built)?;
         let on_nodes: Vec<_> = on_nodes.into_iter().filter(|test| packed || !of_packages(test)).collect();
+        let (of_flux, on_nodes): (Vec<_>, Vec<_>) = on_nodes.into_iter().partition(|test| of_flux(test));
         stages.run("tests on real nodes", |tally| nodes::run_tests(&built.binaries, &on_nodes, tally))?;
+        stages.run("tests with a real Flux", |tally| {
+            if flux::is_here() {
+                return nodes::run_tests(&built.binaries, &of_flux, tally);
+            }
+            tally.skipped += of_flux.len();
+            let (major, minor) = flux::OLDEST;
+            say(&format!("not run, for no Flux {major}.{minor} or newer is on PATH: {} programs", of_flux.len()))
+        })?;
     }
     if !apt {
         stages.run("packages", |tally| {
@@ -93,6 +107,11 @@ fn pack(stages: &mut Stages, built: &Built) -> Result<bool> {
 
 fn of_packages(test: &TestProgram) -> bool {
     test.on_nodes && OF_PACKAGES.iter().any(|name| test.name.ends_with(name))
+}
+
+fn of_flux(test: &TestProgram) -> bool {
+    let name = test.name.rsplit(' ').next().unwrap_or_default();
+    test.on_nodes && name.starts_with(OF_FLUX) && name != WITHOUT_FLUX
 }
 
 fn pure_tests(programs: &[&TestProgram], total: &mut Tally) -> Result<()> {

@@ -14,13 +14,13 @@ const INTERFACE: u32 = 1;
 struct Held {
     references: References,
     cap: Cap,
-    /// Was the configuration read once?
-    configured: bool,
+    /// What is wrong with the table that `cap` stands for; `None` before the first table.
+    configured: Option<Option<String>>,
 }
 
 impl Held {
     const fn new() -> Self {
-        Self { references: References::new(), cap: Cap::all(), configured: false }
+        Self { references: References::new(), cap: Cap::all(), configured: None }
     }
 }
 
@@ -62,21 +62,28 @@ pub(crate) fn panicked(plugin: &Plugin, topic: &[u8]) -> Result<(), String> {
 }
 
 /// Reads the site's cap, at load and at each `flux config reload`. A malformed table is refused at a reload. At load a
-/// refusal would keep rank 0 from starting: there the plugin allows nothing instead.
+/// refusal would keep rank 0 from starting: there the plugin allows nothing instead. Flux calls twice at load, so a
+/// table that was let through once is let through again.
 fn configure(plugin: &Plugin, call: &Call) -> Result<(), String> {
     let all = call.configuration();
     let read = all.as_deref().and_then(|all| json::at(all, &["conf", "perilog"])).map_or(Ok(Cap::all()), Cap::read);
-    let reload = std::mem::replace(&mut held().configured, true);
-    let cap = match read {
-        Ok(cap) => cap,
-        Err(why) if reload => return Err(why),
-        Err(why) => {
+    let configured = held().configured.take();
+    match (read, configured) {
+        (Ok(cap), _) => {
+            let mut held = held();
+            (held.cap, held.configured) = (cap, Some(None));
+        }
+        (Err(why), Some(before)) if before.as_ref() != Some(&why) => {
+            held().configured = Some(before);
+            return Err(why);
+        }
+        (Err(why), _) => {
             let until = "until the operator mends that, no job may tolerate a failure";
             plugin.log(Level::Error, &format!("perilog-hold: {why}; {until}"));
-            Cap::none()
+            let mut held = held();
+            (held.cap, held.configured) = (Cap::none(), Some(Some(why)));
         }
-    };
-    held().cap = cap;
+    }
     Ok(())
 }
 

@@ -1,0 +1,305 @@
+//! The real Flux on a [`Cluster`]: rank 0 on `ctl`, which runs no jobs, and rank `i + 1` on node `ni`. A multi-user
+//! system instance with the stock flux.service, munge and the IMP, loaded with the plugin `perilog-hold`. Flux 0.73 or
+//! newer has to be on PATH; `cargo xtask test` counts the tests without it as skipped.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::cluster::{CONTROLLER, Cluster, ClusterBuilder};
+use crate::command::Output;
+use crate::node::Node;
+
+/// For a loaded machine: a broker that was killed joins again some seconds after its unit's restart.
+const SOON: Duration = Duration::from_secs(150);
+/// The oldest Flux that sends what the edge reads.
+pub const OLDEST: (u32, u32) = (0, 73);
+
+const RC1: &str = include_str!("../../flux/rc1/10-perilog");
+/// Where the plugin is installed.
+pub const PLUGIN: &str = "/usr/lib/perilog/perilog-hold.so";
+const USER: &str = "flux";
+
+/// The stock unit wants a login manager, which a node of a bed has not, and waits for half a minute before a restart.
+const DROP_IN: &str = "[Unit]\nRequires=munge.service\nAfter=munge.service\nStartLimitIntervalSec=0\n\
+    [Service]\nExecStartPre=\nRestartSec=1s\n";
+
+/// A cluster whose nodes Flux can be started on.
+pub fn cluster(nodes: usize) -> ClusterBuilder {
+    Cluster::builder(nodes)
+}
+
+/// Does `flux version` say a version that the tests can use?
+fn is_enough(said: &str) -> bool {
+    let version = said.lines().find_map(|line| line.strip_prefix("commands:")).map(str::trim).unwrap_or_default();
+    let mut parts = version.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= OLDEST
+}
+
+/// Has this machine a Flux that the tests can use?
+pub fn is_here() -> bool {
+    let said = std::process::Command::new("flux").arg("version").output();
+    said.is_ok_and(|said| is_enough(&String::from_utf8_lossy(&said.stdout)))
+}
+
+/// An event of a job (RFC 18, RFC 21).
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Event {
+    pub timestamp: f64,
+    pub name: String,
+    #[serde(default)]
+    pub context: Value,
+}
+
+/// An answer of a service of Flux's.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub struct Answer {
+    /// errno(3); 0 for an answer that is none of an error.
+    pub errnum: i32,
+    /// Text of an error.
+    pub text: String,
+    pub payload: Value,
+}
+
+/// The commands of a Flux that runs on a cluster.
+#[derive(Debug)]
+pub struct Flux<'a> {
+    cluster: &'a Cluster,
+    /// The file of Flux's configuration that tests may change.
+    site: String,
+}
+
+impl<'a> Flux<'a> {
+    /// Starts it: `more` is lines of Flux's configuration, such as the table `[perilog]`.
+    pub fn start(cluster: &'a Cluster, more: &str) -> Result<Self> {
+        ensure!(is_here(), "no Flux {}.{} or newer is on PATH", OLDEST.0, OLDEST.1);
+        let rank_0 = cluster.controller()?;
+        ensure!(rank_0.try_read_file(PLUGIN)?.is_some(), "no {PLUGIN}: `cargo build -p perilog-hold` makes it");
+        let libexec = rank_0.sh("flux config builtin libexecdir")?;
+        let unit = unit(rank_0, &libexec)?;
+        let conf = unit.split("--config-path=").nth(1).and_then(|rest| rest.split_whitespace().next());
+        let conf = conf.context("no --config-path in flux.service")?;
+        let flux = Self { cluster, site: format!("{conf}/site.toml") };
+        rank_0.sh("flux keygen /root/curve.cert")?;
+        let curve = rank_0.read_file("/root/curve.cert")?;
+        for node in cluster.bed().nodes() {
+            node.sh("getent passwd flux >/dev/null || useradd --system --uid 64010 --user-group --home-dir /var/lib/flux flux")?;
+            node.write_file(&format!("{conf}/system.toml"), flux.configuration(&libexec))?;
+            node.write_file(&flux.site, more)?;
+            node.write_with_mode("/etc/flux/system/curve.cert", &curve, 0o600)?;
+            node.write_file("/etc/flux/imp/conf.d/imp.toml", imp(&libexec))?;
+            node.write_file("/etc/systemd/system/flux.service", &unit)?;
+            node.write_file("/etc/systemd/system/flux.service.d/bed.conf", DROP_IN)?;
+            node.sh("chown -R flux: /etc/flux/system && chmod 1777 /var/tmp && systemctl daemon-reload && systemctl start munge")?;
+        }
+        for node in cluster.bed().nodes() {
+            node.systemctl(&["start", "flux"])?;
+        }
+        flux.wait_up()?;
+        Ok(flux)
+    }
+
+    /// Rank 0 on `ctl` runs no jobs. A short checkpoint-period: a kill of rank 0 loses what the store has written
+    /// since.
+    fn configuration(&self, libexec: &str) -> String {
+        let nodes = self.cluster.nodes().len();
+        let hosts = format!("{CONTROLLER},n[0-{}]", nodes.saturating_sub(1));
+        format!(
+            "[exec]\nimp = \"{libexec}/flux-imp\"\n\
+             [access]\nallow-guest-user = true\nallow-root-owner = true\n\
+             [bootstrap]\ncurve_cert = \"/etc/flux/system/curve.cert\"\ndefault_port = 8050\n\
+             default_bind = \"tcp://eth0:%p\"\ndefault_connect = \"tcp://%h:%p\"\nhosts = [ {{ host = \"{hosts}\" }} ]\n\
+             [resource]\nnoverify = true\nexclude = \"{CONTROLLER}\"\n\
+             [[resource.config]]\nhosts = \"{hosts}\"\ncores = \"0\"\n\
+             [kvs]\ncheckpoint-period = \"1s\"\n\
+             [job-manager]\nplugins = [ {{ load = \"{PLUGIN}\" }} ]\n"
+        )
+    }
+
+    /// The node of rank 0.
+    pub fn rank_0(&self) -> Result<&'a Node> {
+        self.cluster.controller()
+    }
+
+    /// `flux ARGUMENTS` as this user, on rank 0's node.
+    pub fn run_as(&self, user: &str, arguments: &[&str]) -> Result<Output> {
+        let begin = ["runuser", "-u", user, "--", "env", "-C", "/tmp", "FLUX_URI=local:///run/flux/local", "flux"];
+        self.rank_0()?.run(&[&begin, arguments].concat())
+    }
+
+    /// `flux ARGUMENTS` as the instance's owner; must succeed.
+    pub fn ask(&self, arguments: &[&str]) -> Result<String> {
+        self.run_as(USER, arguments)?.ok()
+    }
+
+    /// Submits a job of alice's that takes whole nodes; its id in f58.
+    pub fn submit(&self, nodes: usize, more: &[&str], command: &[&str]) -> Result<String> {
+        self.try_submit(nodes, more, command)?.ok()
+    }
+
+    pub fn try_submit(&self, nodes: usize, more: &[&str], command: &[&str]) -> Result<Output> {
+        let (nodes, tasks) = (format!("-N{nodes}"), format!("-n{nodes}"));
+        let submit = ["submit", &nodes, &tasks, "--exclusive", "--cwd=/tmp"];
+        self.run_as("alice", &[&submit[..], more, &["--"], command].concat())
+    }
+
+    /// Returns the job's eventlog.
+    pub fn events(&self, job: &str) -> Result<Vec<Event>> {
+        let text = self.ask(&["job", "eventlog", "--format=json", job])?;
+        text.lines().map(|line| serde_json::from_str(line).with_context(|| format!("an event: {line}"))).collect()
+    }
+
+    /// Returns the names of the job's events that are about holding it, in their order.
+    pub fn story(&self, job: &str) -> Result<Vec<String>> {
+        const ASIDE: [&str; 6] = ["submit", "validate", "depend", "priority", "annotations", "memo"];
+        let events = self.events(job)?.into_iter().map(|event| event.name);
+        Ok(events.filter(|name| !ASIDE.contains(&name.as_str())).collect())
+    }
+
+    /// Waits for a condition; an error shows the queue and the nodes as Flux sees them.
+    pub fn wait(&self, what: &str, mut condition: impl FnMut(&Self) -> Result<bool>) -> Result<()> {
+        self.cluster.bed().wait_until(what, SOON, || condition(self)).with_context(|| {
+            let shown = ["jobs -a", "resource list", "resource drain", "jobtap list"].map(|command| {
+                let arguments: Vec<&str> = command.split(' ').collect();
+                self.ask(&arguments).unwrap_or_else(|error| format!("{error:#}"))
+            });
+            format!("Flux: {}", shown.join("\n"))
+        })
+    }
+
+    /// Waits until the job has an event of this name; the event.
+    pub fn wait_event(&self, job: &str, name: &str) -> Result<Event> {
+        let mut found = None;
+        let waited = self.wait(&format!("job {job} has {name}"), |flux| {
+            // Rank 0 may be about to start.
+            found = flux.events(job).unwrap_or_default().into_iter().find(|event| event.name == name);
+            Ok(found.is_some())
+        });
+        waited.with_context(|| format!("{:?}", self.events(job)))?;
+        found.context("an event")
+    }
+
+    /// Waits until every broker has joined.
+    pub fn wait_up(&self) -> Result<()> {
+        let all = self.cluster.bed().nodes().len();
+        self.wait("every broker is online", |flux| {
+            let overlay = flux.run_as(USER, &["overlay", "status", "--summary"])?;
+            let online = flux.run_as(USER, &["python", "-c", ONLINE])?;
+            Ok(overlay.code() == Some(0) && online.stdout.trim() == all.to_string())
+        })
+    }
+
+    /// kill -9 of rank 0; systemd starts the broker again. Returns when it is gone.
+    pub fn kill_rank_0(&self) -> Result<()> {
+        let node = self.rank_0()?;
+        let pid = || node.systemctl(&["show", "--property=MainPID", "--value", "flux.service"]);
+        let was = pid()?;
+        Cluster::kill_unit(node, "flux.service")?;
+        self.wait("rank 0 is gone", |_| Ok(pid()? != was))
+    }
+
+    /// kill -9 of rank 0 once the disk has all that its eventlogs say; returns when every broker has joined anew.
+    pub fn restart_rank_0(&self) -> Result<()> {
+        self.ask(&["kvs", "sync"])?;
+        self.kill_rank_0()?;
+        self.wait_up()?;
+        // The job manager comes later than the resources.
+        self.wait("the plugin answers", |flux| {
+            let list = flux.rpc("job-manager.perilog-hold.list", &json!({}));
+            Ok(list.is_ok_and(|list| list.errnum == 0))
+        })
+    }
+
+    /// Replaces the configuration that the test has added, on every node.
+    pub fn site(&self, more: &str) -> Result<()> {
+        self.cluster.bed().nodes().iter().try_for_each(|node| node.write_file(&self.site, more))
+    }
+
+    /// Sends a request to rank 0, as the owner.
+    pub fn rpc(&self, topic: &str, payload: &Value) -> Result<Answer> {
+        self.rpc_as(USER, topic, payload)
+    }
+
+    pub fn rpc_as(&self, user: &str, topic: &str, payload: &Value) -> Result<Answer> {
+        let text = self.run_as(user, &["python", "-c", RPC, topic, &payload.to_string()])?.ok()?;
+        serde_json::from_str(&text).with_context(|| format!("an answer: {text}"))
+    }
+
+    /// Finishes a reference over the plugin's service.
+    pub fn finish(&self, job: &str, what: &str, status: i32) -> Result<Answer> {
+        self.rpc("job-manager.perilog-hold.finish", &json!({"id": self.decimal(job)?, "what": what, "status": status}))
+    }
+
+    /// Returns what the plugin says that it holds: prolog and epilog of a job; `None` for a job that it does not know.
+    pub fn held(&self, job: &str) -> Result<Option<(String, String)>> {
+        let id = self.decimal(job)?;
+        let list = self.rpc("job-manager.perilog-hold.list", &json!({}))?;
+        ensure!(list.errnum == 0, "{list:?}");
+        let jobs = list.payload["jobs"].as_array().with_context(|| format!("no jobs: {list:?}"))?;
+        let word = |job: &Value, what: &str| job[what].as_str().unwrap_or_default().to_owned();
+        Ok(jobs.iter().find(|job| job["id"] == id).map(|job| (word(job, "prolog"), word(job, "epilog"))))
+    }
+
+    /// Posts an event to a job's eventlog, as the owner.
+    pub fn post(&self, job: &str, name: &str, context: &Value) -> Result<Answer> {
+        let payload = json!({"id": self.decimal(job)?, "name": name, "context": context});
+        self.rpc("job-manager.post-event.post", &payload)
+    }
+
+    /// Puts perilog's rc1 script on every node, where this Flux looks for it.
+    pub fn install_rc1(&self) -> Result<()> {
+        let confdir = self.rank_0()?.sh("flux config builtin confdir")?;
+        let nodes = self.cluster.bed().nodes();
+        nodes.iter().try_for_each(|node| node.write_script(&format!("{confdir}/rc1.d/10-perilog"), RC1))
+    }
+
+    fn decimal(&self, job: &str) -> Result<u64> {
+        Ok(self.ask(&["job", "id", "--to=dec", job])?.trim().parse()?)
+    }
+}
+
+/// The unit that came with this Flux.
+fn unit(node: &Node, libexec: &str) -> Result<String> {
+    let prefix = libexec.strip_suffix("/libexec/flux").unwrap_or("/usr");
+    for path in [format!("{prefix}/lib/systemd/system/flux.service"), "/usr/lib/systemd/system/flux.service".into()] {
+        if let Ok(unit) = node.sh(&format!("cat {path}")) {
+            return Ok(unit);
+        }
+    }
+    bail!("no flux.service beside {libexec}")
+}
+
+/// Who may start jobs through the IMP, and with what.
+fn imp(libexec: &str) -> String {
+    format!("[exec]\nallowed-users = [\"{USER}\"]\nallowed-shells = [\"{libexec}/flux-shell\"]\n")
+}
+
+const ONLINE: &str = "import flux\nfrom flux.idset import IDset\n\
+    print(IDset(flux.Flux().rpc('resource.status', nodeid=0).get()['online']).count())";
+
+const RPC: &str = "import flux, json, sys\n\
+    try:\n    \
+        r = dict(errnum=0, text='', payload=flux.Flux().rpc(sys.argv[1], json.loads(sys.argv[2]), nodeid=0).get())\n\
+    except OSError as e:\n    \
+        r = dict(errnum=e.errno, text=str(e.strerror), payload=None)\n\
+    print(json.dumps(r))";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flux_that_is_too_old_is_none() {
+        for (said, enough) in [
+            ("commands:    \t\t0.88.0\nlibflux-core:\t\t0.88.0\n", true),
+            ("commands: 0.73.0-5-gabc\n", true),
+            ("commands: 0.72.0\n", false),
+            ("commands: 1.0.0\n", true),
+            ("", false),
+        ] {
+            assert_eq!(is_enough(said), enough, "{said}");
+        }
+    }
+}

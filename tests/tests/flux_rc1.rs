@@ -1,0 +1,51 @@
+//! The rc1 script under a real Flux: a batch job's own instance begins with the nodes drained that failed in the job's
+//! prolog. The test posts the exception as the edge does.
+
+use anyhow::{Result, ensure};
+use perilog_tests::flux::{self, Flux};
+use serde_json::json;
+
+/// The batch script says what its instance has drained, lifts it, and says it again.
+const BATCH: &str = "#!/bin/sh
+flux resource drain -no '{nodelist} {reason}' > /tmp/drained
+flux run -N1 hostname > /tmp/ran
+flux resource undrain 1
+flux resource drain -no '{nodelist}' > /tmp/after
+";
+
+#[test]
+fn a_batch_job_begins_with_its_failed_nodes_drained() -> Result<()> {
+    let cluster = flux::cluster(2).boot()?;
+    let flux = Flux::start(&cluster, "")?;
+    flux.install_rc1()?;
+    flux.rank_0()?.write_script("/tmp/batch.sh", BATCH)?;
+    let batch = [
+        "batch",
+        "--conf=resource.noverify=true",
+        "-N2",
+        "-n2",
+        "--exclusive",
+        "--cwd=/tmp",
+        "--output=/tmp/output",
+        "/tmp/batch.sh",
+    ];
+    let job = flux.run_as("alice", &batch)?.ok()?;
+    flux.wait_event(&job, "prolog-start")?;
+    // An exception that the user raises has no mark, and drains nobody.
+    flux.run_as("alice", &["job", "raise", "--type=node-failure", "--severity=1", &job, "n0"])?.ok()?;
+    let check = json!({"check": "lustre", "hosts": "n1", "ranks": "2", "message": "/p/lustre1 is not mounted"});
+    let context = json!({
+        "type": "node-failure", "severity": 1, "note": "n1", "hosts": "n1", "ranks": "2", "action": "prolog",
+        "checks": [check], "perilog": {"attempt": "1", "sequence": 1},
+    });
+    let posted = flux.post(&job, "exception", &context)?;
+    ensure!(posted.errnum == 0, "{posted:?}");
+    ensure!(flux.finish(&job, "prolog", 0)?.errnum == 0, "the prolog is open");
+    flux.wait_event(&job, "finish")?;
+    let said = |file: &str| cluster.node(0)?.read_file(file);
+    let output = said("/tmp/output").unwrap_or_default();
+    ensure!(said("/tmp/drained")?.trim() == "n1 perilog: lustre: /p/lustre1 is not mounted", "{output}");
+    ensure!(said("/tmp/ran")?.trim() == "n0", "{output}");
+    ensure!(said("/tmp/after")?.trim().is_empty(), "its user may undrain: {output}");
+    Ok(())
+}
