@@ -15,6 +15,10 @@ put() { # MODE FILE PATH
 for name in perilog perilog-report; do put 755 "$binaries/$name" "/usr/bin/$name"; done
 for name in perilog-agent perilog-controller; do put 755 "$binaries/$name" "/usr/sbin/$name"; done
 put 755 "$binaries/perilog-runner" /usr/libexec/perilog/perilog-runner
+# Flux loads the plugin into rank 0's job manager; `cargo build --bins` makes none, and other sites need none. The script is for the instance that a batch
+# job is.
+[ ! -e "$binaries/libperilog_hold.so" ] || put 644 "$binaries/libperilog_hold.so" /usr/lib/perilog/perilog-hold.so
+put 755 "$tree/flux/rc1/10-perilog" /etc/flux/rc1.d/10-perilog
 # What a resource manager and [drain] are told to run, where their configuration can name it; an image may have no documentation.
 for name in slurm/prolog slurm/epilog slurm/orphaned slurm/slurmctld-prolog slurm/slurmctld-epilog slurm/drain flux/housekeeping flux/drain; do
     put 755 "$tree/docs/examples/$name" "/usr/libexec/perilog/$name"

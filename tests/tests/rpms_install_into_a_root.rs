@@ -54,7 +54,7 @@ fn they_install_upgrade_and_go() -> Result<()> {
     let node = bed.node("n0")?;
     node.sh(MAKE_ROOT)?;
     let mut paths = Vec::new();
-    for name in ["perilog", "perilog-agent", "perilog-controller"] {
+    for name in ["perilog", "perilog-agent", "perilog-controller", "perilog-flux"] {
         paths.push(node.hand_over(Release::Current, name, "rpm")?);
     }
 
@@ -85,6 +85,12 @@ fn they_install_upgrade_and_go() -> Result<()> {
         "-rw-r--r-- root:root /usr/lib/tmpfiles.d/perilog-controller.conf",
     ] {
         ensure!(controller.lines().any(|found| found == line), "no {line:?} in\n{controller}");
+    }
+    let flux = files(node, "perilog-flux")?;
+    for line in
+        ["-rwxr-xr-x root:root cn /etc/flux/rc1.d/10-perilog", "-rw-r--r-- root:root /usr/lib/perilog/perilog-hold.so"]
+    {
+        ensure!(flux.lines().any(|found| found == line), "no {line:?} in\n{flux}");
     }
     // rpmlint cannot tell.
     for (path, pages) in [
@@ -126,7 +132,7 @@ fn they_install_upgrade_and_go() -> Result<()> {
     // This machine's packages are Debian's, unknown to rpm, so the test checked the dependencies above.
     rpm(node, &format!("-i --nodeps {}", paths.join(" ")))?;
     ensure!(
-        rpm(node, "-V --nodeps perilog perilog-agent perilog-controller")?.is_empty(),
+        rpm(node, "-V --nodeps perilog perilog-agent perilog-controller perilog-flux")?.is_empty(),
         "what is there is not what was packed"
     );
     let root = |command: &str| node.sh(&format!("chroot /tmp/el {command}"));
@@ -142,8 +148,8 @@ fn they_install_upgrade_and_go() -> Result<()> {
     node.sh("echo '# by hand' >>/tmp/el/etc/perilog/agent.toml")?;
     rpm(node, &format!("-U --nodeps --force {}", paths.join(" ")))?;
     ensure!(node.read_file("/tmp/el/etc/perilog/agent.toml")?.ends_with("# by hand\n"), "an upgrade replaced it");
-    rpm(node, "-e perilog perilog-agent perilog-controller")?;
-    let left = node.sh("cd /tmp/el && find usr/sbin usr/libexec usr/lib/systemd usr/bin etc var -path '*perilog*' -not -path 'var/lib/rpm/*'")?;
+    rpm(node, "-e perilog perilog-agent perilog-controller perilog-flux")?;
+    let left = node.sh("cd /tmp/el && find usr/sbin usr/libexec usr/lib/perilog usr/lib/systemd usr/bin etc var -path '*perilog*' -not -path 'var/lib/rpm/*'")?;
     assert_eq!(left, "etc/perilog\netc/perilog/agent.toml.rpmsave", "what somebody changed is kept");
     Ok(())
 }
