@@ -139,6 +139,17 @@ pub struct OutboxEntry {
     pub body: Body,
 }
 
+impl OutboxEntry {
+    /// Does this entry tell of released ranks?
+    pub(super) fn is_release(&self) -> bool {
+        #[derive(Deserialize)]
+        struct Told<'a> {
+            event: &'a str,
+        }
+        self.body.read::<Told>().is_some_and(|told| told.event == "release")
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
     Send {

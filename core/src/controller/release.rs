@@ -204,7 +204,8 @@ impl Machine {
     pub(super) fn release_again(&mut self, job: &JobId, number: Attempt, listed: &IdSet) {
         let Some(attempt) = self.attempt(job, number) else { return };
         let ranks = attempt.released.ranks.intersection(listed);
-        let is_under_way = || self.outbox.manager(0).any(|entry| entry.job == *job && entry.attempt == number);
+        let is_under_way =
+            || self.outbox.manager(0).any(|entry| entry.job == *job && entry.attempt == number && entry.is_release());
         if ranks.is_empty() || is_under_way() || defect!(ReleaseForgotten) {
             return;
         }

@@ -28,6 +28,10 @@ impl Cleaned {
 }
 
 impl Truth {
+    pub(crate) fn was_pruned(&self, of: &(JobId, Attempt)) -> bool {
+        self.cleaned.pruned.contains_key(of)
+    }
+
     /// Returns `true` if every run of this task on this node preceded the pruning of its attempt: the agent was told to
     /// forget such a task, and does not report it again.
     pub(crate) fn ran_before_its_prune(&self, job: &JobId, attempt: Attempt, task: TaskId, at: usize) -> bool {

@@ -80,6 +80,13 @@ impl Truth {
             return;
         }
         let new = before.map_or_else(|| row.sent.clone(), |before| row.sent.difference(&before.sent));
+        if self.is_unseen() {
+            // Nobody could know then to whom the host was given.
+            for rank in new.iter().map(Rank) {
+                self.hosts.sent.remove(&TaskId { action: row.id, rank });
+            }
+            return;
+        }
         self.hosts.sent.extend(new.iter().map(|rank| (TaskId { action: row.id, rank: Rank(rank) }, t)));
     }
 

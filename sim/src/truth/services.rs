@@ -128,9 +128,11 @@ impl Truth {
             Outcome::Failed { why: Failure::Reported } => word == Some("failed"),
             Outcome::Cancelled { .. } => word == Some("failed") && asked,
             // A report in the same batch may have come after the tick that ended the lease.
+            // Nor does a process that was put back with its memory know what it heard meanwhile.
             Outcome::Lost { why: Loss::Lease } => {
-                said.is_none_or(|(_, at)| *at == t)
-                    && t >= self.lease_since(row.id, t) + self.lease_ms(row.id, external, t)
+                !self.tells_lost_tasks()
+                    || said.is_none_or(|(_, at)| *at == t)
+                        && t >= self.lease_since(row.id, t) + self.lease_ms(row.id, external, t)
             }
             Outcome::Resolved { .. } => true,
             _ => false,

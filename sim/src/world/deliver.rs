@@ -185,6 +185,7 @@ impl World {
         if let Some((conn, attempt)) = conn.zip(attempt)
             && !row.ranks.contains(rank)
             && self.truth.tells_lost_tasks()
+            && !self.person.has_spoken_for(&row.job, row.attempt)
             && self.had_grown(conn.node, task, row, attempt)
         {
             let text = format!("c{which} acknowledges {task}, and its {} does not cover that rank", row.name);

@@ -484,6 +484,10 @@ impl World {
         let is_new = !self.truth.is_host_of(of);
         let mut rows = self.controllers[0].store.attempts.iter();
         let is_there = rows.any(|row| (&row.job, row.attempt) == (&of.0, of.1));
+        // The controller has forgotten it, past its retention: it had given all of it back.
+        if matches!(refusal, Refusal::NoSuchJob(_) | Refusal::NoSuchAttempt(_)) && self.truth.was_pruned(of) {
+            return self.gives_back(of, None);
+        }
         let Some(one) = self.scheduler.book.jobs.get_mut(of) else { return };
         match refusal {
             Refusal::NoSuchJob(_) | Refusal::NoSuchAttempt(_) | Refusal::NoSuchAction(_) => {

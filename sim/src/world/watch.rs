@@ -197,6 +197,8 @@ impl World {
             }
             Loss::Rebooted => (node.boot < 2 || self.truth.began_in(task, at, node.boot))
                 .then(|| "that boot of its node goes on".to_owned()),
+            // A process that was put back with its memory counts from moments that were never.
+            Loss::Offline if !self.truth.tells_lost_tasks() => None,
             Loss::Offline => {
                 let begun = self.watch.begun.get(&task.action).copied().unwrap_or(t);
                 let since = begun.max(controller.loaded_at);

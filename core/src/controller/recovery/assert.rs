@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::agent::io::Level;
 use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{
-    Assert, Asserted, DrainRow, Effect, JobPhase, Listed, ListedDrain, Now, Record, Refusal, Reply, Source,
+    Assert, Asserted, DrainRow, Effect, JobPhase, Listed, ListedDrain, Now, OutboxEntry, Record, Refusal, Reply, Source,
 };
 use crate::controller::layout::Layout;
 use crate::controller::machine::Machine;
@@ -93,6 +93,12 @@ impl Machine {
             let gone = self.unreleased(&job, number).ranks.difference(&of.ranks);
             self.disown(&job, number, &gone);
             self.own(&job, number, &of.ranks);
+            if self.is_unvouched(&job, number) {
+                self.drop_releases(&job, number);
+            }
+            if self.is_unvouched(&job, number) {
+                self.drop_releases(&job, number);
+            }
             if let Some(attempt) = self.attempt_mut(&job, number) {
                 let changed = attempt.source.is_none() || !attempt.added;
                 attempt.source.get_or_insert_with(|| source.clone());
@@ -135,6 +141,17 @@ impl Machine {
             self.batch.effects.push(Effect::OutboxGrew);
         }
         owed
+    }
+
+    /// Drops the releases of an attempt that the resource manager has not read: the lost life may have told them. Those
+    /// that the resource manager still lists are told again.
+    fn drop_releases(&mut self, job: &JobId, number: Attempt) {
+        let of = |entry: &&OutboxEntry| entry.job == *job && entry.attempt == number && entry.is_release();
+        let releases: Vec<u64> = self.outbox.manager(0).filter(of).map(|entry| entry.sequence).collect();
+        for sequence in releases {
+            self.outbox.done(sequence);
+            self.batch.records.push(Record::OutboxDone { sequence });
+        }
     }
 
     /// Adopts a drain that exists in the resource manager, whether perilog or an operator made it.
