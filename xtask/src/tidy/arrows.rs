@@ -4,13 +4,14 @@ use super::Findings;
 use crate::cargo::Package;
 
 /// Each of our packages, and those of ours that it may name in any kind of dependency. `None`: whom it likes.
-const ARROWS: [(&str, Option<&[&str]>); 13] = [
+const ARROWS: [(&str, Option<&[&str]>); 14] = [
     ("perilog-core", Some(&[])),
     ("perilog-proto", Some(&["perilog-core"])),
     ("perilog-host", Some(&[])),
     ("perilog-agent", Some(&["perilog-core", "perilog-proto", "perilog-host"])),
     ("perilog-controller", Some(&["perilog-core", "perilog-proto", "perilog-host"])),
     ("perilog", Some(&["perilog-core", "perilog-proto", "perilog-host"])),
+    ("perilog-flux", Some(&["perilog-core", "perilog-host", "perilog-terms"])),
     ("perilog-hold", Some(&["perilog-terms"])),
     ("perilog-terms", Some(&[])),
     ("perilog-sim", Some(&["perilog-core", "perilog-proto"])),

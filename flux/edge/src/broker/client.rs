@@ -1,0 +1,237 @@
+//! Calls and streams over one connection to the broker. A task of its own reads, always: what nobody reads waits in the broker's memory, without a bound.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot};
+
+use super::wire::{Kind, Message};
+
+/// How long Flux may take for one answer. A module that was reloaded meanwhile never gives one.
+const ANSWER: Duration = Duration::from_secs(30);
+/// Replies of streams that wait for the session, which takes them as they come.
+const REPLIES: usize = 1_024;
+/// Requests to our service name that wait for their refusal.
+const REQUESTS: usize = 64;
+const EPERM: u32 = 1;
+const ENOSYS: u32 = 38;
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RpcError {
+    #[error("Flux is gone: {0}")]
+    Gone(String),
+    #[error("{topic}: errno {errnum}{}{text}", if text.is_empty() { "" } else { ": " })]
+    Refused { topic: String, errnum: u32, text: String },
+    #[error("{0}: no answer")]
+    Late(String),
+    #[error("{0}: the answer is no JSON")]
+    Malformed(String),
+}
+
+impl RpcError {
+    /// The errno of Flux's refusal.
+    pub const fn errnum(&self) -> Option<u32> {
+        match self {
+            Self::Refused { errnum, .. } => Some(*errnum),
+            _ => None,
+        }
+    }
+}
+
+type Answer = Result<Value, RpcError>;
+
+enum Waits {
+    Call(oneshot::Sender<Answer>),
+    Stream(mpsc::Sender<Answer>),
+}
+
+/// A connection. Cheap to clone; dropped when the last clone is.
+#[derive(Clone)]
+pub struct Broker(Arc<Inner>);
+
+struct Inner {
+    writer: AsyncMutex<OwnedWriteHalf>,
+    waits: Arc<Mutex<Waiting>>,
+    tag: AtomicU32,
+    reader: tokio::task::AbortHandle,
+}
+
+#[derive(Default)]
+struct Waiting {
+    by_tag: HashMap<u32, (String, Waits)>,
+    /// Why the connection ended.
+    ended: Option<String>,
+}
+
+impl Broker {
+    /// # Errors
+    /// Nobody listens, or the broker lets us in not.
+    pub async fn connect(path: &Path) -> io::Result<Self> {
+        let mut stream = UnixStream::connect(path).await?;
+        match stream.read_u8().await? {
+            0 => {}
+            errno => return Err(io::Error::from_raw_os_error(errno.into())),
+        }
+        let (reader, writer) = stream.into_split();
+        let waits = Arc::<Mutex<Waiting>>::default();
+        let (requests, refused) = mpsc::channel(REQUESTS);
+        let reading = tokio::spawn(read(reader, waits.clone(), requests)).abort_handle();
+        let broker =
+            Self(Arc::new(Inner { writer: AsyncMutex::new(writer), waits, tag: AtomicU32::new(1), reader: reading }));
+        tokio::spawn(refuse(Arc::downgrade(&broker.0), refused));
+        Ok(broker)
+    }
+
+    /// One call and its answer.
+    ///
+    /// # Errors
+    /// [`RpcError`]
+    pub async fn rpc(&self, topic: &str, payload: &Value, nodeid: u32) -> Answer {
+        let (answer, answered) = oneshot::channel();
+        let tag = self.send(topic, payload, nodeid, Waits::Call(answer)).await?;
+        match tokio::time::timeout(ANSWER, answered).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(RpcError::Gone("the connection ended".to_owned())),
+            Err(_) => {
+                self.0.waiting().by_tag.remove(&tag);
+                Err(RpcError::Late(topic.to_owned()))
+            }
+        }
+    }
+
+    /// A call with many answers. The stream ends with an error, also where Flux ends it in good order (ENODATA).
+    ///
+    /// # Errors
+    /// [`RpcError::Gone`]
+    pub async fn stream(&self, topic: &str, payload: &Value, nodeid: u32) -> Result<mpsc::Receiver<Answer>, RpcError> {
+        let (replies, stream) = mpsc::channel(REPLIES);
+        self.send(topic, payload, nodeid, Waits::Stream(replies)).await?;
+        Ok(stream)
+    }
+
+    async fn send(&self, topic: &str, payload: &Value, nodeid: u32, waits: Waits) -> Result<u32, RpcError> {
+        let tag = self.0.tag.fetch_add(1, Ordering::Relaxed);
+        let is_streaming = matches!(waits, Waits::Stream(_));
+        {
+            let mut waiting = self.0.waiting();
+            if let Some(why) = &waiting.ended {
+                return Err(RpcError::Gone(why.clone()));
+            }
+            waiting.by_tag.insert(tag, (topic.to_owned(), waits));
+        }
+        let message = Message::request(topic, &payload.to_string(), nodeid, tag, is_streaming);
+        self.0.write(&message).await.map_err(|error| RpcError::Gone(error.to_string()))?;
+        Ok(tag)
+    }
+}
+
+impl Inner {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        lock(&self.waits)
+    }
+
+    async fn write(&self, message: &Message) -> io::Result<()> {
+        self.writer.lock().await.write_all(&message.encode()).await
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+fn lock(waits: &Mutex<Waiting>) -> MutexGuard<'_, Waiting> {
+    waits.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn read(mut from: OwnedReadHalf, waits: Arc<Mutex<Waiting>>, requests: mpsc::Sender<Message>) {
+    let mut buffer = BytesMut::new();
+    let why = loop {
+        match Message::decode(&mut buffer) {
+            Ok(Some(message)) => {
+                deliver(message, &waits, &requests).await;
+                continue;
+            }
+            Ok(None) => {}
+            Err(malformed) => break malformed.to_string(),
+        }
+        match from.read_buf(&mut buffer).await {
+            Ok(0) => break "the broker closed the connection".to_owned(),
+            Ok(_) => {}
+            Err(error) => break error.to_string(),
+        }
+    };
+    let mut waiting = lock(&waits);
+    waiting.ended = Some(why);
+    // Dropped: each call and stream hears of the end.
+    waiting.by_tag.clear();
+}
+
+async fn deliver(message: Message, waits: &Mutex<Waiting>, requests: &mpsc::Sender<Message>) {
+    let errnum = match message.kind {
+        Kind::Response { errnum } => errnum,
+        Kind::Request { .. } => {
+            // A flood is left unanswered past the bound: the reader goes on.
+            let _ = requests.try_send(message);
+            return;
+        }
+        Kind::Other(_) => return,
+    };
+    let stream = {
+        let mut waiting = lock(waits);
+        match waiting.by_tag.get(&message.matchtag) {
+            Some((topic, Waits::Stream(stream))) => {
+                let (topic, stream) = (topic.clone(), stream.clone());
+                if errnum != 0 {
+                    waiting.by_tag.remove(&message.matchtag);
+                }
+                Some((stream, answer(&topic, errnum, &message)))
+            }
+            Some((_, Waits::Call(_))) => {
+                if let Some((topic, Waits::Call(call))) = waiting.by_tag.remove(&message.matchtag) {
+                    let _ = call.send(answer(&topic, errnum, &message));
+                }
+                None
+            }
+            None => None,
+        }
+    };
+    if let Some((stream, answer)) = stream {
+        // The session takes these before all else.
+        let _ = stream.send(answer).await;
+    }
+}
+
+fn answer(topic: &str, errnum: u32, message: &Message) -> Answer {
+    let text = message.payload.as_deref().unwrap_or_default();
+    if errnum != 0 {
+        let text = String::from_utf8_lossy(text).into_owned();
+        return Err(RpcError::Refused { topic: topic.to_owned(), errnum, text });
+    }
+    if text.is_empty() {
+        return Ok(Value::Null);
+    }
+    serde_json::from_slice(text).map_err(|_| RpcError::Malformed(topic.to_owned()))
+}
+
+/// The service name is a lock and serves nothing: guests reach it, too, and a request without an answer would wait for ever.
+async fn refuse(inner: std::sync::Weak<Inner>, mut requests: mpsc::Receiver<Message>) {
+    while let Some(request) = requests.recv().await {
+        let errnum = if request.is_of_owner() { ENOSYS } else { EPERM };
+        let (Some(inner), Some(refusal)) = (inner.upgrade(), request.refusal(errnum)) else { continue };
+        if inner.write(&refusal).await.is_err() {
+            return;
+        }
+    }
+}

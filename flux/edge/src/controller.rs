@@ -1,0 +1,98 @@
+//! perilog's controller, over its Varlink socket as any client calls it: one connection for a call, one for the feed.
+
+use std::io;
+use std::path::Path;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
+
+const INTERFACE: &str = "io.perilog.Controller";
+/// A page of the feed has a few hundred attempts.
+const MAX_REPLY: u64 = 64 * 1024 * 1024;
+
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    #[error("the controller is away: {0}")]
+    Away(#[from] io::Error),
+    #[error("{code}: {text}")]
+    Refused { code: String, text: String },
+    #[error("the controller's reply cannot be read: {0}")]
+    Malformed(String),
+}
+
+impl CallError {
+    /// Will the same call be refused for ever?
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Refused { code, .. } => {
+                matches!(code.as_str(), "attempt-closed" | "conflict" | "invalid" | "parameter")
+            }
+            Self::Away(_) | Self::Malformed(_) => false,
+        }
+    }
+}
+
+/// A connection, with one call at a time.
+#[derive(Debug)]
+pub struct Controller {
+    stream: BufReader<UnixStream>,
+}
+
+impl Controller {
+    /// # Errors
+    /// Nobody listens there.
+    pub async fn connect(socket: &Path) -> Result<Self, CallError> {
+        Ok(Self { stream: BufReader::new(UnixStream::connect(socket).await?) })
+    }
+
+    /// One call, one reply.
+    ///
+    /// # Errors
+    /// [`CallError`]
+    pub async fn call(&mut self, method: &str, parameters: &Value) -> Result<Value, CallError> {
+        self.send(method, parameters, false).await?;
+        self.reply().await.map(|(value, _)| value)
+    }
+
+    /// A call with several replies: [`Controller::reply`] gives them.
+    ///
+    /// # Errors
+    /// [`CallError`]
+    pub async fn call_more(&mut self, method: &str, parameters: &Value) -> Result<(), CallError> {
+        self.send(method, parameters, true).await
+    }
+
+    async fn send(&mut self, method: &str, parameters: &Value, more: bool) -> Result<(), CallError> {
+        let call = json!({ "method": format!("{INTERFACE}.{method}"), "parameters": parameters, "more": more });
+        let mut bytes = call.to_string().into_bytes();
+        bytes.push(0);
+        Ok(self.stream.get_mut().write_all(&bytes).await?)
+    }
+
+    /// The next reply, and whether others follow.
+    ///
+    /// # Errors
+    /// [`CallError`]
+    pub async fn reply(&mut self) -> Result<(Value, bool), CallError> {
+        let mut bytes = Vec::new();
+        (&mut self.stream).take(MAX_REPLY).read_until(0, &mut bytes).await?;
+        if bytes.pop() != Some(0) {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        let mut reply: Value =
+            serde_json::from_slice(&bytes).map_err(|error| CallError::Malformed(error.to_string()))?;
+        let parameters = reply["parameters"].take();
+        let text = |key: &str| parameters[key].as_str().unwrap_or_default().to_owned();
+        match reply["error"].as_str().map(|name| name.rsplit('.').next().unwrap_or(name)) {
+            None => Ok((parameters, reply["continues"] == true)),
+            Some("Refused") => Err(CallError::Refused { code: text("code"), text: text("text") }),
+            Some("InvalidParameter") => {
+                Err(CallError::Refused { code: "parameter".to_owned(), text: text("parameter") })
+            }
+            // Another seat, or another group, by and by.
+            Some(other) => Err(CallError::Refused { code: other.to_owned(), text: text("text") }),
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The daemon: one session with Flux after the other, until it is told to end.
+
+use std::time::Duration;
+
+use perilog_core::Fluid;
+use perilog_host::notify;
+use perilog_host::shutdown::{Signal, Signals};
+use serde_json::json;
+
+use crate::broker::Broker;
+use crate::config::Config;
+use crate::session::Session;
+
+/// Flux is asked again after so long; an instance that boots takes seconds.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// Runs until it is told to end.
+///
+/// # Errors
+/// A text: signals cannot be had.
+pub async fn run(config: &Config) -> Result<(), String> {
+    let mut signals = Signals::new().map_err(|error| format!("signals: {error}"))?;
+    // Ready at once: Flux may come later, and nothing waits for the edge to start.
+    notify::ready("waits for Flux");
+    let mut said = String::new();
+    loop {
+        let session = async {
+            match Session::open(config).await {
+                Ok(session) => session.run().await,
+                Err(fault) => fault,
+            }
+        };
+        let fault = tokio::select! {
+            fault = session => fault.to_string(),
+            () = terminated(&mut signals) => return Ok(()),
+        };
+        // The same again is no news.
+        if fault != said {
+            tracing::warn!("{fault}; trying again");
+            notify::status(&format!("waits: {fault}"));
+            said = fault;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(AGAIN) => {}
+            () = terminated(&mut signals) => return Ok(()),
+        }
+    }
+}
+
+async fn terminated(signals: &mut Signals) {
+    while signals.next().await != Signal::Terminate {}
+}
+
+/// `--let-go`: finishes the references of one job, or of all of them, whatever perilog makes of it.
+///
+/// # Errors
+/// A text for people.
+pub async fn let_go(config: &Config, job: &str) -> Result<(), String> {
+    let path = config.flux.path();
+    let only = match job {
+        "all" => None,
+        job => Some(job.parse::<Fluid>().map_err(|error| error.to_string())?),
+    };
+    let broker = Broker::connect(path).await.map_err(|error| format!("{}: {error}", path.display()))?;
+    let open =
+        crate::session::open_references(&broker, only.map(|id| id.0)).await.map_err(|error| error.to_string())?;
+    if let (Some(id), true) = (only, open.is_empty()) {
+        return Err(format!("perilog holds nothing of {id}"));
+    }
+    for (id, what) in open {
+        let asked = json!({ "id": id, "what": what.word(), "status": 0 });
+        broker.rpc("job-manager.perilog-hold.finish", &asked, 0).await.map_err(|error| error.to_string())?;
+        tracing::warn!(job = %Fluid(id), "let go of its {} by hand", what.word());
+        #[allow(clippy::print_stdout, reason = "the answer to whoever typed it")]
+        {
+            println!("{}: {} is let go", Fluid(id), what.word());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,31 @@
+//! perilog-flux: parse, configure, run, exit. What it does is told by the library beside it.
+
+use std::process::ExitCode;
+
+use perilog_flux::arguments::{LET_GO, PROGRAM};
+use perilog_flux::config::{self, Config};
+use perilog_flux::daemon;
+use perilog_host::command::Arguments;
+
+fn main() -> ExitCode {
+    let load = |arguments: &Arguments| Config::read(&arguments.config);
+    match PROGRAM.begin(load, config::warnings) {
+        Ok((arguments, loaded)) => PROGRAM.end(run(&arguments, &loaded.value)),
+        Err(said) => said,
+    }
+}
+
+fn run(arguments: &Arguments, config: &Config) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("cannot start: {error}"))?;
+    if let Some(job) = arguments.own(LET_GO) {
+        return runtime.block_on(daemon::let_go(config, job));
+    }
+    perilog_host::journal::init("perilog-flux", config.log.as_str()).map_err(|error| error.to_string())?;
+    runtime.block_on(daemon::run(config)).map_err(|fault| {
+        tracing::error!("{fault}");
+        fault
+    })
+}

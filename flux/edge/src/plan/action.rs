@@ -1,0 +1,72 @@
+//! What the edge can do. Every action may be sent again: an edge that was killed does not know whether its last one arrived.
+
+use perilog_core::{Attempt, HostName, JobId};
+use serde_json::Value;
+
+/// A reference that the plugin holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reference {
+    Prolog,
+    Epilog,
+}
+
+impl Reference {
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Prolog => "prolog",
+            Self::Epilog => "epilog",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// `JobAdd`: R, owner and terms.
+    Add { id: u64, job: JobId, attempt: Attempt },
+    /// `Run` of the prolog, or of the epilog with the environment that Flux gives its own.
+    Run { id: u64, job: JobId, attempt: Attempt, what: Reference },
+    /// `JobFinish`: the epilog has the ranks from here on.
+    LetGo { id: u64, job: JobId, attempt: Attempt },
+    /// `Cancel` of the prolog.
+    Cancel { id: u64, job: JobId, attempt: Attempt },
+    /// `post-event`: an exception, or a milestone of a user. `mark` says in the event's context what it is about.
+    Post { id: u64, name: String, mark: String, context: Value },
+    /// Finishes a reference of the plugin.
+    Finish { id: u64, what: Reference, status: i32 },
+    /// `resource.drain`. `overwrite`: a reason of ours that is out of date.
+    Drain { host: HostName, reason: String, overwrite: bool },
+    /// `resource.undrain`.
+    Undrain { host: HostName },
+    /// `DrainTold`: Flux has it so.
+    Told { host: HostName, telling: u64, lifted: bool },
+    /// `Undrain`: a person has lifted the drain in Flux.
+    Lifted { host: HostName },
+}
+
+impl Action {
+    /// The job that it is about.
+    pub const fn id(&self) -> Option<u64> {
+        match self {
+            Self::Add { id, .. }
+            | Self::Run { id, .. }
+            | Self::LetGo { id, .. }
+            | Self::Cancel { id, .. }
+            | Self::Post { id, .. }
+            | Self::Finish { id, .. } => Some(*id),
+            Self::Drain { .. } | Self::Undrain { .. } | Self::Told { .. } | Self::Lifted { .. } => None,
+        }
+    }
+
+    /// Is it asked of the controller, and not of Flux?
+    pub const fn is_for_controller(&self) -> bool {
+        matches!(
+            self,
+            Self::Add { .. }
+                | Self::Run { .. }
+                | Self::LetGo { .. }
+                | Self::Cancel { .. }
+                | Self::Told { .. }
+                | Self::Lifted { .. }
+        )
+    }
+}

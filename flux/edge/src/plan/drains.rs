@@ -1,0 +1,91 @@
+//! Drains, both ways. perilog's own list says which hosts are drained; Flux is made to say the same, and then perilog is told that it does. The telling of
+//! a drain stands in its reason in Flux, `[perilog:TELLING]`: so a drain of ours is known from anybody else's, and an old one from a new one.
+//!
+//! | perilog | Flux | then |
+//! |---|---|---|
+//! | drained, not confirmed | not drained, or ours and older | `resource.drain` |
+//! | | ours, this telling; or anybody's | told |
+//! | drained, confirmed | not drained, and its log says lifted | lifted in perilog: a person did it |
+//! | | not drained, and its log says nothing | `resource.drain`: Flux has forgotten it |
+//! | lifted | ours | `resource.undrain` |
+//! | | not drained, or anybody's | told |
+//!
+//! A host that is drained to clean up after a job that Flux has lost is told to be so when its broker has joined anew: tasks of that job may live until then.
+
+use perilog_core::controller::io::{DrainRow, Passing};
+use perilog_core::{HostList, HostName};
+
+use super::action::Action;
+use super::job::Allocated;
+use super::view::View;
+use super::{Due, Step};
+
+pub(super) fn plan(view: &View, now_ms: u64, due: &mut Due) {
+    for drain in view.drains.values() {
+        if let Some(step) = step(view, drain, now_ms) {
+            due.add(step);
+        }
+    }
+}
+
+fn step(view: &View, drain: &DrainRow, now_ms: u64) -> Option<Step> {
+    let host = drain.host.clone();
+    // A host that is none of the instance's: nothing of Flux runs there.
+    let is_ours = view.ranks.contains_key(&host);
+    let standing = view.flux_drains.get(&host);
+    let told = || Some(Step::Do(Action::Told { host: host.clone(), telling: drain.telling, lifted: drain.lifted }));
+    let ours = standing.and_then(|standing| telling(&standing.reason));
+    match (drain.lifted, standing) {
+        (true, Some(_)) if ours.is_some() => Some(Step::Do(Action::Undrain { host })),
+        (true, _) => told(),
+        (false, _) if !is_ours => (!drain.confirmed).then(told).flatten(),
+        (false, None) if drain.confirmed && view.flux_lifted.contains(&host) => Some(Step::Do(Action::Lifted { host })),
+        (false, None) => Some(Step::Do(Action::Drain { host, reason: reason(drain), overwrite: false })),
+        (false, Some(_)) if drain.confirmed => None,
+        (false, Some(_)) if ours.is_some_and(|ours| ours != drain.telling) => {
+            Some(Step::Do(Action::Drain { host, reason: reason(drain), overwrite: true }))
+        }
+        (false, Some(_)) if matches!(drain.passing, Some(Passing::Cleaning { .. })) && !is_online(view, &host) => {
+            let until = drain.asked_ms.saturating_add(view.site.online_patience_ms);
+            if now_ms < until { Some(Step::WaitUntil(until)) } else { told() }
+        }
+        (false, Some(_)) => told(),
+    }
+}
+
+fn is_online(view: &View, host: &HostName) -> bool {
+    view.ranks.get(host).is_some_and(|rank| view.online.contains(*rank))
+}
+
+fn reason(drain: &DrainRow) -> String {
+    format!("perilog: {} [perilog:{}]", drain.newest().reason, drain.telling)
+}
+
+/// Which telling of ours a drain's reason is of.
+pub(super) fn telling(reason: &str) -> Option<u64> {
+    reason.rsplit_once("[perilog:")?.1.strip_suffix(']')?.parse().ok()
+}
+
+/// Is a drain of one of these hosts on its way?
+pub(super) fn are_awaited(view: &View, hosts: &HostList) -> bool {
+    hosts.iter().filter_map(|host| HostName::new(host).ok()).any(|host| view.is_draining(&host))
+}
+
+/// Then, once the brokers of all ranks of the job are online. After the site's patience the hosts of those that are not are drained, one by one.
+pub(super) fn when_online(view: &View, of: &Allocated<'_>, since_ms: u64, now_ms: u64, then: Step) -> Step {
+    let away = view.away(of);
+    if away.is_empty() {
+        return then;
+    }
+    let until = since_ms.saturating_add(view.site.online_patience_ms);
+    if now_ms < until {
+        return Step::WaitUntil(until);
+    }
+    match away.into_iter().find(|host| !view.flux_drains.contains_key(host) && view.ranks.contains_key(host)) {
+        Some(host) => {
+            let reason = format!("perilog: its broker is not online (job {})", of.job);
+            Step::Do(Action::Drain { host, reason, overwrite: false })
+        }
+        None => then,
+    }
+}

@@ -1,0 +1,81 @@
+//! From `epilog-start` to `epilog-finish`. Flux takes the reference at the fatal exception already, while tasks of the job may live.
+//!
+//! | job | perilog | then |
+//! |---|---|---|
+//! | may have tasks | | wait for `release` that is final |
+//! | was there before rank 0 was restarted | | also for the brokers of all its ranks to join anew: their old tasks are gone then |
+//! | gone | does not know it, and nothing was started | finish, status 0: there is nothing to clean up |
+//! | gone | does not know it | `JobAdd` |
+//! | gone | the job holds ranks | `Run` the epilog with Flux's environment, then `JobFinish` |
+//! | gone | the epilog runs | wait |
+//! | gone | all is given back | drains in force, failures told, all ranks online: finish |
+
+use perilog_core::Verdict;
+use perilog_core::controller::view::EdgeAttempt;
+
+use super::action::{Action, Reference};
+use super::job::{Allocated, Job};
+use super::prolog::{FAILED, post, reasons, told};
+use super::view::View;
+use super::{Step, drains};
+
+pub(super) fn step(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> Step {
+    if !job.is_gone(view.starttime) {
+        return Step::Wait;
+    }
+    let next = after_tasks(view, job, of, now_ms);
+    if job.needs_rejoin() && matches!(next, Step::Do(Action::Add { .. } | Action::Run { .. } | Action::LetGo { .. })) {
+        let since_ms = (job.released.unwrap_or(0.0).max(view.starttime) * 1000.0) as u64;
+        return drains::when_online(view, of, since_ms, now_ms, next);
+    }
+    next
+}
+
+fn after_tasks(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> Step {
+    let finish = |status| Step::Do(Action::Finish { id: job.id, what: Reference::Epilog, status });
+    if let Some(why) = view.refused.get(&(of.job.clone(), of.attempt)) {
+        // What cannot be cleaned up is given back to nobody.
+        let hosts = of.r.hosts().iter().filter_map(|host| perilog_core::HostName::new(host).ok());
+        let reason = format!("perilog: no epilog of {} can run: {why}", of.job);
+        if let Some(host) = hosts.into_iter().find(|host| !view.flux_drains.contains_key(host)) {
+            return Step::Do(Action::Drain { host, reason, overwrite: false });
+        }
+        return match job.told.contains("epilog") {
+            true => finish(FAILED),
+            false => post(job, "epilog", 2, &reason, &serde_json::Value::Null),
+        };
+    }
+    let (name, attempt) = (of.job.clone(), of.attempt);
+    let Some(known) = view.attempt(of) else {
+        return match job.may_have_tasks {
+            true => Step::Do(Action::Add { id: job.id, job: name, attempt }),
+            false => finish(0),
+        };
+    };
+    if !known.hold.is_empty() {
+        return match known.actions.iter().any(|action| action.name.as_str() == "epilog") {
+            false => Step::Do(Action::Run { id: job.id, job: name, attempt, what: Reference::Epilog }),
+            true => Step::Do(Action::LetGo { id: job.id, job: name, attempt }),
+        };
+    }
+    if !known.complete {
+        return Step::Wait;
+    }
+    let since_ms = known.actions.iter().filter_map(|action| action.ended_ms).max().unwrap_or(now_ms);
+    match failed(known) {
+        Some(epilog) if drains::are_awaited(view, &epilog.bad_hosts) => Step::Wait,
+        Some(epilog) if !job.told.contains("epilog") => {
+            let verdict = epilog.verdict.map_or("", Verdict::word);
+            let note = format!("{} {verdict} on {}: {}", epilog.name, epilog.bad_hosts, reasons(epilog));
+            post(job, "epilog", 2, &note, &told(epilog))
+        }
+        Some(_) => drains::when_online(view, of, since_ms, now_ms, finish(FAILED)),
+        None => drains::when_online(view, of, since_ms, now_ms, finish(0)),
+    }
+}
+
+/// What followed the job and did not end well.
+fn failed(attempt: &EdgeAttempt) -> Option<&perilog_core::controller::view::EdgeAction> {
+    let of = |action: &&perilog_core::controller::view::EdgeAction| action.name.as_str() != "prolog";
+    attempt.actions.iter().filter(of).find(|action| action.verdict.is_some_and(|verdict| verdict != Verdict::Ok))
+}

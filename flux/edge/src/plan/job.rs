@@ -1,0 +1,169 @@
+//! A job of Flux, folded from its eventlog (RFC 21). Nothing is kept of a job that does not decide about it: a hundred thousand pending jobs are a
+//! hundred thousand small rows.
+
+use std::collections::BTreeSet;
+
+use perilog_core::eventlog::JobEvent;
+use perilog_core::{Attempt, Event, Fluid, JobId, ResourceSet};
+use perilog_terms::Terms;
+use serde_json::{Map, Value};
+
+/// The description of the plugin's references.
+pub const DESCRIPTION: &str = "perilog";
+/// The key of our own events' contexts. `flux job raise` cannot set it: a user's exception is none of ours.
+pub const MARK: &str = "perilog";
+
+/// A reference of the plugin, by the eventlog.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Held {
+    started: u32,
+    finished: u32,
+    /// The plugin has taken our finish, and the journal has not told it yet.
+    pub asked: bool,
+}
+
+impl Held {
+    pub const fn is_open(self) -> bool {
+        self.started > self.finished && !self.asked
+    }
+
+    /// Was it held at all?
+    pub const fn was_held(self) -> bool {
+        self.started > 0
+    }
+}
+
+/// A job that has resources: what perilog knows it by.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Allocated<'a> {
+    pub job: JobId,
+    pub attempt: Attempt,
+    pub r: &'a ResourceSet,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Job {
+    pub id: u64,
+    pub userid: Option<u32>,
+    pub alloc: Option<Attempt>,
+    /// An allocation that no scheduler made: it has no prolog.
+    pub bypass: bool,
+    pub r: Option<Box<ResourceSet>>,
+    /// R was told, and is none that perilog can read.
+    pub malformed: Option<String>,
+    pub terms: Terms,
+    pub prolog: Held,
+    pub epilog: Held,
+    /// The job was told to start: tasks of it may live.
+    pub may_have_tasks: bool,
+    /// `start`, in seconds since the epoch.
+    pub started: Option<f64>,
+    /// The last `release` that was final.
+    pub released: Option<f64>,
+    /// A fatal exception, and its type.
+    pub fatal: Option<String>,
+    pub freed: bool,
+    /// The job was there when the plugin was loaded: what the eventlog says of its end may not be all.
+    pub before: bool,
+    /// Marks of our own events.
+    pub told: BTreeSet<String>,
+    /// `Cancel` was asked for.
+    pub cancel_asked: bool,
+}
+
+impl Job {
+    pub fn new(id: u64) -> Self {
+        Self { id, ..Self::default() }
+    }
+
+    /// The job's ranks and the attempt, once it has them.
+    pub fn held(&self) -> Option<Allocated<'_>> {
+        let (attempt, r) = (self.alloc?, self.r.as_deref()?);
+        (!self.bypass && !self.freed).then(|| Allocated { job: Fluid(self.id).job(), attempt, r })
+    }
+
+    /// Takes the next event.
+    pub fn take(&mut self, event: &Event) {
+        if let Some(mark) = event.get(MARK).and_then(|mark| mark.get("what")).and_then(Value::as_str)
+            && event.get(MARK).and_then(|mark| mark.get("attempt")).and_then(Value::as_str)
+                == self.alloc.map(|of| of.to_string()).as_deref()
+        {
+            self.told.insert(mark.to_owned());
+        }
+        match event.name() {
+            "submit" => self.userid = event.get("userid").and_then(Value::as_u64).and_then(|id| id.try_into().ok()),
+            "alloc" => self.allocated(event),
+            _ => {}
+        }
+        // An event that RFC 21 forbids tells nothing.
+        let Ok(Some(event_of)) = JobEvent::read(event) else { return };
+        match event_of {
+            JobEvent::PrologStart { description } if description == DESCRIPTION => self.prolog.started += 1,
+            JobEvent::PrologFinish { description, status } if description == DESCRIPTION => {
+                self.prolog.finished += 1;
+                self.may_have_tasks |= status == 0 && self.fatal.is_none();
+            }
+            JobEvent::EpilogStart { description } if description == DESCRIPTION => self.epilog.started += 1,
+            JobEvent::EpilogFinish { description, .. } if description == DESCRIPTION => self.epilog.finished += 1,
+            JobEvent::Start => (self.started, self.may_have_tasks) = (Some(event.timestamp()), true),
+            JobEvent::Release { last: true, .. } => self.released = Some(event.timestamp()),
+            JobEvent::Free => self.freed = true,
+            JobEvent::Exception(exception) if exception.severity == 0 => {
+                self.fatal.get_or_insert(exception.kind);
+            }
+            _ => {}
+        }
+    }
+
+    /// A launch that was rolled back and comes again is another attempt: all of the last one is over.
+    fn allocated(&mut self, event: &Event) {
+        let (id, userid, terms) = (self.id, self.userid, std::mem::take(&mut self.terms));
+        // Some Flux tells R beside the event, before or after it.
+        let (r, malformed) = (self.r.take(), self.malformed.take());
+        *self = Self { id, userid, terms, r, malformed, ..Self::default() };
+        self.alloc = Attempt::of_alloc(event.timestamp());
+        self.bypass = event.get("bypass").and_then(Value::as_bool).unwrap_or(false);
+    }
+
+    pub fn set_r(&mut self, r: &Value) {
+        match ResourceSet::from_json(&r.to_string()) {
+            Ok(r) => self.r = Some(Box::new(r)),
+            Err(error) => self.malformed = Some(error.to_string()),
+        }
+    }
+
+    /// Reads the terms of the jobspec. Returns what is wrong with them: then there are none.
+    pub fn set_jobspec(&mut self, jobspec: &Value) -> Option<String> {
+        let asked = jobspec.pointer("/attributes/system/perilog")?;
+        let (terms, wrong) = Terms::read_or_none(&asked.to_string());
+        self.terms = terms;
+        wrong
+    }
+
+    /// Is nothing of the job running any more? `starttime`: of the broker of rank 0, in seconds since the epoch.
+    ///
+    /// * Nothing was started: at once.
+    /// * `release` that is final: yes; but rank 0 that was restarted says so while tasks on other nodes live on ([`Job::needs_rejoin`]).
+    /// * It was started before rank 0 was, and has no `release`: Flux never says so again.
+    pub fn is_gone(&self, starttime: f64) -> bool {
+        !self.may_have_tasks
+            || self.released.is_some()
+            || (self.before && self.started.is_some_and(|at| at < starttime))
+    }
+
+    /// Must the brokers of the job's ranks have joined anew before its tasks are known to be gone?
+    pub const fn needs_rejoin(&self) -> bool {
+        self.before && self.may_have_tasks
+    }
+
+    /// The context of an event of ours.
+    pub fn context(&self, what: &str, context: Value) -> Value {
+        let mut context = match context {
+            Value::Object(context) => context,
+            _ => Map::new(),
+        };
+        let attempt = self.alloc.map(|of| of.to_string());
+        context.insert(MARK.to_owned(), serde_json::json!({ "attempt": attempt, "what": what }));
+        Value::Object(context)
+    }
+}

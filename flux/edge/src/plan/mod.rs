@@ -1,0 +1,109 @@
+//! What the edge does next: Flux's journal and the controller's attempts in, actions out. Pure: no clock, no socket, no memory of what was done.
+//!
+//! ```text
+//!   Flux's eventlog, drains, online ──┐
+//!                                     ├─ View ── plan ──> actions ──> the shell sends them ──> their answers change the View
+//!   attempts and drains of perilog ───┘
+//! ```
+//! Of each job at most one action is due at a time, and the answer to it makes the next one due. So the edge may be killed between any two: the next
+//! edge reads both sides again and finds the same action due, or the one after.
+//!
+//! | module | decides |
+//! |---|---|
+//! | [`prolog`] | from `prolog-start` to `prolog-finish` |
+//! | [`epilog`] | from `epilog-start` to `epilog-finish` |
+//! | [`drains`] | drains, both ways |
+//! | [`milestones`] | what users wait for in their eventlog |
+//! | [`assert`] | what Flux has, told to the controller at each connect |
+
+pub mod action;
+pub mod assert;
+mod drains;
+mod epilog;
+pub mod job;
+mod milestones;
+mod prolog;
+#[cfg(test)]
+mod tests;
+pub mod view;
+
+pub use action::{Action, Reference};
+pub use job::Job;
+pub use view::View;
+
+/// What is due now, and when to look again where nothing else changes.
+#[derive(Debug, Default, PartialEq)]
+pub struct Due {
+    pub actions: Vec<Action>,
+    /// Milliseconds since the epoch.
+    pub look_at_ms: Option<u64>,
+}
+
+impl Due {
+    fn add(&mut self, step: Step) {
+        match step {
+            Step::Do(action) => self.actions.push(action),
+            Step::Wait => {}
+            Step::WaitUntil(at) => self.look_at_ms = Some(self.look_at_ms.map_or(at, |before| before.min(at))),
+        }
+    }
+}
+
+/// The next step of one job.
+#[derive(Debug, PartialEq)]
+enum Step {
+    Do(Action),
+    /// For something that comes by itself.
+    Wait,
+    WaitUntil(u64),
+}
+
+/// What is due, by both sides as they stand.
+pub fn plan(view: &View, now_ms: u64) -> Due {
+    let mut due = Due::default();
+    if !view.is_current {
+        return due;
+    }
+    drains::plan(view, now_ms, &mut due);
+    for job in view.jobs.values() {
+        if let Some(step) = job_step(view, job, now_ms) {
+            due.add(step);
+        }
+        milestones::plan(view, job, &mut due);
+    }
+    due
+}
+
+/// A job of which perilog knows no ranks: an allocation of no scheduler, or an R that perilog cannot read. Its references are held all the same.
+fn without_r(job: &Job) -> Option<Step> {
+    job.alloc?;
+    let status = match (&job.malformed, job.bypass) {
+        (Some(_), _) => prolog::FAILED,
+        (None, true) => 0,
+        (None, false) => return None,
+    };
+    let finish = |what| Some(Step::Do(Action::Finish { id: job.id, what, status }));
+    match &job.malformed {
+        Some(why) if job.prolog.is_open() && job.fatal.is_none() => Some(prolog::post(
+            job,
+            "refused",
+            0,
+            &format!("perilog cannot read R of this job: {why}"),
+            &serde_json::Value::Null,
+        )),
+        _ if job.prolog.is_open() => finish(Reference::Prolog),
+        _ if job.epilog.is_open() => finish(Reference::Epilog),
+        _ => None,
+    }
+}
+
+fn job_step(view: &View, job: &Job, now_ms: u64) -> Option<Step> {
+    if let Some(step) = without_r(job) {
+        return Some(step);
+    }
+    let held = job.held()?;
+    if job.prolog.is_open() {
+        return Some(prolog::step(view, job, &held, now_ms));
+    }
+    job.epilog.is_open().then(|| epilog::step(view, job, &held, now_ms))
+}

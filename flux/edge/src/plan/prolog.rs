@@ -1,0 +1,120 @@
+//! From `prolog-start` to `prolog-finish`.
+//!
+//! | perilog | job | then |
+//! |---|---|---|
+//! | does not know the attempt | goes on | `JobAdd` |
+//! | | cancelled | finish, status 256: nothing has begun |
+//! | has it, no prolog | goes on | `Run`; not while a host of it is cleaned up after another attempt |
+//! | | cancelled | finish, status 256 |
+//! | prolog runs | goes on | wait |
+//! | | cancelled | `Cancel`, then wait for the verdict |
+//! | `ok` | | drains in force, tolerated failures told, all ranks online: finish, status 0 |
+//! | any other verdict | | drains in force, a fatal exception that says why: finish, status 256 |
+//! | refuses it for good | | a fatal exception that says why: finish, status 256 |
+
+use perilog_core::Verdict;
+use perilog_core::controller::view::EdgeAction;
+use serde_json::{Value, json};
+
+use super::action::{Action, Reference};
+use super::job::{Allocated, Job};
+use super::view::View;
+use super::{Step, drains};
+
+/// wait(2) of an exit with 1.
+pub(super) const FAILED: i32 = 256;
+/// Longest note of an exception. Flux keeps it in the KVS, and each `flux jobs` reads it.
+const MAX_NOTE: usize = 1024;
+
+pub(super) fn step(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> Step {
+    let finish = |status| Step::Do(Action::Finish { id: job.id, what: Reference::Prolog, status });
+    let is_fatal = job.fatal.is_some();
+    if let Some(why) = view.refused.get(&(of.job.clone(), of.attempt)) {
+        return match is_fatal {
+            true => finish(FAILED),
+            false => post(job, "refused", 0, &format!("perilog takes no such job: {why}"), &Value::Null),
+        };
+    }
+    let Some(attempt) = view.attempt(of) else {
+        return match is_fatal {
+            true => finish(FAILED),
+            false => Step::Do(Action::Add { id: job.id, job: of.job.clone(), attempt: of.attempt }),
+        };
+    };
+    let Some(prolog) = attempt.actions.iter().find(|action| action.name.as_str() == "prolog") else {
+        return match is_fatal {
+            true => finish(FAILED),
+            false if attempt.unvouched || view.is_behind(of) => Step::Wait,
+            false => {
+                Step::Do(Action::Run { id: job.id, job: of.job.clone(), attempt: of.attempt, what: Reference::Prolog })
+            }
+        };
+    };
+    match prolog.verdict {
+        None if is_fatal && !job.cancel_asked => {
+            Step::Do(Action::Cancel { id: job.id, job: of.job.clone(), attempt: of.attempt })
+        }
+        None => Step::Wait,
+        Some(_) if drains::are_awaited(view, &prolog.bad_hosts) => Step::Wait,
+        Some(Verdict::Ok) if is_fatal => finish(FAILED),
+        Some(Verdict::Ok) if !prolog.bad.is_empty() && !job.told.contains("tolerated") => {
+            let note = format!("{}: {}", prolog.bad_hosts, reasons(prolog));
+            post(job, "tolerated", 1, &note, &told(prolog))
+        }
+        Some(Verdict::Ok) => drains::when_online(view, of, prolog.ended_ms.unwrap_or(now_ms), now_ms, finish(0)),
+        Some(verdict) if !job.told.contains("prolog") => {
+            // A cancel hides nothing of what failed before it; a prolog that was cancelled with its job failed at nothing.
+            let severity = u8::from(is_fatal);
+            if is_fatal && verdict == Verdict::Cancelled {
+                return finish(FAILED);
+            }
+            let note = format!("prolog {} on {}: {}", verdict.word(), prolog.bad_hosts, reasons(prolog));
+            post(job, "prolog", severity, &note, &told(prolog))
+        }
+        Some(_) => finish(FAILED),
+    }
+}
+
+/// An exception of ours. `note` is always there: job-list of Flux ends with an exception that has none.
+pub(super) fn post(job: &Job, mark: &str, severity: u8, note: &str, more: &Value) -> Step {
+    let kind = match mark {
+        "tolerated" => "node-failure",
+        "refused" => "perilog",
+        mark => mark,
+    };
+    let mut context = json!({ "type": kind, "severity": severity, "note": clean(note) });
+    if let (Some(context), Some(more)) = (context.as_object_mut(), more.as_object()) {
+        context.extend(more.clone());
+    }
+    let context = job.context(mark, context);
+    Step::Do(Action::Post { id: job.id, name: "exception".to_owned(), mark: mark.to_owned(), context })
+}
+
+/// What programs read of an exception.
+pub(super) fn told(action: &EdgeAction) -> Value {
+    json!({ "ranks": action.bad, "hosts": action.bad_hosts, "action": action.name, "checks": action.failures })
+}
+
+/// `lustre: /p/lustre1 is not mounted (n2); failed (exit 3) (n4)`. Nothing that a script printed: guests read it.
+pub(super) fn reasons(action: &EdgeAction) -> String {
+    let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let reason = |failure: &Value| {
+        let (check, message, hosts) = (text(failure, "check"), text(failure, "message"), text(failure, "hosts"));
+        // Of a script that reported no check the message is the outcome, which begins with its own name.
+        let what = if message.starts_with(&check) { message } else { format!("{check}: {message}") };
+        format!("{what} ({hosts})")
+    };
+    let reasons: Vec<String> = action.failures.iter().map(reason).collect();
+    reasons.join("; ")
+}
+
+/// One line, of a bounded length, without controls: post-event refuses others for ever.
+fn clean(note: &str) -> String {
+    let mut line: String = note.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if line.len() > MAX_NOTE {
+        let end = (0..=MAX_NOTE - 3).rev().find(|at| line.is_char_boundary(*at)).unwrap_or(0);
+        line.truncate(end);
+        line.push_str("...");
+    }
+    line
+}

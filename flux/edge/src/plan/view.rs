@@ -1,0 +1,184 @@
+//! Both sides as the edge knows them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use perilog_core::controller::io::DrainRow;
+use perilog_core::controller::view::{EdgeAction, EdgeAttempt};
+use perilog_core::{ActionName, Attempt, HostList, HostName, IdSet, JobId, ResourceSet};
+use perilog_terms::Cap;
+
+use super::action::{Action, Reference};
+use super::job::{Allocated, Job};
+
+/// What the site lets the edge do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Site {
+    /// How long a reference waits for the brokers of its job, after the verdict or the end of its tasks.
+    pub online_patience_ms: u64,
+}
+
+/// A drain in Flux.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FluxDrain {
+    pub reason: String,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct View {
+    pub site: Site,
+    pub cap: Cap,
+    /// Both sides were read, and the controller has heard what Flux has.
+    pub is_current: bool,
+    /// `broker.starttime` of rank 0, in seconds since the epoch.
+    pub starttime: f64,
+    pub jobs: BTreeMap<u64, Job>,
+    /// Ranks whose brokers are in `broker.online`.
+    pub online: IdSet,
+    pub ranks: BTreeMap<HostName, u32>,
+    pub flux_drains: BTreeMap<HostName, FluxDrain>,
+    /// Hosts of which the newest word in Flux's own log is that a drain was lifted.
+    pub flux_lifted: BTreeSet<HostName>,
+    pub attempts: BTreeMap<(JobId, Attempt), EdgeAttempt>,
+    pub drains: BTreeMap<HostName, DrainRow>,
+    /// What the controller will never take, and why.
+    pub refused: BTreeMap<(JobId, Attempt), String>,
+}
+
+impl View {
+    pub fn new(site: Site) -> Self {
+        Self {
+            site,
+            cap: Cap::none(),
+            is_current: false,
+            starttime: 0.0,
+            jobs: BTreeMap::new(),
+            online: IdSet::new(),
+            ranks: BTreeMap::new(),
+            flux_drains: BTreeMap::new(),
+            flux_lifted: BTreeSet::new(),
+            attempts: BTreeMap::new(),
+            drains: BTreeMap::new(),
+            refused: BTreeMap::new(),
+        }
+    }
+
+    /// The instance's ranks and hosts, as `resource.status` tells them.
+    pub fn set_ranks(&mut self, r: &ResourceSet) {
+        let hosts = r.hosts().iter().filter_map(|host| HostName::new(host).ok());
+        self.ranks = hosts.zip(r.ranks().iter()).collect();
+    }
+
+    pub(super) fn attempt(&self, of: &Allocated<'_>) -> Option<&EdgeAttempt> {
+        self.attempts.get(&(of.job.clone(), of.attempt))
+    }
+
+    /// Ranks of the job whose brokers are away, by the names of their hosts: ranks move when an instance is configured anew.
+    pub(super) fn away(&self, of: &Allocated<'_>) -> Vec<HostName> {
+        let pairs = of.r.ranks().iter().zip(of.r.hosts().iter());
+        let away = pairs.filter(|(rank, _)| !self.online.contains(*rank));
+        away.filter_map(|(_, host)| HostName::new(host).ok()).collect()
+    }
+
+    /// Is a drain of this host asked for that Flux does not have yet?
+    pub(super) fn is_draining(&self, host: &HostName) -> bool {
+        self.drains.get(host).is_some_and(|drain| !drain.confirmed && !drain.lifted)
+    }
+
+    /// Is a host of this attempt still to be cleaned up after another attempt, which is over?
+    pub(super) fn is_behind(&self, of: &Allocated<'_>) -> bool {
+        let hosts: BTreeSet<&str> = of.r.hosts().iter().collect();
+        let others = self.attempts.values().filter(|other| (&other.job, other.attempt) != (&of.job, of.attempt));
+        let mut over = others.filter(|other| !other.complete && other.hold.is_empty());
+        over.any(|other| {
+            let left = other.ranks.iter().zip(other.hosts.iter()).filter(|(rank, _)| !other.released.contains(*rank));
+            left.into_iter().any(|(_, host)| hosts.contains(host))
+        })
+    }
+
+    /// An action was answered. What the other side tells of it later says the same.
+    pub fn did(&mut self, action: &Action) {
+        match action {
+            Action::Finish { id, what, .. } => {
+                if let Some(job) = self.jobs.get_mut(id) {
+                    match what {
+                        Reference::Prolog => job.prolog.asked = true,
+                        Reference::Epilog => job.epilog.asked = true,
+                    }
+                }
+            }
+            Action::Post { id, mark, .. } => {
+                if let Some(job) = self.jobs.get_mut(id) {
+                    job.told.insert(mark.clone());
+                }
+            }
+            Action::Cancel { id, .. } => {
+                if let Some(job) = self.jobs.get_mut(id) {
+                    job.cancel_asked = true;
+                }
+            }
+            Action::Drain { host, reason, .. } => {
+                self.flux_lifted.remove(host);
+                self.flux_drains.insert(host.clone(), FluxDrain { reason: reason.clone() });
+            }
+            Action::Undrain { host } => {
+                self.flux_drains.remove(host);
+            }
+            // The controller tells all of these itself, a moment later, as they stand.
+            Action::Add { id, job, attempt } => {
+                let added = self.jobs.get(id).and_then(Job::held).map(|held| added(&held));
+                self.attempts
+                    .entry((job.clone(), *attempt))
+                    .or_insert_with(|| added.unwrap_or_else(|| unknown(job, *attempt)));
+            }
+            Action::Run { job, attempt, what, .. } => {
+                if let Some(known) = self.attempts.get_mut(&(job.clone(), *attempt))
+                    && !known.actions.iter().any(|action| action.name.as_str() == what.word())
+                {
+                    known.actions.extend(begun(what.word()));
+                }
+            }
+            Action::LetGo { job, attempt, .. } => {
+                if let Some(known) = self.attempts.get_mut(&(job.clone(), *attempt)) {
+                    known.hold = IdSet::new();
+                }
+            }
+            Action::Told { host, telling, lifted } => match self.drains.get_mut(host) {
+                Some(drain) if drain.telling != *telling || drain.lifted != *lifted => {}
+                Some(drain) if !lifted => drain.confirmed = true,
+                _ => drop(self.drains.remove(host)),
+            },
+            Action::Lifted { host } => drop(self.drains.remove(host)),
+        }
+    }
+}
+
+/// As the controller has just added it.
+fn added(of: &Allocated<'_>) -> EdgeAttempt {
+    EdgeAttempt {
+        ranks: of.r.ranks().clone(),
+        hosts: of.r.hosts().clone(),
+        hold: of.r.ranks().clone(),
+        ..unknown(&of.job, of.attempt)
+    }
+}
+
+fn unknown(job: &JobId, attempt: Attempt) -> EdgeAttempt {
+    EdgeAttempt {
+        job: job.clone(),
+        attempt,
+        ranks: IdSet::new(),
+        hosts: HostList::new(),
+        open: true,
+        hold: IdSet::new(),
+        released: IdSet::new(),
+        complete: false,
+        unvouched: false,
+        actions: Vec::new(),
+        milestones: Vec::new(),
+    }
+}
+
+fn begun(name: &str) -> Option<EdgeAction> {
+    let (bad, bad_hosts, failures) = (IdSet::new(), HostList::new(), Vec::new());
+    Some(EdgeAction { name: ActionName::new(name).ok()?, verdict: None, ended_ms: None, bad, bad_hosts, failures })
+}

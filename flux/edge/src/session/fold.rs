@@ -1,0 +1,266 @@
+//! What came, into the view. No decision: an event that cannot be read is told in the journal, and skipped.
+
+use perilog_core::controller::io::DrainRow;
+use perilog_core::controller::view::EdgeAttempt;
+use perilog_core::{Event as JobEvent, HostList, HostName, IdSet};
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use super::{Event, FIRST_BACKOFF, Fault, Session, open, send};
+use crate::plan::view::FluxDrain;
+use crate::plan::{Job, View};
+
+impl Session {
+    /// `Some`: the session is over.
+    pub(super) fn fold(&mut self, event: Event) -> Option<Fault> {
+        match event {
+            Event::Journal(reply) => {
+                if journal(&mut self.view, &reply) {
+                    self.is_caught_up = true;
+                    tracing::info!("Flux's journal is read: {} active jobs", self.view.jobs.len());
+                }
+            }
+            Event::Resource(reply) => {
+                lifted(&mut self.view, &reply);
+                self.ask_status();
+            }
+            Event::Status(reply) => {
+                self.status_asked = false;
+                status(&mut self.view, &reply);
+            }
+            Event::Online(reply) => self.view.online = idset(&reply["members"]),
+            Event::Lost(error) => return Some(error.into()),
+            Event::Asserted(told) => self.asserted(&told),
+            Event::Feed(reply) => {
+                let is_current = feed(&mut self.view, &reply);
+                if is_current && !self.view.is_current {
+                    tracing::info!("follows perilog's controller: {} attempts", self.view.attempts.len());
+                    self.link_backoff = FIRST_BACKOFF;
+                }
+                self.view.is_current |= is_current;
+            }
+            Event::Away(why) => self.away(&why),
+            Event::Done(action, outcome) => self.done(&action, outcome),
+        }
+        None
+    }
+
+    /// What Flux has changed: `resource.status` says how it stands.
+    fn ask_status(&mut self) {
+        if std::mem::replace(&mut self.status_asked, true) {
+            return;
+        }
+        let (broker, sender) = (self.broker.clone(), self.sender.clone());
+        tokio::spawn(async move {
+            let event = match broker.rpc("resource.status", &serde_json::json!({}), 0).await {
+                Ok(status) => Event::Status(status),
+                Err(error) => Event::Lost(error),
+            };
+            let _ = sender.send(event).await;
+        });
+    }
+
+    pub(super) fn key_is_done(&mut self, action: &crate::plan::Action) {
+        let key = send::key(action);
+        self.in_flight.remove(&key);
+        self.delayed.remove(&key);
+    }
+}
+
+/// Takes a reply of `job-manager.events-journal`. Returns whether the backlog ends here.
+pub(super) fn journal(view: &mut View, reply: &Value) -> bool {
+    // The sentinel is -1, which some encode as the largest id.
+    let Some(id) = reply["id"].as_u64().filter(|id| *id != u64::MAX) else { return true };
+    let job = view.jobs.entry(id).or_insert_with(|| Job::new(id));
+    if let Some(jobspec) = object(&reply["jobspec"]) {
+        if let Some(wrong) = job.set_jobspec(&jobspec) {
+            tracing::warn!(job = %perilog_core::Fluid(id), "its terms count as none: {wrong}");
+        }
+    }
+    let mut is_over = false;
+    for event in reply["events"].as_array().into_iter().flatten() {
+        match JobEvent::deserialize(event) {
+            Ok(event) => {
+                job.take(&event);
+                is_over = event.name() == "clean";
+            }
+            Err(error) => {
+                tracing::warn!(job = %perilog_core::Fluid(id), "an event of its eventlog is skipped: {error}")
+            }
+        }
+    }
+    if let Some(r) = object(&reply["R"]) {
+        job.set_r(&r);
+    }
+    if is_over {
+        let job = perilog_core::Fluid(id).job();
+        view.jobs.remove(&id);
+        view.attempts.retain(|(of, _), attempt| *of != job || !attempt.complete);
+    }
+    false
+}
+
+/// An object, or the text of one.
+fn object(value: &Value) -> Option<Value> {
+    match value {
+        Value::Object(_) => Some(value.clone()),
+        Value::String(text) => serde_json::from_str(text).ok(),
+        _ => None,
+    }
+}
+
+/// Takes `resource.status`: ranks and drains.
+pub(super) fn status(view: &mut View, status: &Value) {
+    open::ranks(view, status);
+    view.flux_drains.clear();
+    for (ranks, drain) in status["drain"].as_object().into_iter().flatten() {
+        let ranks: IdSet = ranks.parse().unwrap_or_default();
+        let reason = drain["reason"].as_str().unwrap_or_default().to_owned();
+        let hosts = view.ranks.iter().filter(|(_, rank)| ranks.contains(**rank));
+        let drains: Vec<_> = hosts.map(|(host, _)| (host.clone(), FluxDrain { reason: reason.clone() })).collect();
+        view.flux_drains.extend(drains);
+    }
+}
+
+/// Takes events of `resource.journal`: whose drain was lifted last, and whose was not.
+fn lifted(view: &mut View, reply: &Value) {
+    for event in reply["events"].as_array().into_iter().flatten() {
+        let ranks = idset(&event["context"]["idset"]);
+        let named: HostList =
+            event["context"]["nodelist"].as_str().and_then(|list| list.parse().ok()).unwrap_or_default();
+        let by_rank = view.ranks.iter().filter(|(_, rank)| ranks.contains(**rank)).map(|(host, _)| host.clone());
+        let hosts: Vec<HostName> = match named.is_empty() {
+            true => by_rank.collect(),
+            false => named.iter().filter_map(|host| HostName::new(host).ok()).collect(),
+        };
+        match event["name"].as_str() {
+            Some("undrain") => view.flux_lifted.extend(hosts),
+            Some("drain") => view.flux_lifted.retain(|host| !hosts.contains(host)),
+            _ => {}
+        }
+    }
+}
+
+/// Takes a reply of the feed. Returns whether the view is current with it.
+pub(super) fn feed(view: &mut View, reply: &Value) -> bool {
+    for attempt in reply["attempts"].as_array().into_iter().flatten() {
+        match EdgeAttempt::deserialize(attempt) {
+            Ok(attempt) => {
+                let id = (attempt.job.clone(), attempt.attempt);
+                let is_there = || view.jobs.values().any(|job| perilog_core::Fluid(job.id).job() == attempt.job);
+                // What Flux has no more, and perilog gave back, is over for both.
+                if attempt.complete && !is_there() {
+                    view.attempts.remove(&id);
+                } else {
+                    view.attempts.insert(id, attempt);
+                }
+            }
+            Err(error) => tracing::warn!("an attempt of perilog's is skipped: {error}"),
+        }
+    }
+    if let Some(drains) = reply["drains"].as_array() {
+        view.drains = drains
+            .iter()
+            .filter_map(|drain| DrainRow::deserialize(drain).ok())
+            .map(|drain| (drain.host.clone(), drain))
+            .collect();
+    }
+    reply["current"] == true
+}
+
+fn idset(value: &Value) -> IdSet {
+    value.as_str().and_then(|ids| ids.parse().ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::BytesMut;
+    use perilog_core::Attempt;
+
+    use super::*;
+    use crate::broker::wire::{Kind, Message};
+    use crate::plan::view::Site;
+
+    /// See tests/fixtures/README.md.
+    const RECORDED: &str = include_str!("../../tests/fixtures/session-0.88.0.txt");
+
+    fn recorded() -> impl Iterator<Item = (bool, Vec<u8>)> {
+        RECORDED.lines().map(|line| {
+            let (way, hex) = line.split_once(' ').unwrap();
+            let digits = (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap());
+            (way == ">", digits.collect())
+        })
+    }
+
+    #[test]
+    fn recorded_messages_are_read_and_written_to_the_byte() {
+        for (is_ours, bytes) in recorded() {
+            let message = Message::decode(&mut BytesMut::from(&bytes[..])).unwrap().unwrap();
+            assert_eq!(is_ours, matches!(message.kind, Kind::Request { .. }), "{message:?}");
+            assert_eq!(message.encode(), bytes, "{message:?}");
+        }
+    }
+
+    /// The job of the recording, from its backlog to its end.
+    #[test]
+    fn a_recorded_job_is_folded() {
+        let mut view = View::new(Site { online_patience_ms: 0 });
+        let mut seen = Vec::new();
+        for (_, bytes) in recorded().filter(|(is_ours, _)| !is_ours) {
+            let message = Message::decode(&mut BytesMut::from(&bytes[..])).unwrap().unwrap();
+            let payload = message.payload.as_deref().unwrap_or_default();
+            let reply = serde_json::from_slice(payload).unwrap_or(Value::Null);
+            match message.topic.as_str() {
+                "resource.status" => status(&mut view, &reply),
+                "job-manager.events-journal" => {
+                    let is_end = journal(&mut view, &reply);
+                    let job = view.jobs.values().next();
+                    let held = job.map(|job| (job.prolog.is_open(), job.epilog.is_open(), job.is_gone(0.0)));
+                    if is_end || seen.last() != Some(&(false, held)) {
+                        seen.push((is_end, held));
+                    }
+                    if is_end {
+                        let job = job.unwrap();
+                        let held = job.held().unwrap();
+                        assert_eq!((held.r.hosts().to_string(), job.userid), ("vm".to_owned(), Some(0)));
+                        assert_eq!(job.terms.tolerate.map(|count| count.to_string()), Some("1".to_owned()));
+                        assert_eq!(held.attempt, Attempt::of_alloc(1795444657.5656674).unwrap());
+                    }
+                }
+                _ => {}
+            }
+        }
+        let states = [
+            (false, Some((true, false, true))),
+            (true, Some((true, false, true))),
+            // Told to start: tasks may live.
+            (false, Some((false, false, false))),
+            (false, Some((false, true, false))),
+            (false, Some((false, true, true))),
+            (false, Some((false, false, true))),
+            (false, None),
+        ];
+        assert_eq!(seen, states);
+        let drains: Vec<_> = view.flux_drains.values().map(|drain| drain.reason.as_str()).collect();
+        assert_eq!(drains, ["perilog: bad memory [perilog:4]"]);
+    }
+
+    #[test]
+    fn the_last_word_of_fluxs_own_log_tells_who_lifted_a_drain() {
+        let mut view = View::new(Site { online_patience_ms: 0 });
+        let context = |hosts: &str| serde_json::json!({"idset": "0", "nodelist": hosts});
+        for (name, hosts, expect) in [
+            ("drain", "n[0-1]", 0),
+            ("undrain", "n0", 1),
+            ("undrain", "n1", 2),
+            ("drain", "n0", 1),
+            ("online", "n0", 1),
+        ] {
+            lifted(
+                &mut view,
+                &serde_json::json!({"events": [{"timestamp": 1.0, "name": name, "context": context(hosts)}]}),
+            );
+            assert_eq!(view.flux_lifted.len(), expect, "{name} {hosts}");
+        }
+    }
+}

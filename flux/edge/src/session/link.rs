@@ -1,0 +1,80 @@
+//! The controller: `Assert` of all that Flux has, then the feed, for as long as it lasts. After each absence all of that again: an edge needs to know
+//! nothing of what happened meanwhile.
+
+use perilog_core::{Attempt, JobId};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{Event, LAST_BACKOFF, Session};
+use crate::controller::{CallError, Controller};
+use crate::plan::assert;
+
+impl Session {
+    /// Begins it; what comes is folded by the loop.
+    pub(super) fn link(&mut self) {
+        let source = json!({ "name": "flux", "instance": self.config.instance.as_str() });
+        let asserted = assert::parameters(&self.view, &source);
+        let held = self.view.jobs.values().filter(|job| job.prolog.is_open() || job.epilog.is_open());
+        let jobs: Vec<String> = held.map(|job| perilog_core::Fluid(job.id).to_string()).collect();
+        let follow = json!({ "source": source, "jobs": jobs, "follow": true });
+        let (sender, socket) = (self.sender.clone(), self.config.controller.path().to_owned());
+        let linked = async move {
+            let mut controller = Controller::connect(&socket).await?;
+            let told = controller.call("Assert", &asserted).await?;
+            if sender.send(Event::Asserted(told)).await.is_err() {
+                return Ok(());
+            }
+            controller.call_more("Attempts", &follow).await?;
+            loop {
+                let (reply, more) = controller.reply().await?;
+                if sender.send(Event::Feed(reply)).await.is_err() || !more {
+                    return Ok::<(), CallError>(());
+                }
+            }
+        };
+        let sender = self.sender.clone();
+        let task = tokio::spawn(async move {
+            let why = match linked.await {
+                Ok(()) => "the feed ended".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            let _ = sender.send(Event::Away(why)).await;
+        });
+        self.link = Some(task.abort_handle());
+    }
+
+    /// All of the attempts comes with the feed that follows.
+    pub(super) fn asserted(&mut self, told: &Value) {
+        self.view.attempts.clear();
+        self.view.refused.clear();
+        let rows = |key: &str| told[key].as_array().cloned().unwrap_or_default();
+        for row in rows("refused") {
+            let (job, attempt) = (row["job"].as_str(), row["attempt"].as_str());
+            let id = job.and_then(|job| JobId::new(job).ok()).zip(attempt.and_then(|of| of.parse::<Attempt>().ok()));
+            let why = row["why"].as_str().unwrap_or_default().to_owned();
+            tracing::error!(job, "perilog refuses it: {why}");
+            self.view.refused.extend(id.map(|id| (id, why)));
+        }
+        for row in rows("over") {
+            tracing::warn!(job = row["job"].as_str(), "Flux has it no more: perilog cleans up after it");
+        }
+    }
+
+    pub(super) fn away(&mut self, why: &str) {
+        if self.view.is_current || self.link_backoff == super::FIRST_BACKOFF {
+            tracing::warn!("{why}; jobs wait until the controller is back");
+        }
+        self.view.is_current = false;
+        self.link = None;
+        self.link_at = Some(Instant::now() + self.link_backoff);
+        self.link_backoff = (self.link_backoff * 2).min(LAST_BACKOFF / 10);
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if let Some(link) = &self.link {
+            link.abort();
+        }
+    }
+}

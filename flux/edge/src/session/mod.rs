@@ -1,0 +1,150 @@
+//! One life with one broker: from the connect to the loss of the connection. The loop takes what comes, folds it into the [`View`], plans, and sends what is
+//! due; it waits for nothing else, so the streams are always read.
+//!
+//! ```text
+//!   connect: rank 0 of the system instance? the name is ours? the plugin is there?
+//!   journal's backlog ──> Assert ──> the controller's feed ──> plan, send, fold ...
+//!                          ^                                     │
+//!                          └───── the controller was away ───────┘
+//! ```
+
+mod fold;
+mod link;
+mod open;
+mod send;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use perilog_host::{clock, notify};
+use serde_json::Value;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::time::Instant;
+
+use crate::broker::{Broker, RpcError};
+use crate::config::Config;
+use crate::plan::{Action, View, plan};
+
+pub use open::{Fault, open_references};
+use send::Outcome;
+
+/// What waits for the loop. Few: a full queue slows down whoever brings it.
+const EVENTS: usize = 256;
+/// Actions on their way at once.
+const AT_ONCE: usize = 32;
+const FIRST_BACKOFF: Duration = Duration::from_millis(200);
+const LAST_BACKOFF: Duration = Duration::from_secs(30);
+
+/// What comes to the loop.
+#[derive(Debug)]
+enum Event {
+    Journal(Value),
+    /// Drains, or nodes, changed in Flux.
+    Resource(Value),
+    /// `resource.status`, asked for by [`Event::Resource`].
+    Status(Value),
+    Online(Value),
+    /// A stream of Flux ended: so does the session.
+    Lost(RpcError),
+    /// The controller has heard what Flux has; what it refused.
+    Asserted(Value),
+    Feed(Value),
+    /// The controller is away.
+    Away(String),
+    Done(Action, Outcome),
+}
+
+pub struct Session {
+    config: Config,
+    broker: Broker,
+    view: View,
+    events: mpsc::Receiver<Event>,
+    sender: mpsc::Sender<Event>,
+    /// The journal's backlog was read.
+    is_caught_up: bool,
+    link: Option<tokio::task::AbortHandle>,
+    link_backoff: Duration,
+    link_at: Option<Instant>,
+    in_flight: HashSet<String>,
+    delayed: HashMap<String, (Instant, Duration)>,
+    room: Arc<Semaphore>,
+    status_asked: bool,
+    said: String,
+}
+
+impl Session {
+    /// Runs until Flux is gone.
+    pub async fn run(mut self) -> Fault {
+        loop {
+            let wake = self.turn();
+            let event = tokio::select! {
+                event = self.events.recv() => event,
+                () = sleep_until(wake) => None,
+            };
+            let mut next = event;
+            // All that is there, before the next plan.
+            while let Some(event) = next {
+                if let Some(fault) = self.fold(event) {
+                    return fault;
+                }
+                next = self.events.try_recv().ok();
+            }
+        }
+    }
+
+    /// Plans and sends; the moment to look again.
+    fn turn(&mut self) -> Option<Instant> {
+        let now = Instant::now();
+        let mut wake = self.link_at;
+        if self.is_caught_up && self.link.is_none() && self.link_at.is_none_or(|at| at <= now) {
+            self.link_at = None;
+            wake = None;
+            self.link();
+        }
+        let now_ms = clock::wall_ms();
+        let due = plan(&self.view, now_ms);
+        let mut earlier = |at: Instant| wake = Some(wake.map_or(at, |before: Instant| before.min(at)));
+        if let Some(at) = due.look_at_ms {
+            earlier(now + Duration::from_millis(at.saturating_sub(now_ms).max(1)));
+        }
+        let mut begin = Vec::new();
+        for action in due.actions {
+            let key = send::key(&action);
+            match self.delayed.get(&key) {
+                Some((at, _)) if *at > now => earlier(*at),
+                _ if self.in_flight.contains(&key) => {}
+                _ => begin.push((key, action)),
+            }
+        }
+        for (key, action) in begin {
+            self.in_flight.insert(key);
+            self.send(action);
+        }
+        self.show();
+        wake
+    }
+
+    /// The line of `systemctl status`.
+    fn show(&mut self) {
+        let open = self.view.jobs.values().filter(|job| job.prolog.is_open() || job.epilog.is_open()).count();
+        let line = match self.view.is_current {
+            true => format!(
+                "{} jobs of Flux with resources, {open} held",
+                self.view.jobs.values().filter(|job| job.alloc.is_some()).count()
+            ),
+            false => format!("waits for perilog's controller; {open} jobs held"),
+        };
+        if line != self.said {
+            notify::status(&line);
+            self.said = line;
+        }
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,173 @@
+//! The first words to a broker: is it the right one, are we alone, is the plugin there. A session that is refused here has done nothing.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use perilog_core::ResourceSet;
+use perilog_terms::Cap;
+use serde_json::{Value, json};
+use tokio::sync::{Semaphore, mpsc};
+
+use super::{AT_ONCE, EVENTS, Event, FIRST_BACKOFF, Session};
+use crate::broker::wire::ANY;
+use crate::broker::{Broker, RpcError};
+use crate::config::Config;
+use crate::plan::{Job, Reference, View};
+
+/// The service name that the edge holds as a lock.
+const SERVICE: &str = "perilog";
+const EEXIST: u32 = 17;
+const ENOSYS: u32 = 38;
+const LIST: &str = "job-manager.perilog-hold.list";
+/// The plugin's contract (flux/jobtap/README.md).
+const INTERFACE: u64 = 1;
+
+/// Why there is no session, or no more.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    #[error("Flux is not there: {}: {source}", path.display())]
+    Away { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Rpc(#[from] RpcError),
+    #[error("{}: rank {rank} of an instance of level {level}; the edge belongs to rank 0 of the system instance", path.display())]
+    NotRankZero { path: PathBuf, rank: String, level: String },
+    #[error("another edge is at work: the service name `{SERVICE}` is taken")]
+    NotAlone,
+    #[error(
+        "the plugin is not loaded, jobs run without prolog and epilog: load perilog-hold.so ([job-manager] plugins, or: flux jobtap load)"
+    )]
+    NoPlugin,
+    #[error("the plugin speaks interface {0}, this edge {INTERFACE}: install both of one version")]
+    OtherPlugin(u64),
+    #[error("Flux tells what cannot be read: {0}")]
+    Unreadable(String),
+}
+
+impl Session {
+    /// # Errors
+    /// [`Fault`]: nothing was done.
+    pub async fn open(config: &Config) -> Result<Self, Fault> {
+        let path = config.flux.path().to_owned();
+        let away = |source| Fault::Away { path: path.clone(), source };
+        let broker = Broker::connect(&path).await.map_err(away)?;
+        let (rank, level) = (attr(&broker, "rank").await?, attr(&broker, "instance-level").await?);
+        if (rank.as_str(), level.as_str()) != ("0", "0") {
+            return Err(Fault::NotRankZero { path, rank, level });
+        }
+        match broker.rpc("service.add", &json!({ "service": SERVICE }), ANY).await {
+            Err(error) if error.errnum() == Some(EEXIST) => return Err(Fault::NotAlone),
+            answer => answer?,
+        };
+        let mut view = View::new(config.site());
+        let starttime = attr(&broker, "broker.starttime").await?;
+        view.starttime = starttime.parse().map_err(|_| Fault::Unreadable(format!("broker.starttime {starttime}")))?;
+        plugin(&broker, &mut view).await?;
+        let status = broker.rpc("resource.status", &json!({}), 0).await?;
+        super::fold::status(&mut view, &status);
+        let (sender, events) = mpsc::channel(EVENTS);
+        let session = Self {
+            config: config.clone(),
+            broker,
+            view,
+            events,
+            sender,
+            is_caught_up: false,
+            link: None,
+            link_backoff: FIRST_BACKOFF,
+            link_at: None,
+            in_flight: HashSet::new(),
+            delayed: HashMap::new(),
+            room: Arc::new(Semaphore::new(AT_ONCE)),
+            status_asked: false,
+            said: String::new(),
+        };
+        session.follow("groups.get", json!({ "name": "broker.online" }), Event::Online).await?;
+        session.follow("resource.journal", json!({}), Event::Resource).await?;
+        session.follow("job-manager.events-journal", json!({ "full": false }), Event::Journal).await?;
+        Ok(session)
+    }
+
+    async fn follow(&self, topic: &str, payload: Value, event: fn(Value) -> Event) -> Result<(), Fault> {
+        let mut stream = self.broker.stream(topic, &payload, 0).await?;
+        let (sender, topic) = (self.sender.clone(), topic.to_owned());
+        tokio::spawn(async move {
+            let lost = loop {
+                match stream.recv().await {
+                    Some(Ok(reply)) => {
+                        if sender.send(event(reply)).await.is_err() {
+                            return;
+                        }
+                    }
+                    Some(Err(error)) => break error,
+                    None => break RpcError::Gone(format!("{topic} ended")),
+                }
+            };
+            // A session that ended needs no word.
+            let _ = sender.send(Event::Lost(lost)).await;
+        });
+        Ok(())
+    }
+}
+
+async fn attr(broker: &Broker, name: &str) -> Result<String, RpcError> {
+    let answer = broker.rpc("attr.get", &json!({ "name": name }), ANY).await?;
+    Ok(answer["value"].as_str().unwrap_or_default().to_owned())
+}
+
+/// What the plugin holds, and what the site allows.
+async fn plugin(broker: &Broker, view: &mut View) -> Result<(), Fault> {
+    let list = match broker.rpc(LIST, &json!({}), 0).await {
+        Err(error) if error.errnum() == Some(ENOSYS) => return Err(Fault::NoPlugin),
+        answer => answer?,
+    };
+    match list["interface"].as_u64().unwrap_or_default() {
+        INTERFACE => {}
+        other => return Err(Fault::OtherPlugin(other)),
+    }
+    let cap: serde_json::Map<String, Value> = ["max-tolerate", "max-tolerate-check"]
+        .into_iter()
+        .filter_map(|key| Some((key.to_owned(), list.get(key)?.clone())))
+        .collect();
+    view.cap = Cap::read(&Value::Object(cap).to_string()).unwrap_or_else(|why| {
+        tracing::error!("{why}: nothing is tolerated");
+        Cap::none()
+    });
+    for row in list["jobs"].as_array().into_iter().flatten() {
+        if let (Some(id), Some("before")) = (row["id"].as_u64(), row["prolog"].as_str()) {
+            view.jobs.entry(id).or_insert_with(|| Job::new(id)).before = true;
+        }
+    }
+    Ok(())
+}
+
+/// The references that are open by the eventlog, of one job or of all.
+///
+/// # Errors
+/// [`Fault`]
+pub async fn open_references(broker: &Broker, only: Option<u64>) -> Result<Vec<(u64, Reference)>, Fault> {
+    let mut view = View::new(crate::plan::view::Site { online_patience_ms: 0 });
+    let mut journal = broker.stream("job-manager.events-journal", &json!({ "full": false }), 0).await?;
+    loop {
+        let reply = journal.recv().await.unwrap_or_else(|| Err(RpcError::Gone("the journal ended".to_owned())))?;
+        if super::fold::journal(&mut view, &reply) {
+            break;
+        }
+    }
+    let jobs = view.jobs.values().filter(|job| only.is_none_or(|id| id == job.id));
+    Ok(jobs
+        .flat_map(|job| {
+            let open = [(job.prolog, Reference::Prolog), (job.epilog, Reference::Epilog)];
+            open.into_iter().filter(|(held, _)| held.is_open()).map(|(_, what)| (job.id, what)).collect::<Vec<_>>()
+        })
+        .collect())
+}
+
+/// The instance's ranks and hosts.
+pub(super) fn ranks(view: &mut View, status: &Value) {
+    if let Ok(r) = ResourceSet::from_json(&status["R"].to_string()) {
+        view.set_ranks(&r);
+    }
+}

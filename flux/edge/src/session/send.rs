@@ -1,0 +1,259 @@
+//! An action as a call, and what its answer means. A call that got no answer is made again: each is the same twice.
+
+use std::path::Path;
+
+use perilog_core::Fluid;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{Event, FIRST_BACKOFF, LAST_BACKOFF, Session};
+use crate::broker::RpcError;
+use crate::controller::{CallError, Controller};
+use crate::plan::{Action, Job, assert};
+
+const ENOENT: u32 = 2;
+const EINVAL: u32 = 22;
+const EPROTO: u32 = 71;
+const EALREADY: u32 = 114;
+
+/// What became of an action.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    Done(Value),
+    /// Never, however often it is asked for.
+    Refused(String),
+    /// Perhaps later.
+    Failed(String),
+}
+
+/// What is on its way once at a time.
+pub(super) fn key(action: &Action) -> String {
+    match action {
+        Action::Post { id, mark, .. } => format!("{id} {mark}"),
+        Action::Drain { host, .. } | Action::Undrain { host } => format!("flux {host}"),
+        Action::Told { host, .. } | Action::Lifted { host } => format!("perilog {host}"),
+        Action::Add { id, .. }
+        | Action::Run { id, .. }
+        | Action::LetGo { id, .. }
+        | Action::Cancel { id, .. }
+        | Action::Finish { id, .. } => format!("{id}"),
+    }
+}
+
+impl Session {
+    pub(super) fn send(&self, action: Action) {
+        let call = self.call(&action);
+        let (broker, sender, room) = (self.broker.clone(), self.sender.clone(), self.room.clone());
+        let socket = self.config.controller.path().to_owned();
+        tokio::spawn(async move {
+            let _room = room.acquire().await;
+            let outcome = match call {
+                Call::Flux { topic, payload } => of_flux(&action, broker.rpc(topic, &payload, 0).await),
+                Call::Controller { method, parameters } => of_controller(ask(&socket, method, &parameters).await),
+            };
+            // A session that ended needs no answer.
+            let _ = sender.send(Event::Done(action, outcome)).await;
+        });
+    }
+
+    fn call(&self, action: &Action) -> Call {
+        let source = json!({ "name": "flux", "instance": self.config.instance.as_str() });
+        let controller = |method, parameters| Call::Controller { method, parameters };
+        let flux = |topic, payload| Call::Flux { topic, payload };
+        match action {
+            Action::Add { id, job, attempt } => {
+                let known = self.view.jobs.get(id);
+                let held = known.and_then(Job::held);
+                let parameters = json!({
+                    "job": job, "attempt": attempt, "R": held.as_ref().map(|held| held.r), "source": source,
+                    "userid": known.and_then(|known| known.userid),
+                    "tolerate": known.zip(held.as_ref()).map(|(known, held)| assert::tolerate(&self.view, known, held)),
+                });
+                controller("JobAdd", parameters)
+            }
+            Action::Run { id, job, attempt, what } => {
+                let userid = self.view.jobs.get(id).and_then(|known| known.userid);
+                let mut env = json!({ "FLUX_JOB_ID": Fluid(*id).to_sign() });
+                if let Some(userid) = userid {
+                    env["FLUX_JOB_USERID"] = userid.to_string().into();
+                }
+                if let Some(held) = self.view.jobs.get(id).and_then(Job::held) {
+                    env["FLUX_JOB_RANKS"] = held.r.ranks().to_string().into();
+                }
+                let parameters =
+                    json!({ "job": job, "attempt": attempt, "action": what.word(), "userid": userid, "env": env });
+                controller("Run", parameters)
+            }
+            Action::LetGo { job, attempt, .. } => controller("JobFinish", json!({ "job": job, "attempt": attempt })),
+            Action::Cancel { job, attempt, .. } => {
+                let parameters =
+                    json!({ "job": job, "attempt": attempt, "action": "prolog", "why": "cancelled in Flux" });
+                controller("Cancel", parameters)
+            }
+            Action::Told { host, telling, lifted } => {
+                controller("DrainTold", json!({ "host": host, "telling": telling, "lifted": lifted }))
+            }
+            Action::Lifted { host } => controller("Undrain", json!({ "nodes": host, "forget": true })),
+            Action::Post { id, name, context, .. } => {
+                flux("job-manager.post-event.post", json!({ "id": id, "name": name, "context": context }))
+            }
+            Action::Finish { id, what, status } => {
+                let payload = json!({ "id": id, "what": what.word(), "status": status });
+                flux("job-manager.perilog-hold.finish", payload)
+            }
+            Action::Drain { host, reason, overwrite } => {
+                let mode = if *overwrite { "overwrite" } else { "update" };
+                flux("resource.drain", json!({ "targets": host, "reason": reason, "mode": mode }))
+            }
+            Action::Undrain { host } => flux("resource.undrain", json!({ "targets": host })),
+        }
+    }
+
+    /// An action was answered.
+    pub(super) fn done(&mut self, action: &Action, outcome: Outcome) {
+        let job = action.id().map(|id| tracing::field::display(Fluid(id)));
+        match outcome {
+            Outcome::Done(reply) => {
+                self.key_is_done(action);
+                self.view.did(action);
+                tell(action);
+                if let Action::Add { job, .. } = action
+                    && reply["over"] == true
+                {
+                    // The feed tells of what changes, and this changed before.
+                    let source = json!({ "name": "flux", "instance": self.config.instance.as_str() });
+                    self.look(json!({ "source": source, "jobs": [job] }));
+                }
+            }
+            Outcome::Refused(why) => {
+                self.key_is_done(action);
+                tracing::error!(job, "refused: {why}");
+                match action {
+                    Action::Add { job, attempt, .. } | Action::Run { job, attempt, .. } => {
+                        drop(self.view.refused.insert((job.clone(), *attempt), why));
+                    }
+                    // Whatever is asked for again is refused again.
+                    action => self.view.did(action),
+                }
+            }
+            Outcome::Failed(why) => {
+                let key = key(action);
+                self.in_flight.remove(&key);
+                let wait = self.delayed.get(&key).map_or(FIRST_BACKOFF, |(_, wait)| (*wait * 2).min(LAST_BACKOFF));
+                if wait >= LAST_BACKOFF / 10 {
+                    tracing::warn!(job, "tried again: {why}");
+                }
+                self.delayed.insert(key, (Instant::now() + wait, wait));
+            }
+        }
+    }
+
+    fn look(&self, parameters: Value) {
+        let (sender, socket) = (self.sender.clone(), self.config.controller.path().to_owned());
+        tokio::spawn(async move {
+            if let Ok(reply) = attempts(&socket, &parameters).await {
+                let _ = sender.send(Event::Feed(reply)).await;
+            }
+        });
+    }
+}
+
+/// The journal has a line for each thing that an operator would look for.
+fn tell(action: &Action) {
+    let job = action.id().map(|id| tracing::field::display(Fluid(id)));
+    match action {
+        Action::Run { what, .. } => tracing::info!(job, "{} begins", what.word()),
+        Action::Finish { what, status, .. } => tracing::info!(job, "{} is over: status {status}", what.word()),
+        Action::Cancel { .. } => tracing::info!(job, "prolog is cancelled: the job was cancelled in Flux"),
+        Action::Post { name, mark, .. } => tracing::info!(job, "told the user: {name} ({mark})"),
+        Action::Drain { host, reason, .. } => tracing::warn!(%host, "drained in Flux: {reason}"),
+        Action::Undrain { host } => tracing::info!(%host, "undrained in Flux"),
+        Action::Lifted { host } => tracing::info!(%host, "its drain was lifted in Flux: lifted in perilog"),
+        Action::Add { .. } | Action::LetGo { .. } | Action::Told { .. } => {}
+    }
+}
+
+enum Call {
+    Flux { topic: &'static str, payload: Value },
+    Controller { method: &'static str, parameters: Value },
+}
+
+async fn ask(socket: &Path, method: &str, parameters: &Value) -> Result<Value, CallError> {
+    Controller::connect(socket).await?.call(method, &without_nulls(parameters)).await
+}
+
+/// The attempts of a few jobs, as one reply that is not current: the feed says that.
+async fn attempts(socket: &Path, parameters: &Value) -> Result<Value, CallError> {
+    let mut controller = Controller::connect(socket).await?;
+    controller.call_more("Attempts", parameters).await?;
+    let mut all = Vec::new();
+    loop {
+        let (reply, more) = controller.reply().await?;
+        all.extend(reply["attempts"].as_array().cloned().unwrap_or_default());
+        if !more {
+            return Ok(json!({ "attempts": all, "current": false }));
+        }
+    }
+}
+
+fn without_nulls(parameters: &Value) -> Value {
+    let members = parameters.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+    Value::Object(members.map(|(key, value)| (key.clone(), value.clone())).collect())
+}
+
+fn of_flux(action: &Action, answer: Result<Value, RpcError>) -> Outcome {
+    let error = match answer {
+        Ok(reply) => return Outcome::Done(reply),
+        Err(error) => error,
+    };
+    match (action, error.errnum()) {
+        (Action::Finish { .. }, Some(EALREADY)) => Outcome::Done(Value::Null),
+        // The job is over, or Flux is past the point: nothing waits for this any more.
+        (Action::Finish { .. } | Action::Post { .. }, Some(ENOENT | EINVAL | EPROTO)) => {
+            Outcome::Refused(error.to_string())
+        }
+        _ => Outcome::Failed(error.to_string()),
+    }
+}
+
+fn of_controller(answer: Result<Value, CallError>) -> Outcome {
+    match answer {
+        Ok(reply) => Outcome::Done(reply),
+        Err(error) if error.is_final() => Outcome::Refused(error.to_string()),
+        Err(error) => Outcome::Failed(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Reference;
+
+    fn refused(errnum: u32) -> Result<Value, RpcError> {
+        Err(RpcError::Refused { topic: "x".to_owned(), errnum, text: String::new() })
+    }
+
+    #[test]
+    fn an_answer_that_never_changes_is_not_asked_for_again() {
+        let finish = Action::Finish { id: 1, what: Reference::Prolog, status: 0 };
+        let drain =
+            Action::Drain { host: perilog_core::HostName::new("n0").unwrap(), reason: String::new(), overwrite: false };
+        for (action, answer, expect) in [
+            (&finish, Ok(Value::Null), "done"),
+            (&finish, refused(EALREADY), "done"),
+            (&finish, refused(ENOENT), "refused"),
+            (&finish, refused(EINVAL), "refused"),
+            // job-manager is not loaded yet.
+            (&finish, refused(38), "failed"),
+            (&finish, Err(RpcError::Late("x".to_owned())), "failed"),
+            (&drain, refused(EINVAL), "failed"),
+        ] {
+            let outcome = match of_flux(action, answer) {
+                Outcome::Done(_) => "done",
+                Outcome::Refused(_) => "refused",
+                Outcome::Failed(_) => "failed",
+            };
+            assert_eq!(outcome, expect, "{action:?}");
+        }
+    }
+}

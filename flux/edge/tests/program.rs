@@ -1,0 +1,37 @@
+//! The program as systemd and people meet it.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::process::Command;
+
+fn edge(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_perilog-flux")).args(arguments).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+}
+
+#[test]
+fn its_configuration_is_checked_and_needs_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("edge.toml");
+    let file = file.to_str().unwrap();
+    let (status, printed) = edge(&["--config", file, "--print-config"]);
+    assert_eq!(status, Some(0), "{printed}");
+    assert!(printed.contains("online-patience"), "{printed}");
+    std::fs::write(file, "instance = 'a b'\n").unwrap();
+    let (status, said) = edge(&["--config", file, "--check-config"]);
+    assert_eq!(status, Some(2), "{said}");
+    assert!(said.contains("edge.toml:1:12: instance: expected 1 to 64 of"), "{said}");
+}
+
+#[test]
+fn letting_go_says_that_flux_is_not_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("edge.toml");
+    std::fs::write(&file, format!("flux = {:?}\n", dir.path().join("none"))).unwrap();
+    let (status, said) = edge(&["--config", file.to_str().unwrap(), "--let-go", "all"]);
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("No such file"), "{said}");
+    let (status, said) = edge(&["--config", file.to_str().unwrap(), "--let-go", "x!"]);
+    assert_eq!(status, Some(1), "{said}");
+}
