@@ -1,4 +1,5 @@
-//! `/etc/perilog/edge.toml` and the drop-ins of `edge.d/`: every key with its default. `edge.toml.example` says the same for people, and a test holds the
+//! `/etc/perilog/edge.toml` and the drop-ins of `edge.d/`: every key with its default. `edge.toml.example` says the
+//! same for people, and a test holds the
 //! two together.
 
 use std::path::{Path, PathBuf};

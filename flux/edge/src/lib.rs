@@ -1,4 +1,5 @@
-//! perilog-flux: the edge between a Flux instance and perilog's controller. It keeps nothing: Flux's eventlog and the controller's store are the state, and
+//! perilog-flux: the edge between a Flux instance and perilog's controller. It keeps nothing: Flux's eventlog and the
+//! controller's store are the state, and
 //! the edge makes the difference between them vanish. It may be killed at any moment.
 //!
 //! | module | is | is not |

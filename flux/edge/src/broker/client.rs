@@ -1,4 +1,5 @@
-//! Calls and streams over one connection to the broker. A task of its own reads, always: what nobody reads waits in the broker's memory, without a bound.
+//! Calls and streams over one connection to the broker. A task of its own reads, always: what nobody reads waits in the
+//! broker's memory, without a bound.
 
 use std::collections::HashMap;
 use std::io;
@@ -225,7 +226,8 @@ fn answer(topic: &str, errnum: u32, message: &Message) -> Answer {
     serde_json::from_slice(text).map_err(|_| RpcError::Malformed(topic.to_owned()))
 }
 
-/// The service name is a lock and serves nothing: guests reach it, too, and a request without an answer would wait for ever.
+/// The service name is a lock and serves nothing: guests reach it, too, and a request without an answer would wait for
+/// ever.
 async fn refuse(inner: std::sync::Weak<Inner>, mut requests: mpsc::Receiver<Message>) {
     while let Some(request) = requests.recv().await {
         let errnum = if request.is_of_owner() { ENOSYS } else { EPERM };

@@ -1,4 +1,5 @@
-//! What the edge can do. Every action may be sent again: an edge that was killed does not know whether its last one arrived.
+//! What the edge can do. Every action may be sent again: an edge that was killed does not know whether its last one
+//! arrived.
 
 use perilog_core::{Attempt, HostName, JobId};
 use serde_json::Value;

@@ -1,4 +1,5 @@
-//! What the controller is told at each connect, before anything else (`Assert`): every attempt that Flux has, and its drains. What the controller has of
+//! What the controller is told at each connect, before anything else (`Assert`): every attempt that Flux has, and its
+//! drains. What the controller has of
 //! this edge and Flux has not is over: the controller cleans up there.
 
 use perilog_core::Tolerance;
@@ -26,7 +27,8 @@ fn listed(view: &View, job: &Job, of: &Allocated<'_>) -> Value {
     listed
 }
 
-/// What the job may be forgiven: its terms within the cap of the site. Said always, also that it is nothing: an id may be issued again.
+/// What the job may be forgiven: its terms within the cap of the site. Said always, also that it is nothing: an id may
+/// be issued again.
 pub fn tolerate(view: &View, job: &Job, of: &Allocated<'_>) -> String {
     let (ranks, _) = job.terms.within(&view.cap, of.r.ranks().len());
     let ranks = u32::try_from(ranks).unwrap_or(u32::MAX);

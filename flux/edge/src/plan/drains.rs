@@ -1,5 +1,7 @@
-//! Drains, both ways. perilog's own list says which hosts are drained; Flux is made to say the same, and then perilog is told that it does. The telling of
-//! a drain stands in its reason in Flux, `[perilog:TELLING]`: so a drain of ours is known from anybody else's, and an old one from a new one.
+//! Drains, both ways. perilog's own list says which hosts are drained; Flux is made to say the same, and then perilog
+//! is told that it does. The telling of
+//! a drain stands in its reason in Flux, `[perilog:TELLING]`: so a drain of ours is known from anybody else's, and an
+//! old one from a new one.
 //!
 //! | perilog | Flux | then |
 //! |---|---|---|
@@ -10,7 +12,8 @@
 //! | lifted | ours | `resource.undrain` |
 //! | | not drained, or anybody's | told |
 //!
-//! A host that is drained to clean up after a job that Flux has lost is told to be so when its broker has joined anew: tasks of that job may live until then.
+//! A host that is drained to clean up after a job that Flux has lost is told to be so when its broker has joined anew:
+//! tasks of that job may live until then.
 
 use perilog_core::controller::io::{DrainRow, Passing};
 use perilog_core::{HostList, HostName};
@@ -71,7 +74,8 @@ pub(super) fn are_awaited(view: &View, hosts: &HostList) -> bool {
     hosts.iter().filter_map(|host| HostName::new(host).ok()).any(|host| view.is_draining(&host))
 }
 
-/// Then, once the brokers of all ranks of the job are online. After the site's patience the hosts of those that are not are drained, one by one.
+/// Then, once the brokers of all ranks of the job are online. After the site's patience the hosts of those that are not
+/// are drained, one by one.
 pub(super) fn when_online(view: &View, of: &Allocated<'_>, since_ms: u64, now_ms: u64, then: Step) -> Step {
     let away = view.away(of);
     if away.is_empty() {

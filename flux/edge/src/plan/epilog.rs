@@ -1,4 +1,5 @@
-//! From `epilog-start` to `epilog-finish`. Flux takes the reference at the fatal exception already, while tasks of the job may live.
+//! From `epilog-start` to `epilog-finish`. Flux takes the reference at the fatal exception already, while tasks of the
+//! job may live.
 //!
 //! | job | perilog | then |
 //! |---|---|---|

@@ -1,4 +1,5 @@
-//! A job of Flux, folded from its eventlog (RFC 21). Nothing is kept of a job that does not decide about it: a hundred thousand pending jobs are a
+//! A job of Flux, folded from its eventlog (RFC 21). Nothing is kept of a job that does not decide about it: a hundred
+//! thousand pending jobs are a
 //! hundred thousand small rows.
 
 use std::collections::BTreeSet;
@@ -143,7 +144,8 @@ impl Job {
     /// Is nothing of the job running any more? `starttime`: of the broker of rank 0, in seconds since the epoch.
     ///
     /// * Nothing was started: at once.
-    /// * `release` that is final: yes; but rank 0 that was restarted says so while tasks on other nodes live on ([`Job::needs_rejoin`]).
+    /// * `release` that is final: yes; but rank 0 that was restarted says so while tasks on other nodes live on
+    ///   ([`Job::needs_rejoin`]).
     /// * It was started before rank 0 was, and has no `release`: Flux never says so again.
     pub fn is_gone(&self, starttime: f64) -> bool {
         !self.may_have_tasks

@@ -1,4 +1,5 @@
-//! Milestones, as events in the user's own eventlog: `flux job wait-event JOB data-out`. Flux's job manager takes any name from `post-event` and obeys
+//! Milestones, as events in the user's own eventlog: `flux job wait-event JOB data-out`. Flux's job manager takes any
+//! name from `post-event` and obeys
 //! those that it knows: a milestone of such a name is told to nobody.
 
 use serde_json::json;

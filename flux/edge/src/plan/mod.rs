@@ -1,11 +1,14 @@
-//! What the edge does next: Flux's journal and the controller's attempts in, actions out. Pure: no clock, no socket, no memory of what was done.
+//! What the edge does next: Flux's journal and the controller's attempts in, actions out. Pure: no clock, no socket, no
+//! memory of what was done.
 //!
 //! ```text
 //!   Flux's eventlog, drains, online ──┐
-//!                                     ├─ View ── plan ──> actions ──> the shell sends them ──> their answers change the View
+//!                                     ├─ View ── plan ──> actions ──> the shell sends them ──> their answers change
+//!   the View
 //!   attempts and drains of perilog ───┘
 //! ```
-//! Of each job at most one action is due at a time, and the answer to it makes the next one due. So the edge may be killed between any two: the next
+//! Of each job at most one action is due at a time, and the answer to it makes the next one due. So the edge may be
+//! killed between any two: the next
 //! edge reads both sides again and finds the same action due, or the one after.
 //!
 //! | module | decides |
@@ -74,7 +77,8 @@ pub fn plan(view: &View, now_ms: u64) -> Due {
     due
 }
 
-/// A job of which perilog knows no ranks: an allocation of no scheduler, or an R that perilog cannot read. Its references are held all the same.
+/// A job of which perilog knows no ranks: an allocation of no scheduler, or an R that perilog cannot read. Its
+/// references are held all the same.
 fn without_r(job: &Job) -> Option<Step> {
     job.alloc?;
     let status = match (&job.malformed, job.bypass) {

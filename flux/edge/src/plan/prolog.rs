@@ -63,7 +63,8 @@ pub(super) fn step(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> S
         }
         Some(Verdict::Ok) => drains::when_online(view, of, prolog.ended_ms.unwrap_or(now_ms), now_ms, finish(0)),
         Some(verdict) if !job.told.contains("prolog") => {
-            // A cancel hides nothing of what failed before it; a prolog that was cancelled with its job failed at nothing.
+            // A cancel hides nothing of what failed before it; a prolog that was cancelled with its job failed at
+            // nothing.
             let severity = u8::from(is_fatal);
             if is_fatal && verdict == Verdict::Cancelled {
                 return finish(FAILED);

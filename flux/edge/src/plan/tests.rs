@@ -217,7 +217,8 @@ fn after_the_patience_the_missing_are_drained_by_name_and_the_job_goes_on() {
     assert_eq!(due_at(&view, late), Vec::<String>::new());
 }
 
-/// The edge may die after any of its calls, also after one that was carried out and not answered. The next one asks for that again, or for the one after, and
+/// The edge may die after any of its calls, also after one that was carried out and not answered. The next one asks for
+/// that again, or for the one after, and
 /// ends where this one would have ended.
 #[test]
 fn each_call_may_be_the_last() {
@@ -331,7 +332,8 @@ fn an_epilog_begins_when_the_tasks_are_gone_and_ends_when_all_is_given_back() {
     }
 }
 
-/// Between the answer to a call and the feed that tells of it nothing is asked for twice. Seen under a real Flux: four `Run` of one prolog.
+/// Between the answer to a call and the feed that tells of it nothing is asked for twice. Seen under a real Flux: four
+/// `Run` of one prolog.
 #[test]
 fn what_was_answered_is_not_asked_for_again() {
     let mut view = view();

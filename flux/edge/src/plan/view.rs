@@ -72,7 +72,8 @@ impl View {
         self.attempts.get(&(of.job.clone(), of.attempt))
     }
 
-    /// Ranks of the job whose brokers are away, by the names of their hosts: ranks move when an instance is configured anew.
+    /// Ranks of the job whose brokers are away, by the names of their hosts: ranks move when an instance is configured
+    /// anew.
     pub(super) fn away(&self, of: &Allocated<'_>) -> Vec<HostName> {
         let pairs = of.r.ranks().iter().zip(of.r.hosts().iter());
         let away = pairs.filter(|(rank, _)| !self.online.contains(*rank));

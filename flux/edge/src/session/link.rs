@@ -1,4 +1,5 @@
-//! The controller: `Assert` of all that Flux has, then the feed, for as long as it lasts. After each absence all of that again: an edge needs to know
+//! The controller: `Assert` of all that Flux has, then the feed, for as long as it lasts. After each absence all of
+//! that again: an edge needs to know
 //! nothing of what happened meanwhile.
 
 use perilog_core::{Attempt, JobId};

@@ -1,4 +1,5 @@
-//! One life with one broker: from the connect to the loss of the connection. The loop takes what comes, folds it into the [`View`], plans, and sends what is
+//! One life with one broker: from the connect to the loss of the connection. The loop takes what comes, folds it into
+//! the [`View`], plans, and sends what is
 //! due; it waits for nothing else, so the streams are always read.
 //!
 //! ```text

@@ -1,4 +1,5 @@
-//! The first words to a broker: is it the right one, are we alone, is the plugin there. A session that is refused here has done nothing.
+//! The first words to a broker: is it the right one, are we alone, is the plugin there. A session that is refused here
+//! has done nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
