@@ -4,6 +4,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use perilog_core::JobId;
+
 use crate::door::Daemon;
 use crate::exit::Exit;
 use crate::text;
@@ -29,6 +31,12 @@ pub(crate) enum Fault {
     /// `io.perilog.Controller.Refused`; `code` is defined by that interface.
     #[error("{}", text::line(text))]
     Refused { code: String, text: String },
+
+    /// The controller knew this job before, and its store was put back or lost.
+    #[error(
+        "the controller's store does not know {job} any more, so it was put back or lost: perilog controller recover; perilog job add makes {job} known again"
+    )]
+    Vanished { job: JobId },
 
     /// `io.perilog.Agent.Refused`.
     #[error("this node refuses: {}", text::line(text))]
@@ -87,10 +95,16 @@ impl Fault {
             | Self::WentAway { .. }
             | Self::NoAnswer { .. }
             | Self::NotLetIn { .. }
-            | Self::Busy { .. } => true,
+            | Self::Busy { .. }
+            | Self::Vanished { .. } => true,
             Self::Refused { code, .. } => code == UNAVAILABLE,
             _ => false,
         }
+    }
+
+    /// Does the controller not know the job, or that attempt of it?
+    pub(crate) fn is_unknown(&self) -> bool {
+        matches!(self, Self::Refused { code, .. } if [NO_SUCH_JOB, NO_SUCH_ATTEMPT].contains(&code.as_str()))
     }
 
     pub(crate) fn is_closed_attempt(&self) -> bool {
@@ -100,6 +114,8 @@ impl Fault {
 
 const UNAVAILABLE: &str = "unavailable";
 const ATTEMPT_CLOSED: &str = "attempt-closed";
+const NO_SUCH_JOB: &str = "no-such-job";
+const NO_SUCH_ATTEMPT: &str = "no-such-attempt";
 
 impl From<io::Error> for Fault {
     /// Converts an error of writing to standard output.

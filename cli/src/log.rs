@@ -153,6 +153,15 @@ impl Entry {
                 (at(), "", format!("attempt {}{}", field("attempt"), owner.unwrap_or_default()))
             }
             "attempt-closed" => (None, "", format!("attempt {} closed: {}", field("attempt"), field("why"))),
+            "attempt-unvouched" => {
+                let text = format!(
+                    "attempt {} waits for a word on whether it goes on ({}): perilog controller recover",
+                    field("attempt"),
+                    field("why")
+                );
+                (None, "waiting", text)
+            }
+            "attempt-vouched" => (None, "", format!("attempt {}: the word was given", field("attempt"))),
             "milestone" if self.context.contains_key("ranks") => {
                 let by = self.context.get("by").map(|by| format!(", by the word of uid {}", value(by)));
                 (at(), "", format!("reached {}{}", field("name"), by.unwrap_or_default()))
@@ -214,6 +223,7 @@ impl Entry {
                 let last = self.context.get("final").is_some_and(|last| last == true);
                 (at(), "ok", format!("released: {}{}", self.part(), if last { "; this was the last" } else { "" }))
             }
+            "closed" => (at(), "", format!("given back, and nobody is told: {}", self.part())),
             "drain" => (at(), "failed", format!("drained: {}", field("reason"))),
             "exception" => {
                 let checks = self.context.get("checks").map(checks).unwrap_or_default();

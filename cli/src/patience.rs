@@ -22,7 +22,8 @@ pub(crate) enum Happening<T> {
     Told(T),
     /// The daemon is away; said once until [`Happening::Back`].
     Away(Fault),
-    Back,
+    /// The absence has ended; how, in words.
+    Back(String),
     /// The session is done: nothing more will be told.
     Done,
     /// The session failed for good.
@@ -48,7 +49,8 @@ pub(crate) const TYPED: Asking = &[Signal::SIGINT];
 /// Sender of a session's events.
 pub(crate) struct Teller<T> {
     to: SyncSender<Happening<T>>,
-    away: bool,
+    /// The text that ends a reported absence.
+    away: Option<String>,
     /// Has the daemon accepted a connection once? From then on the session waits out its absence.
     met: bool,
     pause: Duration,
@@ -57,6 +59,8 @@ pub(crate) struct Teller<T> {
 /// Why a session ended early.
 pub(crate) enum Stop {
     Fault(Fault),
+    /// The session asks anew at once.
+    Again,
     /// The verb stopped listening.
     Unheard,
 }
@@ -72,7 +76,7 @@ impl<T> Teller<T> {
     pub(crate) fn met(&mut self) -> Result<(), Stop> {
         self.met = true;
         self.pause = FIRST_PAUSE;
-        if std::mem::take(&mut self.away) { self.send(Happening::Back) } else { Ok(()) }
+        self.away.take().map_or(Ok(()), |back| self.send(Happening::Back(back)))
     }
 
     pub(crate) fn tell(&mut self, news: T) -> Result<(), Stop> {
@@ -115,7 +119,7 @@ where
         // Blocks the signals before any other thread starts, so that all threads inherit the mask.
         interrupts(asking, to.clone())?;
     }
-    let mut teller = Teller { to, away: false, met, pause: FIRST_PAUSE };
+    let mut teller = Teller { to, away: None, met, pause: FIRST_PAUSE };
     let work = move || {
         loop {
             let stop = match door.open().map_err(Stop::from).and_then(|mut client| session(&mut client, &mut teller)) {
@@ -125,9 +129,15 @@ where
             // A daemon that died during the very first call was there, and the requested action may have begun.
             teller.met |= matches!(stop, Stop::Fault(Fault::WentAway { .. }));
             match stop {
+                Stop::Again => {}
                 Stop::Unheard => break,
                 Stop::Fault(fault) if teller.met && fault.is_absence() => {
-                    if !std::mem::replace(&mut teller.away, true) && teller.send(Happening::Away(fault)).is_err() {
+                    let back = match &fault {
+                        Fault::Vanished { job } => format!("{job} is there again"),
+                        _ => format!("the {} is back", door.daemon.word()),
+                    };
+                    let said = teller.away.replace(back.clone());
+                    if said != Some(back) && teller.send(Happening::Away(fault)).is_err() {
                         break;
                     }
                     thread::park_timeout(teller.pause);

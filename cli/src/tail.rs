@@ -1,5 +1,6 @@
 //! A place in a job's event log from which to read on, across connections.
 
+use perilog_core::controller::view::JobView;
 use perilog_core::{ActionId, Attempt, HostList, IdSet, JobId};
 use perilog_host::varlink::Client;
 use serde::Deserialize;
@@ -14,6 +15,10 @@ use crate::patience::{Stop, Teller};
 pub(crate) enum News {
     /// For `run` only: the action exists, begun by this or another request.
     Attached(Answer<Running>),
+    /// Reason for which this attempt waits, for people.
+    Waits(Attempt, String),
+    /// The controller's store was put back: its older log follows from the start.
+    Anew,
     Event(Entry),
     /// All events that the log had are reported.
     CaughtUp,
@@ -32,18 +37,47 @@ pub(crate) struct Running {
     pub(crate) attached: bool,
     /// The log past here has everything of this action.
     pub(crate) events_after: u64,
+    /// Reason for which something of its attempt waits.
+    #[serde(default)]
+    pub(crate) waits: Option<String>,
+}
+
+/// The reply of `Show`.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Shown {
+    pub(crate) job: JobView,
 }
 
 pub(crate) struct Tail {
     door: Door,
     job: JobId,
-    /// Sequence of the last reported event.
-    pub(crate) after: u64,
+    /// Sequence after which the tail begins.
+    start: u64,
+    /// Sequence and time of the last reported event.
+    last: Option<(u64, f64)>,
+    /// Does the tail end with [`Stop::Again`] when the attempt waits for a word?
+    asks_again: bool,
+}
+
+impl From<Entry> for News {
+    fn from(entry: Entry) -> Self {
+        Self::Event(entry)
+    }
 }
 
 impl Tail {
-    pub(crate) const fn new(door: Door, job: JobId, after: u64) -> Self {
-        Self { door, job, after }
+    pub(crate) const fn new(door: Door, job: JobId, start: u64) -> Self {
+        Self { door, job, start, last: None, asks_again: false }
+    }
+
+    /// Makes the tail end with [`Stop::Again`] at an event that asks for a word. The verb's own request is that word.
+    pub(crate) fn asking_again(self) -> Self {
+        Self { asks_again: true, ..self }
+    }
+
+    /// Makes the tail begin anew after this sequence.
+    pub(crate) const fn set(&mut self, start: u64) {
+        (self.start, self.last) = (start, None);
     }
 
     /// Reports the log's present events, then [`News::CaughtUp`].
@@ -52,8 +86,25 @@ impl Tail {
         teller.tell(News::CaughtUp)
     }
 
+    /// Reports what keeps attempts of the job waiting.
+    pub(crate) fn waits(&self, client: &mut Client, teller: &mut Teller<News>) -> Result<(), Stop> {
+        match self.door.ask_on::<Shown>(client, "Show", &json!({"job": self.job})) {
+            Ok(shown) => {
+                for of in shown.body.job.attempts {
+                    if let Some(waits) = of.waits {
+                        teller.tell(News::Waits(of.attempt, waits))?;
+                    }
+                }
+                Ok(())
+            }
+            // The log outlives the job in the controller's memory.
+            Err(fault) if fault.is_unknown() => Ok(()),
+            Err(fault) => Err(fault.into()),
+        }
+    }
+
     /// Reports new events for ever.
-    pub(crate) fn follow(&mut self, client: &mut Client, teller: &mut Teller<News>) -> Result<(), Stop> {
+    pub(crate) fn follow<T: From<Entry>>(&mut self, client: &mut Client, teller: &mut Teller<T>) -> Result<(), Stop> {
         self.door.wait_for_ever(client)?;
         self.read(client, true, teller)?;
         // The stream never ends by itself: the controller disconnects a slow reader, which then reads on from its
@@ -61,15 +112,42 @@ impl Tail {
         Err(Fault::WentAway { daemon: self.door.daemon, why: "the stream of events ended".to_owned() }.into())
     }
 
-    fn read(&mut self, client: &mut Client, follow: bool, teller: &mut Teller<News>) -> Result<(), Stop> {
-        let parameters = json!({"job": self.job, "after": self.after, "follow": follow});
-        let after = &mut self.after;
+    /// Checks on a new connection whether the log is still the same one. A store that was put back has an older log, and
+    /// the tail begins anew. Returns whether it does.
+    pub(crate) fn resume(&mut self, client: &mut Client) -> Result<bool, Fault> {
+        let Some(last) = self.last else { return Ok(false) };
+        let parameters = json!({"job": self.job, "after": last.0 - 1, "follow": false});
+        let events = match self.door.ask_on::<Events>(client, "Events", &parameters) {
+            Ok(answer) => answer.body.events,
+            Err(fault) if fault.is_unknown() => return Err(Fault::Vanished { job: self.job.clone() }),
+            Err(fault) => return Err(fault),
+        };
+        let same = events.first().is_some_and(|entry| (entry.sequence, entry.timestamp) == last);
+        if !same {
+            self.last = None;
+        }
+        Ok(!same)
+    }
+
+    fn read<T: From<Entry>>(&mut self, client: &mut Client, follow: bool, teller: &mut Teller<T>) -> Result<(), Stop> {
+        let after = self.last.map_or(self.start, |(sequence, _)| sequence);
+        let parameters = json!({"job": self.job, "after": after, "follow": follow});
+        let (last, asks_again) = (&mut self.last, self.asks_again);
         self.door.follow(client, "Events", &parameters, |answer: Answer<Events>| {
             for entry in answer.body.events {
-                *after = (*after).max(entry.sequence);
-                teller.tell(News::Event(entry))?;
+                *last = Some((entry.sequence, entry.timestamp));
+                let again = asks_again && entry.name == UNVOUCHED;
+                teller.tell(T::from(entry))?;
+                if again {
+                    return Err(Stop::Again);
+                }
             }
             Ok(())
         })
     }
 }
+
+/// Event of an attempt that waits for a word, after the store was put back.
+pub(crate) const UNVOUCHED: &str = "attempt-unvouched";
+/// Event of an attempt that got the word.
+pub(crate) const VOUCHED: &str = "attempt-vouched";

@@ -25,7 +25,9 @@ fn log(more: &[Value]) -> Value {
 
 #[test]
 fn wait_is_for_the_attempt_that_was_asked_for() {
-    let past = || vec![vec![Call("Events"), Done(log(&[])), Call("Events"), fake::Hold]];
+    let past = || {
+        vec![vec![Call("Events"), Done(log(&[])), Call("Show"), Done(fake::shown(None)), Call("Events"), fake::Hold]]
+    };
     for (args, code, out) in [
         (&["wait", "f1", "--timeout", "0s"][..], 0, "prolog of f1 ok on 2 ranks\n"),
         (&["wait", "f1", "--timeout", "0s", "--attempt", "7"], 124, ""),

@@ -4,7 +4,7 @@
 
 mod fake;
 
-use fake::{Call, Done, Error, Hold, More, Place, Said, event, events, finish, serve};
+use fake::{Call, Done, Error, Hold, More, Place, Said, event, events, finish, serve, shown};
 use serde_json::{Value, json};
 
 fn log() -> Value {
@@ -29,6 +29,8 @@ fn wait_ends_when_every_action_of_the_attempt_has_its_verdict() {
         Call("Events"),
         More(log()),
         Done(events(&[epilog(5, "action-start", json!({"id": "y", "ranks": "0-1", "hosts": "n[0-1]"}))])),
+        Call("Show"),
+        Done(shown(None)),
         Call("Events"),
         More(events(&[epilog(
             6,
@@ -44,14 +46,18 @@ fn wait_ends_when_every_action_of_the_attempt_has_its_verdict() {
     );
     assert_eq!(
         asked,
-        [json!({"job": "f1", "after": 0, "follow": false}), json!({"job": "f1", "after": 5, "follow": true})]
+        [
+            json!({"job": "f1", "after": 0, "follow": false}),
+            json!({"job": "f1"}),
+            json!({"job": "f1", "after": 5, "follow": true})
+        ]
     );
 }
 
 #[test]
 fn wait_has_its_forms() {
     let past = |follow: Vec<Value>| {
-        let mut steps = vec![Call("Events"), Done(log()), Call("Events")];
+        let mut steps = vec![Call("Events"), Done(log()), Call("Show"), Done(shown(None)), Call("Events")];
         steps.extend((!follow.is_empty()).then(|| More(events(&follow))));
         steps.push(Hold);
         vec![steps]
@@ -61,6 +67,7 @@ fn wait_has_its_forms() {
     let of_job = |sequence: u64| json!({"sequence": sequence, "timestamp": 1.0, "name": "milestone", "context": {"attempt": "0", "name": "data-out"}});
     let release = |last: bool| json!({"sequence": 8, "timestamp": 1.0, "name": "release", "context": {"attempt": "0", "ranks": "0", "final": last}});
     let last_release = |sequence: u64| json!({"sequence": sequence, "timestamp": 1.0, "name": "release", "context": {"attempt": "0", "ranks": "0", "final": true}});
+    let untold = || json!({"sequence": 10, "timestamp": 1.0, "name": "closed", "context": {"attempt": "0", "ranks": "0-1", "final": true}});
     let closed = || json!({"sequence": 9, "timestamp": 1.0, "name": "attempt-closed", "context": {"attempt": "0", "why": "a newer one"}});
     let unclean = || {
         let finish =
@@ -88,6 +95,8 @@ fn wait_has_its_forms() {
         (&["--for", "clean"], unclean(), 0, "everything of f1 was given back, and not clean: epilog of f1 cancelled: 1 ok, 1 cancelled (n1)\n", ""),
         // After-actions of a closed attempt still release its ranks.
         (&["--for", "clean"], vec![closed(), last_release(10)], 0, "clean of f1\n", ""),
+        // Given back in a life that the store lost: nobody is told.
+        (&["--for", "clean"], vec![closed(), untold()], 0, "clean of f1\n", ""),
         (&["--for", "shrink"], vec![closed(), last_release(10)], 1, "f1: everything was given back without shrink\n", ""),
         (&["--for", "verdict:prolog"], vec![], 0, "verdict of f1\n", ""),
         (&["--for", "data-out:prolog"], vec![], 1, "f1: prolog ended (ok) without data-out\n", ""),
@@ -123,7 +132,15 @@ fn a_job_is_finished_and_its_data_out_while_its_clean_up_runs() {
         ("verdict:epilog", running(), 124),
         ("clean", cleaned(), 0),
     ] {
-        let past = vec![vec![Call("Events"), More(log()), Done(events(&log_now)), Call("Events"), Hold]];
+        let past = vec![vec![
+            Call("Events"),
+            More(log()),
+            Done(events(&log_now)),
+            Call("Show"),
+            Done(shown(None)),
+            Call("Events"),
+            Hold,
+        ]];
         let (said, _) = Place::new().ask(&["wait", "f1", "--for", awaited, "--timeout", "0s"], past);
         assert_eq!(said.code, Some(code), "{awaited}: {} {}", said.out, said.err);
     }

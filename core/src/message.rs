@@ -12,9 +12,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::hostlist::HostList;
 use crate::ids::{ActionName, Attempt, BootId, ClusterId, Epoch, HostName, JobId, MachineId, TaskId};
-use crate::idset::IdSet;
 use crate::mark::{Commit, Mark};
 use crate::outcome::Outcome;
 use crate::task::{Ended, Process, Reboot, Start};
@@ -171,9 +169,6 @@ pub struct Held {
     pub job: JobId,
     pub attempt: Attempt,
     pub action: ActionName,
-    /// No longer read; an older controller rebuilt its store from this field. Empty for tombstones.
-    pub ranks: IdSet,
-    pub hosts: HostList,
     pub userid: Option<u32>,
     /// The commit that caused the intent or the tombstone; `None`: an older agent or controller did not say.
     pub commit: Option<Commit>,

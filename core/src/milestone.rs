@@ -24,8 +24,9 @@ pub const MAX_NAMES: usize = 64;
 /// release. No operator or service may use these names for a milestone. If a script does, perilog reports the script,
 /// and nobody can wait for that milestone.
 #[rustfmt::skip]
-pub const EVENTS: [&str; 23] = [
-    "action-start", "attempt", "attempt-closed", "attempt-forgotten", "cancel", "clean", "drain", "exception", "expect-reboot", "finish", "job-finish", "job-let-go",
+pub const EVENTS: [&str; 27] = [
+    "action-start", "attempt", "attempt-closed", "attempt-forgotten", "attempt-over", "attempt-unvouched", "attempt-vouched",
+    "cancel", "clean", "closed", "drain", "exception", "expect-reboot", "finish", "job-finish", "job-let-go",
     "late", "lease-expired", "lingering", "milestone", "milestones-full", "overdue", "release", "release-forgotten", "resolve", "shrink", "verdict",
 ];
 

@@ -18,16 +18,13 @@ pub const MAX_ENV: usize = 4096;
 pub const MAX_ANSWER: usize = 256 * 1024;
 /// Most tasks in one Forget.
 pub const MAX_FORGET: usize = 16_000;
-/// Tasks in one page of Hello; a page of this size always fits. The agent's machine makes no larger pages, and bounds
-/// their lists too.
+/// Tasks in one page of Hello; a page of this size always fits. The agent's machine makes no larger pages.
 pub const MAX_PAGE: usize = 512;
 
 /// Bytes of a text for people.
 pub(crate) const TEXT: usize = 4 * 1024;
 /// Bytes of a text for people in a list that would not fit otherwise.
 pub(crate) const LISTED_TEXT: usize = 256;
-/// A list of hosts or ranks within a page of Hello that would not fit.
-pub(crate) const LISTED_SET: usize = 256;
 /// Processes of a phase: what an operator would look at, not a process table.
 pub(crate) const PROCESSES: usize = 32;
 /// Processes in a page of Hello that would not fit otherwise.

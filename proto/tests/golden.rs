@@ -12,6 +12,24 @@ use perilog_proto::{
     DecodeError, Decoded, Preamble, decode_from_agent, decode_to_agent, encode_from_agent, encode_to_agent,
 };
 
+const OLDER_HELLO: &str = "\
+    00010a0f6e332e736974652e6578616d706c6512203031323334353637383961 \
+    6263646566303132333435363738396162636465661a2436653266366133302d \
+    336630662d346130632d396334622d306631653264336334623561200c2a0530 \
+    2e312e3032590a150a1000112233445556778899aabbccddeeff10ac0212210a \
+    0a66755a5a7962754e4e79120b08c4e3aae40510b0f2a12c1a0670726f6c6f67 \
+    1a07302d332c333030220d6e5b302d335d2c6c6f67696e3128e80730013a0032 \
+    600a150a1000112233445556778899aabbccddeeff10ac0212210a0a66755a5a \
+    7962754e4e79120b08c4e3aae40510b0f2a12c1a0670726f6c6f671a07302d33 \
+    2c333030220d6e5b302d335d2c6c6f67696e3128e807300142070a02120010dc \
+    0b32590a150a1000112233445556778899aabbccddeeff10ac0212210a0a6675 \
+    5a5a7962754e4e79120b08c4e3aae40510b0f2a12c1a0670726f6c6f671a0730 \
+    2d332c333030220d6e5b302d335d2c6c6f67696e3128e80730014a00325b0a15 \
+    0a1000112233445556778899aabbccddeeff10ac0212210a0a66755a5a796275 \
+    4e4e79120b08c4e3aae40510b0f2a12c1a0670726f6c6f671a07302d332c3330 \
+    30220d6e5b302d335d2c6c6f67696e3128e807300152020a003801 \
+";
+
 const CHANGED: &str = "the bytes on the wire changed: agents and controllers of other versions would misread each other. If that is \
     meant, it is a new version of the protocol (preamble::HIGHEST): add fields and messages under new numbers, keep what is there, and \
     only then write the file anew with PERILOG_GOLDEN=write";
@@ -55,6 +73,13 @@ fn check<T: PartialEq + Debug>(
 fn every_message_has_the_bytes_it_always_had() {
     check(common::samples::to_agent(), encode_to_agent, decode_to_agent);
     check(common::samples::from_agent(), encode_from_agent, decode_from_agent);
+}
+
+/// Older agents tell the ranks and hosts of each attempt in Hello, in fields 3 and 4.
+#[test]
+fn a_hello_of_an_older_agent_is_read() {
+    let (_, hello) = common::samples::from_agent().swap_remove(0);
+    assert_eq!(decode_from_agent(&bytes(OLDER_HELLO)), Ok(Decoded::Known(hello)));
 }
 
 #[test]

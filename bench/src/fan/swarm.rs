@@ -23,7 +23,7 @@ use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use perilog_core::message::{FromAgent, Held, HeldState, Hello, Phase, ToAgent};
 use perilog_core::task::{Ended, Start};
-use perilog_core::{BootId, HostList, HostName, IdSet, MachineId, Outcome, Rank, TaskId};
+use perilog_core::{BootId, HostName, MachineId, Outcome, Rank, TaskId};
 use perilog_host::clock;
 use perilog_host::link::{Dial, Link, dial};
 use perilog_host::tls::ClientTls;
@@ -268,14 +268,11 @@ impl Agent {
 /// Running task as in Hello.
 fn held(start: &Start, rank: Rank) -> Held {
     let phase = Phase::Running { script: "10-bench".to_owned(), index: 1, of: 1, progress: None };
-    let (ranks, hosts): (IdSet, HostList) = (start.ranks.clone(), start.hosts.clone());
     Held {
         task: TaskId { rank, ..start.task },
         job: start.job.clone(),
         attempt: start.attempt,
         action: start.action.clone(),
-        ranks,
-        hosts,
         limit_ms: None,
         userid: start.userid,
         commit: None,

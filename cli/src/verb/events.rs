@@ -29,15 +29,16 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
     let mut tail = Tail::new(door.clone(), args.job, args.after);
     let happenings = keep(door, false, move |client, teller: &mut Teller<News>| {
+        tail.resume(client)?;
         tail.past(client, teller)?;
         if args.follow { tail.follow(client, teller) } else { Ok(()) }
     })?;
     for happening in happenings {
         match happening {
             Happening::Told(News::Event(entry)) => out.show(&entry)?,
-            Happening::Told(News::CaughtUp | News::Attached(_)) => {}
+            Happening::Told(News::CaughtUp | News::Attached(_) | News::Waits(..) | News::Anew) => {}
             Happening::Away(fault) => aside(format_args!("{fault}; waiting for it to come back")),
-            Happening::Back => aside("the controller is back"),
+            Happening::Back(back) => aside(back),
             Happening::Over(fault) => return Err(fault),
             Happening::Done | Happening::Interrupted => break,
         }

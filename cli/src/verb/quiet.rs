@@ -68,7 +68,7 @@ pub(crate) fn run(args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
                 return Ok(Exit::Ok);
             }
             Ok(Happening::Away(fault)) => aside(format_args!("{fault}; waiting for it to come back")),
-            Ok(Happening::Back) => aside("the controller is back"),
+            Ok(Happening::Back(back)) => aside(back),
             Ok(Happening::Over(fault)) => return Err(fault),
             Ok(Happening::Interrupted) => {
                 aside("not waiting any more; it stays quiet until: perilog resume");

@@ -86,7 +86,7 @@ pub(crate) fn run(args: Args, out: Out) -> Result<Exit, Fault> {
             Ok(Happening::Away(_)) => {
                 aside("the agent is away; the scripts go on, and so does this command when it is back")
             }
-            Ok(Happening::Back) => aside("the agent is back"),
+            Ok(Happening::Back(back)) => aside(back),
             Ok(Happening::Interrupted) => match trial.unit() {
                 Some(unit) => {
                     aside("cancelling; Ctrl-C again leaves the scripts alone");

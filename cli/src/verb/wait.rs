@@ -15,7 +15,7 @@ use crate::fault::Fault;
 use crate::log::{Decided, Entry, Roster, Told};
 use crate::out::{Faces, Out, Page, aside};
 use crate::patience::{Happening, keep};
-use crate::tail::{News, Tail};
+use crate::tail::{News, Tail, UNVOUCHED, VOUCHED};
 use crate::values::{self, Awaited};
 use crate::{style, text};
 
@@ -58,7 +58,11 @@ pub(crate) fn run(args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
     let deadline_ms = args.timeout.and_then(Span::as_millis).map(|ms| clock::mono_ms().saturating_add(ms));
     let mut tail = Tail::new(door.clone(), args.job.clone(), 0);
     let happenings = keep(door, false, move |client, teller| {
+        if tail.resume(client)? {
+            teller.tell(News::Anew)?;
+        }
         tail.past(client, teller)?;
+        tail.waits(client, teller)?;
         tail.follow(client, teller)
     })?;
     let mut ledger = Ledger::new(args);
@@ -69,11 +73,19 @@ pub(crate) fn run(args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
             Some(deadline_ms) => happenings.recv_timeout(clock::until(deadline_ms)),
         };
         match happening {
-            Ok(Happening::Told(News::Event(entry))) => ledger.note(entry),
+            Ok(Happening::Told(News::Event(entry))) => {
+                ledger.say(&entry);
+                ledger.note(entry);
+            }
+            Ok(Happening::Told(News::Waits(attempt, why))) if ledger.chosen == Some(attempt) => {
+                aside(format_args!("{}: {}", ledger.args.job, text::line(&why)));
+            }
+            Ok(Happening::Told(News::Waits(..))) => {}
+            Ok(Happening::Told(News::Anew)) => ledger.begin_anew(),
             Ok(Happening::Told(News::CaughtUp)) => ledger.caught_up()?,
             Ok(Happening::Told(News::Attached(_))) => {}
             Ok(Happening::Away(fault)) => aside(format_args!("{fault}; waiting for it to come back")),
-            Ok(Happening::Back) => aside("the controller is back"),
+            Ok(Happening::Back(back)) => aside(back),
             Ok(Happening::Over(fault)) => return Err(fault),
             Ok(Happening::Done | Happening::Interrupted) | Err(RecvTimeoutError::Disconnected) => {
                 return Err(Fault::Other("the wait ended by itself: ask again".to_owned()));
@@ -146,6 +158,24 @@ struct End {
 impl Ledger {
     fn new(args: Args) -> Self {
         Self { args, attempts: BTreeMap::new(), asked: Asked::default(), caught_up: false, chosen: None }
+    }
+
+    /// Forgets what the log of the lost life said.
+    fn begin_anew(&mut self) {
+        aside(format_args!("the controller's store was put back: the log of {} is read from its start", self.args.job));
+        (self.attempts, self.asked, self.caught_up) = (BTreeMap::new(), Asked::default(), false);
+    }
+
+    /// Tells the operator at once that the attempt waits for a word, or has it.
+    fn say(&self, entry: &Entry) {
+        let is_vouching = [UNVOUCHED, VOUCHED].contains(&entry.name.as_str());
+        if is_vouching
+            && self.caught_up
+            && entry.attempt() == self.chosen
+            && let Told::Other { text, .. } = entry.told()
+        {
+            aside(format_args!("{}: {text}", self.args.job));
+        }
     }
 
     fn note(&mut self, entry: Entry) {
@@ -307,7 +337,7 @@ fn is_awaited(awaited: &Awaited, entry: &Entry) -> bool {
 }
 
 fn is_last_release(entry: &Entry) -> bool {
-    entry.name == "release" && entry.context.get("final").is_some_and(|last| last == true)
+    ["release", "closed"].contains(&entry.name.as_str()) && entry.context.get("final").is_some_and(|last| last == true)
 }
 
 impl Faces for End {

@@ -72,9 +72,8 @@ fn play(mut stream: &UnixStream, steps: Vec<Step>, asked: &mut Vec<Value>) {
         match step {
             Step::Call(method) => {
                 let mut bytes = Vec::new();
-                reader.read_until(0, &mut bytes).unwrap();
-                if bytes.is_empty() {
-                    // Gone: it had seen enough, or never wanted anything.
+                if reader.read_until(0, &mut bytes).is_err() || bytes.is_empty() {
+                    // Gone: it had seen enough, or never wanted anything. A reset says that it left an answer unread.
                     return;
                 }
                 assert_eq!(bytes.pop(), Some(0), "a whole call of {method}");
@@ -168,6 +167,12 @@ pub(crate) fn finish(sequence: u64, ranks: &str, hosts: &str, result: &str, more
 pub(crate) fn running(attached: bool, events_after: u64) -> Value {
     json!({"job": "f1", "attempt": "0", "id": "00000000-0000-5000-8000-000000000000", "ranks": "0-3", "hosts": "n[0-3]",
            "attached": attached, "events_after": events_after})
+}
+
+/// The reply of Show: attempt 0 of f1, and what keeps it waiting.
+pub(crate) fn shown(waits: Option<&str>) -> Value {
+    json!({"job": {"job": "f1", "userid": null, "attempts": [
+        {"attempt": "0", "open": true, "hosts": "n[0-3]", "waits": waits, "actions": []}]}})
 }
 
 pub(crate) fn events(events: &[Value]) -> Value {

@@ -4,7 +4,6 @@ use std::fmt::Display;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use perilog_core::HostList;
 use perilog_core::controller::io::SessionId;
 use perilog_core::defect;
 use perilog_core::message::{FromAgent, ToAgent};
@@ -23,10 +22,6 @@ use crate::daemon::{Drain, End, Entry, Outbound, Outlet, WeakQueue, Weight};
 const HELLO_LIMIT: Duration = Duration::from_secs(30);
 /// Time for a refused peer to take the last messages.
 const FLUSH_LIMIT: Duration = Duration::from_secs(5);
-/// Most host names in all pages of one Hello: a node holds few tasks of large jobs, but a short page can name a million
-/// hosts.
-const HELLO_HOSTS: usize = 4 * HostList::MAX_HOSTS;
-
 /// Why a session is over.
 enum Over {
     /// In good order, or by what happens to networks.
@@ -169,16 +164,11 @@ impl Hearing<'_> {
 
     /// All pages of Hello.
     async fn hello(&self, reader: &mut FrameReader) -> Result<(), Over> {
-        let mut hosts = 0;
         loop {
             let Some((message, weight)) = self.next(reader).await? else {
                 return Err(refused("an unknown message before Hello"));
             };
             let FromAgent::Hello(page) = &message else { return Err(refused("another message before Hello")) };
-            hosts += page.tasks.iter().map(|held| held.hosts.len()).sum::<usize>();
-            if hosts > HELLO_HOSTS {
-                return Err(refused(format_args!("its Hello names more than {HELLO_HOSTS} hosts")));
-            }
             let more = page.more;
             self.put(message, weight).await?;
             if !more {

@@ -17,8 +17,6 @@ pub(crate) fn held(start: &Start, state: HeldState) -> Held {
         job: start.job.clone(),
         attempt: start.attempt,
         action: start.action.clone(),
-        ranks: start.ranks.clone(),
-        hosts: start.hosts.clone(),
         limit_ms: None,
         commit: None,
         userid: start.userid,

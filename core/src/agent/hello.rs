@@ -1,8 +1,6 @@
 //! Hello: who this host is and everything it holds, in pages that fit a frame.
 
-use crate::hostlist::HostList;
 use crate::ids::BootId;
-use crate::idset::IdSet;
 use crate::message::{Held, HeldState, Hello, MAX_ACTIONS, Phase};
 use crate::task::Tombstone;
 
@@ -12,10 +10,6 @@ use super::task::{State, Task};
 
 /// Most tasks of a page.
 const PAGE_TASKS: usize = 512;
-/// Most bytes of ranks and hosts in a page, half of a frame: one task's lists came in one frame.
-const PAGE_BYTES: usize = 512 * 1024;
-/// Bytes of a task beside its lists.
-const TASK_BYTES: usize = 256;
 
 impl Machine {
     /// Returns the pages, at least one. From here on the session knows all tasks.
@@ -26,22 +20,15 @@ impl Machine {
             task.boot_told = false;
         }
         let mut pages = vec![Vec::new()];
-        let mut bytes = 0;
         let held = self
             .tasks
             .values()
             .filter_map(|task| held(task, &self.node.boot, now))
             .chain(self.tombs.iter().map(|tomb| buried(&tomb.tombstone, &self.node.boot, now)));
         for held in held {
-            let size = TASK_BYTES + held.hosts.to_string().len() + held.ranks.to_string().len();
-            let full = pages.last().is_some_and(|page: &Vec<Held>| {
-                page.len() >= PAGE_TASKS || (!page.is_empty() && bytes + size > PAGE_BYTES)
-            });
-            if full {
+            if pages.last().is_some_and(|page: &Vec<Held>| page.len() >= PAGE_TASKS) {
                 pages.push(Vec::new());
-                bytes = 0;
             }
-            bytes += size;
             if let Some(page) = pages.last_mut() {
                 page.push(held);
             }
@@ -82,8 +69,6 @@ fn held(task: &Task, boot: &BootId, now: Now) -> Option<Held> {
         job: start.job.clone(),
         attempt: start.attempt,
         action: start.action.clone(),
-        ranks: start.ranks.clone(),
-        hosts: start.hosts.clone(),
         userid: start.userid,
         commit: task.intent.commit,
         limit_ms: task.intent.limit_ms(),
@@ -99,8 +84,6 @@ fn buried(stone: &Tombstone, boot: &BootId, now: Now) -> Held {
         job: stone.job.clone(),
         attempt: stone.attempt,
         action: stone.action.clone(),
-        ranks: IdSet::new(),
-        hosts: HostList::new(),
         userid: None,
         commit: stone.commit,
         limit_ms: stone.limit_ms,

@@ -350,6 +350,8 @@ pub enum Reply {
         hosts: HostList,
         attached: bool,
         events_after: u64,
+        /// Recovery keeps something of its attempt waiting: why.
+        waits: Option<String>,
     },
     /// Number of tasks that the request reached, at once or at their node's next session.
     Reached {

@@ -37,10 +37,10 @@ impl Machine {
             return match (&external, &action.row.external) {
                 (None, None) => {
                     self.join(id, attempt, &run, now);
-                    let reply = self.attach(id, &run)?;
+                    self.attach(id, &run)?;
                     self.assert_attempt(&run.job, attempt, now);
                     self.assert_action(id, now);
-                    Ok(reply)
+                    self.attach(id, &run)
                 }
                 (Some(asked), Some(_)) => {
                     self.assert_attempt(&run.job, attempt, now);
@@ -257,6 +257,7 @@ impl Machine {
             hosts: layout.hosts_of(&row.ranks),
             attached,
             events_after: row.events_from,
+            waits: self.waits_for(&row.job, row.attempt),
         }
     }
 

@@ -51,6 +51,9 @@ pub struct AttemptView {
     pub attempt: Attempt,
     pub open: bool,
     pub hosts: HostList,
+    /// Why recovery keeps it, or something of it, waiting, and what to type.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<String>,
     /// The resources that are held, each with holder and reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<PsRow>,

@@ -176,6 +176,7 @@ impl Machine {
                 attempt: *number,
                 open: attempt.open,
                 hosts: attempt.layout.hosts().clone(),
+                waits: self.waits_for(job, *number),
                 held: self.held_of(job, *number, attempt, true, now),
                 released: attempt.released.clone(),
                 actions: attempt

@@ -124,11 +124,11 @@ table! {
     StampIgnored: "a copy that `controller backup` made passes for the store itself", "docs/semantics.md: a store that may be behind is in recovery", Hunt::Unit { program: "core", filter: "a_store_is_judged_when_it_is_loaded" };
     AnchorIgnored: "a store that is older than its directory passes for the newest", "docs/semantics.md: a store that may be behind is in recovery", Hunt::Unit { program: "core", filter: "a_store_is_judged_when_it_is_loaded" };
     MarksIgnored: "nodes that have obeyed a commit which the store never made are let in as any other", "docs/semantics.md: a store that may be behind is in recovery", Hunt::Simulator;
-    LoneMarkBelieved: "one host alone puts the store in recovery", "docs/security.md: a stolen key of a node stops no controller", Hunt::Simulator;
+    LoneMarkBelieved: "one host alone puts the store in recovery", "docs/security.md: a stolen key of a node stops no controller", Hunt::Unit { program: "core", filter: "two_nodes_foreign_commits_are_evidence_and_one_is_refused" };
     GateOpen: "what the store owed goes on at a start before its nodes could say that it is behind", "docs/semantics.md: a start waits for its nodes", Hunt::Unit { program: "core", filter: "debts_wait_after_a_start_for_known_nodes_or_a_while" };
     NothingFrozen: "a recovery freezes nothing", "docs/semantics.md: in recovery nothing owed begins, is told or given back", Hunt::Simulator;
     FrozenReleased: "in recovery a rank of an attempt that nobody vouched for is given back", "docs/semantics.md: in recovery nothing owed begins, is told or given back", Hunt::Simulator;
-    FrozenTold: "in recovery the release hook is told of an attempt that nobody vouched for", "docs/semantics.md: in recovery nothing owed begins, is told or given back", Hunt::Simulator;
+    FrozenTold: "in recovery the release hook is told of an attempt that nobody vouched for", "docs/semantics.md: in recovery nothing owed begins, is told or given back", Hunt::Unit { program: "core", filter: "an_owed_release_is_told_when_its_attempt_was_vouched_for" };
     FrozenJudged: "in recovery an action of an attempt that nobody vouched for gets its verdict", "docs/semantics.md: in recovery nothing owed begins, is told or given back", Hunt::Simulator;
     PrunedInRecovery: "in recovery attempts are pruned", "docs/semantics.md: in recovery nothing owed begins, is told or given back", Hunt::Unit { program: "core", filter: "recovery" };
     StaleSetupBegins: "a setup action that waits in the copy begins when its job was vouched for", "docs/semantics.md: it begins when it is asked for again", Hunt::Unit { program: "core", filter: "a_stale_setup_action_begins_only_when_it_is_asked_for_again" };
@@ -136,11 +136,11 @@ table! {
     OrphanIgnored: "another job's setup action begins beside an orphan", "docs/semantics.md: no other job begins beside an orphan", Hunt::Simulator;
     OrphanAcknowledged: "the end of an orphan is acknowledged unasked", "docs/semantics.md: an orphan is never acknowledged unasked", Hunt::Simulator;
     NothingDisowned: "hosts that the resource manager gave on count as the attempt's own still", "4: no rank is given back twice; no clean-up beside another job", Hunt::Simulator;
-    DisownedCleaned: "what cleans up begins on hosts that the resource manager gave on", "4: no clean-up beside another job", Hunt::Simulator;
+    DisownedCleaned: "what cleans up begins on hosts that the resource manager gave on", "4: no clean-up beside another job", Hunt::Unit { program: "core", filter: "an_attempt_that_an_edge_does_not_list_is_over_in_silence" };
     CleanedBesideOthers: "on a drained host what cleans up begins beside another job that holds it", "4: no clean-up beside another job", Hunt::Unit { program: "core", filter: "recovery" };
     DisownedTold: "the resource manager is told that hosts are free which it gave on long ago", "4: no rank is given back twice", Hunt::Simulator;
-    MissingGoesOn: "an attempt that its edge has no more goes on", "docs/semantics.md: what an edge does not list is over", Hunt::Simulator;
-    ReleaseForgotten: "a resource manager that forgot a release is not told again", "5: at least once", Hunt::Simulator;
+    MissingGoesOn: "an attempt that its edge has no more goes on", "docs/semantics.md: what an edge does not list is over", Hunt::Unit { program: "core", filter: "an_attempt_that_an_edge_does_not_list_is_over_in_silence" };
+    ReleaseForgotten: "a resource manager that forgot a release is not told again", "5: at least once", Hunt::Unit { program: "core", filter: "a_resource_manager_that_forgot_a_release_is_told_again" };
     BusTakesTerm: "a TERM that went into a bus that was lost is not sent again", "a cancel reaches the runner", Hunt::Unit { program: "core", filter: "a_cancel_that_the_bus_may_have_lost_is_sent_again" };
     OfflineUnfenced: "not accepted in time: lost, and its node is not told", "2: what has its outcome begins nowhere afterwards", Hunt::Unit { program: "core", filter: "not_accepted_within_start_grace_is_lost_and_fenced" };
     CancelTakesEpilog: "a cancel that names no action takes the epilog away", "docs/semantics.md: wherever a prolog was started the epilog runs", Hunt::Unit { program: "core", filter: "a_cancel_that_names_no_action_leaves_what_cleans_up" };

@@ -6,13 +6,13 @@ use perilog_core::message::{
     Ask as CoreAsk, Held as CoreHeld, HeldState, Hello as CoreHello, MAX_ACTIONS, Phase as CorePhase,
 };
 use perilog_core::task::Reboot;
-use perilog_core::{ActionName, BootId, HostList, HostName, IdSet, JobId, MachineId};
+use perilog_core::{ActionName, BootId, HostName, JobId, MachineId};
 use prost::Message;
 
 use super::ended::{Process, processes, processes_back};
 use super::ids::{Attempt, Commit, Key, Mark, Task};
 use super::outcome::{Outcome, outcome as outcome_value};
-use crate::bounds::{LISTED_PROCESSES, LISTED_SET, LISTED_TEXT, PROCESSES, TEXT, check_layout, clip};
+use crate::bounds::{LISTED_PROCESSES, LISTED_TEXT, PROCESSES, TEXT, clip};
 use crate::error::{At, Fault, known, need};
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -52,12 +52,7 @@ pub(crate) struct Held {
     pub task: Option<Task>,
     #[prost(message, optional, tag = "2")]
     pub key: Option<Key>,
-    /// RFC 22 text.
-    #[prost(string, tag = "3")]
-    pub ranks: String,
-    /// RFC 29 text.
-    #[prost(string, tag = "4")]
-    pub hosts: String,
+    // Tags 3 and 4 were the ranks and hosts of the attempt. An older agent sends them, and they are skipped.
     #[prost(uint32, optional, tag = "5")]
     pub userid: Option<u32>,
     #[prost(bool, tag = "6")]
@@ -186,9 +181,8 @@ pub(crate) struct Logs {
 }
 
 impl Hello {
-    /// Encodes the page in at most `most` bytes. A page of [`crate::MAX_PAGE`] tasks always fits: the encoder first
-    /// cuts texts for people, then leaves out long lists of ranks and hosts (they serve a controller that lost its
-    /// store).
+    /// Encodes the page in at most `most` bytes. A page of [`crate::MAX_PAGE`] tasks always fits: the encoder
+    /// cuts texts for people.
     pub(crate) fn of(hello: &CoreHello, most: usize) -> Self {
         let mut wire = Self {
             host: hello.host.to_string(),
@@ -204,26 +198,13 @@ impl Hello {
                 .map(|actions| Actions { names: actions.iter().take(MAX_ACTIONS).map(ToString::to_string).collect() }),
             newest: hello.newest.map(Mark::of),
         };
-        for shorten in [Held::shorten_texts, Held::shorten_sets] {
-            if wire.encoded_len() > most {
-                wire.tasks.iter_mut().for_each(shorten);
-            }
+        if wire.encoded_len() > most {
+            wire.tasks.iter_mut().for_each(Held::shorten_texts);
         }
         wire
     }
 
     pub(crate) fn value(self) -> Result<CoreHello, Fault> {
-        let mut names = 0;
-        let mut tasks = Vec::with_capacity(self.tasks.len());
-        for held in self.tasks {
-            let held = held.value().at("tasks")?;
-            // `n[0-1048575]` is 12 bytes here and 8 MiB when read: the bound is over all lists of the page.
-            names += held.hosts.len();
-            if names > HostList::MAX_HOSTS {
-                return Err(Fault::bad(format!("more than {} hosts in one message", HostList::MAX_HOSTS))).at("tasks");
-            }
-            tasks.push(held);
-        }
         Ok(CoreHello {
             host: HostName::new(&self.host).at("host")?,
             machine: MachineId::new(&self.machine).at("machine")?,
@@ -232,7 +213,7 @@ impl Hello {
             version: self.version,
             actions: self.actions.map(Actions::value).transpose().at("actions")?,
             newest: self.newest.map(Mark::value).transpose().at("newest")?,
-            tasks,
+            tasks: self.tasks.into_iter().map(Held::value).collect::<Result<_, _>>().at("tasks")?,
             more: self.more,
         })
     }
@@ -257,10 +238,6 @@ impl Held {
             HeldState::Ended => state::State::Ended(()),
             HeldState::Tombstone { outcome, .. } => state::State::Tombstone(Outcome::of(outcome)),
         };
-        let (ranks, hosts) = (held.ranks.to_string(), held.hosts.to_string());
-        // No Start carried longer lists.
-        let (ranks, hosts) =
-            check_layout(ranks.len(), hosts.len()).map_or_else(|_| Default::default(), |()| (ranks, hosts));
         let (past_ms, reboot) = match &held.state {
             HeldState::Tombstone { past_ms, reboot, .. } => (*past_ms, *reboot),
             _ => (0, Reboot::None),
@@ -268,8 +245,6 @@ impl Held {
         Self {
             task: Some(Task::of(held.task)),
             key: Some(Key::of(&held.job, held.attempt, &held.action)),
-            ranks,
-            hosts,
             userid: held.userid,
             local: held.local,
             state: Some(state),
@@ -278,14 +253,6 @@ impl Held {
             expect_reboot: reboot.is_announced(),
             booted: reboot.is_past(),
             commit: held.commit.map(Commit::of),
-        }
-    }
-
-    fn shorten_sets(&mut self) {
-        for text in [&mut self.ranks, &mut self.hosts] {
-            if text.len() > LISTED_SET {
-                text.clear();
-            }
         }
     }
 
@@ -317,8 +284,6 @@ impl Held {
             job,
             attempt,
             action,
-            ranks: self.ranks.parse::<IdSet>().at("ranks")?,
-            hosts: self.hosts.parse::<HostList>().at("hosts")?,
             userid: self.userid,
             commit: self.commit.map(Commit::value).transpose().at("commit")?,
             limit_ms: self.limit_ms,

@@ -120,11 +120,11 @@ fn held_state() -> impl Strategy<Value = HeldState> {
 
 prop_compose! {
     fn held()(
-        task in task(), key in (job(), attempt(), action()), ranks in ranks(), hosts in hosts(), userid: Option<u32>, local: bool,
+        task in task(), key in (job(), attempt(), action()), userid: Option<u32>, local: bool,
         state in held_state(), limit_ms: Option<u64>, commit in option::of(commit()),
     ) -> Held {
         let (job, attempt, action) = key;
-        Held { task, job, attempt, action, ranks, hosts, userid, commit, limit_ms, local, state }
+        Held { task, job, attempt, action, userid, commit, limit_ms, local, state }
     }
 }
 

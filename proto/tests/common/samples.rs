@@ -133,8 +133,6 @@ fn hello() -> Hello {
         job: job(),
         attempt: attempt(),
         action: prolog(),
-        ranks: "0-3,300".parse().unwrap(),
-        hosts: "n[0-3],login1".parse().unwrap(),
         limit_ms: None,
         userid: Some(1000),
         commit: None,

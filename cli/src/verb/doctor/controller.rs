@@ -170,7 +170,14 @@ fn said(status: &StatusView) -> Vec<Finding> {
         let what = format!("the release hook has not taken {releases} yet");
         findings.push(Finding::warning("outbox", what, "perilog ps shows which, and what a hook said"));
     }
-    findings.extend(status.notes.iter().map(|note| Finding::warning("note", note.as_str(), "perilog status")));
+    // A recovery is the first note.
+    let notes = status.notes.iter().enumerate();
+    findings.extend(notes.map(|(i, note)| match (&status.recovery, i) {
+        (Some(_), 0) => {
+            Finding::wrong("recovery", note.as_str(), "perilog controller recover lists what waits for a word")
+        }
+        _ => Finding::warning("note", note.as_str(), "perilog status"),
+    }));
     findings
 }
 
@@ -204,6 +211,15 @@ mod tests {
             "actions_open": 0, "tasks_open": 0, "outbox": 0, "notes": []});
         all.as_object_mut().unwrap().extend(raw.as_object().unwrap().clone());
         StatusView::deserialize(all).unwrap()
+    }
+
+    #[test]
+    fn a_recovery_is_wrong() {
+        let recovery = json!({"since_ms": 1, "why": "the store is a copy", "epoch": 2});
+        let found =
+            said(&status(json!({"recovery": recovery, "notes": ["in recovery: the store is a copy", "quiet"]})));
+        let level = |part: &str| found.iter().find(|finding| finding.what.contains(part)).map(|finding| finding.level);
+        assert_eq!((level("in recovery"), level("quiet")), (Some(Level::Wrong), Some(Level::Warning)));
     }
 
     #[test]

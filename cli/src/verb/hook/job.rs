@@ -20,8 +20,8 @@ use crate::exit::{Exit, worse};
 use crate::fault::Fault;
 use crate::log::{Decided, Entry, Events, Roster, Told};
 use crate::out::{Out, aside};
-use crate::patience::{Asking, Happening, Stop, Teller, keep_from_the_start};
-use crate::tail::{News, Running, Tail};
+use crate::patience::{Asking, Happening, Teller, keep_from_the_start};
+use crate::tail::{News, Running, Tail, UNVOUCHED, VOUCHED};
 use crate::text;
 use crate::verb::run::watch::Watch;
 
@@ -180,7 +180,7 @@ pub(super) fn prolog(mut call: Call, door: Door, out: Out) -> Result<Exit, Fault
     let action = call.action("prolog")?;
     let mut waiting = Waiting::new(&call, &door);
     let mut watch = Watch::new(out, call.job.clone(), action.clone(), false);
-    let mut tail = Tail::new(door.clone(), call.job.clone(), 0);
+    let mut tail = Tail::new(door.clone(), call.job.clone(), 0).asking_again();
     let mut origin = None;
     let (at, name) = (door.clone(), action.clone());
     let happenings = keep_from_the_start(door, call.asking, move |client: &mut Client, teller: &mut Teller<News>| {
@@ -198,9 +198,10 @@ pub(super) fn prolog(mut call: Call, door: Door, out: Out) -> Result<Exit, Fault
         }
         let running: Answer<Running> = at.ask_on(client, "Run", &call.run(&name))?;
         if origin.replace(running.body.events_after) != Some(running.body.events_after) {
-            tail.after = running.body.events_after;
+            tail.set(running.body.events_after);
         }
         teller.tell(News::Attached(running))?;
+        tail.resume(client)?;
         tail.follow(client, teller)
     })?;
     let mut attempt = None;
@@ -212,13 +213,13 @@ pub(super) fn prolog(mut call: Call, door: Door, out: Out) -> Result<Exit, Fault
                 watch.attached(running)?
             }
             Ok(Happening::Told(News::Event(entry))) => watch.event(&entry, clock::mono_ms())?,
-            Ok(Happening::Told(News::CaughtUp)) => None,
+            Ok(Happening::Told(News::CaughtUp | News::Waits(..) | News::Anew)) => None,
             Ok(Happening::Away(fault)) => {
                 watch.flush()?;
                 waiting.away(&fault);
                 None
             }
-            Ok(Happening::Back) => watch.back(),
+            Ok(Happening::Back(back)) => watch.back(&back),
             Ok(Happening::Interrupted) => {
                 waiting.stop(attempt, Some(&action));
                 None
@@ -238,8 +239,14 @@ pub(super) fn prolog(mut call: Call, door: Door, out: Out) -> Result<Exit, Fault
 
 /// News for an epilog's hook.
 enum Epilog {
-    LetGo { attempt: Attempt, over: bool, part: Part },
+    LetGo { attempt: Attempt, over: bool, part: Part, waits: Option<String> },
     Event(Entry),
+}
+
+impl From<Entry> for Epilog {
+    fn from(entry: Entry) -> Self {
+        Self::Event(entry)
+    }
 }
 
 /// Runs the job's epilog, finishes the job, and waits until everything is released. Begins the epilog first, over all
@@ -248,30 +255,25 @@ enum Epilog {
 pub(super) fn epilog(mut call: Call, door: Door) -> Result<Exit, Fault> {
     let action = call.action("epilog")?;
     let mut waiting = Waiting::new(&call, &door);
-    let mut after = 0;
+    let mut tail = Tail::new(door.clone(), call.job.clone(), 0).asking_again();
     let (at, job, name) = (door.clone(), call.job.clone(), action.clone());
     let happenings =
         keep_from_the_start(door, call.asking, move |client: &mut Client, teller: &mut Teller<Epilog>| {
             let added = call.add(&at, client)?;
-            at.ask_on::<Running>(client, "Run", &call.run(&name))?;
+            let waits = at.ask_on::<Running>(client, "Run", &call.run(&name))?.body.waits;
             let finish = json!({"job": call.job, "attempt": call.attempt});
             let part = at.ask_on::<Part>(client, "JobFinish", &finish)?.body;
-            teller.tell(Epilog::LetGo { attempt: added.attempt, over: added.over, part })?;
-            at.wait_for_ever(client)?;
-            let parameters = json!({"job": call.job, "after": after, "follow": true});
-            at.follow(client, "Events", &parameters, |answer: Answer<Events>| -> Result<(), Stop> {
-                for entry in answer.body.events {
-                    after = after.max(entry.sequence);
-                    teller.tell(Epilog::Event(entry))?;
-                }
-                Ok(())
-            })?;
-            Err(Fault::WentAway { daemon: at.daemon, why: "the stream of events ended".to_owned() }.into())
+            teller.tell(Epilog::LetGo { attempt: added.attempt, over: added.over, part, waits })?;
+            tail.resume(client)?;
+            tail.follow(client, teller)
         })?;
     let mut behind = Behind { action, attempt: None, let_go: false, follows: BTreeMap::new() };
     loop {
         match waiting.next(&happenings, None) {
-            Ok(Happening::Told(Epilog::LetGo { attempt, over, part })) => {
+            Ok(Happening::Told(Epilog::LetGo { attempt, over, part, waits })) => {
+                if let Some(why) = waits {
+                    aside(format_args!("{job}: {}", text::line(&why)));
+                }
                 match behind.attempt {
                     None if over => aside(format_args!("{job} was over already: attempt {attempt}")),
                     None if !part.is_empty() => aside(format_args!("{job} has let go of {part}")),
@@ -286,7 +288,7 @@ pub(super) fn epilog(mut call: Call, door: Door) -> Result<Exit, Fault> {
                 }
             }
             Ok(Happening::Away(fault)) => waiting.away(&fault),
-            Ok(Happening::Back) => aside("the controller is back"),
+            Ok(Happening::Back(back)) => aside(back),
             Ok(Happening::Interrupted) => waiting.stop(behind.attempt, None),
             Ok(Happening::Over(fault)) => return Err(fault),
             Ok(Happening::Done) | Err(RecvTimeoutError::Disconnected) => return ended_by_itself(),
@@ -315,7 +317,7 @@ impl Behind {
         }
         match (entry.name.as_str(), entry.told()) {
             ("job-finish", _) => self.let_go = true,
-            ("release", _) if entry.context.get("final").is_some_and(|last| last == true) => {
+            ("release" | "closed", _) if entry.context.get("final").is_some_and(|last| last == true) => {
                 return Some(self.end(job));
             }
             ("attempt-closed", Told::Other { text, .. }) => {
@@ -332,6 +334,7 @@ impl Behind {
                     followed.1 = Some(decided);
                 }
             }
+            (UNVOUCHED | VOUCHED, Told::Other { text, .. }) => aside(format_args!("{job}: {text}")),
             ("overdue" | "lingering" | "drain" | "lease-expired", Told::Other { at, text, .. }) => {
                 aside(format_args!("{}: {text}", at.unwrap_or_default()));
             }

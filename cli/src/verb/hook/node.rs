@@ -121,7 +121,7 @@ pub(super) fn run(call: Call, options: OnNode, manager: Manager) -> Result<Exit,
                 give_up_ms = options.patience.as_millis().map(|ms| clock::mono_ms().saturating_add(ms));
                 aside(format_args!("{fault}; waiting for it, at most {}", options.patience));
             }
-            Ok(Event::Agent(Happening::Back)) => {
+            Ok(Event::Agent(Happening::Back(_))) => {
                 give_up_ms = None;
                 aside("the agent is back");
             }

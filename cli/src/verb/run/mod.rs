@@ -13,13 +13,14 @@ use std::sync::mpsc::RecvTimeoutError;
 use perilog_core::{ActionName, Attempt, HostList, JobId, Span, Targets, environment};
 use perilog_host::clock;
 use serde::Serialize;
+use serde_json::json;
 
 use crate::door::Door;
 use crate::exit::{self, Exit};
 use crate::fault::Fault;
 use crate::out::Out;
 use crate::patience::{Happening, Stop, Teller, keep};
-use crate::tail::{News, Running, Tail};
+use crate::tail::{News, Running, Shown, Tail};
 use crate::values;
 
 use self::watch::Watch;
@@ -85,9 +86,9 @@ pub(crate) fn run(args: Args, door: Door, out: Out) -> Result<Exit, Fault> {
         let exit = match happening {
             Ok(Happening::Told(News::Attached(running))) => watch.attached(running)?,
             Ok(Happening::Told(News::Event(entry))) => watch.event(&entry, clock::mono_ms())?,
-            Ok(Happening::Told(News::CaughtUp)) => None,
-            Ok(Happening::Away(_)) => watch.away()?,
-            Ok(Happening::Back) => watch.back(),
+            Ok(Happening::Told(News::CaughtUp | News::Waits(..) | News::Anew)) => None,
+            Ok(Happening::Away(fault)) => watch.away(&fault)?,
+            Ok(Happening::Back(back)) => watch.back(&back),
             Ok(Happening::Interrupted) => watch.interrupted()?,
             Ok(Happening::Over(fault)) => return Err(watch.over(fault)),
             Ok(Happening::Done) | Err(RecvTimeoutError::Disconnected) => {
@@ -137,16 +138,17 @@ struct Session {
 
 impl Session {
     fn new(door: Door, request: Request) -> Self {
-        let tail = Tail::new(door.clone(), request.job.clone(), 0);
+        let tail = Tail::new(door.clone(), request.job.clone(), 0).asking_again();
         Self { door, request, tail, origin: None }
     }
 
     fn run(&mut self, client: &mut perilog_host::varlink::Client, teller: &mut Teller<News>) -> Result<(), Stop> {
+        self.find(client)?;
         match self.door.ask_on::<Running>(client, "Run", &self.request) {
             Ok(running) => {
                 self.request.attempt = Some(running.body.attempt);
                 if self.origin.replace(running.body.events_after) != Some(running.body.events_after) {
-                    self.tail.after = running.body.events_after;
+                    self.tail.set(running.body.events_after);
                 }
                 teller.tell(News::Attached(running))?;
             }
@@ -154,6 +156,24 @@ impl Session {
             Err(fault) if self.origin.is_some() && fault.is_closed_attempt() => teller.met()?,
             Err(fault) => return Err(fault.into()),
         }
+        self.tail.resume(client)?;
         self.tail.follow(client, teller)
+    }
+
+    /// Checks that the controller still knows the attempt to which this command is attached: a store that was put back may
+    /// not. A request that names the nodes makes the attempt anew on the same hosts. Without names `Run` could make it on
+    /// other hosts, so the command waits until the resource manager has added the job.
+    fn find(&self, client: &mut perilog_host::varlink::Client) -> Result<(), Fault> {
+        let Some(attempt) = self.request.attempt.filter(|_| self.origin.is_some() && self.request.nodes.is_none())
+        else {
+            return Ok(());
+        };
+        let vanished = || Fault::Vanished { job: self.request.job.clone() };
+        match self.door.ask_on::<Shown>(client, "Show", &json!({"job": self.request.job})) {
+            Ok(shown) if shown.body.job.attempts.iter().any(|of| of.attempt == attempt) => Ok(()),
+            Ok(_) => Err(vanished()),
+            Err(fault) if fault.is_unknown() => Err(vanished()),
+            Err(fault) => Err(fault),
+        }
     }
 }

@@ -12,8 +12,8 @@ use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::log::{Decided, Entry, Roster, Told};
 use crate::out::{Face, Faces, Out, Page, aside};
-use crate::style;
-use crate::tail::Running;
+use crate::tail::{Running, UNVOUCHED, VOUCHED};
+use crate::{style, text};
 
 /// Time for which equal results are collected into a line: less than a person notices, more than ten thousand ranks
 /// need to arrive.
@@ -35,6 +35,8 @@ pub(crate) struct Watch {
     odd: BTreeMap<String, &'static str>,
     fold: Fold,
     flush_ms: Option<u64>,
+    /// Reason for which the attempt waits, as the watch said it last.
+    waits: Option<String>,
 }
 
 /// Events are for programs, lines for people; `--quiet` has its exit status.
@@ -78,6 +80,7 @@ impl Watch {
             odd: BTreeMap::new(),
             fold: Fold::default(),
             flush_ms: None,
+            waits: None,
         }
     }
 
@@ -99,13 +102,25 @@ impl Watch {
                 self.say(&format!("{} of {} exists (attempt {}): attached", self.action, self.job, running.attempt))?;
             }
         }
+        if !first && !running.attached {
+            self.aside(
+                "the controller's store did not know it any more: it is asked for again, and nothing runs twice",
+            );
+        }
+        if self.waits != running.waits
+            && let Some(why) = &running.waits
+        {
+            self.aside(&format!("{}: {}", self.job, text::line(why)));
+        }
+        self.waits.clone_from(&running.waits);
         self.draw();
         Ok(None)
     }
 
     /// `now_ms`: CLOCK_MONOTONIC.
     pub(crate) fn event(&mut self, entry: &Entry, now_ms: u64) -> Result<Option<Exit>, Fault> {
-        if entry.action() != Some(self.action.as_str()) || entry.attempt() != self.attempt {
+        let is_vouching = [UNVOUCHED, VOUCHED].contains(&entry.name.as_str());
+        if entry.attempt() != self.attempt || (entry.action() != Some(self.action.as_str()) && !is_vouching) {
             return Ok(None);
         }
         self.out.show(&Said::Event(entry))?;
@@ -173,16 +188,21 @@ impl Watch {
         }
     }
 
-    pub(crate) fn away(&mut self) -> Result<Option<Exit>, Fault> {
+    pub(crate) fn away(&mut self, fault: &Fault) -> Result<Option<Exit>, Fault> {
         self.flush()?;
-        self.aside(
-            "the controller is away; the scripts go on, and so does this command when it is back (Ctrl-C detaches)",
-        );
+        match fault {
+            Fault::Vanished { .. } => {
+                self.aside(&format!("{fault}; until then it is asked for again (Ctrl-C detaches)"))
+            }
+            _ => self.aside(
+                "the controller is away; the scripts go on, and so does this command when it is back (Ctrl-C detaches)",
+            ),
+        }
         Ok(None)
     }
 
-    pub(crate) fn back(&self) -> Option<Exit> {
-        self.aside("the controller is back");
+    pub(crate) fn back(&self, back: &str) -> Option<Exit> {
+        self.aside(back);
         None
     }
 

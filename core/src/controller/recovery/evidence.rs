@@ -103,9 +103,9 @@ impl Machine {
         );
         let row = RecoveryRow { since_ms: now.wall_ms, why, epoch: self.epoch.number, ended_ms: None };
         self.batch.records.push(Record::Recovery(row.clone()));
-        self.recovery.row = Some(row);
         self.recovery.suspects.clear();
-        self.freeze_all();
+        self.freeze_all(&row.why, now);
+        self.recovery.row = Some(row);
         self.doubt_drains();
         self.watch_orphans(now);
     }

@@ -5,7 +5,10 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::json;
+
 use crate::controller::action::Action;
+use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::machine::Machine;
 use crate::controller::session::redial_window_ms;
@@ -77,8 +80,9 @@ impl Machine {
 
     /// Begins a recovery: freezes attempts with unfinished work. An attempt that was released whole, and a bare run
     /// whose actions have all ended, has none. What the resource manager has not read of a released attempt is dropped:
-    /// the lost life may have told it. A resource manager that still waits for it asks again.
-    pub(super) fn freeze_all(&mut self) {
+    /// the lost life may have told it. A resource manager that still waits for it asks again. The event
+    /// makes clients that follow the job ask again.
+    pub(super) fn freeze_all(&mut self, why: &str, now: Now) {
         let (mut owing, mut released) = (Vec::new(), BTreeSet::new());
         let unread: BTreeSet<(&JobId, Attempt)> =
             self.outbox.manager(0).map(|entry| (&entry.job, entry.attempt)).collect();
@@ -97,8 +101,12 @@ impl Machine {
         }
         for (job, number) in owing.into_iter().filter(|_| !defect!(NothingFrozen)) {
             let Some(attempt) = self.attempt_mut(&job, number) else { continue };
-            (attempt.asserted, attempt.unvouched, attempt.by_hand) = (false, true, false);
+            let is_new = !std::mem::replace(&mut attempt.unvouched, true);
+            (attempt.asserted, attempt.by_hand) = (false, false);
             let actions = attempt.actions.clone();
+            if is_new {
+                self.event(&job, now, "attempt-unvouched", json!({"attempt": number, "why": why}));
+            }
             self.batch.attempts.insert((job, number));
             for id in actions {
                 if let Some(action) = self.actions.get_mut(&id).filter(|action| action.row.verdict.is_none()) {
@@ -127,6 +135,7 @@ impl Machine {
         if std::mem::replace(&mut attempt.unvouched, false) {
             attempt.recovered |= in_recovery;
             self.batch.attempts.insert((job.clone(), number));
+            self.event(job, now, "attempt-vouched", json!({"attempt": number}));
         }
         self.thaw(job, number, now);
     }
@@ -261,18 +270,26 @@ impl Machine {
         action.row.unvouched || self.has_orphans() || disowned()
     }
 
+    /// Returns why the attempt, or something of it, waits; a client that waits for the job shows it.
+    pub(in crate::controller) fn waits_for(&self, job: &JobId, number: Attempt) -> Option<String> {
+        let attempt = self.attempt(job, number).filter(|attempt| !attempt.complete || attempt.unvouched)?;
+        if let Some(why) = self.is_frozen(job, number).then(|| unasserted(job, attempt)) {
+            return Some(why);
+        }
+        let mut actions = self.of(attempt).filter(|action| self.may_be_held_back(action.row.id));
+        actions.find_map(|action| {
+            let mut unbegun = action.row.waiting.iter().map(Rank);
+            unbegun.find_map(|rank| self.is_held_back(action.row.id, rank))
+        })
+    }
+
     /// Returns why recovery keeps this action from beginning on a rank; `None` if it does not.
     pub(in crate::controller) fn is_held_back(&self, id: ActionId, rank: Rank) -> Option<String> {
         let action = self.actions.get(&id)?;
         let row = &action.row;
         let (job, attempt) = (&row.job, self.attempt(&row.job, row.attempt)?);
         if !attempt.asserted {
-            return Some(match attempt.unvouched {
-                true => format!(
-                    "the store was put back, and nobody has said whether {job} goes on: perilog controller recover"
-                ),
-                false => "the controller waits for its nodes after its start".to_owned(),
-            });
+            return Some(unasserted(job, attempt));
         }
         let host = attempt.layout.host(rank)?;
         if self.follows(action) {
@@ -314,4 +331,14 @@ impl Machine {
 
 fn action_ranks(action: Option<&Action>) -> IdSet {
     action.map(|action| action.row.ranks.clone()).unwrap_or_default()
+}
+
+/// Returns what an unasserted attempt waits for.
+fn unasserted(job: &JobId, attempt: &JobAttempt) -> String {
+    match attempt.unvouched {
+        true => {
+            format!("the store was put back, and nobody has said whether {job} goes on: perilog controller recover")
+        }
+        false => "the controller has started, and waits for its nodes first".to_owned(),
+    }
 }

@@ -81,7 +81,7 @@ fn cancel_ends_at_once_what_was_never_sent_and_tells_the_others() {
     assert_eq!(b.outcome(task("prolog", "j", 1)), Outcome::Cancelled { status: None });
     // The node that missed it is told when it is back; it never begins there.
     b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
-    let (n0, effects) = b.up("n0", "b", vec![held("prolog", "j", 0, "n[0-1]", HeldState::Unclaimed)]);
+    let (n0, effects) = b.up("n0", "b", vec![held("prolog", "j", 0, HeldState::Unclaimed)]);
     assert!(matches!(&effects[..], [e] if is_cancel(e, t0)), "{effects:?}");
     b.says(n0, finished(t0, Outcome::Cancelled { status: None }));
     assert_eq!(b.action("prolog", "j", 0).verdict, Some(crate::Verdict::Cancelled));

@@ -147,7 +147,7 @@ fn an_early_end_waits_for_the_boot_unless_scripts_failed() {
             // What it left on its node says only that it ended.
             b.batch(vec![closed(n0)]);
             let stone = HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0, reboot: Reboot::None };
-            b.up("n0", "b1", vec![held("prolog", "j", 0, "n[0-1]", stone)]);
+            b.up("n0", "b1", vec![held("prolog", "j", 0, stone)]);
             assert!(b.action("prolog", "j", 0).accepted.contains(0), "{told:?}");
         }
     }
@@ -229,7 +229,7 @@ fn an_unannounced_soft_reboot_shows_in_what_it_left() {
     b.run("prolog", "j", "n[0-1]");
     b.says(n0, FromAgent::Accepted { task: t(), limit_ms: None });
     b.batch(vec![closed(n0)]);
-    let (n0, _) = b.up("n0", "b1+1", vec![held("prolog", "j", 0, "n[0-1]", HeldState::Ended)]);
+    let (n0, _) = b.up("n0", "b1+1", vec![held("prolog", "j", 0, HeldState::Ended)]);
     b.says(n0, booted());
     assert!(b.action("prolog", "j", 0).ok.contains(0));
     b.batch(vec![closed(n0)]);
@@ -275,7 +275,7 @@ fn a_node_known_to_be_down_is_offline_at_once_and_fenced() {
         if at_once {
             assert_eq!(b.outcome(t()), Outcome::Lost { why: Loss::Offline });
             // A controller that went before may have sent it.
-            let (_, effects) = b.up("n0", "b1", vec![held("prolog", "j", 0, "n0", HeldState::Unclaimed)]);
+            let (_, effects) = b.up("n0", "b1", vec![held("prolog", "j", 0, HeldState::Unclaimed)]);
             assert!(effects.iter().any(|effect| is_cancel(effect, t())), "{effects:?}");
         }
     }
@@ -303,7 +303,7 @@ fn cleaned(hook: bool, how: impl Fn(&mut Bench, SessionId), held_then: Vec<Held>
     assert!(b.m.drains.contains_key("n0"));
     b.batch(vec![closed(n0)]);
     // The same boot is no boot.
-    let (n0, _) = b.up("n0", "b1", vec![held("epilog", "j", 0, "n0", live())]);
+    let (n0, _) = b.up("n0", "b1", vec![held("epilog", "j", 0, live())]);
     assert!(b.m.drains.get("n0").is_some_and(|drain| !drain.lifted));
     b.batch(vec![closed(n0)]);
     b = b.restart();
@@ -365,7 +365,7 @@ fn a_boot_lifts_the_drain_for_a_stuck_script_and_no_other() {
         }
     }
     // A soft reboot left something that is looked at still: its end lifts the drain.
-    let (mut b, n0) = cleaned(false, overdue, vec![held("epilog", "j", 0, "n0", live())]);
+    let (mut b, n0) = cleaned(false, overdue, vec![held("epilog", "j", 0, live())]);
     assert!(b.m.drains.contains_key("n0"));
     b.says(n0, finished(epilog(), Outcome::Lost { why: Loss::Rebooted }));
     assert!(b.m.drains.is_empty());

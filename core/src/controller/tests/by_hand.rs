@@ -72,7 +72,7 @@ fn a_live_task_is_resolved_when_its_drain_is_in_force() {
         let mut b = b.restart();
         assert!(b.action("prolog", "j", 0).resolving.is_empty());
         // The task's own result is still recorded.
-        let (n0, _) = again(&mut b, vec![held("prolog", "j", 0, "n0", HeldState::Ended)]);
+        let (n0, _) = again(&mut b, vec![held("prolog", "j", 0, HeldState::Ended)]);
         b.says(n0, finished(t, exit(5)));
         assert_eq!((b.outcome(t).word(), b.store.ranks[0].late[0].outcome.clone()), ("resolved", exit(5)));
     }
@@ -195,7 +195,7 @@ fn what_is_resolved_before_it_began_never_begins() {
                 (HeldState::Live { phase: queued(), age_ms: 1 }, true),
                 (HeldState::Live { phase: running(), age_ms: 1 }, false),
             ] {
-                let (_, effects) = again(&mut b, vec![held("prolog", "j", 0, "n0", held_as.clone())]);
+                let (_, effects) = again(&mut b, vec![held("prolog", "j", 0, held_as.clone())]);
                 let told = effects.iter().filter(|effect| is_cancel(effect, t)).count();
                 assert_eq!(told, usize::from(cancelled), "{held_as:?}: {effects:?}");
                 let begins = |e: &Effect| matches!(e, Effect::Send { message: ToAgent::Begin { .. }, .. });
@@ -241,7 +241,7 @@ fn quiet_begins_nothing_but_what_follows_and_outlives_a_restart() {
     // What runs is attached to, a job is added, and what follows one is taken.
     assert!(matches!(b.ask(run("prolog", "j")).0, Ok(Reply::Running { attached: true, .. })));
     b.ask(add("k", "n0", Terms::default())).0.unwrap();
-    let (n0, _) = again(&mut b, vec![held("prolog", "j", 0, "n0", live())]);
+    let (n0, _) = again(&mut b, vec![held("prolog", "j", 0, live())]);
     b.says(n0, finished(task("prolog", "j", 0), Outcome::Ok));
     assert_eq!(starts(&b.ask(finish("j", None)).1), [(n0, 0)]);
     b.ask(finish("k", None)).0.unwrap();

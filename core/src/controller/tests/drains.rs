@@ -298,7 +298,7 @@ fn a_lost_script_past_its_cancelled_epilog_drains_its_node() {
         assert_eq!(b.outcome(task("prolog", "j", 0)), Outcome::Lost { why: Loss::Unreachable });
         assert!(b.store.drains[0].reason.starts_with("prolog: lost"), "{:?}", b.store.drains);
         lift(&mut b);
-        let (session, _) = b.up("n0", "b", vec![held("prolog", "j", 0, "n0", HeldState::Ended)]);
+        let (session, _) = b.up("n0", "b", vec![held("prolog", "j", 0, HeldState::Ended)]);
         assert_eq!(b.store.drains, []);
         tell(&mut b, session, task("prolog", "j", 0), own);
         assert_eq!(b.store.drains.first().map(|row| row.newest().reason).as_deref(), expect);

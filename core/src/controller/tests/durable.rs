@@ -28,12 +28,12 @@ fn a_restart_loses_nothing_and_starts_nothing_twice() {
     b.run("prolog", "j", "n[0-1]");
     b.says(n0, FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
     let mut b = b.restart();
-    let (n0, effects) = b.up("n0", "b", vec![held("prolog", "j", 0, "n[0-1]", live())]);
+    let (n0, effects) = b.up("n0", "b", vec![held("prolog", "j", 0, live())]);
     assert_eq!(effects, []);
     b.says(n0, finished(task("prolog", "j", 0), Outcome::Ok));
     let mut b = b.restart();
     assert_eq!(b.action("prolog", "j", 0).ok.to_string(), "0");
-    let (_, effects) = b.up("n1", "b", vec![held("prolog", "j", 1, "n[0-1]", HeldState::Ended)]);
+    let (_, effects) = b.up("n1", "b", vec![held("prolog", "j", 1, HeldState::Ended)]);
     assert_eq!(starts(&effects), []);
     assert_eq!(b.told("j"), ["attempt", "action-start", "finish"]);
 }
@@ -44,7 +44,7 @@ fn event_numbers_go_on_after_a_restart() {
     b.up("n0", "b", vec![]);
     b.run("prolog", "j", "n0");
     let mut b = b.restart();
-    let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, "n0", live())]);
+    let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, live())]);
     b.says(n0, finished(task("prolog", "j", 0), Outcome::Ok));
     assert_eq!(b.events.iter().map(|(_, sequence, _)| *sequence).collect::<Vec<_>>(), [1, 2, 3, 4]);
 }
@@ -95,7 +95,7 @@ proptest! {
             match step {
                 Step::Up(n, boot, what) => {
                     let state = match what { 0 => Some(live()), 1 => Some(HeldState::Unclaimed), 2 => Some(HeldState::Ended), _ => None };
-                    let held = state.map(|s| held("prolog", "j0", u32::from(n), "n[0-2]", s)).into_iter().collect();
+                    let held = state.map(|s| held("prolog", "j0", u32::from(n), s)).into_iter().collect();
                     let session = b.session();
                     b.says(session, FromAgent::Hello(hello(&format!("n{n}"), &format!("b{boot}"), session.0, held)));
                     sessions.insert(n, session);

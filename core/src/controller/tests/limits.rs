@@ -182,8 +182,8 @@ fn attempts_past_retention_are_pruned_with_their_tombstones() {
     b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
     let up = |b: &mut Bench, past_ms| {
         let tombstone =
-            held("prolog", "j", 0, "n0", HeldState::Tombstone { outcome: exit(1), past_ms, reboot: Reboot::None });
-        b.up("n0", "b", vec![tombstone, held("prolog", "open", 0, "n0", live())])
+            held("prolog", "j", 0, HeldState::Tombstone { outcome: exit(1), past_ms, reboot: Reboot::None });
+        b.up("n0", "b", vec![tombstone, held("prolog", "open", 0, live())])
     };
     let (n0, effects) = up(&mut b, 30 * 86_400_000);
     assert_eq!(effects, [send(n0, ToAgent::Forget { tasks: vec![t] })]);

@@ -52,7 +52,7 @@ fn each_rank_says_it_once_and_the_job_once_over_any_restart() {
     assert_eq!(who(&b), ["0"]);
     let mut b = b.restart();
     // The agent repeats all reports, and sends them once more with the end.
-    let held = |rank| vec![super::held("prolog", "j", rank, "n[0-1]", live())];
+    let held = |rank| vec![super::held("prolog", "j", rank, live())];
     let (n0, _) = b.up("n0", "b", held(0));
     let (n1, _) = b.up("n1", "b", held(1));
     says(&mut b, n0, "prolog", 0, "data-in");
@@ -197,7 +197,7 @@ fn who_was_let_go_of_early_is_waited_for_until_it_is_given_back() {
         let mut b = b.restart();
         if late {
             assert_eq!(who(&b), ["0"]);
-            let n1 = b.up("n1", "b1", vec![held("epilog", "j", 1, "n1", live())]).0;
+            let n1 = b.up("n1", "b1", vec![held("epilog", "j", 1, live())]).0;
             ends(&mut b, n1, "epilog", 1, Outcome::Ok, &[]);
         }
         assert_eq!(who(&b), ["0", "job"], "{late}");

@@ -279,15 +279,12 @@ pub(super) fn finished(task: TaskId, outcome: Outcome) -> FromAgent {
     FromAgent::Finished { task, ended: Box::new(ended(outcome)) }
 }
 
-pub(super) fn held(action: &str, job: &str, rank: u32, nodes: &str, state: HeldState) -> Held {
-    let hosts: crate::HostList = nodes.parse().unwrap();
+pub(super) fn held(action: &str, job: &str, rank: u32, state: HeldState) -> Held {
     Held {
         task: task(action, job, rank),
         job: JobId::new(job).unwrap(),
         attempt: Attempt::FIRST,
         action: ActionName::new(action).unwrap(),
-        ranks: (0..u32::try_from(hosts.len()).unwrap()).collect(),
-        hosts,
         limit_ms: None,
         userid: None,
         commit: None,

@@ -57,12 +57,12 @@ fn a_growing_epilog_waits_for_a_later_prolog() {
     // No start-grace runs meanwhile, and a restart changes nothing.
     b.pass(120_000);
     let mut b = b.restart();
-    let (n1, effects) = b.up("n1", "b", vec![held("prolog", "j", 1, "n[0-1]", live())]);
+    let (n1, effects) = b.up("n1", "b", vec![held("prolog", "j", 1, live())]);
     assert_eq!(begun(&effects), []);
     let effects = b.says(n1, finished(task("prolog", "j", 1), Outcome::Ok));
     assert_eq!(begun(&effects), one("epilog", 1));
     runs(&mut b, n1, "epilog", 1);
-    let (n0, _) = b.up("n0", "b", vec![held("epilog", "j", 0, "n0", live())]);
+    let (n0, _) = b.up("n0", "b", vec![held("epilog", "j", 0, live())]);
     b.says(n0, finished(task("epilog", "j", 0), Outcome::Ok));
     assert_eq!((released(&b), b.action("epilog", "j", 0).verdict), (vec!["0-1".to_owned()], Some(Verdict::Ok)));
 }
@@ -199,7 +199,7 @@ fn a_task_behind_an_epilog_begins_though_the_setting_changed() {
     assert_eq!(begun(&b.ask(finish("j", None)).1), one("epilog", 0));
     b.settings.after = after(&["epilog"]);
     b.batch(vec![Input::Settings(b.settings.clone()), Input::Closed { session: n[0], why: String::new() }]);
-    let (n0, effects) = b.up("n0", "b", vec![held("epilog", "j", 0, "n0", live())]);
+    let (n0, effects) = b.up("n0", "b", vec![held("epilog", "j", 0, live())]);
     assert_eq!(begun(&effects), []);
     let effects = b.says(n0, finished(task("epilog", "j", 0), Outcome::Ok));
     assert_eq!(begun(&effects), one("sweep", 0));

@@ -184,7 +184,7 @@ fn recovery_freezes_debts_and_records_ends() {
     b.ends(n[0], task("epilog", "j", 0));
     let copy = b.store.clone();
     let mut b = b.restored(&copy);
-    let (n1, effects) = b.up("n1", "b", vec![held("epilog", "j", 1, "n[0-1]", HeldState::Ended)]);
+    let (n1, effects) = b.up("n1", "b", vec![held("epilog", "j", 1, HeldState::Ended)]);
     assert_eq!(effects, []);
     b.up("n0", "b", vec![]);
     // The last one ends: no verdict, no release.
@@ -250,7 +250,7 @@ fn a_stale_setup_action_begins_only_when_it_is_asked_for_again() {
     b.run("prolog", "j", "n[0-1]");
     let copy = b.store.clone();
     let mut b = b.restored(&copy);
-    b.up("n0", "b", vec![held("prolog", "j", 0, "n[0-1]", live())]);
+    b.up("n0", "b", vec![held("prolog", "j", 0, live())]);
     let (n1, effects) = b.up("n1", "b", vec![]);
     assert_eq!(starts(&effects), []);
     let (reply, effects) = b.ask(add("j", "n[0-1]", Terms::default()));
@@ -357,7 +357,7 @@ fn what_contradicts_is_refused_and_changes_nothing() {
 fn an_orphan_blocks_its_host_until_adopted_or_confirmed() {
     for (adopt, word) in [(true, Confirm::Over), (false, Confirm::Over), (false, Confirm::Gone)] {
         let mut b = Bench::new();
-        let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, "n0", live())]);
+        let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, live())]);
         assert_eq!(starts(&b.run("prolog", "other", "n0")), [], "beside an orphan");
         assert_eq!(b.says(n0, finished(task("prolog", "j", 0), Outcome::Ok)), [], "the only witness keeps what it has");
         b.pass(GATE_MS);
@@ -394,7 +394,7 @@ fn a_nodes_word_makes_no_attempt_and_touches_no_other_host() {
     // A newer attempt of the job, its epilog on all ranks, and a job that never was.
     let newer = TaskId { action: id("epilog", "j", 9), rank: Rank(0) };
     let newer = Held { task: newer, attempt: Attempt::from_number(9), ..held("epilog", "j", 0, "n[0-1]", live()) };
-    let told = vec![newer, held("epilog", "j", 1, "n[0-1]", live()), held("prolog", "other", 0, "n[0-1]", live())];
+    let told = vec![newer, held("epilog", "j", 1, live()), held("prolog", "other", 0, live())];
     let (n9, _) = b.up("n9", "b", told);
     b.says(n9, finished(task("prolog", "j", 0), exit(1)));
     b.pass(2 * GATE_MS);

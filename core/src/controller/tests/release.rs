@@ -220,7 +220,7 @@ fn an_epilog_never_runs_beside_its_prolog() {
     b.pass(10_000_000);
     let mut b = b.restart();
     b.pass(10_000_000);
-    let (n0, effects) = b.up("n0", "b", vec![held("prolog", "j", 0, "n[0-1]", live())]);
+    let (n0, effects) = b.up("n0", "b", vec![held("prolog", "j", 0, live())]);
     assert_eq!(starts(&effects), []);
     let effects = b.says(n0, finished(task("prolog", "j", 0), Outcome::Cancelled { status: None }));
     assert_eq!(starts(&effects), [(n0, 0)]);

@@ -36,7 +36,7 @@ fn a_newer_session_of_one_agent_replaces_the_older() {
     b.run("prolog", "j", "n0");
     let new = b.session();
     let t = task("prolog", "j", 0);
-    let effects = b.says(new, FromAgent::Hello(hello("n0", "b", 9, vec![held("prolog", "j", 0, "n0", live())])));
+    let effects = b.says(new, FromAgent::Hello(hello("n0", "b", 9, vec![held("prolog", "j", 0, live())])));
     assert!(
         matches!(&effects[..], [Effect::Close { session, .. }, Effect::Send { session: to, .. }] if *session == old && *to == new)
     );
@@ -151,10 +151,10 @@ fn hello_may_come_in_pages_and_nothing_before_it_counts() {
     let mut b = Bench::new();
     let s = b.session();
     assert_eq!(b.says(s, FromAgent::Probed { nonce: 1 }), []);
-    let mut page = hello("n0", "b", 1, vec![held("epilog", "j", 0, "n0", live())]);
+    let mut page = hello("n0", "b", 1, vec![held("epilog", "j", 0, live())]);
     page.more = true;
     assert_eq!(b.says(s, FromAgent::Hello(page)), []);
-    b.says(s, FromAgent::Hello(hello("n0", "b", 1, vec![held("epilog", "k", 0, "n0", live())])));
+    b.says(s, FromAgent::Hello(hello("n0", "b", 1, vec![held("epilog", "k", 0, live())])));
     assert_eq!(b.m.nodes["n0"].unsettled.orphans.len(), 2);
 }
 
@@ -162,7 +162,7 @@ fn hello_may_come_in_pages_and_nothing_before_it_counts() {
 #[test]
 fn a_hello_of_more_tasks_than_a_node_can_hold_ends_its_session() {
     let page = |tasks: usize, more: bool| {
-        let mut page = hello("n0", "b", 1, vec![held("epilog", "j", 0, "n0", HeldState::Ended); tasks]);
+        let mut page = hello("n0", "b", 1, vec![held("epilog", "j", 0, HeldState::Ended); tasks]);
         page.more = more;
         FromAgent::Hello(page)
     };

@@ -75,7 +75,7 @@ fn settle(accepted: bool, boot: &str, state: Option<HeldState>) -> (Vec<Effect>,
         b.says(n0, FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
     }
     b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
-    let held = state.map(|s| held("prolog", "j", 0, "n0", s)).into_iter().collect();
+    let held = state.map(|s| held("prolog", "j", 0, s)).into_iter().collect();
     let (session, effects) = b.up("n0", boot, held);
     (effects, b, session)
 }
@@ -154,7 +154,7 @@ fn a_new_boot_undoes_a_prolog_before_its_verdict_and_no_epilog() {
                 b.says(n0, finished(t, Outcome::Ok));
             }
             b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
-            let (n0, _) = b.up("n0", "b1+1", vec![held("prolog", "j", 0, "n0", state.clone())]);
+            let (n0, _) = b.up("n0", "b1+1", vec![held("prolog", "j", 0, state.clone())]);
             if state == HeldState::Ended {
                 b.says(n0, finished(t, Outcome::Ok));
             }
@@ -169,7 +169,7 @@ fn a_new_boot_undoes_a_prolog_before_its_verdict_and_no_epilog() {
     b.says(n0, finished(task("prolog", "j", 0), Outcome::Tolerable));
     b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
     let state = HeldState::Tombstone { outcome: Outcome::Tolerable, past_ms: 0, reboot: Reboot::Since };
-    b.up("n0", "b1+1", vec![held("prolog", "j", 0, "n0", state)]);
+    b.up("n0", "b1+1", vec![held("prolog", "j", 0, state)]);
     assert_eq!(b.outcome(task("prolog", "j", 0)), Outcome::Lost { why: Loss::Rebooted });
     let newest = b.store.drains[0].newest().reason;
     assert!(newest.contains("rebooted"), "{newest}");
@@ -192,22 +192,22 @@ fn an_ended_task_is_fenced_before_its_begin_and_late_after_it() {
     b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
     b.pass(60_000);
     assert_eq!(b.outcome(t), Outcome::Lost { why: Loss::Offline });
-    let (_, effects) = b.up("n0", "b1", vec![held("prolog", "j", 0, "n0", HeldState::Unclaimed)]);
+    let (_, effects) = b.up("n0", "b1", vec![held("prolog", "j", 0, HeldState::Unclaimed)]);
     assert!(matches!(&effects[..], [e] if is_cancel(e, t)), "{effects:?}");
 
     // Accepted, which was never heard, and behind another in the host's queue.
     let waits = HeldState::Live { phase: Phase::Waiting { why: "another".to_owned() }, age_ms: 10 };
-    let (_, effects) = b.up_again("n0", vec![held("prolog", "j", 0, "n0", waits)]);
+    let (_, effects) = b.up_again("n0", vec![held("prolog", "j", 0, waits)]);
     assert!(matches!(&effects[..], [e] if is_cancel(e, t)), "{effects:?}");
 
     // Or in the queue of a slow systemd.
     let starts = HeldState::Live { phase: Phase::Starting, age_ms: 10 };
-    let (_, effects) = b.up_again("n0", vec![held("prolog", "j", 0, "n0", starts)]);
+    let (_, effects) = b.up_again("n0", vec![held("prolog", "j", 0, starts)]);
     assert!(matches!(&effects[..], [e] if is_cancel(e, t)), "{effects:?}");
 
     let phase = Phase::Running { script: "10-a".to_owned(), index: 1, of: 1, progress: None };
     let runs = HeldState::Live { phase, age_ms: 10 };
-    let (n0, effects) = b.up_again("n0", vec![held("prolog", "j", 0, "n0", runs)]);
+    let (n0, effects) = b.up_again("n0", vec![held("prolog", "j", 0, runs)]);
     assert_eq!(effects, []);
     assert_eq!(b.says(n0, finished(t, exit(4))), [ack(n0, t)]);
     assert_eq!(b.outcome(t), Outcome::Lost { why: Loss::Offline });
@@ -239,7 +239,7 @@ fn what_was_given_up_as_lost_and_lives_drains_its_node_again() {
         if lifted {
             lift(&mut b);
         }
-        let comes = |phase| vec![held("prolog", "j", 0, "n0", HeldState::Live { phase, age_ms: 10 })];
+        let comes = |phase| vec![held("prolog", "j", 0, HeldState::Live { phase, age_ms: 10 })];
         let (n0, _) = b.up_again("n0", comes(if by_hello { running() } else { Phase::Starting }));
         if !by_hello {
             assert_eq!(drained(&b), None, "it has not begun");
@@ -273,7 +273,7 @@ fn a_lost_task_that_failed_drains_its_node_again() {
         b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
         b.pass(60_000);
         b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
-        let (n0, _) = b.up_again("n0", vec![held("prolog", "j", 0, "n0", HeldState::Ended)]);
+        let (n0, _) = b.up_again("n0", vec![held("prolog", "j", 0, HeldState::Ended)]);
         b.says(n0, finished(t, outcome));
         assert_eq!(b.store.drains.first().map(|drain| drain.reason.as_str()), drained);
     }
@@ -316,7 +316,7 @@ fn a_node_of_an_earlier_life_of_an_attempt_is_not_locked_out() {
     b.up("n1", "b", vec![]);
     b.run("epilog", "j", "n1");
     let t = task("epilog", "j", 0);
-    let told = |state| held("epilog", "j", 0, "n0", state);
+    let told = |state| held("epilog", "j", 0, state);
     let away = |b: &mut Bench, session| b.batch(vec![Input::Closed { session, why: String::new() }]);
     let stone = |past_ms| HeldState::Tombstone { outcome: exit(2), past_ms, reboot: Reboot::None };
     // Should the store be lost once more, its tombstone is all that knows that it ran here.
@@ -335,7 +335,7 @@ fn a_node_of_an_earlier_life_of_an_attempt_is_not_locked_out() {
     let (_, effects) = b.up("n0", "b", vec![told(HeldState::Unclaimed)]);
     assert!(effects.iter().any(|e| is_cancel(e, t)), "{effects:?}");
     // A rank that the action does not have this time.
-    let old = held("epilog", "j", 2, "n[0-2]", stone(settings().retention_ms));
+    let old = held("epilog", "j", 2, stone(settings().retention_ms));
     let (_, effects) = b.up("n2", "b", vec![old]);
     assert!(matches!(&effects[..], [Effect::Send { message: ToAgent::Forget { .. }, .. }]), "{effects:?}");
 }
@@ -347,8 +347,7 @@ fn what_came_late_is_told_again_by_the_tombstone() {
     b.up("n0", "b", vec![]);
     b.run("epilog", "j", "n0");
     b.ask(Request::Resolve { which: which("j", None), ok: true, reason: "r".into() }).0.unwrap();
-    let stone =
-        |outcome| held("epilog", "j", 0, "n0", HeldState::Tombstone { outcome, past_ms: 0, reboot: Reboot::None });
+    let stone = |outcome| held("epilog", "j", 0, HeldState::Tombstone { outcome, past_ms: 0, reboot: Reboot::None });
     for (outcome, late) in [
         // That nothing ran is no result of its own.
         (Outcome::Cancelled { status: None }, 0),
@@ -371,7 +370,7 @@ fn an_empty_store_gives_nodes_time_before_they_are_unknown() {
     let mut b = Bench::new();
     assert_eq!(b.run("prolog", "j", "n[0-1],ghost"), []);
     let [t0, t1, ghost] = [0, 1, 2].map(|rank| task("prolog", "j", rank));
-    let (n0, effects) = b.up("n0", "b", vec![held("prolog", "j", 0, "n[0-1],ghost", live())]);
+    let (n0, effects) = b.up("n0", "b", vec![held("prolog", "j", 0, live())]);
     assert_eq!(starts(&effects), [], "it runs");
     let (n1, effects) = b.up("n1", "b", vec![]);
     assert_eq!(starts(&effects), [(n1, 1)]);

@@ -69,7 +69,7 @@ fn the_new_attempt_waits_for_the_epilog_of_a_begun_one() {
     let mut b = b.restart();
     let prolog = b.action("prolog", "j", 1);
     assert_eq!((prolog.waiting.to_string(), prolog.sent.to_string()), ("0".into(), "1".into()));
-    let (n0, effects) = b.up("n0", "b", vec![held("epilog", "j", 0, "n[0-1]", live())]);
+    let (n0, effects) = b.up("n0", "b", vec![held("epilog", "j", 0, live())]);
     assert_eq!(starts(&effects), []);
     assert_eq!(end(&mut b, n0, of(0, "epilog", 0), Outcome::Ok), [(n0, 0)]);
     assert_eq!(released(&b), [("0".to_owned(), "0-1".to_owned())]);
@@ -149,7 +149,7 @@ fn a_waiting_epilog_begins_though_no_action_is_an_after_action() {
     again(&mut b, 1);
     b.settings.after.clear();
     b.batch(vec![Input::Settings(b.settings.clone()), Input::Closed { session: n[0], why: String::new() }]);
-    let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, "n0", live())]);
+    let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, live())]);
     let effects = b.says(n0, finished(of(0, "prolog", 0), Outcome::Ok));
     assert_eq!(begun(&effects), named("epilog", "0"));
 }

@@ -287,7 +287,7 @@ fn a_limit_that_passed_unheard_drains_the_node_too() {
     b.ask(finish("j", None)).0.unwrap();
     b.says(n[0], FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms: None });
     let phase = || Phase::Overdue { script: "10-umount".into(), limit_ms: 600_000, doing: String::new() };
-    let overdue = || vec![held("epilog", "j", 0, "n0", HeldState::Live { phase: phase(), age_ms: 5 })];
+    let overdue = || vec![held("epilog", "j", 0, HeldState::Live { phase: phase(), age_ms: 5 })];
     let told = |b: &Bench| contexts(b, "overdue").len();
     let mut b = b.restart();
     b.up("n0", "b", overdue());

@@ -1,7 +1,7 @@
 //! What a person's word covers, and what waiters for a job hear of a recovery.
 
 use super::recovery::{assert, confirm, listed};
-use super::release::{add, bench};
+use super::release::{add, bench, contexts};
 use super::*;
 use crate::job::Terms;
 
@@ -47,4 +47,36 @@ fn vouching_for_all_jobs_excludes_an_edges_disowned_ranks() {
     b.ask(confirm(None, Confirm::Running)).0.unwrap();
     assert!(!b.in_recovery());
     assert_eq!(b.drained(), [("n1", false)], "n1 may be another job's: it is drained before it is cleaned up");
+}
+
+fn waits(b: &mut Bench, job: &str) -> Option<String> {
+    let Ok(Reply::Show(view)) = b.ask(Request::Show { job: JobId::new(job).unwrap() }).0 else { panic!() };
+    view.attempts[0].waits.clone()
+}
+
+/// The words that `perilog wait`, `run` and the hooks say.
+#[test]
+fn who_waits_for_a_job_is_told_what_it_waits_for() {
+    let (mut b, n) = bench(1, |_| {});
+    b.ask(add("j", "n0", Terms::default())).0.unwrap();
+    b.batch(vec![Input::Closed { session: n[0], why: String::new() }]);
+    b.run("prolog", "j", "n0");
+    assert_eq!(waits(&mut b, "j"), None, "a node that is away is no recovery");
+    let copy = b.store.clone();
+    let mut b = b.restart_settling();
+    assert!(waits(&mut b, "j").unwrap().contains("waits for its nodes"));
+    b.up("n0", "b", vec![]);
+    assert_eq!(waits(&mut b, "j"), None, "the gate is open");
+    // The copy comes back: who follows the log is told, and its `run` is the word.
+    let mut b = b.restored(&copy);
+    assert_eq!(contexts(&b, "attempt-unvouched").len(), 1);
+    assert!(waits(&mut b, "j").unwrap().contains("perilog controller recover"));
+    b.up("n0", "b", vec![held("prolog", "orphan", 0, live())]);
+    let (reply, _) = b.ask(Request::Run(request("prolog", "j", Some("n0"), None)));
+    let Ok(Reply::Running { waits: Some(why), .. }) = reply else { panic!("{reply:?}") };
+    assert!(why.contains("orphan"), "{why}");
+    assert_eq!(contexts(&b, "attempt-vouched").len(), 1);
+    b.ask(confirm(Some("orphan"), Confirm::Gone)).0.unwrap();
+    let (reply, _) = b.ask(Request::Run(request("prolog", "j", Some("n0"), None)));
+    assert!(matches!(reply, Ok(Reply::Running { attached: true, .. })), "{reply:?}");
 }

@@ -1,0 +1,145 @@
+//! `perilog run` and `perilog wait` over a controller whose store was put back.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+mod fake;
+
+use fake::{Call, Done, Error, Hold, More, Place, Step, event, events, finish, running, shown};
+use serde_json::{Value, json};
+
+const ATTACHED: &[&str] = &["run", "prolog", "--job", "f1"];
+
+fn of_attempt(sequence: u64, timestamp: f64, name: &str) -> Value {
+    json!({"sequence": sequence, "timestamp": timestamp, "name": name, "context": {"attempt": "0", "why": "the store is a copy"}})
+}
+
+fn verdict(sequence: u64) -> Value {
+    event(sequence, "verdict", json!({"verdict": "ok", "status": 0, "ok": "0-3", "by_outcome": {}}))
+}
+
+fn refused(code: &str) -> Step {
+    Error("io.perilog.Controller.Refused", json!({"code": code, "text": "no job f1"}))
+}
+
+/// The log of the copy is shorter than what was read: its new events have numbers that were passed long ago.
+#[test]
+fn an_older_log_is_read_from_its_start() {
+    let before = vec![
+        Call("Run"),
+        Done(running(false, 4)),
+        Call("Events"),
+        More(events(&[finish(57, "0-1", "n[0-1]", "ok", json!({}))])),
+    ];
+    let after = vec![
+        Call("Show"),
+        Done(shown(None)),
+        Call("Run"),
+        Done(running(true, 4)),
+        Call("Events"),
+        Done(events(&[])),
+        Call("Events"),
+        More(events(&[finish(7, "0-3", "n[0-3]", "ok", json!({})), verdict(8)])),
+        Hold,
+    ];
+    let (said, asked) = Place::new().ask(ATTACHED, vec![before, after]);
+    assert_eq!((said.code, said.out.as_str()), (Some(0), "n[0-1]: ok\nn[2-3]: ok\nprolog of f1 ok on 4 ranks\n"));
+    assert_eq!((&asked[4]["after"], &asked[5]["after"]), (&json!(56), &json!(4)));
+}
+
+#[test]
+fn a_run_whose_job_the_store_lost_says_so_and_asks_until_it_is_there() {
+    let daemon = vec![
+        vec![Call("Run"), Done(running(false, 4)), Call("Events")],
+        vec![Call("Show"), refused("no-such-job")],
+        vec![
+            Call("Show"),
+            Done(shown(None)),
+            Call("Run"),
+            Done(running(false, 0)),
+            Call("Events"),
+            More(events(&[verdict(3)])),
+            Hold,
+        ],
+    ];
+    let (said, _) = Place::new().ask(ATTACHED, daemon);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    let lines: Vec<&str> = said.err.lines().collect();
+    assert!(lines[1].contains("does not know f1 any more") && lines[1].contains("job add"), "{lines:?}");
+    assert_eq!(lines[2], "perilog: f1 is there again");
+    assert!(lines[3].contains("asked for again"), "{lines:?}");
+}
+
+/// What asks for an action says by that that its job goes on: it says it again when the controller wants to hear it.
+#[test]
+fn a_run_asks_again_when_its_attempt_waits_for_a_word() {
+    let why = "the controller has started, and waits for its nodes first";
+    let mut reply = running(true, 4);
+    reply["waits"] = json!(why);
+    let daemon = vec![
+        vec![Call("Run"), Done(reply), Call("Events"), More(events(&[of_attempt(5, 1.0, "attempt-unvouched")]))],
+        vec![
+            Call("Show"),
+            Done(shown(None)),
+            Call("Run"),
+            Done(running(true, 4)),
+            Call("Events"),
+            Done(events(&[of_attempt(5, 1.0, "attempt-unvouched")])),
+            Call("Events"),
+            More(events(&[of_attempt(6, 1.0, "attempt-vouched"), verdict(7)])),
+            Hold,
+        ],
+    ];
+    let (said, asked) = Place::new().ask(ATTACHED, daemon);
+    assert_eq!(
+        (said.code, said.out.as_str(), said.err.as_str()),
+        (
+            Some(0),
+            "prolog of f1 exists (attempt 0): attached\n\
+             attempt 0 waits for a word on whether it goes on (the store is a copy): perilog controller recover\n\
+             attempt 0: the word was given\nprolog of f1 ok on 4 ranks\n",
+            &*format!("perilog: f1: {why}\n")
+        )
+    );
+    assert_eq!(asked.last().unwrap()["after"], 5);
+}
+
+/// What ended in the lost life has not ended in the one that goes on.
+#[test]
+fn a_wait_says_what_it_waits_for_and_reads_the_log_of_the_copy() {
+    let begun = event(2, "action-start", json!({"id": "x", "ranks": "0-3", "hosts": "n[0-3]"}));
+    let daemon = vec![
+        vec![
+            Call("Events"),
+            Done(events(&[begun.clone(), of_attempt(3, 1.0, "milestone")])),
+            Call("Show"),
+            Done(shown(None)),
+            Call("Events"),
+        ],
+        vec![Call("Events"), refused("no-such-job")],
+        vec![
+            Call("Events"),
+            Done(events(&[of_attempt(3, 2.0, "attempt-unvouched")])),
+            Call("Events"),
+            Done(events(&[begun, of_attempt(3, 2.0, "attempt-unvouched")])),
+            Call("Show"),
+            Done(shown(Some("nobody has said whether f1 goes on"))),
+            Call("Events"),
+            More(events(&[of_attempt(4, 2.0, "attempt-vouched"), verdict(5)])),
+            Hold,
+        ],
+    ];
+    let (said, asked) = Place::new().ask(&["wait", "f1"], daemon);
+    assert_eq!((said.code, said.out.as_str()), (Some(0), "prolog of f1 ok on 4 ranks\n"), "{}", said.err);
+    let lines: Vec<&str> = said.err.lines().skip(2).collect();
+    assert_eq!(
+        lines,
+        [
+            "perilog: f1 is there again",
+            "perilog: the controller's store was put back: the log of f1 is read from its start",
+            "perilog: f1: nobody has said whether f1 goes on",
+            "perilog: f1: attempt 0: the word was given",
+        ]
+    );
+    assert!(said.err.contains("does not know f1 any more"), "{}", said.err);
+    assert_eq!(asked[5]["after"], 0);
+}

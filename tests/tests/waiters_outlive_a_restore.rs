@@ -1,0 +1,133 @@
+//! A copy of the store is put back under a `perilog run` and a `perilog wait`: they say what they wait for, and go on by themselves when the job was asked
+//! for again. No rank is told free a second time, and a newer attempt that the copy does not know keeps its prolog and gets its epilog.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use perilog_tests::manager;
+use perilog_tests::{Cluster, Running};
+
+const SOON: Duration = Duration::from_secs(90);
+const COPY: &str = "/root/copy.db";
+/// Each action of each job has a gate of its own.
+const AT_GATE: &str = "while [ ! -e /run/gate-$PERILOG_JOB-$PERILOG_ACTION ]; do sleep 0.02; done";
+
+fn cluster() -> Result<Cluster> {
+    let cluster = Cluster::builder(1)
+        .script("prolog", "10-gate", AT_GATE)
+        .script("epilog", "10-gate", AT_GATE)
+        .controller(manager::CONFIGURATION)
+        .build()?;
+    cluster.stay_down()?;
+    cluster.manage("")?;
+    cluster.boot()?;
+    Ok(cluster)
+}
+
+fn open(cluster: &Cluster, gates: &[&str]) -> Result<()> {
+    gates.iter().try_for_each(|gate| cluster.node(0)?.sh(&format!("touch /run/gate-{gate}")).map(drop))
+}
+
+fn says(cluster: &Cluster, arguments: &[&str]) -> Result<String> {
+    cluster.perilog(arguments)?.ok()
+}
+
+fn restore(cluster: &Cluster) -> Result<()> {
+    says(cluster, &["controller", "restore", COPY])?;
+    cluster.wait_online()?;
+    let status = says(cluster, &["status"])?;
+    ensure!(status.contains("in recovery"), "{status}");
+    Ok(())
+}
+
+fn wait_said(cluster: &Cluster, who: &mut Running, words: &[&str]) -> Result<()> {
+    cluster.bed().wait_until(&format!("{words:?} is said"), SOON, || {
+        let said = who.output()?;
+        Ok(words.iter().all(|word| said.stderr.contains(word) || said.stdout.contains(word)))
+    })
+}
+
+/// Times that the hook was told of a release of this job's attempt.
+fn told(cluster: &Cluster, job: &str, attempt: &str) -> Result<usize> {
+    let heard = cluster.heard()?;
+    Ok(heard.releases.iter().filter(|release| release.job == job && release.attempt == attempt).count())
+}
+
+#[test]
+fn no_rank_is_told_free_under_the_script_of_another_job() -> Result<()> {
+    let cluster = cluster()?;
+    // The copy has an epilog of A at work. It ends, the node is given back, and B has it.
+    says(&cluster, &["job", "add", "A", "--nodes", "n0"])?;
+    says(&cluster, &["job", "finish", "A"])?;
+    cluster.wait_action_begun("A", "epilog", &[0])?;
+    says(&cluster, &["controller", "backup", COPY])?;
+    let mut of_a = cluster.start_perilog(&["wait", "A"])?;
+    open(&cluster, &["A-epilog"])?;
+    ensure!(cluster.wait_end(&mut of_a)? == 0);
+    says(&cluster, &["wait", "A", "--for", "clean"])?;
+    cluster.bed().wait_until("the hook has heard of A", SOON, || Ok(told(&cluster, "A", "0")? == 1))?;
+    let mut of_b = cluster.start_perilog(&["run", "prolog", "--job", "B", "--nodes", "n0"])?;
+    cluster.wait_begun("B", &[0])?;
+
+    restore(&cluster)?;
+    // Who had begun B says by asking again that it goes on.
+    wait_said(&cluster, &mut of_b, &["the controller's store did not know it any more"])?;
+    let mut of_a = cluster.start_perilog(&["wait", "A", "--for", "clean"])?;
+    wait_said(&cluster, &mut of_a, &["nobody has said whether A goes on", "perilog controller recover"])?;
+    open(&cluster, &["B-prolog"])?;
+    ensure!(cluster.wait_end(&mut of_b)? == 0, "{}", of_b.output()?);
+    ensure!(cluster.runs("B")?.len() == 1, "the prolog of B ran twice");
+    says(&cluster, &["controller", "recover", "--confirm", "A", "--gone"])?;
+    ensure!(says(&cluster, &["controller", "recover"])?.contains("not in recovery"));
+    ensure!(cluster.wait_end(&mut of_a)? == 0, "{}", of_a.output()?);
+    // What the hook is told goes to it in order: a release of A would have come before that of B.
+    open(&cluster, &["B-epilog"])?;
+    says(&cluster, &["job", "add", "B", "--nodes", "n0"])?;
+    says(&cluster, &["job", "finish", "B"])?;
+    cluster.bed().wait_until("the hook has heard of B", SOON, || Ok(told(&cluster, "B", "0")? == 1))?;
+    ensure!(told(&cluster, "A", "0")? == 1, "A was told free again: {:?}", cluster.heard()?.releases);
+    ensure!(cluster.runs("A")?.len() == 1, "the epilog of A ran twice");
+    Ok(())
+}
+
+#[test]
+fn a_newer_attempt_and_a_younger_job_are_cleaned_up_after() -> Result<()> {
+    let cluster = cluster()?;
+    open(&cluster, &["C-prolog", "C-epilog", "D-prolog", "D-epilog"])?;
+    says(&cluster, &["job", "add", "C", "--nodes", "n0"])?;
+    says(&cluster, &["run", "prolog", "--job", "C"])?;
+    says(&cluster, &["controller", "backup", COPY])?;
+    // Requeued: the first attempt is cleaned up after, and the second one prepared. A job comes that the copy does not know.
+    says(&cluster, &["job", "add", "C", "--attempt", "1", "--nodes", "n0"])?;
+    says(&cluster, &["run", "prolog", "--job", "C", "--attempt", "1"])?;
+    cluster.bed().wait_until("the hook has heard of the first attempt", SOON, || Ok(told(&cluster, "C", "0")? == 1))?;
+    says(&cluster, &["job", "add", "D", "--nodes", "n0"])?;
+    says(&cluster, &["run", "prolog", "--job", "D"])?;
+    let mut of_c = cluster.start_perilog(&["wait", "C", "--attempt", "1", "--for", "clean"])?;
+    let mut of_d = cluster.start_perilog(&["wait", "D", "--for", "clean"])?;
+    let before = (cluster.runs("C")?.len(), cluster.runs("D")?.len());
+    ensure!(before == (3, 1), "{before:?}");
+
+    restore(&cluster)?;
+    wait_said(&cluster, &mut of_c, &["the log of C is read from its start"])?;
+    wait_said(&cluster, &mut of_d, &["does not know D any more", "perilog job add"])?;
+    // Its resource manager asks for both again: nothing runs twice, and each gets its epilog.
+    says(&cluster, &["job", "add", "C", "--attempt", "1", "--nodes", "n0"])?;
+    says(&cluster, &["job", "add", "D", "--nodes", "n0"])?;
+    says(&cluster, &["run", "prolog", "--job", "C", "--attempt", "1"])?;
+    says(&cluster, &["run", "prolog", "--job", "D"])?;
+    ensure!((cluster.runs("C")?.len(), cluster.runs("D")?.len()) == before, "a prolog ran twice");
+    says(&cluster, &["job", "finish", "C", "--attempt", "1"])?;
+    says(&cluster, &["job", "finish", "D"])?;
+    ensure!(cluster.wait_end(&mut of_c)? == 0, "{}", of_c.output()?);
+    ensure!(cluster.wait_end(&mut of_d)? == 0, "{}", of_d.output()?);
+    ensure!((cluster.runs("C")?.len(), cluster.runs("D")?.len()) == (4, 2), "{:?}", cluster.runs("C")?);
+    let told = |job, attempt| told(&cluster, job, attempt);
+    cluster.bed().wait_until(
+        "the hook has heard of both",
+        SOON,
+        || Ok(told("C", "1")? == 1 && told("D", "0")? == 1),
+    )?;
+    ensure!(told("C", "0")? == 1, "the first attempt was told free again");
+    Ok(())
+}
