@@ -274,7 +274,7 @@ fn a_jobs_owner_is_that_of_the_attempt_that_is_meant() {
         task: TaskId { action: id("prolog", "j", 7), rank: Rank(0) },
         attempt: Attempt::from_number(7),
         userid: Some(0),
-        ..held("prolog", "j", 0, "n9", live())
+        ..held("prolog", "j", 0, live())
     };
     b.up("n9", "b", vec![forged]);
     let Ok(Reply::Show(view)) = b.ask(Request::Show { job: JobId::new("j").unwrap() }).0 else { panic!() };

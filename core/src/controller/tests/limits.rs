@@ -65,7 +65,7 @@ fn a_nodes_limit_outlives_a_restart_and_hello_repeats_it() {
     b.run("epilog", "j", "n0");
     b.says(n0, FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms: None });
     b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
-    let (n0, _) = b.up("n0", "b", vec![Held { limit_ms: Some(600_000), ..held("epilog", "j", 0, "n0", live()) }]);
+    let (n0, _) = b.up("n0", "b", vec![Held { limit_ms: Some(600_000), ..held("epilog", "j", 0, live()) }]);
     b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
     b.pass(4_000_000);
     assert_eq!(b.outcome(task("epilog", "j", 0)), Outcome::Lost { why: Loss::Unreachable });
@@ -83,7 +83,7 @@ fn the_limit_that_a_node_told_last_stands() {
     for (told, limits) in
         [(Some(600_000), "600000: 0"), (Some(300_000), "300000: 0"), (None, "300000: 0"), (Some(900_000), "")]
     {
-        let (n0, _) = b.up("n0", "b", vec![Held { limit_ms: told, ..held("epilog", "j", 0, "n0", live()) }]);
+        let (n0, _) = b.up("n0", "b", vec![Held { limit_ms: told, ..held("epilog", "j", 0, live()) }]);
         b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
         let known = &b.action("epilog", "j", 0).limits;
         let known: Vec<String> = known.iter().map(|(limit, ranks)| format!("{limit}: {ranks}")).collect();
@@ -99,7 +99,7 @@ fn of_a_limit_nobody_tells_for_another() {
     b.run("epilog", "j", "n0");
     b.says(n1, FromAgent::Accepted { task: task("epilog", "j", 0), limit_ms: Some(1) });
     b.batch(vec![Input::Closed { session: n1, why: String::new() }]);
-    b.up("n1", "b", vec![Held { limit_ms: Some(1), ..held("epilog", "j", 0, "n0", live()) }]);
+    b.up("n1", "b", vec![Held { limit_ms: Some(1), ..held("epilog", "j", 0, live()) }]);
     assert_eq!(b.action("epilog", "j", 0).limits, Default::default());
 }
 
