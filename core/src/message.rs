@@ -161,6 +161,8 @@ pub struct Hello {
 
 /// Most actions that a Hello names: a site has a handful.
 pub const MAX_ACTIONS: usize = 64;
+/// Most tasks of a node that have not ended: its agent takes no more, whatever `max-tasks` says.
+pub const MAX_TASKS: usize = 400;
 
 /// A task as an agent holds it.
 #[derive(Debug, Clone, PartialEq)]

@@ -18,7 +18,8 @@ pub const MAX_ENV: usize = 4096;
 pub const MAX_ANSWER: usize = 256 * 1024;
 /// Most tasks in one Forget.
 pub const MAX_FORGET: usize = 16_000;
-/// Tasks in one page of Hello; a page of this size always fits. The agent's machine makes no larger pages.
+/// Tasks in one page of Hello; a page of this size always fits. The agent's machine makes no larger pages, and the
+/// decoder refuses them.
 pub const MAX_PAGE: usize = 512;
 
 /// Bytes of a text for people.

@@ -115,6 +115,17 @@ fn errors_name_message_and_field() {
 }
 
 #[test]
+fn a_page_of_more_tasks_than_an_agent_sends_is_refused() {
+    let FromAgent::Hello(hello) = common::samples::from_agent().swap_remove(0).1 else { unreachable!() };
+    let of = |count| {
+        let tasks = vec![hello.tasks[0].clone(); count];
+        decode_from_agent(&encode_from_agent(&FromAgent::Hello(Hello { tasks, ..hello.clone() })))
+    };
+    assert!(of(MAX_PAGE).is_ok());
+    assert_eq!(of(MAX_PAGE + 1).unwrap_err().to_string(), "malformed Hello: tasks: 513 tasks, a page has at most 512");
+}
+
+#[test]
 fn a_hello_of_more_actions_than_a_site_has_is_refused() {
     let FromAgent::Hello(hello) = common::samples::from_agent().swap_remove(0).1 else { unreachable!() };
     let of = |count: u8| {

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use perilog_core::agent::io::Policy;
 use perilog_core::ids::{ActionName, HostName};
+use perilog_core::message::MAX_TASKS;
 use perilog_host::config::{self, ConfigError, Loaded, MainFile};
 use perilog_host::munge::MUNGE;
 use perilog_host::tls::TlsFiles;
@@ -40,7 +41,7 @@ pub struct Config {
     /// controller has on disk and for which no Start can arrive any more.
     pub max_tombstones: Within<16, 16_384>,
     /// dbus-daemon gives a connection 512 match rules; each adopted task needs one.
-    pub max_tasks: Within<1, 400>,
+    pub max_tasks: Within<1, { MAX_TASKS as i64 }>,
     pub log: Log,
     pub tls: Tls,
     pub enroll: Enroll,

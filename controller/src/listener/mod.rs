@@ -9,6 +9,7 @@
 //! another version, a wrong certificate) is refused, and logged with its address.
 
 mod complaints;
+mod greeting;
 mod names;
 mod session;
 
@@ -38,6 +39,7 @@ pub(crate) struct Sessions {
     last: AtomicU64,
     complaints: Complaints,
     names: names::Names,
+    greetings: greeting::Greetings,
     places: Arc<Semaphore>,
 }
 
@@ -49,6 +51,7 @@ impl Sessions {
             last: AtomicU64::new(0),
             complaints: Complaints::default(),
             names: names::Names::default(),
+            greetings: greeting::Greetings::default(),
             places: Arc::new(Semaphore::new(MAX_SESSIONS as usize)),
         })
     }

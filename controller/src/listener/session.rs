@@ -15,6 +15,7 @@ use tokio::sync::watch;
 
 use super::Sessions;
 use super::complaints::canonical;
+use super::greeting::Place;
 use crate::daemon::{Drain, End, Entry, Outbound, Outlet, WeakQueue, Weight};
 
 /// Limit for the preamble, and again for all pages of Hello. An agent sends them at once; on a swapping node it may
@@ -22,6 +23,9 @@ use crate::daemon::{Drain, End, Entry, Outbound, Outlet, WeakQueue, Weight};
 const HELLO_LIMIT: Duration = Duration::from_secs(30);
 /// Time for a refused peer to take the last messages.
 const FLUSH_LIMIT: Duration = Duration::from_secs(5);
+/// What all pages of one Hello may weigh. A node that holds as much as it can hold says a few MiB.
+const HELLO_BYTES: usize = 16 * 1024 * 1024;
+
 /// Why a session is over.
 enum Over {
     /// In good order, or by what happens to networks.
@@ -64,19 +68,24 @@ pub(super) async fn serve(
 
 async fn talk(link: Link, plain: bool, tls: watch::Receiver<Option<ServerTls>>, sessions: &Sessions) -> Over {
     let Link { peer, names, chain, mut reader, mut writer } = link;
-    match tokio::time::timeout(HELLO_LIMIT, greet(&mut reader, &mut writer, sessions.release)).await {
+    let id = sessions.next_id();
+    let mut place = names.first().map(|name| sessions.greetings.enter(name, peer.ip().to_canonical(), id.0));
+    let greeted = tokio::select! {
+        greeted = tokio::time::timeout(HELLO_LIMIT, greet(&mut reader, &mut writer, sessions.release)) => greeted,
+        over = lost(&mut place) => return over,
+    };
+    match greeted {
         Err(_) => return refused("nothing was said"),
         Ok(Err(over)) => return over,
         Ok(Ok(())) => {}
     }
-    let id = sessions.next_id();
     let (outlet, outbound) = Outlet::new();
     if sessions.inlet.put(Entry::Opened { session: id, outlet }).await.is_err() {
         return Over::Ended("the controller is ending".to_owned());
     }
     let Outbound { frames, end, own } = outbound;
     let hearing = Hearing { id, peer, names: (!plain && !defect!(NamesUnchecked)).then_some(names), own, sessions };
-    let reading = hearing.read(&mut reader);
+    let reading = hearing.read(&mut reader, place);
     let writing = write(&mut writer, frames);
     tokio::pin!(writing);
     let over = tokio::select! {
@@ -144,8 +153,13 @@ struct Hearing<'a> {
 }
 
 impl Hearing<'_> {
-    async fn read(self, reader: &mut FrameReader) -> Over {
-        match tokio::time::timeout(HELLO_LIMIT, self.hello(reader)).await {
+    async fn read(self, reader: &mut FrameReader, mut place: Option<Place<'_>>) -> Over {
+        let greeted = tokio::select! {
+            greeted = tokio::time::timeout(HELLO_LIMIT, self.hello(reader)) => greeted,
+            over = lost(&mut place) => return over,
+        };
+        drop(place);
+        match greeted {
             Err(_) => return refused("no Hello, or not all of it, within the limit"),
             Ok(Err(over)) => return over,
             Ok(Ok(())) => {}
@@ -164,8 +178,14 @@ impl Hearing<'_> {
 
     /// All pages of Hello.
     async fn hello(&self, reader: &mut FrameReader) -> Result<(), Over> {
+        let (mut bytes, mut _large) = (0, None);
         loop {
-            let Some((message, weight)) = self.next(reader).await? else {
+            let frame = frame(reader).await?;
+            bytes += frame.len();
+            if bytes > HELLO_BYTES {
+                return Err(refused(format_args!("its Hello is larger than {HELLO_BYTES} bytes")));
+            }
+            let Some((message, weight)) = self.read_frame(&frame).await? else {
                 return Err(refused("an unknown message before Hello"));
             };
             let FromAgent::Hello(page) = &message else { return Err(refused("another message before Hello")) };
@@ -174,14 +194,20 @@ impl Hearing<'_> {
             if !more {
                 return Ok(());
             }
+            if _large.is_none() {
+                _large = self.sessions.greetings.large.acquire().await.ok();
+            }
         }
     }
 
     /// Returns the next message; `None` for an unknown one, which is answered.
     async fn next(&self, reader: &mut FrameReader) -> Result<Option<(FromAgent, Weight)>, Over> {
-        let frame = reader.next().await?.ok_or_else(|| Over::Ended("the agent ended it".to_owned()))?;
+        self.read_frame(&frame(reader).await?).await
+    }
+
+    async fn read_frame(&self, frame: &[u8]) -> Result<Option<(FromAgent, Weight)>, Over> {
         let weight = self.sessions.inlet.weigh(frame.len()).await.map_err(ending)?;
-        match decode_from_agent(&frame) {
+        match decode_from_agent(frame) {
             Ok(Decoded::Known(message)) => Ok(Some((message, weight))),
             Ok(Decoded::Unknown(message)) => {
                 let unsupported = encode_to_agent(&ToAgent::Unsupported { message });
@@ -201,6 +227,19 @@ impl Hearing<'_> {
         let entry = Entry::Message { session: self.id, names, peer, message, weight };
         self.sessions.inlet.put(entry).await.map_err(ending)
     }
+}
+
+async fn frame(reader: &mut FrameReader) -> Result<bytes::Bytes, Over> {
+    reader.next().await?.ok_or_else(|| Over::Ended("the agent ended it".to_owned()))
+}
+
+/// Until it has to make room for another peer with its certificate, if it ever does.
+async fn lost(place: &mut Option<Place<'_>>) -> Over {
+    match place {
+        Some(place) => place.lost().await,
+        None => std::future::pending().await,
+    }
+    refused("others with its certificate dial, and it has not said its Hello")
 }
 
 fn ending(_: crate::daemon::Ended) -> Over {

@@ -105,7 +105,12 @@ impl Agent {
     /// Takes a Start, reports this outcome, and waits until it is durable.
     pub(crate) async fn run(&mut self, outcome: Outcome) {
         let start = self.accept().await;
-        self.finish(&start, outcome).await;
-        self.acked(&start).await;
+        self.run_ended(&start, outcome).await;
+    }
+
+    /// Ends with this outcome, and waits until that is durable.
+    pub(crate) async fn run_ended(&mut self, start: &Start, outcome: Outcome) {
+        self.finish(start, outcome).await;
+        self.acked(start).await;
     }
 }

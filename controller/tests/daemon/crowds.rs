@@ -36,7 +36,7 @@ fn reply(stream: &mut UnixStream) -> Value {
     }
 }
 
-fn ask(socket: &Path, method: &str, parameters: Value) -> Value {
+pub(crate) fn ask(socket: &Path, method: &str, parameters: Value) -> Value {
     let mut client = Client::connect(socket).unwrap();
     client.set_timeout(Some(LIMIT)).unwrap();
     client.call(&format!("io.perilog.Controller.{method}"), parameters).unwrap()
@@ -70,7 +70,7 @@ fn a_thousand_waiting_clients_leave_room_for_commands() {
     }
 }
 
-fn rss_mib(pid: u32) -> u64 {
+pub(crate) fn rss_mib(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024

@@ -16,3 +16,4 @@ mod recovery;
 mod refusals;
 mod sessions;
 mod signals;
+mod thief;

@@ -58,6 +58,8 @@ pub(super) struct Action {
     /// Approximate bytes of deltas written beside the row since the row; `None`: unknown, because another controller
     /// wrote them.
     beside: Option<usize>,
+    /// How often a rank's node has told what goes into the job's log ([`Self::may_tell`]).
+    pub(super) told: BTreeMap<Rank, u8>,
 }
 
 /// End for the event log, folded with equal ends.
@@ -104,6 +106,7 @@ impl Action {
             heard_ms,
             moved: IdSet::new(),
             beside: None,
+            told: BTreeMap::new(),
         }
     }
 

@@ -15,11 +15,23 @@ use crate::task::Ended;
 
 /// Tasks that begin within this time after sending need no time of their own: most ranks of a large action do.
 const AT_ONCE_MS: u64 = 1_000;
+/// Events that one task may add to its job's log by scripts past their limits and by processes left behind. A node that
+/// says more invents it.
+const MAX_TOLD: u8 = 32;
+/// Longest name of a script, which is a file's.
+const MAX_SCRIPT: usize = 255;
 
 impl Action {
-    /// Records that a script of this rank is past its limit; `false` if that was known.
+    /// Counts an event that a rank's node adds to the job's log; `false` if the node has told too much.
+    pub(super) fn may_tell(&mut self, rank: Rank) -> bool {
+        let told = self.told.entry(rank).or_default();
+        *told = told.saturating_add(1);
+        *told <= MAX_TOLD
+    }
+
+    /// Records that a script of this rank is past its limit; `false` if that was known, or the node has told too much.
     pub(super) fn is_overdue_now(&mut self, rank: Rank, script: &str) -> bool {
-        if self.row.overdue.get(script).is_some_and(|ranks| ranks.contains(rank.0)) {
+        if self.row.overdue.get(script).is_some_and(|ranks| ranks.contains(rank.0)) || !self.may_tell(rank) {
             return false;
         }
         self.forget_overdue(rank);
@@ -89,6 +101,12 @@ impl Action {
     pub(super) fn has_limits(&self) -> bool {
         self.row.timeout_ms.is_some() || !self.row.limits.is_empty()
     }
+}
+
+/// Cuts the name of a script to what a file's name may have.
+pub(super) fn script_name(script: &str) -> &str {
+    let end = (0..=script.len().min(MAX_SCRIPT)).rev().find(|end| script.is_char_boundary(*end));
+    &script[..end.unwrap_or(0)]
 }
 
 impl Machine {

@@ -73,6 +73,8 @@ pub(super) struct Node {
     /// Counter of the last session: messages of this machine's boot from earlier sessions do not count, even after this
     /// one ended.
     pub(super) link: Option<u64>,
+    /// Address of the last session, without its port.
+    pub(super) address: String,
     /// Configured actions, from its last session; `None`: never reported.
     pub(super) actions: Option<BTreeSet<ActionName>>,
     /// Boots of this machine before the one in `row`, the newest last.
@@ -477,6 +479,7 @@ impl Node {
             row,
             session: None,
             link: None,
+            address: String::new(),
             actions: None,
             over: Vec::new(),
             since_ms,

@@ -5,6 +5,7 @@ use serde_json::json;
 use crate::agent::io::Level;
 use crate::controller::action::{Action, Stand};
 use crate::controller::io::{Effect, Now, SessionId};
+use crate::controller::limits::script_name;
 use crate::controller::machine::{Machine, Node};
 use crate::controller::resolve::is_before_its_begin;
 use crate::defect;
@@ -111,7 +112,7 @@ impl Machine {
     }
 
     pub(super) fn on_moved(&mut self, host: &HostName, task: TaskId, phase: Phase, age_ms: u64, now: Now) {
-        let Some(action) = self.actions.get(&task.action) else {
+        let Some(action) = self.actions.get_mut(&task.action) else {
             return;
         };
         let (job, name, attempt) = (action.row.job.clone(), action.row.name.clone(), action.row.attempt);
@@ -123,7 +124,9 @@ impl Machine {
                 return;
             }
             Phase::Overdue { .. } => self.past_its_limit(host, task, &phase, now),
-            Phase::Lingering { processes } if !repeated(|p| matches!(p, Phase::Lingering { .. })) => {
+            Phase::Lingering { processes }
+                if !repeated(|p| matches!(p, Phase::Lingering { .. })) && action.may_tell(task.rank) =>
+            {
                 let context = json!({"action": name, "attempt": attempt, "ranks": task.rank.0.to_string(), "hosts": host,
                     "processes": processes});
                 self.event(&job, now, "lingering", context);
@@ -139,6 +142,7 @@ impl Machine {
     /// seen it, even if another controller hears of the script later.
     pub(super) fn past_its_limit(&mut self, host: &HostName, task: TaskId, phase: &Phase, now: Now) {
         let Phase::Overdue { script, limit_ms, doing } = phase else { return };
+        let script = script_name(script);
         let Some(action) = self.actions.get_mut(&task.action) else { return };
         if !action.is_overdue_now(task.rank, script) {
             return;

@@ -1,6 +1,8 @@
-//! Two sessions that claim one host. A newer session of the same agent replaces the older session. An agent of another
-//! machine or boot waits until the older session has answered a probe, or failed to answer.
+//! Two sessions that claim one host. The newer of one agent replaces the older. An agent of another machine, boot or
+//! address waits until the older session has answered a probe, or failed to: a thief of a node's key can read the ids
+//! of its machine and boot there, too.
 
+use crate::agent::io::Level;
 use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::machine::{Machine, Node};
 use crate::controller::session::{Session, Stage};
@@ -11,12 +13,28 @@ use crate::message::{Hello, ToAgent};
 /// Boots of a node that are known to be over. A Hello is late by what a connection can hold back, not by days of
 /// reboots.
 const BOOTS_KEPT: usize = 8;
+/// Highest session number: agents number sessions by the milliseconds since their boot, and no node is up for 34 years.
+const MAX_LINK: u64 = 1 << 40;
+/// A connection holds a Hello back for less: the listener ends those that have not said all of it by then.
+const LATE_MS: u64 = 60_000;
+
+/// Address of a peer, without its port.
+pub(super) fn address(peer: &str) -> &str {
+    peer.rsplit_once(':').map_or(peer, |(address, _)| address)
+}
 
 impl Node {
     /// Returns `true` if the controller has heard this agent in a session that the agent began later.
     fn has_heard_after(&self, hello: &Hello) -> bool {
         let same = self.row.machine == hello.machine && self.row.boot == hello.boot;
         same && self.link.is_some_and(|link| link >= hello.link)
+    }
+
+    /// Returns `true` if the network may have held back a Hello from this address. From another address that lasts a
+    /// minute: a thief leaves no session number and no boot behind that keep the true agent out.
+    fn may_be_late(&self, from: &str, now: Now) -> bool {
+        let recent = self.session.is_none() && now.mono_ms < self.since_ms.saturating_add(LATE_MS);
+        self.address == from || recent
     }
 
     /// Notes a new boot of the machine that the controller knows: the boot before never returns.
@@ -36,28 +54,41 @@ impl Node {
 impl Machine {
     /// Handles a complete Hello: looks for another session that speaks for this host.
     pub(super) fn greeted(&mut self, id: SessionId, hello: Box<Hello>, now: Now) {
-        if self.nodes.get(&hello.host).is_some_and(|node| node.is_over(&hello)) {
-            return self.end_session(id, "of a boot of its node that is over", now);
+        if hello.link > MAX_LINK {
+            let why = format!("its session has the number {}, which no agent gives", hello.link);
+            return self.turn_away(id, &hello.host, &why, now);
         }
+        let peer = self.sessions.get(&id).map(|session| session.peer.clone()).unwrap_or_default();
+        let from = address(&peer);
+        let late = self.nodes.get(&hello.host).filter(|node| node.may_be_late(from, now));
+        if late.is_some_and(|node| node.is_over(&hello)) {
+            return self.turn_away(id, &hello.host, "of a boot of its node that is over", now);
+        }
+        let is_heard = late.is_some_and(|node| node.has_heard_after(&hello));
         let older = self.nodes.get(&hello.host).and_then(|node| node.session).filter(|older| *older != id);
         let Some(older) = older else {
             // The last frames of a dead agent may arrive after its successor's session has also ended.
-            if self.nodes.get(&hello.host).is_some_and(|node| node.has_heard_after(&hello)) {
-                return self.end_session(id, "an older session of this agent than the last one that stood", now);
+            if is_heard {
+                let why = "an older session of this agent than the last one that stood";
+                return self.turn_away(id, &hello.host, why, now);
             }
             return self.open(id, *hello, now);
         };
-        let same_agent = match self.sessions.get(&older).map(|s| &s.stage) {
-            Some(Stage::Open { machine, boot, link, .. }) if *machine == hello.machine && *boot == hello.boot => {
-                Some(*link)
+        let same_agent = match self.sessions.get(&older) {
+            Some(Session { stage: Stage::Open { machine, boot, link, .. }, peer: of })
+                if *machine == hello.machine && *boot == hello.boot && address(of) == from =>
+            {
+                Some((*link, of.clone()))
             }
             _ => None,
         };
         match same_agent {
-            Some(link) if link >= hello.link => {
-                self.end_session(id, "an older session of this agent than the one that stands", now)
+            Some((link, _)) if link >= hello.link => {
+                self.turn_away(id, &hello.host, "an older session of this agent than the one that stands", now)
             }
-            Some(_) => {
+            Some((_, of)) => {
+                let text = format!("its session from {of} was replaced by a newer one from the same address, {peer}");
+                self.note(Level::Info, None, Some(&hello.host), text);
                 self.end_session(older, "replaced by a newer session of the same agent", now);
                 self.open(id, *hello, now);
             }
@@ -72,7 +103,7 @@ impl Machine {
                 // A third claimant waits for nobody: only the latest Hello remains a claim.
                 let rivals: Vec<SessionId> = self.probing_of(older);
                 for rival in rivals {
-                    self.end_session(rival, "another agent claims this host", now);
+                    self.turn_away(rival, &hello.host, "another agent claims this host", now);
                 }
                 if let Some(session) = self.sessions.get_mut(&id) {
                     session.stage = Stage::Probing { hello, older, nonce, until_ms };
@@ -126,8 +157,18 @@ impl Machine {
             })
             .collect();
         for (id, older) in due {
+            let peer = |id: SessionId| self.sessions.get(&id).map(|session| session.peer.clone()).unwrap_or_default();
+            let text =
+                format!("its session from {} did not answer, and one from {} replaced it", peer(older), peer(id));
+            let moved = address(&peer(older)) != address(&peer(id));
             self.end_session(older, "did not answer a probe while another session of its host was waiting", now);
             self.open_waiting(&[id], now);
+            let Some(Stage::Open { host, .. }) = self.sessions.get(&id).map(|session| &session.stage) else { continue };
+            let host = host.clone();
+            self.note(Level::Warning, None, Some(&host), text.clone());
+            if let Some(node) = self.nodes.get_mut(&host).filter(|_| moved) {
+                node.note = Some(text);
+            }
         }
     }
 

@@ -1,9 +1,9 @@
 //! Sessions: which session speaks for a host, and until when.
 //!
 //! ```text
-//!   greeting --last page of Hello--> open            no other session of this host, or an older one of the same machine and boot
-//!                                 \-> probing ----> open      the older one, of another machine or boot, did not answer
-//!                                              \--> refused   the older one answered: two machines claim one host; perilog shows both
+//!   greeting --last page of Hello--> open      no other session of this host, or an older one of the same agent
+//!                                 \-> probing ----> open      the older one, of another agent, did not answer
+//!                                              \--> refused   the older one answered: perilog shows both
 //! ```
 //! The host in the certificate is the host that an agent may speak for.
 
@@ -13,14 +13,14 @@ use crate::agent::io::Level;
 use crate::controller::action::Action;
 use crate::controller::io::{Effect, NodeRow, Now, Record, SessionId};
 use crate::controller::machine::{Job, Machine, Node};
+use crate::controller::rivals::address;
 use crate::defect;
 use crate::ids::{ActionId, BootId, Epoch, HostName, JobId, MachineId, Rank, TaskId};
-use crate::message::{FromAgent, Hello, Phase, ToAgent};
+use crate::message::{FromAgent, Held, HeldState, Hello, MAX_TASKS, Phase, ToAgent};
 
-/// Maximum number of tasks that one Hello may report, over all pages.
-const MAX_HELLO_TASKS: usize = 65_536;
-/// Maximum number of phases that the controller remembers per node.
-const MAX_LIVE: usize = 4_096;
+/// Most tasks that one Hello may tell of, over all its pages: an agent keeps at most 16,384 tasks and tombstones
+/// (`max-tombstones`).
+const MAX_HELLO_TASKS: usize = 20_000;
 /// More starts than any controller can have had. The controller does not believe an agent that claims to have seen
 /// more.
 pub(super) const MAX_SEEN: u64 = 1 << 40;
@@ -104,8 +104,10 @@ impl Machine {
                 hello
             }
         };
-        if hello.tasks.len() > MAX_HELLO_TASKS {
-            self.end_session(id, "Hello tells of more tasks than a node can hold", now);
+        let live = |held: &&Held| matches!(held.state, HeldState::Unclaimed | HeldState::Live { .. });
+        if hello.tasks.len() > MAX_HELLO_TASKS || hello.tasks.iter().filter(live).count() > MAX_TASKS {
+            let host = hello.host.clone();
+            self.turn_away(id, &host, "its Hello tells of more tasks than a node can hold", now);
         } else if more {
             *so_far = Some(hello);
         } else {
@@ -138,6 +140,7 @@ impl Machine {
             seen_ms: now.wall_ms,
         };
         self.batch.records.push(Record::Node(row.clone()));
+        let address = self.sessions.get(&id).map(|session| address(&session.peer).to_owned()).unwrap_or_default();
         let node = self.nodes.entry(host.clone()).or_insert_with(|| Node::new(row.clone(), now.mono_ms));
         if known.is_none() {
             node.tasks = waiting_for(&self.actions, &self.jobs, &host);
@@ -146,6 +149,7 @@ impl Machine {
         node.row = row;
         node.session = Some(id);
         node.link = Some(link);
+        node.address = address;
         node.actions = actions;
         node.since_ms = now.mono_ms;
         node.live.clear();
@@ -247,7 +251,7 @@ impl Machine {
             self.begins(task, since_ms);
         }
         if let Some(node) = self.nodes.get_mut(host)
-            && (node.live.len() < MAX_LIVE || node.live.contains_key(&task))
+            && (node.live.len() < MAX_TASKS || node.live.contains_key(&task))
         {
             node.live.insert(task, (phase, since_ms));
         }

@@ -12,7 +12,7 @@ use prost::Message;
 use super::ended::{Process, processes, processes_back};
 use super::ids::{Attempt, Commit, Key, Mark, Task};
 use super::outcome::{Outcome, outcome as outcome_value};
-use crate::bounds::{LISTED_PROCESSES, LISTED_TEXT, PROCESSES, TEXT, clip};
+use crate::bounds::{LISTED_PROCESSES, LISTED_TEXT, MAX_PAGE, PROCESSES, TEXT, clip};
 use crate::error::{At, Fault, known, need};
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -52,7 +52,7 @@ pub(crate) struct Held {
     pub task: Option<Task>,
     #[prost(message, optional, tag = "2")]
     pub key: Option<Key>,
-    // Tags 3 and 4 were the ranks and hosts of the attempt. An older agent sends them, and they are skipped.
+    // 3 and 4 were lists of ranks and hosts. An older agent sends them, and nobody reads them.
     #[prost(uint32, optional, tag = "5")]
     pub userid: Option<u32>,
     #[prost(bool, tag = "6")]
@@ -181,8 +181,8 @@ pub(crate) struct Logs {
 }
 
 impl Hello {
-    /// Encodes the page in at most `most` bytes. A page of [`crate::MAX_PAGE`] tasks always fits: the encoder
-    /// cuts texts for people.
+    /// Encodes the page in at most `most` bytes. A page of [`crate::MAX_PAGE`] tasks always fits: the encoder cuts
+    /// texts for people.
     pub(crate) fn of(hello: &CoreHello, most: usize) -> Self {
         let mut wire = Self {
             host: hello.host.to_string(),
@@ -205,15 +205,20 @@ impl Hello {
     }
 
     pub(crate) fn value(self) -> Result<CoreHello, Fault> {
+        // A task of thirty bytes becomes ten times as much when it is read.
+        if self.tasks.len() > MAX_PAGE {
+            return Err(Fault::bad(format!("{} tasks, a page has at most {MAX_PAGE}", self.tasks.len()))).at("tasks");
+        }
+        let tasks = self.tasks.into_iter().map(Held::value).collect::<Result<_, _>>().at("tasks")?;
         Ok(CoreHello {
             host: HostName::new(&self.host).at("host")?,
             machine: MachineId::new(&self.machine).at("machine")?,
             boot: BootId::new(&self.boot).at("boot")?,
             link: self.link,
-            version: self.version,
+            version: clip(&self.version, LISTED_TEXT),
             actions: self.actions.map(Actions::value).transpose().at("actions")?,
             newest: self.newest.map(Mark::value).transpose().at("newest")?,
-            tasks: self.tasks.into_iter().map(Held::value).collect::<Result<_, _>>().at("tasks")?,
+            tasks,
             more: self.more,
         })
     }
@@ -335,17 +340,25 @@ impl Phase {
         }
     }
 
+    /// The controller remembers it: what an agent would not say is cut here, too.
     pub(crate) fn value(self) -> Result<CorePhase, Fault> {
         use phase::Kind;
         Ok(match known(self.kind)? {
-            Kind::Waiting(why) => CorePhase::Waiting { why },
+            Kind::Waiting(why) => CorePhase::Waiting { why: clip(&why, TEXT) },
             Kind::Starting(()) => CorePhase::Starting,
             Kind::Running(Running { script, index, of, progress }) => {
+                let (script, progress) = (clip(&script, TEXT), progress.map(|text| clip(&text, TEXT)));
                 CorePhase::Running { script, index, of, progress }
             }
-            Kind::Overdue(Overdue { script, limit_ms, doing }) => CorePhase::Overdue { script, limit_ms, doing },
-            Kind::Lingering(left) => CorePhase::Lingering { processes: processes_back(left.processes) },
-            Kind::Milestone(name) => CorePhase::Milestone { name },
+            Kind::Overdue(Overdue { script, limit_ms, doing }) => {
+                CorePhase::Overdue { script: clip(&script, TEXT), limit_ms, doing: clip(&doing, TEXT) }
+            }
+            Kind::Lingering(mut left) => {
+                left.processes.truncate(PROCESSES);
+                left.processes.iter_mut().for_each(|process| process.command = clip(&process.command, TEXT));
+                CorePhase::Lingering { processes: processes_back(left.processes) }
+            }
+            Kind::Milestone(name) => CorePhase::Milestone { name: clip(&name, TEXT) },
         })
     }
 }

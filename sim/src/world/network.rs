@@ -349,10 +349,10 @@ impl World {
     fn hear(&mut self, conn: u64, frame: &[u8]) {
         let Some(c) = self.conns.get(&conn) else { return };
         let host = self.nodes[c.node].host.as_str().to_owned();
+        let peer = format!("node{}:{conn}", c.node);
         let (which, life, session) = (c.which, c.controller_life, c.session);
         let Ok(Decoded::Known(message)) = decode_from_agent(frame) else { return };
-        let input =
-            ControllerInput::Message { session, names: Some(vec![host]), peer: format!("conn {conn}"), message };
+        let input = ControllerInput::Message { session, names: Some(vec![host]), peer, message };
         self.controller_hears(which, life, input);
     }
 }

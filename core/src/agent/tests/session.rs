@@ -245,8 +245,7 @@ fn hello_shows_every_task_in_its_state() {
         ["j.1.prolog.0 unclaimed", "k.1.prolog.0 live starting", "l.1.prolog.0 ended", "l.2.prolog.0 tombstone ok"]
     );
     for held in &hello.tasks {
-        let is_stone = held.attempt == crate::ids::Attempt::from_number(2);
-        assert_eq!(held.userid.is_none(), is_stone);
+        assert_eq!(held.userid.is_none(), held.attempt == crate::ids::Attempt::from_number(2));
     }
     assert_eq!(
         (hello.host.as_str(), hello.machine.as_str(), hello.boot.as_str(), hello.version.as_str()),

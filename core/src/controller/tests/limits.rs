@@ -196,3 +196,38 @@ fn attempts_past_retention_are_pruned_with_their_tombstones() {
     b.says(n0, finished(t, exit(1)));
     assert_eq!(b.outcome(t), exit(1));
 }
+
+/// Found by a review: a node's key and one task were 40 MiB of events a second, by another name of a script each time.
+#[test]
+fn what_one_task_adds_to_the_log_is_bounded() {
+    let mut b = Bench::new();
+    let (n0, _) = b.up("n0", "b", vec![]);
+    b.run("epilog", "j", "n0");
+    let t = task("epilog", "j", 0);
+    b.says(n0, FromAgent::Accepted { task: t, limit_ms: None });
+    let (quiet, long) = (b.events.len(), "x".repeat(4_000));
+    let moved = |phase| FromAgent::Moved { task: t, phase, age_ms: 0 };
+    for n in 0..2_000 {
+        let processes = vec![crate::task::Process { pid: n, command: "sleep".into() }];
+        b.says(n0, moved(Phase::Overdue { script: format!("{n}-{long}"), limit_ms: 1, doing: String::new() }));
+        b.says(n0, moved(Phase::Lingering { processes }));
+        b.says(n0, moved(Phase::Milestone { name: format!("m{n}") }));
+    }
+    for n in 0..2_000 {
+        let mut late = ended(exit(1));
+        late.elapsed_ms = Some(n);
+        b.says(n0, FromAgent::Finished { task: t, ended: Box::new(late) });
+    }
+    // Scripts, with a drain for each; what is left behind; milestones, of the rank and of the job; ends that come late.
+    let told = b.events.len() - quiet;
+    assert!(told < 300, "{told} events");
+    let names: usize = b.action("epilog", "j", 0).overdue.keys().map(String::len).sum();
+    assert!(names < 300, "{names} bytes of names");
+    // It is told of others: each task has its own.
+    b.run("epilog", "k", "n0");
+    let t = task("epilog", "k", 0);
+    b.says(n0, FromAgent::Accepted { task: t, limit_ms: None });
+    let overdue = Phase::Overdue { script: "10-a".into(), limit_ms: 1, doing: String::new() };
+    b.says(n0, FromAgent::Moved { task: t, phase: overdue, age_ms: 0 });
+    assert!(b.told("k").contains(&"overdue"), "{:?}", b.told("k"));
+}

@@ -204,7 +204,17 @@ impl Bench {
 }
 
 pub(super) fn from(session: SessionId, message: FromAgent) -> Input {
-    Input::Message { session, names: None, peer: format!("10.0.0.{}:5115", session.0), message }
+    from_address(session, "10.0.0.9", message)
+}
+
+pub(super) fn from_address(session: SessionId, address: &str, message: FromAgent) -> Input {
+    Input::Message { session, names: None, peer: format!("{address}:{}", 5_000 + session.0), message }
+}
+
+/// Returns `true` if the controller told this session why it ends.
+pub(super) fn is_turned_away(effects: &[Effect], of: SessionId) -> bool {
+    matches!(effects, [Effect::Send { session, message: ToAgent::TurnedAway { .. } }, Effect::Close { session: ended, .. }]
+        if *session == of && *ended == of)
 }
 
 pub(super) fn hello(host: &str, boot: &str, link: u64, tasks: Vec<Held>) -> Hello {

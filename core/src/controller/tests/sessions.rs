@@ -45,7 +45,10 @@ fn a_newer_session_of_one_agent_replaces_the_older() {
     // The controller refuses an older Hello that arrives late.
     let late = b.session();
     let effects = b.says(late, FromAgent::Hello(hello("n0", "b", 3, vec![])));
-    assert!(matches!(&effects[..], [Effect::Close { session, .. }] if *session == late));
+    assert!(is_turned_away(&effects, late), "{effects:?}");
+    let replaced =
+        "n0: its session from 10.0.0.9:5001 was replaced by a newer one from the same address, 10.0.0.9:5002";
+    assert!(b.notes.iter().any(|note| note == replaced), "{:?}", b.notes);
 }
 
 /// The agent was killed with its Hello on the way; its successor came, was asked for a task, accepted it and was killed
@@ -61,7 +64,7 @@ fn a_hello_older_than_the_last_session_is_ignored() {
     b.batch(vec![Input::Closed { session: s, why: String::new() }]);
     let late = b.session();
     let effects = b.says(late, FromAgent::Hello(hello("n0", "b", 5_152, vec![])));
-    assert!(matches!(&effects[..], [Effect::Close { session, .. }] if *session == late), "{effects:?}");
+    assert!(is_turned_away(&effects, late), "{effects:?}");
     assert!(b.store.actions[0].accepted.contains(0), "{:?}", b.store.actions);
     // Another boot counts anew.
     let next = b.session();
@@ -71,7 +74,7 @@ fn a_hello_older_than_the_last_session_is_ignored() {
     b.batch(vec![Input::Closed { session: next, why: String::new() }]);
     let late = b.session();
     let effects = b.says(late, FromAgent::Hello(hello("n0", "b", 9_000, vec![])));
-    assert!(matches!(&effects[..], [Effect::Close { session, .. }] if *session == late), "{effects:?}");
+    assert!(is_turned_away(&effects, late), "{effects:?}");
     assert_eq!(b.store.nodes[0].boot.as_str(), "b2");
     // The order of soft reboots is known, even of one that the controller never heard of.
     for (boot, stands) in [("b2+2", true), ("b2+1", false), ("b2", false), ("b2+10", true), ("b3", true)] {
@@ -161,22 +164,77 @@ fn hello_may_come_in_pages_and_nothing_before_it_counts() {
 /// Each page is within what a frame may hold; all of them together are not within what a node may.
 #[test]
 fn a_hello_of_more_tasks_than_a_node_can_hold_ends_its_session() {
-    let page = |tasks: usize, more: bool| {
-        let mut page = hello("n0", "b", 1, vec![held("epilog", "j", 0, HeldState::Ended); tasks]);
-        page.more = more;
-        FromAgent::Hello(page)
+    for (most, state) in [(20_000, HeldState::Ended), (400, HeldState::Unclaimed), (400, live())] {
+        let page = |tasks: usize, more: bool| {
+            let mut page = hello("n0", "b", 1, vec![held("epilog", "j", 0, state.clone()); tasks]);
+            page.more = more;
+            FromAgent::Hello(page)
+        };
+        let mut b = Bench::new();
+        let s = b.session();
+        assert_eq!(b.says(s, page(most, true)), []);
+        let effects = b.says(s, page(1, true));
+        assert!(is_turned_away(&effects, s), "{effects:?}");
+        assert!(b.notes.iter().any(|note| note.contains("more tasks than a node can hold")), "{:?}", b.notes);
+        // It is over: the last page makes no node of it.
+        assert_eq!(b.says(s, page(0, false)), []);
+        assert!(b.store.nodes.is_empty() && b.store.actions.is_empty());
+    }
+}
+
+/// Found by a review: anybody on a node can read the ids of its machine and boot. With these and the node's key a thief
+/// took its place without a line in the journal; and the number of its session, 2^64-1, kept the true agent out until
+/// it booted.
+#[test]
+fn a_thief_takes_no_place_unseen_and_keeps_nobody_out() {
+    let (mut b, thief) = (Bench::new(), "10.0.0.66");
+    let (agent, _) = b.up("n0", "b", vec![]);
+    let dial = |b: &mut Bench, from: &str, boot: &str, link| {
+        let session = b.session();
+        let effects = b.batch(vec![from_address(session, from, FromAgent::Hello(hello("n0", boot, link, vec![])))]);
+        (session, effects)
     };
-    let mut b = Bench::new();
-    let s = b.session();
-    assert_eq!(b.says(s, page(65_536, true)), []);
-    let effects = b.says(s, page(1, true));
-    assert!(
-        matches!(&effects[..], [Effect::Close { session, why }] if *session == s && why.contains("more tasks than a node")),
-        "{effects:?}"
-    );
-    // The boot is over: the last page creates no node for it.
-    assert_eq!(b.says(s, page(0, false)), []);
-    assert!(b.store.nodes.is_empty() && b.store.actions.is_empty());
+    let is_welcome =
+        |effects: &[Effect]| matches!(effects, [Effect::Send { message: ToAgent::Welcome { .. }, .. }, ..]);
+    // A number that no agent gives.
+    let (session, effects) = dial(&mut b, thief, "b", u64::MAX);
+    assert!(is_turned_away(&effects, session), "{effects:?}");
+    // The true agent answers, and both are shown.
+    let (session, effects) = dial(&mut b, thief, "b", 1 << 40);
+    let [Effect::Send { session: asked, message: ToAgent::Probe { nonce } }] = effects[..] else {
+        panic!("{effects:?}")
+    };
+    assert_eq!(asked, agent);
+    let effects = b.says(agent, FromAgent::Probed { nonce });
+    assert!(is_turned_away(&effects, session), "{effects:?}");
+    let row = |b: &mut Bench| {
+        let (Ok(Reply::Nodes(nodes)), _) = b.ask(Request::Nodes { targets: None }) else { panic!() };
+        nodes[0].note.clone().unwrap_or_default()
+    };
+    assert!(row(&mut b).contains("two machines claim n0"));
+    for boot in ["b", "another"] {
+        // It does not answer, on a network that is cut for example: it is replaced, and that is said.
+        let (session, effects) = dial(&mut b, thief, boot, 1 << 40);
+        assert!(matches!(effects[..], [Effect::Send { message: ToAgent::Probe { .. }, .. }]), "{effects:?}");
+        assert!(b.pass(2_000).iter().any(|effect| is_welcome(std::slice::from_ref(effect))));
+        assert!(row(&mut b).contains("did not answer, and one from 10.0.0.66:"), "{}", row(&mut b));
+        assert!(b.notes.iter().any(|note| note.contains("did not answer, and one from 10.0.0.66:")));
+        // While it stands the true agent is told so, and asks for it to be probed.
+        let (back, effects) = dial(&mut b, "10.0.0.9", "b", 40);
+        let [Effect::Send { session: asked, message: ToAgent::Probe { nonce } }] = effects[..] else {
+            panic!("{effects:?}")
+        };
+        assert_eq!(asked, session);
+        let effects = b.says(session, FromAgent::Probed { nonce });
+        assert!(is_turned_away(&effects, back), "{effects:?}");
+        // And when it has gone, nothing of it keeps the true agent out for longer than a Hello can be late.
+        b.batch(vec![Input::Closed { session, why: String::new() }]);
+        let (back, effects) = dial(&mut b, "10.0.0.9", "b", 41);
+        assert!(is_turned_away(&effects, back), "{effects:?}");
+        b.pass(60_000);
+        let (_, effects) = dial(&mut b, "10.0.0.9", "b", 42);
+        assert!(is_welcome(&effects), "{effects:?}");
+    }
 }
 
 #[test]

@@ -103,7 +103,7 @@ fn the_journal_has_a_line_for_each_drain_and_its_lifting() {
             "uid 0 drained n[1-2]: bad dimm",
             "uid 0 lifted the drain of n[0-1]",
             "uid 0 lifted the drain of n2, without the drain hook",
-            "n1: offline: the connection was cut off (10.0.0.2:5115)",
+            "n1: offline: the connection was cut off (10.0.0.9:5002)",
         ]
     );
     // The verdict says on which hosts.

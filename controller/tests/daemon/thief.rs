@@ -1,0 +1,125 @@
+//! A thief with the key of one node: what it makes of the controller, and what others notice.
+
+use std::fs;
+
+use bytes::Bytes;
+use perilog_core::message::{FromAgent, Held, HeldState, Phase};
+use perilog_core::outcome::Outcome;
+use perilog_core::task::Reboot;
+use perilog_core::{ActionId, ActionName, Attempt, ClusterId, JobId, Rank, TaskId};
+use perilog_host::clock;
+use perilog_proto::{MAX_PAGE, encode_from_agent};
+use serde_json::json;
+
+use crate::agent::{Agent, hello, link};
+use crate::bed::{Bed, Controller};
+use crate::crowds::{ask, rss_mib};
+
+/// Sessions of the thief, one after the other and at once.
+const SESSIONS: usize = 150;
+
+fn held(n: usize, state: HeldState) -> Held {
+    let (job, action) = (JobId::new(&format!("x{n}")).unwrap(), ActionName::new("prolog").unwrap());
+    let id = ActionId::of(ClusterId::from_name("any"), &job, Attempt::FIRST, &action);
+    Held {
+        task: TaskId { action: id, rank: Rank(0) },
+        job,
+        attempt: Attempt::FIRST,
+        action,
+        limit_ms: None,
+        commit: None,
+        userid: None,
+        local: false,
+        state,
+    }
+}
+
+/// Pages of a Hello that never ends.
+fn pages(state: &HeldState) -> Vec<Bytes> {
+    let page = |page: usize| {
+        let tasks = (page * MAX_PAGE..(page + 1) * MAX_PAGE).map(|n| held(n, state.clone())).collect();
+        let mut hello = hello("n1", tasks);
+        hello.more = true;
+        encode_from_agent(&FromAgent::Hello(hello))
+    };
+    (0..16).map(page).collect()
+}
+
+struct Sizes {
+    rss_mib: u64,
+    store_kib: u64,
+}
+
+fn sizes(bed: &Bed, controller: &Controller) -> Sizes {
+    let files = fs::read_dir(bed.store().parent().unwrap()).unwrap();
+    let bytes: u64 = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
+    Sizes { rss_mib: rss_mib(controller.pid()), store_kib: bytes / 1024 }
+}
+
+/// Found by a review: 2,260 bytes over five sessions took 713 MB, and each Hello of invented jobs took 150 MiB and
+/// 25 MiB of disk.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn endless_hellos_make_nothing_grow_and_nobody_wait() {
+    let mut bed = Bed::new();
+    let controller = bed.start();
+    let mut other = Agent::connect(&bed, &controller, "n0").await;
+    let before = sizes(&bed, &controller);
+    let text = Outcome::Refused { why: "x".repeat(1_500) };
+    let large = pages(&HeldState::Tombstone { outcome: text, past_ms: 0, reboot: Reboot::None });
+    let many = pages(&HeldState::Ended);
+    let mut open = Vec::new();
+    let mut longest = 0;
+    for n in 0..SESSIONS {
+        let mut thief = link(&bed, &controller, "n1").await;
+        // Until it is sent away.
+        for page in if n % 2 == 0 { &large } else { &many } {
+            if thief.writer.send(page.clone()).await.is_err() {
+                break;
+            }
+        }
+        open.push(thief);
+        let began_ms = clock::mono_ms();
+        ask(&bed.socket(), "Status", json!({}));
+        longest = longest.max(clock::mono_ms() - began_ms);
+    }
+    let after = sizes(&bed, &controller);
+    println!(
+        "{SESSIONS} sessions: RSS {} -> {} MiB, store {} -> {} KiB, `status` waited {longest} ms at most",
+        before.rss_mib, after.rss_mib, before.store_kib, after.store_kib
+    );
+    assert!(after.rss_mib < before.rss_mib + 128, "{} MiB, then {} MiB", before.rss_mib, after.rss_mib);
+    assert!(after.store_kib < before.store_kib + 1024, "{} KiB, then {}", before.store_kib, after.store_kib);
+    // The node itself is let in beside all of them, and others have noticed nothing.
+    let mut own = Agent::connect(&bed, &controller, "n1").await;
+    ask(&bed.socket(), "Run", json!({"action": "prolog", "job": "f1", "nodes": "n[0-1]"}));
+    own.run(Outcome::Ok).await;
+    other.run(Outcome::Ok).await;
+}
+
+/// Found by a review: the names of scripts that a node invents were 40 MiB of events a second, from one task.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn endless_words_of_a_task_do_not_fill_the_disk() {
+    let mut bed = Bed::new();
+    let controller = bed.start();
+    let mut thief = Agent::connect(&bed, &controller, "n1").await;
+    ask(&bed.socket(), "Run", json!({"action": "prolog", "job": "f1", "nodes": "n1"}));
+    let start = thief.accept().await;
+    let before = sizes(&bed, &controller);
+    for n in 0..20_000u32 {
+        let phase = match n % 3 {
+            0 => Phase::Overdue { script: format!("{n}-{}", "x".repeat(200)), limit_ms: 1, doing: String::new() },
+            1 => Phase::Lingering { processes: Vec::new() },
+            _ => Phase::Milestone { name: format!("m{n}") },
+        };
+        thief.send(&FromAgent::Moved { task: start.task, phase, age_ms: 0 }).await;
+    }
+    thief.run_ended(&start, Outcome::Ok).await;
+    let after = sizes(&bed, &controller);
+    println!(
+        "20,000 words of one task: RSS {} -> {} MiB, store {} -> {} KiB",
+        before.rss_mib, after.rss_mib, before.store_kib, after.store_kib
+    );
+    assert!(after.rss_mib < before.rss_mib + 32, "{} MiB, then {} MiB", before.rss_mib, after.rss_mib);
+    // The write-ahead log itself may take 4 MiB before it is laid into the store.
+    assert!(after.store_kib < before.store_kib + 5 * 1024, "{} KiB, then {}", before.store_kib, after.store_kib);
+}
