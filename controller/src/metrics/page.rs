@@ -56,15 +56,11 @@ pub(super) fn render(counts: &Counts, status: Option<&StatusView>, pending: Opti
 fn now(text: &mut Text, status: &StatusView) {
     text.metric("perilog_epoch", Type::Gauge, "Counts the starts of controllers on this store.")
         .sample(&[], status.epoch);
-    text.metric(
-        "perilog_nodes",
-        Type::Gauge,
-        "Nodes that have ever said hello: online or offline; of all hosts those that are drained, and those that a job or an action holds.",
-    )
-    .sample(&[("state", "online")], status.online)
-    .sample(&[("state", "offline")], status.nodes.saturating_sub(status.online))
-    .sample(&[("state", "drained")], status.drained)
-    .sample(&[("state", "held")], status.held);
+    text.metric("perilog_nodes", Type::Gauge, "Nodes that have ever said hello, by whether they are there.")
+        .sample(&[("state", "online")], status.online)
+        .sample(&[("state", "offline")], status.nodes.saturating_sub(status.online));
+    text.metric("perilog_hosts_drained", Type::Gauge, "Hosts that are drained.").sample(&[], status.drained);
+    text.metric("perilog_hosts_held", Type::Gauge, "Hosts that a job or an action holds.").sample(&[], status.held);
     text.metric("perilog_jobs", Type::Gauge, "Jobs that the controller remembers.").sample(&[], status.jobs);
     text.metric("perilog_actions_open", Type::Gauge, "Actions without a verdict yet.").sample(&[], status.actions_open);
     text.metric("perilog_tasks_in_flight", Type::Gauge, "Tasks that have not ended.").sample(&[], status.tasks_open);

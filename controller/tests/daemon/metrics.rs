@@ -100,9 +100,10 @@ async fn figures_are_what_happened_and_promtool_likes_them() {
     for (series, expect) in [
         ("perilog_controller_answers", 1.0),
         ("perilog_nodes{state=\"online\"}", 1.0),
-        ("perilog_nodes{state=\"drained\"}", 0.0),
+        ("perilog_nodes{state=\"offline\"}", 0.0),
+        ("perilog_hosts_drained", 0.0),
         // A job that ran and is not finished holds the node.
-        ("perilog_nodes{state=\"held\"}", 1.0),
+        ("perilog_hosts_held", 1.0),
         ("perilog_tasks_empty_total{action=\"prolog\"}", 0.0),
         ("perilog_agent_connects_total", 1.0),
         ("perilog_tasks_in_flight", 0.0),
