@@ -112,8 +112,8 @@ impl Tail {
         Err(Fault::WentAway { daemon: self.door.daemon, why: "the stream of events ended".to_owned() }.into())
     }
 
-    /// Checks on a new connection whether the log is still the same one. A store that was put back has an older log, and
-    /// the tail begins anew. Returns whether it does.
+    /// Checks on a new connection whether the log is still the same one. A store that was put back has an older log,
+    /// and the tail begins anew. Returns whether it does.
     pub(crate) fn resume(&mut self, client: &mut Client) -> Result<bool, Fault> {
         let Some(last) = self.last else { return Ok(false) };
         let parameters = json!({"job": self.job, "after": last.0 - 1, "follow": false});

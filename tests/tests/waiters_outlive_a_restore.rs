@@ -1,5 +1,6 @@
-//! A copy of the store is put back under a `perilog run` and a `perilog wait`: they say what they wait for, and go on by themselves when the job was asked
-//! for again. No rank is told free a second time, and a newer attempt that the copy does not know keeps its prolog and gets its epilog.
+//! A copy of the store is put back under a `perilog run` and a `perilog wait`: they say what they wait for, and go on
+//! by themselves when the job was asked for again. No rank is told free a second time, and a newer attempt that the
+//! copy does not know keeps its prolog and gets its epilog.
 
 use std::time::Duration;
 
@@ -97,7 +98,8 @@ fn a_newer_attempt_and_a_younger_job_are_cleaned_up_after() -> Result<()> {
     says(&cluster, &["job", "add", "C", "--nodes", "n0"])?;
     says(&cluster, &["run", "prolog", "--job", "C"])?;
     says(&cluster, &["controller", "backup", COPY])?;
-    // Requeued: the first attempt is cleaned up after, and the second one prepared. A job comes that the copy does not know.
+    // Requeued: the first attempt is cleaned up after, and the second one prepared. A job comes that the copy does not
+    // know.
     says(&cluster, &["job", "add", "C", "--attempt", "1", "--nodes", "n0"])?;
     says(&cluster, &["run", "prolog", "--job", "C", "--attempt", "1"])?;
     cluster.bed().wait_until("the hook has heard of the first attempt", SOON, || Ok(told(&cluster, "C", "0")? == 1))?;

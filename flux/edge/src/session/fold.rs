@@ -72,10 +72,10 @@ pub(super) fn journal(view: &mut View, reply: &Value) -> bool {
     // The sentinel is -1, which some encode as the largest id.
     let Some(id) = reply["id"].as_u64().filter(|id| *id != u64::MAX) else { return true };
     let job = view.jobs.entry(id).or_insert_with(|| Job::new(id));
-    if let Some(jobspec) = object(&reply["jobspec"]) {
-        if let Some(wrong) = job.set_jobspec(&jobspec) {
-            tracing::warn!(job = %perilog_core::Fluid(id), "its terms count as none: {wrong}");
-        }
+    if let Some(jobspec) = object(&reply["jobspec"])
+        && let Some(wrong) = job.set_jobspec(&jobspec)
+    {
+        tracing::warn!(job = %perilog_core::Fluid(id), "its terms count as none: {wrong}");
     }
     let mut is_over = false;
     for event in reply["events"].as_array().into_iter().flatten() {
