@@ -206,6 +206,7 @@ impl Machine {
         let stand = action.stand(task.rank);
         let cancel = action.must_not_begin(task.rank);
         match stand {
+            Stand::Sent | Stand::Accepted if !same_boot => self.lose(task, Loss::Rebooted, now),
             Stand::Waiting | Stand::Sent if self.is_stale(task) => self.withdraw_task(task, now),
             Stand::Waiting if self.is_held_back(task.action, task.rank).is_some() => {}
             Stand::Waiting if self.is_behind(task.action, task.rank) => {}
@@ -213,7 +214,6 @@ impl Machine {
                 self.arm_start(task, now);
                 self.start_on(id, task, boot_number, boot, now);
             }
-            Stand::Sent | Stand::Accepted if !same_boot => self.lose(task, Loss::Rebooted, now),
             Stand::Accepted if defect!(AcceptedSentAgain) => self.start_on(id, task, boot_number, boot, now),
             Stand::Accepted => self.lose(task, Loss::Vanished, now),
             // The node never had the task: the task again waits for whatever holds it back.

@@ -428,15 +428,17 @@ impl World {
             (Asked::Assert(load), Ok(Reply::Asserted(asserted))) => {
                 for (job, attempt, why) in &asserted.refused {
                     self.say(|| format!("the resource manager is refused {job} attempt {attempt}: {why}"));
-                    if let Some(one) = self.scheduler.book.jobs.get_mut(&(job.clone(), *attempt)) {
-                        one.is_stuck = true;
+                    // It fails the job, and says so.
+                    let of = (job.clone(), *attempt);
+                    if let Some(one) = self.scheduler.book.jobs.remove(&of) {
+                        one.hosts.iter().for_each(|at| self.truth.host_back(*at, &of));
                     }
                 }
                 let refused =
                     |of: &Of| asserted.refused.iter().any(|(job, attempt, _)| (job, attempt) == (&of.0, &of.1));
                 let added: Vec<Of> = self.scheduler.book.jobs.keys().filter(|of| !refused(of)).cloned().collect();
                 added.iter().for_each(|of| self.is_added(of));
-                self.scheduler.link = Link::Up { load };
+                self.scheduler.link = if asserted.refused.is_empty() { Link::Up { load } } else { Link::Down };
                 self.truth.hosts_asserted(self.t);
                 self.schedule(1);
             }

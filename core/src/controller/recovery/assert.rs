@@ -4,13 +4,13 @@
 //! |---|---|
 //! | listed and known, same owner and hosts | asserted; it holds the listed ranks; `ended`: as `job finish`. Released ranks are told again, because the resource manager has forgotten their release |
 //! | listed and unknown | as `job add`, and counts as begun on all its ranks |
-//! | listed, and contradicts the store | refused and shown; changes nothing |
+//! | listed, and contradicts the store | refused and shown; nothing changes, and no clean-up begins on its hosts |
 //! | known of this source and instance, and not listed | over: no setup action of it begins, no notice is sent; its ranks are disowned ([`super::vouch`]) |
 //! | of another source or instance, or of none | untouched |
 //!
 //! It begins no setup action, tells no release, and lifts no drain.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 
@@ -22,7 +22,7 @@ use crate::controller::io::{
 use crate::controller::layout::Layout;
 use crate::controller::machine::Machine;
 use crate::defect;
-use crate::ids::{Attempt, JobId};
+use crate::ids::{Attempt, HostName, JobId};
 use crate::job::Part;
 
 impl Machine {
@@ -32,8 +32,9 @@ impl Machine {
         }
         let mut told = Asserted::default();
         let listed: BTreeSet<(JobId, Attempt)> = asked.attempts.iter().map(|of| (of.job.clone(), of.attempt)).collect();
+        let mut refused = BTreeMap::new();
         for of in asked.attempts {
-            let (job, number) = (of.job.clone(), of.attempt);
+            let (job, number, hosts) = (of.job.clone(), of.attempt, of.hosts.clone());
             match self.assert_listed(&asked.source, of, now) {
                 Ok(true) => told.added += 1,
                 Ok(false) => told.vouched += 1,
@@ -44,10 +45,13 @@ impl Machine {
                         None,
                         format!("attempt {number} was listed and refused: {why}"),
                     );
+                    let hosts = hosts.iter().filter_map(|host| HostName::new(host).ok());
+                    refused.extend(hosts.map(|host| (host, (job.clone(), number))));
                     told.refused.push((job, number, why));
                 }
             }
         }
+        self.recovery.refused.insert(asked.source.clone(), refused);
         let is_missing = |job: &JobId, number: Attempt, attempt: &JobAttempt| {
             attempt.source.as_ref() == Some(&asked.source)
                 && !listed.contains(&(job.clone(), number))

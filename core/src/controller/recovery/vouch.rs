@@ -93,6 +93,11 @@ impl Machine {
         if !self.is_drained(host) {
             return Some(format!("the resource manager does not hold {host} for {job} any more: drained first"));
         }
+        if let Some((job, number)) = self.recovery.refused.values().find_map(|of| of.get(host)) {
+            return Some(format!(
+                "the resource manager lists {host} for attempt {number} of job {job}, which was refused: cleaned up when it does no longer"
+            ));
+        }
         let other = self.holder_but(host, job, number).filter(|_| !defect!(CleanedBesideOthers))?;
         Some(format!("job {} holds {host}: its clean-up waits until that was given back", other))
     }
