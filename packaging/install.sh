@@ -14,6 +14,7 @@ put() { # MODE FILE PATH
 
 for name in perilog perilog-report; do put 755 "$binaries/$name" "/usr/bin/$name"; done
 for name in perilog-agent perilog-controller; do put 755 "$binaries/$name" "/usr/sbin/$name"; done
+put 755 "$binaries/perilog-flux" /usr/sbin/perilog-flux
 put 755 "$binaries/perilog-runner" /usr/libexec/perilog/perilog-runner
 # Flux loads the plugin into rank 0's job manager; `cargo build --bins` makes none, and other sites need none. The script is for the instance that a batch
 # job is.

@@ -49,6 +49,20 @@ fn goes_on(cluster: &Cluster, job: &str) -> Result<()> {
     cluster.perilog(&["controller", "recover", "--confirm", job, "--running"])?.ok().map(drop)
 }
 
+/// Waits until both ranks of the job's prolog are shown to run.
+fn runs_on(cluster: &Cluster, job: &str) -> Result<()> {
+    cluster.bed().wait_until(&format!("both ranks of {job} are shown to run"), SOON, || {
+        if !cluster.perilog(&["show", job])?.success() {
+            return Ok(false);
+        }
+        let Some(open) = cluster.job(job)?.attempts.first().and_then(|attempt| attempt.actions.first().cloned()) else {
+            return Ok(false);
+        };
+        let running = open.open.iter().filter(|row| row.state == "running");
+        Ok(running.map(|row| row.ranks.len()).sum::<u64>() == 2)
+    })
+}
+
 #[test]
 fn on_an_older_copy() -> Result<()> {
     let cluster = cluster()?;
@@ -73,9 +87,8 @@ fn on_an_older_copy() -> Result<()> {
     cluster.wait_verdicts("open")?;
     assert_eq!([cluster.outcome("open", "prolog", 0)?, cluster.outcome("open", "prolog", 1)?], ended);
     cluster.assert_true("open", &["prolog"])?;
-    // Its tasks are orphans until an operator vouches for them.
-    goes_on(&cluster, "late")?;
-    assert!(cluster.perilog(&["ps"])?.ok()?.contains("late"));
+    // Its `perilog run` asks again by itself, and its tasks are no orphans any more.
+    runs_on(&cluster, "late")?;
     cluster.open_gates()?;
     cluster.wait_scripts_ended("late", &[0, 1])?;
     cluster.wait_end(&mut late)?;
@@ -94,13 +107,7 @@ fn on_no_store_at_all() -> Result<()> {
     cluster.wait_begun("open", &[0, 1])?;
 
     set_back(&cluster, None)?;
-    goes_on(&cluster, "open")?;
-
-    cluster.bed().wait_until("both ranks are shown to run", std::time::Duration::from_secs(90), || {
-        let job = cluster.job("open")?;
-        let open = &job.attempts[0].actions[0].open;
-        Ok(open.iter().filter(|row| row.state == "running").map(|row| row.ranks.len()).sum::<u64>() == 2)
-    })?;
+    runs_on(&cluster, "open")?;
     cluster.open_gates()?;
     cluster.wait_scripts_ended("open", &[0, 1])?;
     cluster.wait_end(&mut open)?;

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{PROGRAMS, succeed};
+use super::succeed;
 use crate::{cargo, git};
 
 /// The last commit whose store has tables of version 1, before jobs held anything.
@@ -85,6 +85,9 @@ pub(crate) fn pack(directory: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The packages of the workspace that [`COMMIT`] has programs in.
+const EARLIER: [&str; 6] = ["-p", "perilog", "-p", "perilog-agent", "-p", "perilog-controller"];
+
 /// The sources of [`COMMIT`], and where its programs are.
 fn build() -> Result<(PathBuf, PathBuf)> {
     let target = cargo::target()?;
@@ -96,7 +99,7 @@ fn build() -> Result<(PathBuf, PathBuf)> {
     // File times are the commit's, so that built programs are not built again.
     succeed(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&source))?;
     let mut cargo = cargo::command();
-    cargo.current_dir(&source).args(["build", "--quiet", "--locked", "--bins"]).args(PROGRAMS);
+    cargo.current_dir(&source).args(["build", "--quiet", "--locked", "--bins"]).args(EARLIER);
     // Libraries in common with this tree are built once for both, if cargo can (1.91). No debug information is needed.
     cargo.env("CARGO_TARGET_DIR", &own).env("CARGO_BUILD_BUILD_DIR", &target);
     cargo.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_INCREMENTAL", "0");
