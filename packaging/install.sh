@@ -14,7 +14,6 @@ put() { # MODE FILE PATH
 
 for name in perilog perilog-report; do put 755 "$binaries/$name" "/usr/bin/$name"; done
 for name in perilog-agent perilog-controller; do put 755 "$binaries/$name" "/usr/sbin/$name"; done
-put 755 "$binaries/perilog-flux" /usr/sbin/perilog-flux
 put 755 "$binaries/perilog-runner" /usr/libexec/perilog/perilog-runner
 # Flux loads the plugin into rank 0's job manager; `cargo build --bins` makes none, and other sites need none. The script is for the instance that a batch
 # job is.
@@ -26,6 +25,8 @@ for name in slurm/prolog slurm/epilog slurm/orphaned slurm/slurmctld-prolog slur
 done
 
 for unit in "$tree"/units/*.service "$tree"/units/*.socket "$tree"/units/*.slice; do
+    # The edge of Flux is in no package yet.
+    [ "${unit##*/}" != perilog-flux.service ] || continue
     put 644 "$unit" "/usr/lib/systemd/system/${unit##*/}"
 done
 for dropin in "$tree"/units/*.d/*; do

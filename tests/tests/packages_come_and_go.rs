@@ -273,13 +273,15 @@ fn removal_leaves_scripts_alone_and_purge_leaves_nothing() -> Result<()> {
 fn the_package_for_flux_comes_and_goes() -> Result<()> {
     let bed = book::bare_machines(&["n0"])?;
     let node = bed.node("n0")?;
+    let ours = || node.sh("find /etc /usr -path '*perilog*' ! -path '/etc/systemd/*'");
+    let before = ours()?;
     node.install(Release::Current, &["perilog-flux"])?;
     node.sh("test -s /usr/lib/perilog/perilog-hold.so && test -x /etc/flux/rc1.d/10-perilog")?;
     // Outside of a Flux instance the script has nothing to do.
     node.sh("/etc/flux/rc1.d/10-perilog")?;
     node.apt(&["purge", "perilog-flux"])?.ok()?;
-    let left = node.sh("find /etc /usr -path '*perilog*' ! -path '/etc/systemd/*'")?;
-    ensure!(left.is_empty(), "it has still\n{left}");
+    let left = ours()?;
+    ensure!(left == before, "it had\n{before}\nand has still\n{left}");
     Ok(())
 }
 
