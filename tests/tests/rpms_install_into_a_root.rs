@@ -149,7 +149,9 @@ fn they_install_upgrade_and_go() -> Result<()> {
     rpm(node, &format!("-U --nodeps --force {}", paths.join(" ")))?;
     ensure!(node.read_file("/tmp/el/etc/perilog/agent.toml")?.ends_with("# by hand\n"), "an upgrade replaced it");
     rpm(node, "-e perilog perilog-agent perilog-controller perilog-flux")?;
-    let left = node.sh("cd /tmp/el && find usr/sbin usr/libexec usr/lib/perilog usr/lib/systemd usr/bin etc var -path '*perilog*' -not -path 'var/lib/rpm/*'")?;
+    let left = node.sh(
+        "cd /tmp/el && find usr/sbin usr/libexec usr/lib usr/bin etc var -path '*perilog*' -not -path 'var/lib/rpm/*'",
+    )?;
     assert_eq!(left, "etc/perilog\netc/perilog/agent.toml.rpmsave", "what somebody changed is kept");
     Ok(())
 }
