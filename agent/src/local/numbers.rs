@@ -12,8 +12,7 @@
 //!   only what ends it, over                      the next one                         the next one: its prolog is not ours
 //!   both                                         the next one: a requeue              the same: attach
 //! ```
-//! So a call that is repeated attaches, and a requeued job's scripts run again. So a repeated call attaches, and the
-//! scripts of a requeued job run again.
+//! So a repeated call attaches, and the scripts of a requeued job run again.
 
 use perilog_core::ids::{ActionName, Attempt};
 use serde::Deserialize;

@@ -66,6 +66,11 @@ impl JobAttempt {
         self.unvouched || self.wants_a_word_on_hosts()
     }
 
+    /// Has the resource manager added this attempt, and vouched for it?
+    pub(super) const fn is_vouched(&self) -> bool {
+        self.added && !self.unvouched
+    }
+
     /// Returns the ranks about which an operator is asked: all that are not released while the attempt is unvouched,
     /// and then the disowned ones.
     pub(super) fn in_doubt(&self) -> IdSet {

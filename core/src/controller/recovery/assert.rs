@@ -51,7 +51,10 @@ impl Machine {
                 }
             }
         }
-        self.recovery.refused.insert(asked.source.clone(), refused);
+        match refused.is_empty() {
+            true => self.recovery.refused.remove(&asked.source.name),
+            false => self.recovery.refused.insert(asked.source.name.clone(), refused),
+        };
         let is_missing = |job: &JobId, number: Attempt, attempt: &JobAttempt| {
             attempt.source.as_ref() == Some(&asked.source)
                 && !listed.contains(&(job.clone(), number))

@@ -160,8 +160,8 @@ impl Machine {
                 self.close_untold(job, *number, uid, now);
                 continue;
             }
-            // Of an attempt that was vouched for only disowned ranks and orphans are in question.
-            let is_vouched = self.attempt(job, *number).is_some_and(|attempt| !attempt.unvouched);
+            // The resource manager vouches for the rest of its job: only disowned ranks and orphans are in question.
+            let is_vouched = self.attempt(job, *number).is_some_and(JobAttempt::is_vouched);
             let handed = self.adopt_orphans_of(job, *number, word, now);
             self.assert_attempt(job, *number, now);
             self.clean_by_hand(job, *number);
@@ -199,7 +199,7 @@ impl Machine {
             self.give_up_orphan(&host, task, state, now);
         }
         let Some(attempt) = self.attempt(job, number) else { return };
-        if !attempt.unvouched && attempt.added {
+        if attempt.is_vouched() {
             let part = Part::of_ranks(attempt.in_doubt());
             return self.close_part(job, number, &part, uid, now);
         }

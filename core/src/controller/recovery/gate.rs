@@ -315,6 +315,7 @@ impl Machine {
         row.ended_ms = Some(now.wall_ms);
         let row = row.clone();
         self.batch.records.push(crate::controller::io::Record::Recovery(row));
+        self.recovery.judged.clear();
         self.tell_doubted_drains();
         self.drop_tombstones();
         self.note(crate::agent::io::Level::Info, None, None, "the recovery is over: everything was vouched for");

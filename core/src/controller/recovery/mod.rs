@@ -33,7 +33,7 @@ mod vouch;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::controller::io::{RecoveryRow, Source};
+use crate::controller::io::RecoveryRow;
 use crate::ids::{Attempt, Epoch, HostName, JobId, TaskId};
 use crate::mark::Commit;
 use crate::message::HeldState;
@@ -51,8 +51,9 @@ pub(super) struct Recovery {
     /// Lives that nodes of this recovery have obeyed and the store never had: each counted as evidence once. At most
     /// [`MAX_JUDGED`].
     judged: BTreeSet<Epoch>,
-    /// Hosts that a resource manager listed last for an attempt that was refused: some job may be there.
-    refused: BTreeMap<Source, BTreeMap<HostName, (JobId, Attempt)>>,
+    /// Hosts that a source, by its name, listed last for attempts that were refused: a job may be there. A new instance
+    /// of the resource manager replaces what the former one listed.
+    refused: BTreeMap<String, BTreeMap<HostName, (JobId, Attempt)>>,
     orphan_hosts: BTreeSet<HostName>,
     /// When hosts with orphans are drained (monotonic); `None`: no orphan waits for that.
     orphans_ms: Option<u64>,
