@@ -8,6 +8,12 @@ use serde_json::{Value, json};
 use super::job::{Allocated, Job};
 use super::view::View;
 
+/// Does the controller ask about an attempt that this edge has not been refused? Its store was put back while the edge
+/// was connected.
+pub fn is_due(view: &View) -> bool {
+    view.attempts.iter().any(|(id, attempt)| attempt.unvouched && !view.refused.contains_key(id))
+}
+
 /// The parameters of `Assert`.
 pub fn parameters(view: &View, source: &Value) -> Value {
     let attempts: Vec<Value> = view.jobs.values().filter_map(|job| Some(listed(view, job, &job.held()?))).collect();

@@ -493,6 +493,20 @@ fn perilog_is_told_all_that_flux_has() {
     assert_eq!(assert::parameters(&view, &source)["attempts"], json!([]));
 }
 
+/// The controller's store was put back while the edge was connected: it asks about attempts.
+#[test]
+fn perilog_is_told_again_when_it_asks() {
+    let mut view = view();
+    assert!(!assert::is_due(&view));
+    knows(&mut view, attempt());
+    assert!(!assert::is_due(&view));
+    knows(&mut view, EdgeAttempt { unvouched: true, ..attempt() });
+    assert!(assert::is_due(&view));
+    // What was refused is refused again.
+    view.refused.insert((job_name(), Attempt::of_alloc(ALLOC).unwrap()), "of another user".to_owned());
+    assert!(!assert::is_due(&view));
+}
+
 /// Terms that are no terms count as none: `novalidate`, or a plugin that was loaded later.
 #[test]
 fn terms_that_came_past_the_plugin_forgive_nothing() {

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{Event, FIRST_BACKOFF, Fault, Session, open, send};
 use crate::plan::view::FluxDrain;
-use crate::plan::{Job, View};
+use crate::plan::{Job, View, assert};
 
 impl Session {
     /// `Some`: the session is over.
@@ -30,9 +30,15 @@ impl Session {
             }
             Event::Online(reply) => self.view.online = idset(&reply["members"]),
             Event::Lost(error) => return Some(error.into()),
+            // Of a connection that was given up: it knows nothing of the next one's Assert.
+            Event::Asserted(_) | Event::Feed(_) | Event::Away(_) if self.link.is_none() => {}
             Event::Asserted(told) => self.asserted(&told),
             Event::Feed(reply) => {
                 let is_current = feed(&mut self.view, &reply);
+                if assert::is_due(&self.view) {
+                    self.away("perilog asks which jobs Flux has: its store was put back");
+                    return None;
+                }
                 if is_current && !self.view.is_current {
                     tracing::info!("follows perilog's controller: {} attempts", self.view.attempts.len());
                     self.link_backoff = FIRST_BACKOFF;

@@ -66,7 +66,9 @@ impl Session {
             tracing::warn!("{why}; jobs wait until the controller is back");
         }
         self.view.is_current = false;
-        self.link = None;
+        if let Some(link) = self.link.take() {
+            link.abort();
+        }
         self.link_at = Some(Instant::now() + self.link_backoff);
         self.link_backoff = (self.link_backoff * 2).min(LAST_BACKOFF / 10);
     }

@@ -36,6 +36,8 @@ const EVENTS: usize = 256;
 const AT_ONCE: usize = 32;
 const FIRST_BACKOFF: Duration = Duration::from_millis(200);
 const LAST_BACKOFF: Duration = Duration::from_secs(30);
+/// A controller that is quiet is asked again after so long, by one job for all.
+const QUIET: Duration = Duration::from_secs(1);
 
 /// What comes to the loop.
 #[derive(Debug)]
@@ -69,6 +71,8 @@ pub struct Session {
     link_at: Option<Instant>,
     in_flight: HashSet<String>,
     delayed: HashMap<String, (Instant, Duration)>,
+    /// The controller begins nothing new: then one prolog is asked for, and the others wait for its answer.
+    quiet: Option<Instant>,
     room: Arc<Semaphore>,
     status_asked: bool,
     said: String,
@@ -115,7 +119,14 @@ impl Session {
             match self.delayed.get(&key) {
                 Some((at, _)) if *at > now => earlier(*at),
                 _ if self.in_flight.contains(&key) => {}
-                _ => begin.push((key, action)),
+                _ => match self.quiet.filter(|_| send::begins_anew(&action)) {
+                    Some(at) if at > now => earlier(at),
+                    Some(_) => {
+                        self.quiet = Some(now + QUIET);
+                        begin.push((key, action));
+                    }
+                    None => begin.push((key, action)),
+                },
             }
         }
         for (key, action) in begin {

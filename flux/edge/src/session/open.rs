@@ -81,6 +81,7 @@ impl Session {
             link_at: None,
             in_flight: HashSet::new(),
             delayed: HashMap::new(),
+            quiet: None,
             room: Arc::new(Semaphore::new(AT_ONCE)),
             status_asked: false,
             said: String::new(),

@@ -6,10 +6,10 @@ use perilog_core::Fluid;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Event, FIRST_BACKOFF, LAST_BACKOFF, Session};
+use super::{Event, FIRST_BACKOFF, LAST_BACKOFF, QUIET, Session};
 use crate::broker::RpcError;
 use crate::controller::{CallError, Controller};
-use crate::plan::{Action, Job, assert};
+use crate::plan::{Action, Job, Reference, assert};
 
 const ENOENT: u32 = 2;
 const EINVAL: u32 = 22;
@@ -24,6 +24,8 @@ pub(super) enum Outcome {
     Refused(String),
     /// Perhaps later.
     Failed(String),
+    /// Not before somebody lets new work begin again.
+    Quiet(String),
 }
 
 /// What is on its way once at a time.
@@ -38,6 +40,11 @@ pub(super) fn key(action: &Action) -> String {
         | Action::Cancel { id, .. }
         | Action::Finish { id, .. } => format!("{id}"),
     }
+}
+
+/// Is it what a controller that is quiet begins no more?
+pub(super) const fn begins_anew(action: &Action) -> bool {
+    matches!(action, Action::Run { what: Reference::Prolog, .. })
 }
 
 impl Session {
@@ -115,6 +122,9 @@ impl Session {
         match outcome {
             Outcome::Done(reply) => {
                 self.key_is_done(action);
+                if begins_anew(action) {
+                    self.quiet = None;
+                }
                 self.view.did(action);
                 tell(action);
                 if let Action::Add { job, .. } = action
@@ -136,7 +146,13 @@ impl Session {
                     action => self.view.did(action),
                 }
             }
-            Outcome::Failed(why) => {
+            Outcome::Quiet(why) if begins_anew(action) => {
+                self.in_flight.remove(&key(action));
+                if self.quiet.replace(Instant::now() + QUIET).is_none() {
+                    tracing::warn!("prologs wait: {why}");
+                }
+            }
+            Outcome::Failed(why) | Outcome::Quiet(why) => {
                 let key = key(action);
                 self.in_flight.remove(&key);
                 let wait = self.delayed.get(&key).map_or(FIRST_BACKOFF, |(_, wait)| (*wait * 2).min(LAST_BACKOFF));
@@ -220,6 +236,7 @@ fn of_controller(answer: Result<Value, CallError>) -> Outcome {
     match answer {
         Ok(reply) => Outcome::Done(reply),
         Err(error) if error.is_final() => Outcome::Refused(error.to_string()),
+        Err(CallError::Refused { code, text }) if code == "unavailable" => Outcome::Quiet(text),
         Err(error) => Outcome::Failed(error.to_string()),
     }
 }
@@ -227,7 +244,6 @@ fn of_controller(answer: Result<Value, CallError>) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Reference;
 
     fn refused(errnum: u32) -> Result<Value, RpcError> {
         Err(RpcError::Refused { topic: "x".to_owned(), errnum, text: String::new() })
@@ -251,7 +267,7 @@ mod tests {
             let outcome = match of_flux(action, answer) {
                 Outcome::Done(_) => "done",
                 Outcome::Refused(_) => "refused",
-                Outcome::Failed(_) => "failed",
+                Outcome::Failed(_) | Outcome::Quiet(_) => "failed",
             };
             assert_eq!(outcome, expect, "{action:?}");
         }
