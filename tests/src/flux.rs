@@ -2,6 +2,8 @@
 //! system instance with the stock flux.service, munge and the IMP, loaded with the plugin `perilog-hold`. Flux 0.73 or
 //! newer has to be on PATH; `cargo xtask test` counts the tests without it as skipped.
 
+mod edge;
+
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -11,6 +13,7 @@ use serde_json::{Value, json};
 use crate::cluster::{CONTROLLER, Cluster, ClusterBuilder};
 use crate::command::Output;
 use crate::node::Node;
+pub use edge::{edge_cluster, plain};
 
 /// For a loaded machine: a broker that was killed joins again some seconds after its unit's restart.
 const SOON: Duration = Duration::from_secs(150);
@@ -200,10 +203,15 @@ impl<'a> Flux<'a> {
         self.wait("rank 0 is gone", |_| Ok(pid()? != was))
     }
 
-    /// kill -9 of rank 0 once the disk has all that its eventlogs say; returns when every broker has joined anew.
-    pub fn restart_rank_0(&self) -> Result<()> {
+    /// kill -9 of rank 0 once the disk has all that its eventlogs say.
+    pub fn kill_rank_0_after_sync(&self) -> Result<()> {
         self.ask(&["kvs", "sync"])?;
-        self.kill_rank_0()?;
+        self.kill_rank_0()
+    }
+
+    /// [`Flux::kill_rank_0_after_sync`]; returns when every broker has joined anew.
+    pub fn restart_rank_0(&self) -> Result<()> {
+        self.kill_rank_0_after_sync()?;
         self.wait_up()?;
         // The job manager comes later than the resources.
         self.wait("the plugin answers", |flux| {

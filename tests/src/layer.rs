@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 
 /// Where each binary is installed.
-const BINARIES: [(&str, &str); 5] = [
+const BINARIES: [(&str, &str); 6] = [
     ("perilog", "usr/bin"),
     ("perilog-report", "usr/bin"),
     ("perilog-agent", "usr/sbin"),
     ("perilog-controller", "usr/sbin"),
+    ("perilog-flux", "usr/sbin"),
     ("perilog-runner", "usr/libexec/perilog"),
 ];
 /// Flux's plugin, where it is built: `cargo build --bins` makes no library, and only tests with a real Flux ask for it.

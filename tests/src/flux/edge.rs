@@ -1,0 +1,185 @@
+//! The edge, perilog-flux, beside rank 0; and scripts that a test holds, fails and lets go, node by node.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+
+use super::{Event, Flux, cluster};
+use crate::cluster::{Cluster, ClusterBuilder};
+
+/// Name of the script of each action.
+const SCRIPT: &str = "10-held";
+/// Runs as long as its node is told to hold the action, and ends as the node is told.
+const BODY: &str = "\
+echo \"$PERILOG_ACTION $PERILOG_JOB $FLUX_JOB_ID $FLUX_JOB_USERID $FLUX_JOB_RANKS\" >>/var/lib/ledger/flux
+while [ -e /run/hold-$PERILOG_ACTION ]; do sleep 0.02; done
+[ ! -e /run/lustre-$PERILOG_ACTION ] || perilog-report tolerable --check lustre '/p/lustre1 is not mounted' || exit 9
+exit $(cat /run/exit-$PERILOG_ACTION 2>/dev/null || echo 0)";
+const ACTIONS: [&str; 2] = ["prolog", "epilog"];
+const UNIT: &str = "perilog-flux.service";
+/// From docs/flux.md.
+const CONTROLLER: &str = "[edge]\ngroup = \"flux\"\ndrains = true\n";
+const AGENT: &str = "env-allow = [\"FLUX_JOB_ID\", \"FLUX_JOB_RANKS\", \"FLUX_JOB_USERID\"]\n";
+
+/// A cluster with scripts that [`Flux::hold`] holds.
+pub fn edge_cluster(nodes: usize) -> ClusterBuilder {
+    ACTIONS.iter().fold(cluster(nodes).agent(AGENT), |builder, action| builder.script(action, SCRIPT, BODY))
+}
+
+/// perilog's name of a job that `flux submit` has printed.
+pub fn plain(job: &str) -> String {
+    job.replace('ƒ', "f")
+}
+
+impl<'a> Flux<'a> {
+    /// Starts Flux and then the edge, as docs/flux.md does: `more` as for [`Flux::start`].
+    pub fn with_edge(cluster: &'a Cluster, more: &str) -> Result<Self> {
+        let flux = Self::start(cluster, more)?;
+        let node = flux.rank_0()?;
+        node.write_file("/etc/perilog/controller.d/edge.toml", CONTROLLER)?;
+        node.systemctl(&["restart", "perilog-controller"])?;
+        node.systemctl(&["start", UNIT])?;
+        cluster.wait_online()?;
+        flux.wait_edge()?;
+        Ok(flux)
+    }
+
+    /// Waits until the edge says that it follows Flux and the controller.
+    pub fn wait_edge(&self) -> Result<()> {
+        let node = self.rank_0()?;
+        let status = || node.systemctl(&["show", "--property=StatusText", "--value", UNIT]);
+        self.wait("the edge follows both", |_| Ok(status()?.contains("jobs of Flux")))
+            .with_context(|| format!("{}\n{}", status().unwrap_or_default(), self.edge_log().unwrap_or_default()))
+    }
+
+    /// Returns what the edge has logged.
+    pub fn edge_log(&self) -> Result<String> {
+        self.rank_0()?.sh(&format!("journalctl --no-pager -o cat -u {UNIT}"))
+    }
+
+    /// kill -9 of the edge; systemd starts it again.
+    pub fn kill_edge(&self) -> Result<()> {
+        Cluster::kill_unit(self.rank_0()?, UNIT)
+    }
+
+    pub fn stop_edge(&self) -> Result<()> {
+        self.rank_0()?.systemctl(&["stop", UNIT]).map(drop)
+    }
+
+    pub fn start_edge(&self) -> Result<()> {
+        self.rank_0()?.systemctl(&["start", UNIT]).map(drop)
+    }
+
+    /// Holds the scripts of an action on every node, until [`Flux::let_go`].
+    pub fn hold(&self, action: &str) -> Result<()> {
+        self.cluster.nodes().iter().try_for_each(|node| node.write_file(&format!("/run/hold-{action}"), ""))
+    }
+
+    pub fn let_go(&self, action: &str) -> Result<()> {
+        let nodes = self.cluster.nodes();
+        nodes.iter().try_for_each(|node| node.sh(&format!("rm -f /run/hold-{action}")).map(drop))
+    }
+
+    /// The scripts of this action exit with this status on node `n{index}` from now on.
+    pub fn ends_with(&self, index: usize, action: &str, status: i32) -> Result<()> {
+        self.cluster.node(index)?.write_file(&format!("/run/exit-{action}"), status.to_string())
+    }
+
+    /// The prolog's check `lustre` fails on node `n{index}` from now on, in a way that a job may tolerate.
+    pub fn lustre_fails(&self, index: usize) -> Result<()> {
+        self.cluster.node(index)?.write_file("/run/lustre-prolog", "")
+    }
+
+    /// Waits until a script of the action has begun on each of these nodes.
+    pub fn wait_begun(&self, job: &str, action: &str, nodes: &[u32]) -> Result<()> {
+        // Rank 0 is on `ctl`.
+        let ranks: Vec<u32> = nodes.iter().map(|node| node + 1).collect();
+        let begun = self.cluster.wait_action_begun(&plain(job), action, &ranks);
+        begun.with_context(|| format!("{:?}\n{}", self.story(job), self.edge_log().unwrap_or_default()))
+    }
+
+    /// Waits until the job is over.
+    pub fn wait_clean(&self, job: &str) -> Result<()> {
+        let clean = self.wait_event(job, "clean").map(drop);
+        clean.with_context(|| self.edge_log().unwrap_or_default())
+    }
+
+    /// Asserts that the job's scripts ran once: for each action its nodes and the status of all of its scripts. The
+    /// controller says the same.
+    pub fn assert_once(&self, job: &str, actions: &[(&str, &[u32], &[i32])]) -> Result<()> {
+        let name = plain(job);
+        let ledger = self.cluster.ledger()?;
+        let mut found: BTreeMap<(String, u32), Vec<Option<i32>>> = BTreeMap::new();
+        for (key, run) in ledger.of_job(&name) {
+            let ended = run.ended.map(|(_, code)| code);
+            found.entry((key.action.clone(), key.rank - 1)).or_default().push(ended);
+        }
+        let mut expected = BTreeMap::new();
+        for (action, nodes, codes) in actions {
+            for (at, node) in nodes.iter().enumerate() {
+                let code = codes.get(at).copied().unwrap_or(0);
+                expected.insert(((*action).to_owned(), *node), vec![Some(code)]);
+            }
+        }
+        ensure!(found == expected, "{job}: {found:?}, and not {expected:?}\n{}", self.edge_log()?);
+        let scripts: Vec<(&str, &[&str])> = actions.iter().map(|(action, ..)| (*action, &[SCRIPT][..])).collect();
+        let comparison = self.cluster.compare(&name, &scripts)?;
+        ensure!(comparison.holds(), "{job}: the controller and the ledgers differ:\n{comparison}");
+        Ok(())
+    }
+
+    /// Asserts that nothing is left of any job: no node is drained on either side, held, or taken.
+    pub fn assert_idle(&self) -> Result<()> {
+        let all = self.cluster.nodes().len().to_string();
+        self.wait("every node is free", |flux| {
+            let free = flux.ask(&["resource", "list", "--states=free", "-no", "{nnodes}"])?;
+            Ok(free.trim() == all)
+        })?;
+        let drained = self.drained()?;
+        ensure!(drained.is_empty(), "drained in Flux: {drained:?}");
+        let drained = self.cluster.perilog(&["--json", "drain"])?.ok()?;
+        ensure!(!drained.contains("\"host\""), "drained in perilog: {drained}");
+        self.cluster.bed().wait_until("perilog holds nothing", super::SOON, || {
+            let views = self.cluster.node_views()?;
+            Ok(views.iter().all(|view| view.state == "online"))
+        })
+    }
+
+    /// Returns the nodes that are drained in Flux, with their reasons.
+    pub fn drained(&self) -> Result<BTreeMap<String, String>> {
+        let rows = self.ask(&["resource", "drain", "-no", "{nodelist} {reason}"])?;
+        let row = |row: &str| row.trim().split_once(' ').map(|(node, why)| (node.to_owned(), why.to_owned()));
+        Ok(rows.lines().filter_map(row).collect())
+    }
+
+    /// Waits until no node is drained in Flux.
+    pub fn wait_undrained(&self) -> Result<()> {
+        self.wait("no node is drained", |flux| Ok(flux.drained()?.is_empty()))
+    }
+
+    /// Returns when Flux last drained this node, in seconds since the epoch.
+    pub fn drained_at(&self, node: &str) -> Result<f64> {
+        let log = self.ask(&["kvs", "eventlog", "get", "--unformatted", "resource.eventlog"])?;
+        let events: Vec<Event> = log.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+        let of_node = |event: &&Event| event.name == "drain" && event.context["nodelist"] == *node;
+        events.iter().rfind(of_node).map(|event| event.timestamp).with_context(|| format!("no drain of {node}: {log}"))
+    }
+
+    /// Returns the nodes of a job.
+    pub fn nodes_of(&self, job: &str) -> Result<String> {
+        Ok(self.ask(&["jobs", "-no", "{nodelist}", job])?.trim().to_owned())
+    }
+
+    /// Returns the exception of this type; its severity and its note.
+    pub fn exception(&self, job: &str, kind: &str) -> Result<Event> {
+        let of_kind = |event: &Event| event.name == "exception" && event.context["type"] == *kind;
+        let events = self.events(job)?;
+        let found = events.iter().find(|event| of_kind(event)).cloned();
+        found.with_context(|| format!("{job} has no exception of type {kind}: {events:?}"))
+    }
+
+    /// Returns the result of a job that is over, as `flux jobs` says it: `COMPLETED`, `FAILED`, `CANCELED`.
+    pub fn result(&self, job: &str) -> Result<String> {
+        Ok(self.ask(&["jobs", "-no", "{result}", job])?.trim().to_owned())
+    }
+}

@@ -1,0 +1,155 @@
+//! The edge under a real Flux, with real agents: jobs have their prologs and epilogs, once each, and nodes are free
+//! when all of it is over.
+
+use anyhow::{Result, ensure};
+use perilog_tests::flux::{self, Flux};
+
+const ALL: &[u32] = &[0, 1, 2, 3];
+const STORY: [&str; 10] = [
+    "alloc",
+    "prolog-start",
+    "prolog-finish",
+    "start",
+    "finish",
+    "epilog-start",
+    "release",
+    "epilog-finish",
+    "free",
+    "clean",
+];
+
+/// A job of a guest: prolog, tasks, epilog on all of its nodes, and the environment of both.
+#[test]
+fn a_job_has_its_prolog_and_its_epilog_once() -> Result<()> {
+    let cluster = flux::edge_cluster(4).boot()?;
+    let flux = Flux::with_edge(&cluster, "")?;
+    let ran = ["sh", "-c", "echo $(hostname) >>/tmp/ran"];
+    let job = flux.submit(4, &[], &ran)?;
+    flux.wait_clean(&job)?;
+    ensure!(flux.story(&job)? == STORY, "{:?}", flux.story(&job)?);
+    ensure!(flux.result(&job)? == "COMPLETED", "{}", flux.result(&job)?);
+    flux.assert_once(&job, &[("prolog", ALL, &[]), ("epilog", ALL, &[])])?;
+    for node in cluster.nodes() {
+        ensure!(node.read_file("/tmp/ran")?.trim() == node.name());
+        let told = node.read_file("/var/lib/ledger/flux")?;
+        for action in ["prolog", "epilog"] {
+            let line = format!("{action} {} {} 64001 1-4", flux::plain(&job), job.replacen('f', "ƒ", 1));
+            ensure!(told.lines().filter(|of| **of == line).count() == 1, "{line}: {told}");
+        }
+    }
+    flux.assert_idle()
+}
+
+/// A prolog fails on n2: the node is drained before the job is told and before it lets go, so no other job gets it. The
+/// drain is lifted in both directions.
+#[test]
+fn a_node_whose_prolog_failed_is_given_to_no_other_job() -> Result<()> {
+    let cluster = flux::edge_cluster(4).boot()?;
+    let flux = Flux::with_edge(&cluster, "")?;
+    flux.hold("prolog")?;
+    flux.ends_with(2, "prolog", 3)?;
+    let job = flux.submit(4, &[], &["true"])?;
+    flux.wait_begun(&job, "prolog", ALL)?;
+    let next = flux.submit(3, &[], &["true"])?;
+    flux.let_go("prolog")?;
+    flux.wait_clean(&job)?;
+    flux.wait_clean(&next)?;
+    ensure!(flux.result(&job)? == "FAILED" && flux.result(&next)? == "COMPLETED", "{:?}", flux.story(&next)?);
+    ensure!(flux.nodes_of(&next)? == "n[0-1,3]", "{}", flux.nodes_of(&next)?);
+    let exception = flux.exception(&job, "prolog")?;
+    let note = exception.context["note"].as_str().unwrap_or_default();
+    ensure!(exception.context["severity"] == 0 && exception.context["hosts"] == "n2", "{exception:?}");
+    ensure!(note.contains("prolog failed on n2") && note.contains("exit 3"), "{note}");
+    ensure!(flux.drained_at("n2")? <= exception.timestamp, "{exception:?}");
+    ensure!(exception.timestamp <= flux.wait_event(&job, "prolog-finish")?.timestamp, "{:?}", flux.story(&job)?);
+    flux.assert_once(&job, &[("prolog", ALL, &[0, 0, 3, 0]), ("epilog", ALL, &[])])?;
+    flux.assert_once(&next, &[("prolog", &[0, 1, 3], &[]), ("epilog", &[0, 1, 3], &[])])?;
+    let drained = flux.drained()?;
+    ensure!(drained.len() == 1 && drained["n2"].contains("exit 3"), "{drained:?}");
+    cluster.perilog(&["undrain", "n2"])?.ok()?;
+    flux.wait_undrained()?;
+    // The other way round.
+    let job = flux.submit(4, &[], &["true"])?;
+    flux.wait_clean(&job)?;
+    ensure!(flux.drained()?.contains_key("n2"), "{:?}", flux.drained()?);
+    flux.ask(&["resource", "undrain", "n2"])?;
+    flux.wait("perilog hears of it", |_| Ok(!cluster.perilog(&["--json", "drain"])?.ok()?.contains("n2")))?;
+    flux.assert_idle()
+}
+
+/// A check fails on n2 that the job tolerates: the job goes on, its user reads which node and why, and the node is
+/// drained. Without tolerance, or beyond the site's cap, the job fails.
+#[test]
+fn a_tolerated_failure_is_told_and_the_job_goes_on() -> Result<()> {
+    let cluster = flux::edge_cluster(4).boot()?;
+    let flux = Flux::with_edge(&cluster, "[perilog]\nmax-tolerate = 1\n")?;
+    flux.lustre_fails(2)?;
+    let job = flux.submit(4, &["--setattr=perilog.tolerate=1"], &["true"])?;
+    flux.wait_clean(&job)?;
+    ensure!(flux.result(&job)? == "COMPLETED", "{:?}", flux.story(&job)?);
+    let told = flux.exception(&job, "node-failure")?.context;
+    ensure!(told["severity"] == 1 && told["hosts"] == "n2" && told["ranks"] == "3", "{told}");
+    ensure!(told["checks"][0]["check"] == "lustre" && told["note"].as_str().unwrap_or_default().contains("lustre1"));
+    flux.assert_once(&job, &[("prolog", ALL, &[]), ("epilog", ALL, &[])])?;
+    ensure!(flux.drained()?["n2"].contains("/p/lustre1 is not mounted"), "{:?}", flux.drained()?);
+    cluster.perilog(&["undrain", "n2"])?.ok()?;
+    flux.wait_undrained()?;
+    let job = flux.submit(4, &[], &["true"])?;
+    flux.wait_clean(&job)?;
+    ensure!(flux.result(&job)? == "FAILED", "{:?}", flux.story(&job)?);
+    ensure!(flux.exception(&job, "prolog")?.context["severity"] == 0);
+    Ok(())
+}
+
+/// An epilog fails on n1: the job has completed, the node is drained before the job's nodes are free, and the user
+/// reads why.
+#[test]
+fn a_node_whose_epilog_failed_is_drained_before_it_is_free() -> Result<()> {
+    let cluster = flux::edge_cluster(2).boot()?;
+    let flux = Flux::with_edge(&cluster, "")?;
+    flux.ends_with(1, "epilog", 4)?;
+    let job = flux.submit(2, &[], &["true"])?;
+    flux.wait_clean(&job)?;
+    let exception = flux.exception(&job, "epilog")?;
+    ensure!(exception.context["severity"] == 2 && exception.context["hosts"] == "n1", "{exception:?}");
+    ensure!(flux.drained_at("n1")? <= flux.wait_event(&job, "free")?.timestamp, "{:?}", flux.story(&job)?);
+    ensure!(flux.drained()?.keys().eq(["n1"]), "{:?}", flux.drained()?);
+    flux.assert_once(&job, &[("prolog", &[0, 1], &[]), ("epilog", &[0, 1], &[0, 4])])
+}
+
+/// A cancel in the prolog stops its scripts, the epilog follows, and nobody is drained: not rank 0 either.
+#[test]
+fn a_cancel_in_the_prolog_drains_nobody() -> Result<()> {
+    let cluster = flux::edge_cluster(2).boot()?;
+    let flux = Flux::with_edge(&cluster, "")?;
+    flux.hold("prolog")?;
+    let job = flux.submit(2, &[], &["true"])?;
+    flux.wait_begun(&job, "prolog", &[0, 1])?;
+    flux.run_as("alice", &["cancel", &job])?.ok()?;
+    flux.wait_clean(&job)?;
+    ensure!(flux.result(&job)? == "CANCELED", "{:?}", flux.story(&job)?);
+    flux.let_go("prolog")?;
+    let ledger = cluster.ledger()?;
+    let began = |action| ledger.of_job(&flux::plain(&job)).iter().filter(|(key, _)| key.action == action).count();
+    ensure!((began("prolog"), began("epilog")) == (2, 2), "{ledger:?}");
+    flux.assert_idle()
+}
+
+/// A quiesced controller begins no prolog: jobs wait, without a limit, and none fails.
+#[test]
+fn a_quiet_controller_fails_no_job() -> Result<()> {
+    let cluster = flux::edge_cluster(2).boot()?;
+    let flux = Flux::with_edge(&cluster, "")?;
+    cluster.perilog(&["quiesce", "--reason", "new release"])?.ok()?;
+    let jobs = [flux.submit(1, &[], &["true"])?, flux.submit(1, &[], &["true"])?];
+    flux.wait("the edge hears that nothing is begun", |flux| Ok(flux.edge_log()?.contains("perilog resume")))?;
+    for job in &jobs {
+        ensure!(flux.story(job)? == ["alloc", "prolog-start"], "{:?}", flux.story(job)?);
+    }
+    cluster.perilog(&["resume"])?.ok()?;
+    for job in &jobs {
+        flux.wait_clean(job)?;
+        ensure!(flux.result(job)? == "COMPLETED", "{:?}", flux.story(job)?);
+    }
+    flux.assert_idle()
+}

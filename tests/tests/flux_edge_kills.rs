@@ -1,0 +1,84 @@
+//! kill -9 of the edge, of the controller and of rank 0's broker while a job is in its prolog, while it runs, and while
+//! it is in its epilog. Each script runs once, each job ends clean, and no node stays held or drained.
+
+use anyhow::{Result, ensure};
+use perilog_tests::Cluster;
+use perilog_tests::flux::{self, Flux};
+
+const ALL: &[u32] = &[0, 1, 2, 3];
+/// Runs until its node lets it end.
+const TASK: [&str; 3] = ["sh", "-c", "while [ ! -e /tmp/end ]; do sleep 0.05; done"];
+
+type Kill = fn(&Flux<'_>, &Cluster) -> Result<()>;
+
+#[test]
+fn the_edge_dies() -> Result<()> {
+    at_each_stage(|flux, _| flux.kill_edge(), "COMPLETED")
+}
+
+#[test]
+fn the_controller_dies() -> Result<()> {
+    at_each_stage(|_, cluster| Cluster::kill_unit(cluster.controller()?, "perilog-controller.service"), "COMPLETED")
+}
+
+/// Flux itself fails a job that ran: the namespace of its guest is gone with the broker.
+#[test]
+fn rank_0_dies() -> Result<()> {
+    at_each_stage(|flux, _| flux.kill_rank_0_after_sync(), "FAILED")
+}
+
+#[test]
+fn rank_0_and_the_edge_die() -> Result<()> {
+    let kill: Kill = |flux, _| {
+        flux.kill_edge()?;
+        flux.kill_rank_0_after_sync()
+    };
+    at_each_stage(kill, "FAILED")
+}
+
+/// `of_a_running`: the result of a job that ran when the kill came.
+fn at_each_stage(kill: Kill, of_a_running: &str) -> Result<()> {
+    let cluster = flux::edge_cluster(4).boot()?;
+    let flux = Flux::with_edge(&cluster, "")?;
+    for stage in ["prolog", "job", "epilog"] {
+        let job = begin(&flux, &cluster, stage)?;
+        kill(&flux, &cluster)?;
+        if stage == "epilog" {
+            // All are back before the scripts end; in the other stages they may end first.
+            flux.wait_up()?;
+            cluster.wait_online()?;
+            flux.wait_edge()?;
+        }
+        for action in ["prolog", "epilog"] {
+            flux.let_go(action)?;
+        }
+        tasks(&cluster, true)?;
+        flux.wait_clean(&job)?;
+        let result = flux.result(&job)?;
+        ensure!(result == if stage == "job" { of_a_running } else { "COMPLETED" }, "{stage}: {result}");
+        flux.assert_once(&job, &[("prolog", ALL, &[]), ("epilog", ALL, &[])])?;
+        flux.wait_up()?;
+        flux.assert_idle()?;
+    }
+    Ok(())
+}
+
+/// Submits a job and brings it to this stage.
+fn begin(flux: &Flux<'_>, cluster: &Cluster, stage: &str) -> Result<String> {
+    tasks(cluster, stage == "epilog")?;
+    if stage != "job" {
+        flux.hold(stage)?;
+    }
+    let job = flux.submit(4, &[], &TASK)?;
+    match stage {
+        "job" => drop(flux.wait_event(&job, "start")?),
+        stage => flux.wait_begun(&job, stage, ALL)?,
+    }
+    Ok(job)
+}
+
+/// Lets the tasks of jobs end, or run on.
+fn tasks(cluster: &Cluster, end: bool) -> Result<()> {
+    let command = if end { "touch /tmp/end" } else { "rm -f /tmp/end" };
+    cluster.nodes().iter().try_for_each(|node| node.sh(command).map(drop))
+}
