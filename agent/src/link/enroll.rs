@@ -320,6 +320,20 @@ mod tests {
         assert!(token(&file).unwrap_err().to_string().contains("can be read by others (mode 0644)"));
     }
 
+    /// Found by a review.
+    #[test]
+    fn a_token_of_another_owner_is_refused() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        write(&file, 0o600, "abc\n").unwrap();
+        std::os::unix::fs::chown(&file, Some(65534), None).unwrap();
+        let error = token(&file).unwrap_err().to_string();
+        assert!(error.contains("belongs to uid 65534"), "{error}");
+    }
+
     /// Enrolment at a controller without a listener.
     fn nowhere(token: Option<PathBuf>, munge: Option<PathBuf>) -> Enroll {
         Enroll { addresses: vec!["127.0.0.1:1".to_owned()], token, munge, host: "n1".to_owned() }

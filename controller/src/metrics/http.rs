@@ -96,3 +96,38 @@ async fn answer(request: &Request<Incoming>, source: &Source) -> Response<Full<B
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::daemon::Inlet;
+    use crate::metrics::Metrics;
+    use crate::store::StepReader;
+
+    /// Found by a review: sixteen silent connections kept Prometheus out for minutes.
+    #[tokio::test(start_paused = true)]
+    async fn connections_that_ask_nothing_end_soon() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = dir.path().join("store");
+        std::fs::File::create(&store).unwrap();
+        let steps = StepReader::open(&store).unwrap();
+        let source = Source { metrics: Metrics::default(), inlet: Inlet::new().0, steps };
+        let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = tokio::spawn(serve(listener, source));
+        let mut silent = Vec::new();
+        for n in 0..CONNECTIONS {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(&b"GET /metr"[..9 * (n % 2)]).await.unwrap();
+            silent.push(stream);
+        }
+        for mut stream in silent {
+            let mut said = Vec::new();
+            let ended = tokio::time::timeout(2 * SILENT, stream.read_to_end(&mut said)).await;
+            assert!(ended.is_ok(), "still open");
+        }
+        serving.abort();
+    }
+}

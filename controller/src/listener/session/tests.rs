@@ -1,5 +1,9 @@
 //! Limits, on a clock that stands still until everybody waits.
 
+use perilog_core::message::{Held, HeldState};
+use perilog_core::outcome::Outcome;
+use perilog_core::task::Reboot;
+use perilog_core::{ActionId, ActionName, Attempt, ClusterId, JobId, Rank, TaskId};
 use perilog_host::link::{Dial, Keepalive, Listener, bind, dial};
 use perilog_proto::encode_from_agent;
 
@@ -12,21 +16,28 @@ async fn over(frames: Vec<bytes::Bytes>) -> String {
     let sessions = Sessions::new(inlet, "test");
     let listener = Listener::new(bind("127.0.0.1:0".parse().unwrap()).unwrap(), None, Keepalive::default()).unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let (link, peer) = tokio::join!(async { listener.next().await.handshake().await.unwrap() }, async {
-        let mut peer = dial(&Dial::plain(address)).await.unwrap();
-        for frame in frames {
-            peer.writer.send(frame).await.unwrap();
-        }
-        peer
+    let (link, mut peer) = tokio::join!(async { listener.next().await.handshake().await.unwrap() }, async {
+        dial(&Dial::plain(address)).await.unwrap()
     });
     // Certificates never change.
     let (_keep, tls) = watch::channel(None);
+    let saying = async {
+        for frame in frames {
+            // The session may be over before all is said.
+            let _ = peer.writer.send(frame).await;
+        }
+    };
+    let keeping = async {
+        // The outlet must live for as long as the session.
+        let mut kept = Vec::new();
+        while let Some(entry) = entries.recv().await {
+            kept.extend(Some(entry).filter(|entry| matches!(entry, Entry::Opened { .. })));
+        }
+    };
     let over = tokio::select! {
         over = talk(link, true, tls, &sessions) => over,
-        // The outlet must live for as long as the session.
-        _ = async { let mut kept = Vec::new(); while let Some(entry) = entries.recv().await { kept.push(entry) } } => unreachable!(),
+        _ = async { tokio::join!(saying, keeping) } => unreachable!(),
     };
-    drop(peer);
     match over {
         Over::Refused(why) => why,
         Over::Ended(why) => panic!("ended: {why}"),
@@ -55,4 +66,36 @@ async fn who_says_nothing_or_not_all_is_refused_within_the_limit() {
     assert_eq!(over(vec![]).await, "nothing was said");
     assert_eq!(over(vec![preamble.clone()]).await, "no Hello, or not all of it, within the limit");
     assert_eq!(over(vec![preamble, encode_from_agent(&page)]).await, "no Hello, or not all of it, within the limit");
+}
+
+/// A tombstone with as much text as one has.
+fn refused() -> Held {
+    let (job, action) = (JobId::new("j").unwrap(), ActionName::new("prolog").unwrap());
+    let id = ActionId::of(ClusterId::from_name("any"), &job, Attempt::FIRST, &action);
+    let outcome = Outcome::Refused { why: "x".repeat(1_500) };
+    Held {
+        task: TaskId { action: id, rank: Rank(0) },
+        job,
+        attempt: Attempt::FIRST,
+        action,
+        limit_ms: None,
+        commit: None,
+        userid: None,
+        local: false,
+        state: HeldState::Tombstone { outcome, past_ms: 0, reboot: Reboot::None },
+    }
+}
+
+/// A Hello waits in memory until its last page.
+#[tokio::test]
+async fn a_hello_of_more_bytes_than_a_node_tells_is_refused() {
+    let mut page = hello();
+    let FromAgent::Hello(of) = &mut page else { unreachable!() };
+    of.tasks = vec![refused(); 500];
+    let page = encode_from_agent(&page);
+    let pages = |count: usize| -> Vec<bytes::Bytes> {
+        [Preamble::ours("test").encode()].into_iter().chain(std::iter::repeat_n(page.clone(), count)).collect()
+    };
+    let most = HELLO_BYTES / page.len();
+    assert_eq!(over(pages(most + 1)).await, format!("its Hello is larger than {HELLO_BYTES} bytes"));
 }
