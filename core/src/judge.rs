@@ -96,8 +96,7 @@ impl<'a> Evidence<'a> {
     }
 }
 
-const STOPPED_BY_OTHERS: &str =
-    "its runner was sent SIGTERM, and not by perilog (systemctl stop, a shutdown, another process)";
+const STOPPED_BY_OTHERS: &str = "its runner was sent SIGTERM, and nobody had asked perilog for that (systemctl stop, a shutdown past its limit, another process)";
 
 /// Returns the outcome of scripts whose runner was stopped without a request to perilog.
 fn stopped_by_others(status: Option<ExitStatus>) -> Outcome {

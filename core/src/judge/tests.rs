@@ -223,7 +223,7 @@ fn a_term_that_nobody_asked_perilog_for_is_a_failure() {
         let stray = Evidence { steps: &steps, ..evidence(Some(&unit), Some(&runner), result.as_ref()) };
         let stopped = ended(&stray);
         assert_eq!(stopped.outcome, expect);
-        assert!(stopped.note.is_some_and(|note| note.contains("not by perilog")), "{unit:?}");
+        assert!(stopped.note.is_some_and(|note| note.contains("nobody had asked perilog")), "{unit:?}");
         let asked = ended(&Evidence { cancelled: true, ..stray });
         assert_eq!((asked.outcome, asked.note), (Outcome::Cancelled { status: by_us }, None));
     }
