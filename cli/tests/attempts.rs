@@ -78,3 +78,22 @@ fn a_hook_that_counts_attempts_counts_those_that_were_asked_for() {
         assert_eq!((said.code, asked[1]["attempt"].as_str()), (Some(2), Some(attempt)), "{}", said.err);
     }
 }
+
+/// An upgrade replaces the hook's program before it restarts the agent.
+#[test]
+fn a_hook_asks_an_older_agent_for_less() {
+    let place = Place::new();
+    let unknown =
+        Error("org.varlink.service.InvalidParameter", json!({"parameter": "instance: unknown field `instance`"}));
+    let ended = json!({"unit": "u.service", "attempt": "0", "outcome": {"outcome": "ok"}, "status": 0});
+    let daemon = serve(&place.socket(), vec![vec![Call("Exec"), unknown], vec![Call("Exec"), Done(ended)]]);
+    let mut hook = place.command(&["hook", "slurm-prolog", "--orphaned", "/bin/true"]);
+    hook.env("SLURM_JOB_ID", "7").env("SLURM_JOB_START_TIME", "1700000000").env("SLURM_JOB_RESTART_COUNT", "0");
+    hook.env("SLURM_NODELIST", "n0").env("SLURMD_NODENAME", "n0");
+    let said = Said::of(hook.output().unwrap());
+    let asked = daemon.asked();
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    assert_eq!((&asked[0]["instance"], &asked[0]["orphaned"]), (&json!("1700000000"), &json!("/bin/true")));
+    assert!(asked[1]["instance"].is_null() && asked[1]["orphaned"].is_null(), "{:?}", asked[1]);
+    assert!(said.err.contains("older agent"), "{}", said.err);
+}

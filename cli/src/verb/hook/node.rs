@@ -27,7 +27,7 @@ use crate::exec::{self, Reply, describe};
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::aside;
-use crate::patience::{ANY, Happening, keep_from_the_start};
+use crate::patience::{ANY, Happening, Stop, keep_from_the_start};
 use crate::text;
 
 /// Effect of an action on an attempt, for a host that counts attempts.
@@ -61,18 +61,18 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Returns the parameters of `Exec`. Leaves out unset ones, which an older agent might refuse.
-    fn request(&self, options: &OnNode) -> Value {
+    /// Returns the parameters of `Exec`. `is_older`: only those that an agent of the version before knows.
+    fn request(&self, options: &OnNode, is_older: bool) -> Value {
         let mut request = json!({"job": self.job, "action": self.action, "rank": self.rank, "userid": self.userid, "env": self.env,
             "timeout": options.timeout.map(Span::to_exact)});
         match self.attempt {
             Some(attempt) => request["attempt"] = json!(attempt),
             None => request["turn"] = json!(self.turn),
         }
-        if let Some(program) = &options.orphaned {
+        if let Some(program) = options.orphaned.as_ref().filter(|_| !is_older) {
             request["orphaned"] = json!(program);
         }
-        if let Some(instance) = &self.instance {
+        if let Some(instance) = self.instance.as_ref().filter(|_| !is_older) {
             request["instance"] = json!(instance);
         }
         request
@@ -147,10 +147,20 @@ fn note(owed: &Owed, call: &Call) -> Note {
 fn events(door: &Door, mut call: Call, options: &OnNode) -> Result<Receiver<Event>, Fault> {
     let (at, options) = (door.clone(), options.clone());
     let starter = Starter::of_this_process(call.node());
+    let mut is_older = false;
     let happenings = keep_from_the_start(door.clone(), ANY, move |client, teller| {
-        let request = call.request(&options);
+        let request = call.request(&options, is_older);
         // From the first answer on the call is for that attempt, whatever the host would count later.
-        exec::session(&at, client, &request, teller, |reply| call.attempt = call.attempt.or(reply.attempt))
+        let ended = exec::session(&at, client, &request, teller, |reply| call.attempt = call.attempt.or(reply.attempt));
+        match ended {
+            // In the middle of an upgrade: a hook that fails would drain the node.
+            Err(Stop::Fault(fault @ Fault::Unsupported { .. })) if !is_older => {
+                aside(format_args!("{fault}; asked without what an older agent does not know"));
+                is_older = true;
+                Err(Stop::Again)
+            }
+            ended => ended,
+        }
     })?;
     let (to, events) = sync_channel(EVENTS);
     let agent = to.clone();
