@@ -118,10 +118,11 @@ impl Job {
 
     /// A launch that was rolled back and comes again is another attempt: all of the last one is over.
     fn allocated(&mut self, event: &Event) {
-        let (id, userid, terms) = (self.id, self.userid, std::mem::take(&mut self.terms));
+        // The plugin says `before` ahead of the journal's backlog, which begins with this event.
+        let (id, userid, before, terms) = (self.id, self.userid, self.before, std::mem::take(&mut self.terms));
         // Some Flux tells R beside the event, before or after it.
         let (r, malformed) = (self.r.take(), self.malformed.take());
-        *self = Self { id, userid, terms, r, malformed, ..Self::default() };
+        *self = Self { id, userid, before, terms, r, malformed, ..Self::default() };
         self.alloc = Attempt::of_alloc(event.timestamp());
         self.bypass = event.get("bypass").and_then(Value::as_bool).unwrap_or(false);
     }

@@ -332,6 +332,28 @@ fn an_epilog_begins_when_the_tasks_are_gone_and_ends_when_all_is_given_back() {
     }
 }
 
+/// The plugin's list comes before the journal's backlog. Seen under a real Flux: an epilog began under live tasks.
+#[test]
+fn a_job_from_before_a_restart_stays_one_when_its_backlog_is_read() {
+    let mut view = view();
+    view.starttime = 1500.0;
+    let mut job = Job::new(ID);
+    job.before = true;
+    job.set_r(
+        &json!({"version": 1, "execution": {"R_lite": [{"rank": "0-1", "children": {}}], "nodelist": ["n[0-1]"]}}),
+    );
+    view.jobs.insert(ID, job);
+    take(&mut view, 1000.0, "submit", json!({"userid": 1000}));
+    take(&mut view, ALLOC, "alloc", json!({}));
+    take(&mut view, 1003.0, "start", json!({}));
+    take(&mut view, 1600.0, "epilog-start", ours());
+    take(&mut view, 1600.0, "release", json!({"ranks": "all", "final": true}));
+    knows(&mut view, with(vec![action("prolog", Some(Verdict::Ok), false)]));
+    assert_eq!(due(&view), ["run epilog"]);
+    view.online = "0,2-3".parse().unwrap();
+    assert!(!due(&view).contains(&"run epilog".to_owned()), "{:?}", due(&view));
+}
+
 /// Between the answer to a call and the feed that tells of it nothing is asked for twice. Seen under a real Flux: four
 /// `Run` of one prolog.
 #[test]
@@ -533,6 +555,7 @@ fn a_launch_that_comes_again_is_another_attempt() {
     take(&mut view, 2000.25, "alloc", json!({}));
     let job = &view.jobs[&ID];
     assert_ne!(job.alloc, first);
+    assert!(!job.before);
     assert_eq!((job.may_have_tasks, job.prolog.was_held(), &job.told), (false, false, &BTreeSet::new()));
     assert!(job.held().is_some(), "R stands beside the events");
 }

@@ -1,0 +1,169 @@
+//! The edge under a real Flux whose parts are away, or come back with less than they knew: each script once, no epilog
+//! under live tasks, and no job beside the epilog of another.
+
+use anyhow::{Context, Result, ensure};
+use perilog_tests::Cluster;
+use perilog_tests::flux::{self, Flux};
+
+const BOTH: &[u32] = &[0, 1];
+const ONCE: [(&str, &[u32], &[i32]); 2] = [("prolog", BOTH, &[]), ("epilog", BOTH, &[])];
+/// Writes down that it lives, on the ledger's clock, and ignores SIGTERM.
+const STUBBORN: &str = "trap '' TERM\nwhile :; do cut -d' ' -f1 /proc/uptime >>/tmp/alive; sleep 0.05; done";
+const UNTIL_TOLD: [&str; 3] = ["sh", "-c", "while [ ! -e /tmp/end ]; do sleep 0.05; done"];
+
+/// On each node the epilog began after the job's tasks had last shown that they live.
+fn assert_began_after_tasks(cluster: &Cluster, job: &str) -> Result<()> {
+    let ledger = cluster.ledger()?;
+    for node in cluster.nodes() {
+        let alive = node.read_file("/tmp/alive")?;
+        // SIGKILL may have cut the last line.
+        let last = alive.rsplit_once('\n').and_then(|(lines, _)| lines.lines().last());
+        let last: f64 = last.context("a sign of life")?.parse()?;
+        let of_job = ledger.of_job(&flux::plain(job));
+        let epilog = of_job.iter().find(|(key, run)| key.action == "epilog" && run.node == node.name());
+        let (_, epilog) = epilog.context("an epilog")?;
+        ensure!(epilog.started >= last, "{}: tasks lived at {last}, epilog began at {}", node.name(), epilog.started);
+    }
+    Ok(())
+}
+
+/// A cancelled job whose tasks ignore SIGTERM: Flux takes the epilog's reference at once, and kills the tasks seconds
+/// later.
+#[test]
+fn an_epilog_waits_for_the_tasks_of_a_cancelled_job() -> Result<()> {
+    let cluster = flux::edge_cluster(2).boot()?;
+    let flux = Flux::with_edge(&cluster, "")?;
+    let job = flux.submit(2, &[], &["sh", "-c", STUBBORN])?;
+    wait_alive(&flux, &cluster)?;
+    flux.ask(&["cancel", &job])?;
+    flux.wait_clean(&job)?;
+    assert_began_after_tasks(&cluster, &job)?;
+    flux.assert_once(&job, &ONCE)?;
+    flux.assert_idle()
+}
+
+/// kill -9 of rank 0: its successor says `release` while tasks live on other nodes.
+#[test]
+fn an_epilog_waits_for_the_tasks_that_outlive_rank_0() -> Result<()> {
+    let cluster = flux::edge_cluster(2).boot()?;
+    let flux = Flux::with_edge(&cluster, "")?;
+    let job = flux.submit(2, &[], &["sh", "-c", STUBBORN])?;
+    wait_alive(&flux, &cluster)?;
+    flux.kill_rank_0_after_sync()?;
+    flux.wait_clean(&job)?;
+    assert_began_after_tasks(&cluster, &job)?;
+    flux.assert_once(&job, &ONCE)?;
+    flux.wait_up()?;
+    flux.assert_idle()
+}
+
+fn wait_alive(flux: &Flux<'_>, cluster: &Cluster) -> Result<()> {
+    flux.wait("tasks live on each node", |_| {
+        let alive = cluster.nodes().iter().map(|node| Ok(node.try_read_file("/tmp/alive")?.is_some()));
+        alive.collect::<Result<Vec<bool>>>().map(|alive| alive.iter().all(|alive| *alive))
+    })
+}
+
+/// The broker of a node is down at the end of the prolog: the job begins when it is back. Without the edge Flux fails
+/// the job.
+#[test]
+fn a_prolog_is_finished_when_the_brokers_of_its_nodes_are_back() -> Result<()> {
+    let cluster = flux::edge_cluster(2).boot()?;
+    let flux = Flux::with_edge(&cluster, "")?;
+    flux.hold("prolog")?;
+    let job = flux.submit(2, &[], &["true"])?;
+    flux.wait_begun(&job, "prolog", BOTH)?;
+    cluster.node(1)?.systemctl(&["stop", "flux"])?;
+    flux.let_go("prolog")?;
+    cluster.wait_verdicts(&flux::plain(&job))?;
+    cluster.node(1)?.systemctl(&["start", "flux"])?;
+    flux.wait_clean(&job)?;
+    ensure!(flux.result(&job)? == "COMPLETED", "{:?}", flux.story(&job)?);
+    flux.assert_once(&job, &ONCE)?;
+    flux.assert_idle()
+}
+
+/// Flux is stopped in good order while a job runs: it cancels the job, and its epilog runs.
+#[test]
+fn a_clean_stop_of_flux_leaves_no_epilog_out() -> Result<()> {
+    let cluster = flux::edge_cluster(2).boot()?;
+    let flux = Flux::with_edge(&cluster, "")?;
+    let job = flux.submit(2, &[], &UNTIL_TOLD)?;
+    flux.wait_event(&job, "start")?;
+    flux.rank_0()?.run_within(LONG, &["systemctl", "restart", "flux"])?.ok()?;
+    flux.wait_up()?;
+    flux.wait_clean(&job)?;
+    flux.assert_once(&job, &ONCE)?;
+    flux.assert_idle()
+}
+
+/// A stop in good order takes what the jobs' clean-up takes.
+const LONG: std::time::Duration = std::time::Duration::from_secs(150);
+
+/// Flux comes back without a job that ran: perilog cleans up after it, and a job that is given the same nodes begins
+/// there when that is over.
+#[test]
+fn a_job_that_flux_has_lost_is_cleaned_up_before_another_begins() -> Result<()> {
+    const ROLL_BACK: &str = "[Service]\nExecStartPre=+/bin/sh -c 'test ! -e /root/back || \
+        { rm -rf /var/lib/flux /root/back && cp -a /root/flux /var/lib/flux; }'\n";
+    let cluster = flux::edge_cluster(2).boot()?;
+    let flux = Flux::with_edge(&cluster, "")?;
+    let rank_0 = flux.rank_0()?;
+    rank_0.write_file("/etc/systemd/system/flux.service.d/roll-back.conf", ROLL_BACK)?;
+    rank_0.run_within(LONG, &["systemctl", "stop", "flux"])?.ok()?;
+    rank_0.sh("cp -a /var/lib/flux /root/flux && systemctl daemon-reload")?;
+    rank_0.systemctl(&["start", "flux"])?;
+    flux.wait_up()?;
+    let lost = flux.submit(2, &[], &UNTIL_TOLD)?;
+    flux.wait_event(&lost, "start")?;
+    flux.hold("epilog")?;
+    rank_0.sh("touch /root/back")?;
+    flux.kill_rank_0()?;
+    flux.wait_up()?;
+    flux.wait_begun(&lost, "epilog", BOTH)?;
+    let next = flux.submit(2, &[], &["true"])?;
+    flux.let_go("epilog")?;
+    flux.wait_clean(&next)?;
+    ensure!(flux.events(&lost).is_err() || next == lost, "Flux has it still: {:?}", flux.story(&lost)?);
+    if next != lost {
+        flux.assert_once(&lost, &ONCE)?;
+    }
+    flux.assert_once(&next, &ONCE)?;
+    let ledger = cluster.ledger()?;
+    for node in cluster.nodes() {
+        let at = |job: &str, action: &str| {
+            let of_job = ledger.of_job(&flux::plain(job));
+            let run = of_job.iter().find(|(key, run)| key.action == action && run.node == node.name());
+            run.map(|(_, run)| (*run).clone()).context("a run")
+        };
+        let (old, new) = (at(&lost, "epilog")?, at(&next, "prolog")?);
+        ensure!(old.ended.is_some_and(|(at, _)| at <= new.started), "{old:?} {new:?}");
+    }
+    flux.wait_undrained()?;
+    flux.assert_idle()
+}
+
+/// The controller's store is put back while a job runs whose prolog the copy has begun: the edge tells what Flux has,
+/// the recovery ends without a person, and the scripts run once.
+#[test]
+fn a_store_that_was_put_back_hears_of_its_jobs_from_the_edge() -> Result<()> {
+    let cluster = flux::edge_cluster(2).boot()?;
+    let flux = Flux::with_edge(&cluster, "")?;
+    let says = |arguments: &[&str]| cluster.perilog(arguments)?.ok();
+    flux.hold("prolog")?;
+    let job = flux.submit(2, &[], &UNTIL_TOLD)?;
+    flux.wait_begun(&job, "prolog", BOTH)?;
+    says(&["controller", "backup", "/root/copy.db"])?;
+    flux.let_go("prolog")?;
+    flux.wait_event(&job, "start")?;
+    says(&["controller", "restore", "/root/copy.db"])?;
+    flux.wait("the recovery is over", |_| {
+        let listed = cluster.perilog(&["controller", "recover"])?;
+        Ok(listed.stdout.contains("not in recovery"))
+    })?;
+    cluster.nodes().iter().try_for_each(|node| node.write_file("/tmp/end", ""))?;
+    flux.wait_clean(&job)?;
+    ensure!(flux.result(&job)? == "COMPLETED", "{:?}", flux.story(&job)?);
+    flux.assert_once(&job, &ONCE)?;
+    flux.assert_idle()
+}
