@@ -118,11 +118,6 @@ impl Outbox {
         self.hooked.get(job).into_iter().flatten().filter_map(of).any(|entry| entry.attempt == attempt)
     }
 
-    /// Is a notice about this attempt outstanding?
-    pub(super) fn owes(&self, job: &JobId, attempt: Attempt) -> bool {
-        self.is_hooked(job, attempt)
-    }
-
     /// Drops what is to be told of an attempt. Returns the sequences.
     pub(super) fn forget(&mut self, job: &JobId, attempt: Attempt) -> Vec<u64> {
         let of = |entry: &OutboxEntry| entry.job == *job && entry.attempt == attempt;

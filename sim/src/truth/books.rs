@@ -107,7 +107,12 @@ impl Truth {
                     Some(so_far) => so_far.union(&fragment).ok(),
                     None => Some(fragment),
                 });
-                let adds_up = sum.as_ref().is_some_and(|sum| !last || *sum == **all);
+                // Disowned ranks are released without a notice.
+                let is_all = |sum: &ResourceSet| match attempt.disowned.is_empty() {
+                    true => *sum == **all,
+                    false => *sum.ranks() == whole.ranks,
+                };
+                let adds_up = sum.as_ref().is_some_and(|sum| !last || is_all(sum));
                 told.r = sum;
                 (!adds_up).then(|| format!("4 released: of {of} go {part}, and the fragment is {}", body["R"]))
             }

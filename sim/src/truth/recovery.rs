@@ -18,20 +18,25 @@ pub(super) struct Recovery {
     unseen: bool,
     /// The commit with which a controller last entered a recovery: the replies of the same batch were decided before.
     entered: Option<(usize, u64)>,
-    /// Nodes that named a commit which no controller made.
+    /// Memory was restored: two lives have made commits of the same numbers.
     numbers_repeat: bool,
-    /// Nodes that named a commit which nobody made.
+    /// Nodes that named a commit which no controller made.
     forgers: BTreeSet<usize>,
-    /// Attempts that are gone, as a person said: other jobs have the hosts, which were cleaned up before.
+    /// Attempts that are given back, as a person said: other jobs have the hosts, which were cleaned up before.
     given_back: BTreeSet<(JobId, Attempt)>,
-    /// With fewer known hosts than this, one host alone is believed.
+    /// Attempts that are gone, as a person said.
     gone: BTreeSet<(JobId, Attempt)>,
 }
 
-/// Returns `true` if the controller cannot know what the lost life had done.
+/// With fewer known hosts than this, one host alone is believed.
 const WITNESSES: usize = 3;
 
 impl Truth {
+    /// May a controller's store lack what nodes still hold?
+    pub(super) const fn may_be_behind(&self) -> bool {
+        self.recovery.may_be_behind
+    }
+
     pub(crate) fn store_may_be_behind(&mut self) {
         self.recovery.may_be_behind = true;
     }

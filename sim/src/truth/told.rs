@@ -95,7 +95,8 @@ impl Truth {
     pub(super) fn pruned(&mut self, which: usize, job: &JobId, attempt: Attempt) {
         let shown = self.shown[which].tasks_of(job, attempt).any(|task| !self.is_buried(*task));
         let ran = |run: &Run| self.shown[which].is_of(run.task.action, job, attempt) && !self.is_buried(run.task);
-        let comes_again = shown || self.runs.iter().any(ran);
+        // Nodes may hold tasks of a lost life, which make the attempt anew.
+        let comes_again = shown || self.may_be_behind() || self.runs.iter().any(ran);
         if which == 0 {
             let told = self.shown[which].tasks_of(job, attempt).copied().filter(|task| self.is_buried(*task));
             self.told_and_pruned.extend(told.collect::<Vec<_>>());

@@ -27,6 +27,8 @@ pub(crate) struct Agent {
     pub(crate) inputs: VecDeque<Input>,
     /// Stopped until then; what came meanwhile.
     pub(crate) stopped: bool,
+    /// Directories of tasks that were removed under it: it counts these tasks still.
+    pub(crate) cleared: usize,
     parked: Vec<Edge>,
     pub(crate) bus: bool,
     pub(crate) connection: u64,
@@ -87,6 +89,7 @@ impl World {
             given: identity.policy.clone(),
             machine: Machine::new(identity),
             inputs: VecDeque::new(),
+            cleared: 0,
             stopped: false,
             parked: Vec::new(),
             bus: false,

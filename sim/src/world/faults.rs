@@ -110,6 +110,7 @@ impl World {
         for (stem, dir) in std::mem::take(&mut node.spool.tasks) {
             if let Some(agent) = node.agent.as_mut() {
                 agent.watched.remove(&stem);
+                agent.cleared += 1;
             }
             self.truth.cleared(at, &stem, dir.intent.map(|intent| intent.start.task), dir.ended.is_some());
         }

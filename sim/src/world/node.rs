@@ -104,9 +104,10 @@ impl Node {
         self.forged.is_some_and(|forged| forged.is_on(t))
     }
 
-    /// Returns `true` if the node has reached its cap of tasks and tombstones.
+    /// Returns `true` if the node has reached its cap of tasks and tombstones, as its agent counts them.
     pub(crate) fn is_crowded(&self) -> bool {
-        self.spool.tasks.len() + self.spool.tombstones.len() >= self.identity().policy.max_tombstones
+        let cleared = self.agent.as_ref().map_or(0, |agent| agent.cleared);
+        self.spool.tasks.len() + self.spool.tombstones.len() + cleared >= self.identity().policy.max_tombstones
     }
 
     pub(crate) const fn step_clock(&mut self, by_ms: i64) {

@@ -380,9 +380,9 @@ impl World {
                 let leaving = one.leaving.intersection(&one.held);
                 (!leaving.is_empty()).then(|| finish(of, Some(Targets::Ranks(leaving))))
             }
-            // Some ranks were released: the finish first names the remaining ranks, because the controller may have
-            // forgotten the release.
-            Phase::Ended if !is_asked && one.held.len() < one.hosts.len() as u64 => {
+            // The finish first names the remaining ranks, as a hook does: the controller may have forgotten a release. An
+            // edge has asserted them.
+            Phase::Ended if !is_asked && (self.source().is_none() || one.held.len() < one.hosts.len() as u64) => {
                 let add = self.add_held(of, &one);
                 self.asks(Asked::Other(of.clone()), Request::JobAdd(Box::new(add)));
                 Some(finish(of, None))
@@ -564,17 +564,15 @@ impl World {
         }
     }
 
-    /// Frees these ranks of an attempt; `None`: all.
+    /// May perilog repeat a release that the resource manager has forgotten?
     fn may_repeat(&self) -> bool {
         let hooks = self.plan.scheduler == Some(Kind::Hooks);
         self.truth.is_unseen() || hooks && !self.truth.tells_lost_tasks()
     }
 
-    /// perilog may repeat a release that the resource manager has forgotten.
+    /// Frees these ranks of an attempt; `None`: all.
     fn gives_back(&mut self, of: &Of, ranks: Option<IdSet>) {
         let Some(one) = self.scheduler.book.jobs.get_mut(of) else {
-            // Returns what a person who looks into the resource manager says of this job. `hosts`: the hosts that the
-            // controller knows for the job.
             if !self.scheduler.forgotten.contains(of) && !self.may_repeat() {
                 let text = format!("{} attempt {} is told free again: its hosts were given on", of.0, of.1);
                 self.violate("4 released", &text);
@@ -592,7 +590,7 @@ impl World {
         for at in hosts {
             self.truth.host_back(at, of);
         }
-        // The controller's store does not know the hosts: the person has to name them.
+        // A hook's job ended: its hosts are given back in any case.
         let finished = self.plan.scheduler == Some(Kind::Hooks) && is_ended;
         if !again.is_empty() && !finished && !self.may_repeat() {
             let text =
@@ -601,8 +599,8 @@ impl World {
         }
     }
 
-    /// Does the resource manager know this job, and what does a person who looks there say of it? `hosts`: those that
-    /// the controller thinks it has.
+    /// Returns what a person who looks into the resource manager says of this job. `hosts`: the hosts that the controller
+    /// knows for the job.
     pub(crate) fn word_for(&self, of: &Of, hosts: &HostList) -> Word {
         let Some(one) = self.scheduler.book.jobs.get(of) else { return Word::Gone };
         let held: Vec<String> = one
@@ -615,7 +613,7 @@ impl World {
         }
         match one.phase {
             Phase::Ended => Word::Is(Confirm::Over),
-            // Returns an attempt in the book that the controller should have released.
+            // The controller's store does not know the hosts: the person names them.
             _ if hosts.is_empty() && one.held.len() as usize == one.hosts.len() => {
                 Word::Holds(Box::new(self.add_of(of, one)))
             }
@@ -628,7 +626,7 @@ impl World {
         self.scheduler.book.jobs.contains_key(&(job.clone(), attempt))
     }
 
-    /// A person's word about a job in a recovery.
+    /// Notes hosts that the controller has released and whose jobs are still in the book.
     pub(crate) fn note_free(&mut self) {
         let ended = self.scheduler.book.jobs.iter().filter(|(_, one)| one.phase == Phase::Ended);
         let rows = &self.controllers[0].store.attempts;
@@ -642,7 +640,7 @@ impl World {
         }
     }
 
-    /// The job still holds some hosts: the person adds it with these.
+    /// Returns an attempt in the book that the controller should have released.
     pub(crate) fn unreleased(&self) -> Option<String> {
         let waits = |one: &&Job| one.added && !one.is_stuck;
         let (of, one) = self.scheduler.book.jobs.iter().find(|(_, one)| waits(one))?;
@@ -653,12 +651,12 @@ impl World {
     }
 }
 
-/// The resource manager does not know the job.
+/// A person's word about a job in a recovery.
 pub(crate) enum Word {
     Is(Confirm),
-    /// It holds some of its hosts still: it is added with those.
+    /// The job still holds some hosts: the person adds it with these.
     Holds(Box<JobAdd>),
-    /// The resource manager has none of it.
+    /// The resource manager does not know the job.
     Gone,
 }
 

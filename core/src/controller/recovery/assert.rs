@@ -103,9 +103,6 @@ impl Machine {
             if self.is_unvouched(&job, number) {
                 self.drop_releases(&job, number);
             }
-            if self.is_unvouched(&job, number) {
-                self.drop_releases(&job, number);
-            }
             if let Some(attempt) = self.attempt_mut(&job, number) {
                 let changed = attempt.source.is_none() || !attempt.added;
                 attempt.source.get_or_insert_with(|| source.clone());

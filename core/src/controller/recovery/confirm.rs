@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::agent::io::Level;
 use crate::controller::action::Action;
 use crate::controller::attempt::JobAttempt;
-use crate::controller::io::{ActionRow, Confirm, Effect, Now, Record, Recover, Refusal, Reply, SessionId};
+use crate::controller::io::{ActionRow, Confirm, Now, Record, Recover, Refusal, Reply, SessionId};
 use crate::controller::layout::Layout;
 use crate::controller::machine::Machine;
 use crate::controller::outbox::first_sequence;
@@ -17,7 +17,6 @@ use crate::hostlist::HostList;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::job::{Part, Terms};
-use crate::message::ToAgent;
 use crate::outcome::Outcome;
 use crate::task::Ended;
 
@@ -266,7 +265,7 @@ impl Machine {
             }
         }
         let mut handed = IdSet::new();
-        let mut setup: BTreeMap<(ActionId, ActionName), (IdSet, IdSet)> = BTreeMap::new();
+        let mut setup: BTreeMap<(ActionId, ActionName), IdSet> = BTreeMap::new();
         for (host, task, name, _, state) in of {
             let id = ActionId::of(self.settings.cluster, job, number, &name);
             let fits = self.attempt(job, number).is_some_and(|attempt| {
@@ -279,46 +278,19 @@ impl Machine {
             if fits && follows && is_open {
                 handed.insert(task.rank.0);
             } else if fits && !follows && !self.actions.contains_key(&id) && !is_stale {
-                let (ranks, unclaimed) = setup.entry((id, name)).or_default();
-                ranks.insert(task.rank.0);
-                if state == OrphanState::Unclaimed {
-                    unclaimed.insert(task.rank.0);
-                }
+                setup.entry((id, name)).or_default().insert(task.rank.0);
             } else {
                 self.give_up_orphan(&host, task, state, now);
             }
         }
-        for ((id, name), (ranks, unclaimed)) in setup {
+        for ((id, name), ranks) in setup {
             let userid = self.attempt(job, number).and_then(|attempt| attempt.userid);
             let mut row = ActionRow::new(id, job.clone(), number, name.clone(), ranks.clone(), now.wall_ms);
             row.timeout_ms = self.settings.timeouts.get(&name).copied();
             (row.userid, row.waiting, row.accepted) = (userid, IdSet::new(), ranks.clone());
             self.begin(row, now);
-            self.ask_for_ends(id, &ranks, &unclaimed);
         }
         handed
-    }
-
-    /// Sends Starts for reported ranks: each rank is in its node's present boot, and a node answers a Start for a task
-    /// that it has with the task's state. An unclaimed one begins by that, so it waits while another action blocks it.
-    fn ask_for_ends(&mut self, id: ActionId, ranks: &IdSet, unclaimed: &IdSet) {
-        let Some(layout) = self.layout(id).cloned() else { return };
-        let not_after_ms = self.settings.not_after_ms;
-        for (rank, host) in layout.pairs(ranks) {
-            let Some(node) = self.nodes.get(host) else { continue };
-            let (session, boot, boot_number) = (node.session, node.row.boot.clone(), node.row.boot_number);
-            let Some(action) = self.actions.get_mut(&id) else { continue };
-            action.seen_in(rank, boot_number);
-            if unclaimed.contains(rank.0) && self.is_held_back(id, rank).is_some() {
-                self.leave_unclaimed(TaskId { action: id, rank });
-                continue;
-            }
-            let Some(action) = self.actions.get(&id) else { continue };
-            if let Some(session) = session {
-                let start = action.start(&layout, not_after_ms, rank, &boot);
-                self.batch.effects.push(Effect::Send { session, message: ToAgent::Start(start) });
-            }
-        }
     }
 
     /// Is this attempt unvouched?

@@ -162,7 +162,7 @@ impl Machine {
         if !complete {
             self.batch.let_go.entry((job.clone(), number)).or_default().extend_with(&left);
         }
-        if self.outbox.owes(job, number) {
+        if self.outbox.is_hooked(job, number) {
             self.batch.effects.push(Effect::OutboxGrew);
         }
     }

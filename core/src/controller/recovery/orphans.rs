@@ -7,7 +7,7 @@
 //! | past | live, ended | pruned here: its end is acknowledged |
 //! | past | tombstone | Forget |
 //! | foreign, or not told | unclaimed, live, ended | an orphan |
-//! | foreign, or not told | tombstone | answers for an after-action; past the retention, out of recovery: Forget |
+//! | foreign, or not told | tombstone | answers for an after-action; past the retention, once the gate is open: Forget |
 //!
 //! No setup action of another job begins on a host with an orphan. If no request adopts the orphan in time, its host is
 //! drained, and that drain ends with the orphan. A request for the orphan's task, on its host, adopts it: the node
@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use crate::controller::io::{Effect, Now, Passing, SessionId};
 use crate::controller::machine::Machine;
 use crate::defect;
-use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, TaskId};
+use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::mark::Place;
 use crate::message::{Held, HeldState, ToAgent};
@@ -65,7 +65,7 @@ impl Machine {
         let state = match &held.state {
             HeldState::Tombstone { .. } if is_past => return true,
             HeldState::Tombstone { past_ms, .. } => {
-                let is_old = *past_ms >= self.settings.retention_ms && !self.recovery.is_on();
+                let is_old = *past_ms >= self.settings.retention_ms && !self.recovery.freezes();
                 let wanted = self.recovery.freezes() || !self.recovery.cleaning.is_empty();
                 if let Some(node) = self.nodes.get_mut(host).filter(|_| wanted && !is_old) {
                     let tombstones = &mut node.unsettled.tombstones;
@@ -153,20 +153,29 @@ impl Machine {
         given_up || defect!(OrphanAcknowledged)
     }
 
-    /// Adopts orphans of an action on these ranks: its node's task becomes the action's.
+    /// Adopts orphans of an action on these ranks: the node's task becomes the action's, whatever it would wait for. The
+    /// node answers a Start for a task that it has with the task's state. An unclaimed task begins where nothing holds it
+    /// back.
     pub(in crate::controller) fn adopt(&mut self, id: ActionId, ranks: &IdSet, now: Now) {
-        if !self.has_orphans() {
-            return;
-        }
-        let Some(layout) = self.layout(id).cloned() else { return };
-        for (rank, host) in layout.pairs(ranks) {
+        let Some(layout) = self.layout(id).cloned().filter(|_| self.has_orphans()) else { return };
+        for rank in ranks.iter().map(Rank) {
             let task = TaskId { action: id, rank };
-            let has = |host: &str| self.nodes.get(host).is_some_and(|node| node.unsettled.orphans.contains_key(&task));
-            if has(host)
-                && let Some(host) = layout.host(rank)
-            {
-                self.drop_orphan(&host, task, now);
+            let Some(host) = layout.host(rank) else { continue };
+            let Some(node) = self.nodes.get_mut(&host) else { continue };
+            let Some(state) = node.unsettled.orphans.get(&task).map(|orphan| orphan.state) else { continue };
+            let (session, boot, boot_number) = (node.session, node.row.boot.clone(), node.row.boot_number);
+            let is_open = self.actions.get(&id).is_some_and(|action| action.is_open_on(rank));
+            if let Some(session) = session.filter(|_| is_open && state != OrphanState::Unclaimed) {
+                self.start_on(session, task, boot_number, &boot, now);
             }
+            if let Some(action) = self.actions.get_mut(&id).filter(|_| is_open) {
+                action.seen_in(rank, boot_number);
+                action.accept(rank);
+            }
+            if let Some(session) = session.filter(|_| is_open && state == OrphanState::Unclaimed) {
+                self.begin_unclaimed(session, task);
+            }
+            self.drop_orphan(&host, task, now);
         }
     }
 

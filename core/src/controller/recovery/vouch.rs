@@ -14,7 +14,7 @@
 use std::collections::BTreeSet;
 
 use crate::controller::attempt::JobAttempt;
-use crate::controller::io::{Now, Passing};
+use crate::controller::io::{Now, OutboxEntry, Passing};
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};
@@ -107,6 +107,12 @@ impl Machine {
         !attempt.added && attempt.open && self.of(attempt).all(|action| action.row.verdict.is_some())
     }
 
+    /// Has the attempt's edge a notice to read that this host is released? Until then its job has the host.
+    fn is_told_later(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, host: &HostName) -> bool {
+        let of = |entry: &OutboxEntry| entry.job == *job && entry.attempt == number && entry.is_release();
+        attempt.source.is_some() && attempt.layout.rank(host.as_str()).is_some() && self.outbox.manager(0).any(of)
+    }
+
     /// Returns a job of another attempt that has something of this host.
     fn holder_but(&self, host: &HostName, job: &JobId, number: Attempt) -> Option<&JobId> {
         let holds = |attempt: &JobAttempt| {
@@ -118,7 +124,8 @@ impl Machine {
             attempt.layout.rank(host.as_str()).is_some_and(|rank| attempt.disowned.contains(rank))
         };
         self.attempts()
-            .filter(|(of, n, attempt)| (*of, *n) != (job, number) && holds(attempt))
+            .filter(|(of, n, _)| (*of, *n) != (job, number))
+            .filter(|(of, n, attempt)| holds(attempt) || self.is_told_later(of, *n, attempt, host))
             .find(|(of, n, attempt)| !waits(attempt) || (*of, *n) < (job, number))
             .map(|(of, _, _)| of)
     }
