@@ -19,7 +19,7 @@ use crate::mark::Commit;
 pub const FULL_EVERY_MS: u64 = 5_000;
 
 /// The one writer of a store. See the module.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Writer {
     settings: Settings,
     /// The nonce of the process: it distinguishes two controllers of one epoch. A machine that is rebuilt within the

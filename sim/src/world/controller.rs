@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perilog_core::controller::io::{Effect, Recover, Request, RunRequest, SessionId};
-use perilog_core::controller::{Input, Machine, Now, Output, Snapshot};
+use perilog_core::controller::io::{Effect, Record, Recover, Request, RunRequest, SessionId};
+use perilog_core::controller::{Batch, FULL_EVERY_MS, Input, Machine, Now, Snapshot, Writer};
 use perilog_core::defect;
 use perilog_core::message::FromAgent;
 use perilog_core::{Attempt, Commit, Outcome, TaskId};
@@ -17,17 +17,15 @@ use super::site;
 use super::traps::{How, Sprung};
 use crate::plan::Spring;
 
-/// How often a full disk is looked at (`controller/src/daemon/writer.rs`).
-const FULL_EVERY_MS: u64 = 5_000;
 /// CLOCK_MONOTONIC of the controller's host when the world begins.
 const MONO_MS: u64 = 1_000_000;
 
 #[derive(Default)]
 pub(crate) struct Controller {
-    pub(crate) machine: Option<Machine>,
+    /// `None`: no process runs.
+    pub(super) writer: Option<Writer>,
     /// Number of processes so far; 0: no process has started.
     pub(crate) life: u64,
-    running: bool,
     pub(crate) store: Snapshot,
     /// The anchor: the newest commit that this directory has seen.
     pub(crate) anchor: Option<Commit>,
@@ -39,7 +37,6 @@ pub(crate) struct Controller {
     pub(crate) mono_lag: u64,
     pub(crate) sessions: BTreeMap<SessionId, u64>,
     full_until: u64,
-    pub(super) told_full: bool,
     wall_offset: i64,
     /// The smallest and the largest offset so far.
     wall_offsets: (i64, i64),
@@ -64,14 +61,18 @@ pub(crate) struct Controller {
 }
 
 impl Controller {
-    /// A process with this machine goes on.
-    pub(super) fn revive(&mut self, machine: Machine) {
-        (self.running, self.machine) = (true, Some(machine));
+    /// Returns the machine that is loaded, if any.
+    pub(crate) fn machine(&self) -> Option<&Machine> {
+        self.writer.as_ref().and_then(Writer::machine)
     }
 
     /// Without a machine nobody is let in.
-    pub(crate) const fn is_up(&self) -> bool {
-        self.running && self.machine.is_some()
+    pub(crate) fn is_up(&self) -> bool {
+        self.machine().is_some()
+    }
+
+    const fn is_running(&self) -> bool {
+        self.writer.is_some()
     }
 
     /// Returns how much an age may exceed, or fall below, the passed time because of clock steps.
@@ -109,13 +110,13 @@ impl World {
 
     pub(crate) fn controller_up(&mut self, which: usize, life: u64) {
         let controller = &mut self.controllers[which];
-        if controller.running || controller.life != life {
+        if controller.is_running() || controller.life != life {
             return;
         }
-        controller.running = true;
         controller.mono_lag = 0;
         controller.life += 1;
         let life = controller.life;
+        controller.writer = Some(Writer::new(site::settings(self.settings), life + 1_000 * which as u64));
         self.say(|| format!("c{which} {life} is up"));
         self.load(which);
     }
@@ -125,10 +126,8 @@ impl World {
         let now = self.controller_now(which);
         let controller = &mut self.controllers[which];
         let life = controller.life;
-        controller.told_full = false;
         controller.wake = None;
         if self.t < controller.full_until {
-            controller.machine = None;
             return self.after(FULL_EVERY_MS, Event::Batch { which, life });
         }
         controller.loaded_at = self.t;
@@ -137,11 +136,10 @@ impl World {
             self.truth.controller_listens(self.t);
         }
         let controller = &mut self.controllers[which];
-        let nonce = life + 1_000 * which as u64;
         let stored = Snapshot { anchor: controller.anchor, ..controller.store.clone() };
-        let (machine, output) = Machine::load(stored, site::settings(self.settings), nonce, now);
-        controller.machine = Some(machine);
-        self.carry(which, output);
+        let Some(writer) = controller.writer.as_mut() else { return };
+        let batch = writer.begin(stored, now);
+        self.carry(which, batch);
         // The new controller tells the hooks what they have not carried out.
         self.hooks_hear(which);
         if which == 0 {
@@ -152,11 +150,9 @@ impl World {
     /// Kills the process: uncommitted changes are lost, and so are all connections.
     pub(crate) fn kill_controller(&mut self, which: usize, down_ms: Option<u64>) {
         let controller = &mut self.controllers[which];
-        if !controller.running {
+        if controller.writer.take().is_none() {
             return;
         }
-        controller.running = false;
-        controller.machine = None;
         controller.inbox.clear();
         controller.batch_due = false;
         let conns: Vec<u64> = std::mem::take(&mut controller.sessions).into_values().collect();
@@ -171,7 +167,7 @@ impl World {
 
     pub(crate) fn controller_hears(&mut self, which: usize, life: u64, input: Input) {
         let controller = &mut self.controllers[which];
-        if controller.life != life || !controller.running {
+        if controller.life != life || !controller.is_running() {
             return;
         }
         controller.inbox.push(input);
@@ -202,7 +198,7 @@ impl World {
 
     pub(crate) fn wake_controller(&mut self, which: usize, life: u64, mono_ms: u64) {
         let controller = &mut self.controllers[which];
-        if controller.life == life && controller.running && controller.wake == Some(mono_ms) {
+        if controller.life == life && controller.is_running() && controller.wake == Some(mono_ms) {
             controller.wake = None;
             self.controller_hears(which, life, Input::Tick);
         }
@@ -226,11 +222,11 @@ impl World {
     pub(crate) fn batch(&mut self, which: usize, life: u64) {
         let now = self.controller_now(which);
         let controller = &mut self.controllers[which];
-        if controller.life != life || !controller.running {
+        if controller.life != life || !controller.is_running() {
             return;
         }
         controller.batch_due = false;
-        if controller.machine.is_none() {
+        if !controller.is_up() {
             // Sent away: they end, or come again.
             controller.inbox.clear();
             return self.load(which);
@@ -243,10 +239,7 @@ impl World {
             Input::Closed { session, .. } => known.remove(session).is_some(),
             _ => true,
         });
-        if full != controller.told_full {
-            controller.told_full = full;
-            inputs.push(Input::StoreFull(full));
-        }
+        inputs.extend(controller.writer.as_mut().and_then(|writer| writer.disk(full)));
         if full {
             self.after(FULL_EVERY_MS, Event::Batch { which, life });
         }
@@ -275,51 +268,58 @@ impl World {
         }
         controller.told = inputs.iter().flat_map(told_of).collect();
         controller.served = inputs.iter().filter_map(of_a_service).collect();
-        let Some(machine) = controller.machine.as_mut() else { return };
-        let output = machine.handle(inputs, now);
-        self.carry(which, output);
+        let Some(writer) = controller.writer.as_mut() else { return };
+        let batch = writer.handle(inputs, now);
+        self.carry(which, batch);
     }
 
     /// Commits, and only then lets the effects leave.
-    fn carry(&mut self, which: usize, output: Output) {
-        let Output { records, mut effects } = output;
-        if defect!(AckBeforeCommit) && !self.leave(which, std::mem::take(&mut effects)) {
+    fn carry(&mut self, which: usize, mut batch: Batch) {
+        if defect!(AckBeforeCommit) && !self.leave(which, batch.steal_effects()) {
             return;
         }
-        let sprung = if which == 0 && !records.is_empty() { self.traps.controller("commit") } else { Sprung::No };
+        let writes = !batch.records().is_empty();
+        let sprung = if which == 0 && writes { self.traps.controller("commit") } else { Sprung::No };
         match sprung {
             Sprung::Before(Spring::CrashBefore { down_ms }) => return self.spring_controller(which, down_ms),
             Sprung::How(How::Fails) => {
                 self.injected += 1;
-                return self.commit_failed(which, effects);
+                return self.commit_failed(which, batch);
             }
             _ => {}
         }
-        if !records.is_empty() && self.t < self.controllers[which].full_until {
-            return self.commit_failed(which, effects);
+        if writes && self.t < self.controllers[which].full_until {
+            return self.commit_failed(which, batch);
         }
-        if !records.is_empty() {
-            if which == 0 {
-                self.truth.note_starts(&self.controllers[0].store, &records, self.t);
-                self.truth.note_disowned(&self.controllers[0].store, &records);
-            }
-            let told = std::mem::take(&mut self.controllers[which].told);
-            self.truth.check_frozen(which, &self.controllers[which].store, &records, &told);
-            self.check_losses(which, &records);
-            let served = std::mem::take(&mut self.controllers[which].served);
-            if which == 0 {
-                self.truth.served(&self.controllers[0].store, &records, &served, self.t);
-                self.truth.check_pruned(&self.controllers[0].store, &records);
-            }
-            self.note_recovery(which, &records);
-            self.commit(which, &records);
-            self.note_free();
+        if writes {
+            self.write(which, batch.records());
         }
         if let Sprung::After(Spring::CrashAfter { down_ms }) = sprung {
             return self.spring_controller(which, down_ms);
         }
-        self.controllers[which].anchor = self.controllers[which].store.history.newest();
-        self.leave(which, effects);
+        let controller = &mut self.controllers[which];
+        let Some(left) = controller.writer.as_mut().map(|writer| writer.committed(batch)) else { return };
+        controller.anchor = left.anchor.or(controller.anchor);
+        self.leave(which, left.effects);
+    }
+
+    /// Commits records. The truth looks at them first.
+    fn write(&mut self, which: usize, records: &[Record]) {
+        if which == 0 {
+            self.truth.note_starts(&self.controllers[0].store, records, self.t);
+            self.truth.note_disowned(&self.controllers[0].store, records);
+        }
+        let told = std::mem::take(&mut self.controllers[which].told);
+        self.truth.check_frozen(which, &self.controllers[which].store, records, &told);
+        self.check_losses(which, records);
+        let served = std::mem::take(&mut self.controllers[which].served);
+        if which == 0 {
+            self.truth.served(&self.controllers[0].store, records, &served, self.t);
+            self.truth.check_pruned(&self.controllers[0].store, records);
+        }
+        self.note_recovery(which, records);
+        self.commit(which, records);
+        self.note_free();
     }
 
     /// `false`: the process died of one.
@@ -327,7 +327,7 @@ impl World {
         let life = self.controllers[which].life;
         effects.into_iter().all(|effect| {
             self.effect(which, effect);
-            self.controllers[which].life == life && self.controllers[which].running
+            self.controllers[which].life == life && self.controllers[which].is_running()
         })
     }
 
@@ -338,13 +338,15 @@ impl World {
     }
 
     /// Handles a failed commit: every session ends, and the machine is rebuilt from the store.
-    fn commit_failed(&mut self, which: usize, effects: Vec<Effect>) {
+    fn commit_failed(&mut self, which: usize, mut batch: Batch) {
         self.say(|| format!("c{which} cannot commit"));
         if defect!(EffectsAfterFailedCommit) {
-            self.leave(which, effects);
+            self.leave(which, batch.steal_effects());
         }
         let controller = &mut self.controllers[which];
-        controller.machine = None;
+        if let Some(writer) = controller.writer.as_mut() {
+            writer.failed(batch);
+        }
         controller.inbox.clear();
         let conns: Vec<u64> = std::mem::take(&mut controller.sessions).into_values().collect();
         for conn in conns {
@@ -356,7 +358,7 @@ impl World {
 
     /// Starts a second controller. Each controller writes its own store; the second begins with a copy or an empty one.
     pub(crate) fn second_begins(&mut self, empty: bool, ms: u64) {
-        if self.controllers[1].running {
+        if self.controllers[1].is_running() {
             return;
         }
         let first = &self.controllers[0];

@@ -238,7 +238,7 @@ impl World {
         let stepped = |step: &crate::plan::Step| {
             matches!(step.what, crate::plan::What::Fault(crate::plan::Fault::ControllerClockStep { .. }))
         };
-        let machine = self.controllers[0].machine.as_ref()?;
+        let machine = self.controllers[0].machine()?;
         // Retention uses the wall clock: after a clock step it may take longer.
         if self.plan.steps.iter().any(stepped) {
             return None;

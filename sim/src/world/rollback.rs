@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use perilog_core::controller::io::SessionId;
-use perilog_core::controller::{Input, Machine, Snapshot};
+use perilog_core::controller::{Input, Snapshot, Writer};
 use perilog_core::message::FromAgent;
 use perilog_core::{Commit, Epoch, Mark};
 
@@ -24,13 +24,12 @@ pub(crate) enum Copy {
 
 /// The controller's machine with its whole memory.
 pub(crate) struct Memory {
-    machine: Machine,
+    writer: Writer,
     settings: u8,
     store: Snapshot,
     anchor: Option<Commit>,
     sessions: BTreeMap<SessionId, u64>,
     wake: Option<u64>,
-    told_full: bool,
     loaded_at: u64,
     took_over_at: Option<u64>,
     copied_at: u64,
@@ -76,15 +75,14 @@ impl World {
 
     pub(crate) fn memory_rolled_back(&mut self, ms: u64) {
         let controller = &self.controllers[0];
-        let Some(machine) = controller.machine.clone().filter(|_| controller.is_up()) else { return };
+        let Some(writer) = controller.writer.clone().filter(|_| controller.is_up()) else { return };
         let memory = Memory {
-            machine,
+            writer,
             settings: self.settings,
             store: controller.store.clone(),
             anchor: controller.anchor,
             sessions: controller.sessions.clone(),
             wake: controller.wake,
-            told_full: controller.told_full,
             loaded_at: controller.loaded_at,
             took_over_at: controller.took_over_at,
             copied_at: self.t,
@@ -134,19 +132,8 @@ impl World {
     /// Restores the controller's process in its earlier state, without its connections.
     fn remember(&mut self, memory: Memory) {
         self.kill_controller(0, None);
-        let Memory {
-            machine,
-            settings,
-            store,
-            anchor,
-            sessions,
-            wake,
-            told_full,
-            loaded_at,
-            took_over_at,
-            copied_at,
-            mono_lag,
-        } = memory;
+        let Memory { writer, settings, store, anchor, sessions, wake, loaded_at, took_over_at, copied_at, mono_lag } =
+            memory;
         self.truth.lost_unseen();
         self.truth.numbers_repeat();
         self.replace_store(store, anchor);
@@ -155,8 +142,8 @@ impl World {
         let t = self.t;
         let controller = &mut self.controllers[0];
         controller.life += 1;
-        controller.revive(machine);
-        (controller.told_full, controller.took_over_at) = (told_full, took_over_at);
+        controller.writer = Some(writer);
+        controller.took_over_at = took_over_at;
         // Inputs on their way are lost with the moment; the controller hears of the time anew.
         controller.loaded_at = loaded_at + (t - copied_at);
         controller.mono_lag = mono_lag + (t - copied_at);

@@ -498,6 +498,7 @@ impl World {
             }
             Refusal::Unavailable(_) => one.asked_in = None,
             // The controller has the attempt, and had no time to say so; or a later attempt came first.
+            Refusal::AttemptClosed(_) if is_there && one.phase == Phase::Ended && one.added => {}
             Refusal::AttemptClosed(_) if is_there => {
                 (one.added, one.phase, one.asked_in) = (true, Phase::Ended, None);
             }
