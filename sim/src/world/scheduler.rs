@@ -380,8 +380,8 @@ impl World {
                 let leaving = one.leaving.intersection(&one.held);
                 (!leaving.is_empty()).then(|| finish(of, Some(Targets::Ranks(leaving))))
             }
-            // The finish first names the remaining ranks, as a hook does: the controller may have forgotten a release. An
-            // edge has asserted them.
+            // The finish first names the remaining ranks, as a hook does: the controller may have forgotten a release.
+            // An edge has asserted them.
             Phase::Ended if !is_asked && (self.source().is_none() || one.held.len() < one.hosts.len() as u64) => {
                 let add = self.add_held(of, &one);
                 self.asks(Asked::Other(of.clone()), Request::JobAdd(Box::new(add)));
@@ -600,8 +600,8 @@ impl World {
         }
     }
 
-    /// Returns what a person who looks into the resource manager says of this job. `hosts`: the hosts that the controller
-    /// knows for the job.
+    /// Returns what a person who looks into the resource manager says of this job. `hosts`: the hosts that the
+    /// controller knows for the job.
     pub(crate) fn word_for(&self, of: &Of, hosts: &HostList) -> Word {
         let Some(one) = self.scheduler.book.jobs.get(of) else { return Word::Gone };
         let held: Vec<String> = one

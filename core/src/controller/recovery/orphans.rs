@@ -153,9 +153,9 @@ impl Machine {
         given_up || defect!(OrphanAcknowledged)
     }
 
-    /// Adopts orphans of an action on these ranks: the node's task becomes the action's, whatever it would wait for. The
-    /// node answers a Start for a task that it has with the task's state. An unclaimed task begins where nothing holds it
-    /// back.
+    /// Adopts orphans of an action on these ranks: the node's task becomes the action's, whatever it would wait for.
+    /// The node answers a Start for a task that it has with the task's state. An unclaimed task begins where nothing
+    /// holds it back.
     pub(in crate::controller) fn adopt(&mut self, id: ActionId, ranks: &IdSet, now: Now) {
         let Some(layout) = self.layout(id).cloned().filter(|_| self.has_orphans()) else { return };
         for rank in ranks.iter().map(Rank) {
