@@ -191,7 +191,7 @@ impl Machine {
             }
             FromAgent::Accepted { task, limit_ms } => self.on_accepted(id, host, task, limit_ms, now),
             FromAgent::Moved { task, phase, age_ms } => {
-                if self.speaks_for(host, task) {
+                if !self.orphan_moved(host, task, &phase, now) && self.speaks_for(host, task) {
                     self.on_moved(host, task, phase, age_ms, now);
                 }
             }

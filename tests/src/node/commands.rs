@@ -54,7 +54,8 @@ impl Node {
         Ok(enter(self.leader()?, &["-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w"]))
     }
 
-    /// Returns what an engineer would ask first: failed units, perilog's units, the end of the journal. Never fails.
+    /// Returns what an engineer would ask first: failed units, perilog's units and what perilog
+    /// shows, the end of the journal. Never fails.
     pub fn diagnosis(&self) -> String {
         let journal = ["journalctl", "--no-pager", "--quiet", "-o", "short-precise", "-n", JOURNAL_LINES];
         let show = |output: Result<Output>| match output {
@@ -64,7 +65,9 @@ impl Node {
         let (state, answers) = if self.power().as_ref().is_some_and(|power| power.booted) {
             let units = ["systemctl", "--no-pager", "--all", "--plain", "--no-legend", "list-units", "perilog*"];
             let failed = ["systemctl", "--no-pager", "--plain", "--no-legend", "--failed"];
-            ("on", [self.run(&failed), self.run(&units), self.run(&journal)].map(show).concat())
+            let views = "for verb in status ps 'controller recover'; do echo \"-- perilog $verb\"; perilog $verb; done";
+            let views = ["sh", "-c", views];
+            ("on", [self.run(&failed), self.run(&units), self.run(&views), self.run(&journal)].map(show).concat())
         } else {
             // The node's files are visible to the bed, not to the host.
             let mut command = enter(self.hub, &["-m"]);

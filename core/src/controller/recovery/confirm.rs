@@ -20,8 +20,6 @@ use crate::job::{Part, Terms};
 use crate::outcome::Outcome;
 use crate::task::Ended;
 
-use super::orphans::OrphanState;
-
 /// Why what is owed of an attempt does not begin.
 const GIVEN_BACK: &str = "given back before the store was put back";
 
@@ -55,7 +53,7 @@ impl Machine {
             attempt: orphan.attempt,
             action: orphan.action.clone(),
             rank: task.rank,
-            state: orphan.state.word().to_owned(),
+            state: orphan.word().to_owned(),
         });
         RecoveryView {
             recovery: self.recovery.row.clone(),
@@ -192,10 +190,9 @@ impl Machine {
     /// it begins, and no notice is sent. Running tasks go on to their end; its orphans are given up.
     fn close_untold(&mut self, job: &JobId, number: Attempt, uid: u32, now: Now) {
         let orphans = self.orphans().filter(|(_, _, orphan)| orphan.job == *job && orphan.attempt == number);
-        let orphans: Vec<(HostName, TaskId, OrphanState)> =
-            orphans.map(|(host, task, orphan)| (host.clone(), task, orphan.state)).collect();
-        for (host, task, state) in orphans {
-            self.give_up_orphan(&host, task, state, now);
+        let orphans: Vec<(HostName, TaskId)> = orphans.map(|(host, task, _)| (host.clone(), task)).collect();
+        for (host, task) in orphans {
+            self.give_up_orphan(&host, task, now);
         }
         let Some(attempt) = self.attempt(job, number) else { return };
         if attempt.is_vouched() {
@@ -244,10 +241,10 @@ impl Machine {
     /// the store: running ones get TERM, and their end is acknowledged. Returns the ranks that the job had handed over
     /// in the lost life, shown by an after-action.
     fn adopt_orphans_of(&mut self, job: &JobId, number: Attempt, word: Confirm, now: Now) -> IdSet {
-        let of: Vec<(HostName, TaskId, ActionName, Option<u32>, OrphanState)> = self
+        let of: Vec<(HostName, TaskId, ActionName, Option<u32>, bool)> = self
             .orphans()
             .filter(|(_, _, orphan)| orphan.job == *job && orphan.attempt == number)
-            .map(|(host, task, o)| (host.clone(), task, o.action.clone(), o.userid, o.state))
+            .map(|(host, task, o)| (host.clone(), task, o.action.clone(), o.userid, o.is_unclaimed()))
             .collect();
         if of.is_empty() {
             return IdSet::new();
@@ -266,7 +263,7 @@ impl Machine {
         }
         let mut handed = IdSet::new();
         let mut setup: BTreeMap<(ActionId, ActionName), IdSet> = BTreeMap::new();
-        for (host, task, name, _, state) in of {
+        for (host, task, name, _, is_unclaimed) in of {
             let id = ActionId::of(self.settings.cluster, job, number, &name);
             let fits = self.attempt(job, number).is_some_and(|attempt| {
                 let holds = attempt.hold.ranks.contains(task.rank.0);
@@ -274,13 +271,13 @@ impl Machine {
             });
             let follows = self.settings.after.contains(&name);
             let is_open = self.actions.get(&id).is_none_or(|action| action.row.verdict.is_none());
-            let is_stale = state == OrphanState::Unclaimed && word == Confirm::Over;
+            let is_stale = is_unclaimed && word == Confirm::Over;
             if fits && follows && is_open {
                 handed.insert(task.rank.0);
             } else if fits && !follows && !self.actions.contains_key(&id) && !is_stale {
                 setup.entry((id, name)).or_default().insert(task.rank.0);
             } else {
-                self.give_up_orphan(&host, task, state, now);
+                self.give_up_orphan(&host, task, now);
             }
         }
         for ((id, name), ranks) in setup {

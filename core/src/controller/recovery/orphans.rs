@@ -21,7 +21,7 @@ use crate::defect;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::mark::Place;
-use crate::message::{Held, HeldState, ToAgent};
+use crate::message::{Held, HeldState, Phase, ToAgent};
 
 use super::Unsettled;
 use super::gate::shut_ms;
@@ -36,24 +36,28 @@ pub(in crate::controller) struct Orphan {
     pub(super) attempt: Attempt,
     pub(super) action: ActionName,
     pub(super) userid: Option<u32>,
-    pub(super) state: OrphanState,
+    /// What the node told last, when, and the task's limit.
+    state: HeldState,
+    told_ms: u64,
+    limit_ms: Option<u64>,
     /// Has an operator given it up? Then its end is acknowledged.
     pub(super) given_up: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum OrphanState {
-    Unclaimed,
-    Live,
-    Ended,
-}
+impl Orphan {
+    pub(super) fn is_unclaimed(&self) -> bool {
+        self.state == HeldState::Unclaimed
+    }
 
-impl OrphanState {
-    pub(super) const fn word(self) -> &'static str {
-        match self {
-            Self::Unclaimed => "unclaimed",
-            Self::Live => "live",
-            Self::Ended => "ended",
+    fn has_ended(&self) -> bool {
+        self.state == HeldState::Ended
+    }
+
+    pub(super) const fn word(&self) -> &'static str {
+        match self.state {
+            HeldState::Unclaimed => "unclaimed",
+            HeldState::Live { .. } => "live",
+            HeldState::Ended | HeldState::Tombstone { .. } => "ended",
         }
     }
 }
@@ -62,7 +66,7 @@ impl Machine {
     /// Handles a task of a Hello that this store does not know. Returns whether its tombstone is to be forgotten.
     pub(in crate::controller) fn on_unknown(&mut self, id: SessionId, host: &HostName, held: &Held, now: Now) -> bool {
         let is_past = held.commit.is_some_and(|commit| self.history.place(commit) == Place::Past);
-        let state = match &held.state {
+        match &held.state {
             HeldState::Tombstone { .. } if is_past => return true,
             HeldState::Tombstone { past_ms, .. } => {
                 let is_old = *past_ms >= self.settings.retention_ms && !self.recovery.freezes();
@@ -80,16 +84,16 @@ impl Machine {
                 return false;
             }
             _ if is_past => return false,
-            HeldState::Unclaimed => OrphanState::Unclaimed,
-            HeldState::Live { .. } => OrphanState::Live,
-            HeldState::Ended => OrphanState::Ended,
-        };
+            HeldState::Unclaimed | HeldState::Live { .. } | HeldState::Ended => {}
+        }
         let orphan = Orphan {
             job: held.job.clone(),
             attempt: held.attempt,
             action: held.action.clone(),
             userid: held.userid,
-            state,
+            state: held.state.clone(),
+            told_ms: now.mono_ms,
+            limit_ms: held.limit_ms,
             given_up: false,
         };
         if let Some(node) = self.nodes.get_mut(host).filter(|_| !defect!(OrphansOverlooked)) {
@@ -114,7 +118,7 @@ impl Machine {
         for (task, _) in given_up {
             if let Some(orphan) = node.unsettled.orphans.get_mut(&task) {
                 orphan.given_up = true;
-                ended.extend((orphan.state == OrphanState::Ended).then_some(task));
+                ended.extend(orphan.has_ended().then_some(task));
             }
         }
         for task in ended {
@@ -145,7 +149,7 @@ impl Machine {
     pub(in crate::controller) fn unknown_ended(&mut self, host: &HostName, task: TaskId, now: Now) -> bool {
         let Some(node) = self.nodes.get_mut(host) else { return true };
         let Some(orphan) = node.unsettled.orphans.get_mut(&task) else { return true };
-        orphan.state = OrphanState::Ended;
+        orphan.state = HeldState::Ended;
         let given_up = orphan.given_up;
         if given_up {
             self.drop_orphan(host, task, now);
@@ -153,30 +157,54 @@ impl Machine {
         given_up || defect!(OrphanAcknowledged)
     }
 
-    /// Adopts orphans of an action on these ranks: the node's task becomes the action's, whatever it would wait for.
-    /// The node answers a Start for a task that it has with the task's state. An unclaimed task begins where nothing
-    /// holds it back.
+    /// Adopts orphans of an action on these ranks: the node's task becomes the action's, whatever it would wait for, as
+    /// if the node had just told of it. A node that waits for the acknowledgement of an end tells the end again when a
+    /// Start asks for it.
     pub(in crate::controller) fn adopt(&mut self, id: ActionId, ranks: &IdSet, now: Now) {
         let Some(layout) = self.layout(id).cloned().filter(|_| self.has_orphans()) else { return };
         for rank in ranks.iter().map(Rank) {
             let task = TaskId { action: id, rank };
-            let Some(host) = layout.host(rank) else { continue };
-            let Some(node) = self.nodes.get_mut(&host) else { continue };
-            let Some(state) = node.unsettled.orphans.get(&task).map(|orphan| orphan.state) else { continue };
-            let (session, boot, boot_number) = (node.session, node.row.boot.clone(), node.row.boot_number);
             let is_open = self.actions.get(&id).is_some_and(|action| action.is_open_on(rank));
-            if let Some(session) = session.filter(|_| is_open && state != OrphanState::Unclaimed) {
+            let Some(host) = layout.host(rank).filter(|_| is_open) else { continue };
+            let Some(node) = self.nodes.get_mut(&host) else { continue };
+            let Some(Orphan { mut state, told_ms, limit_ms, .. }) = node.unsettled.orphans.get(&task).cloned() else {
+                continue;
+            };
+            let (session, boot, boot_number) = (node.session, node.row.boot.clone(), node.row.boot_number);
+            if let Some(session) = session.filter(|_| state == HeldState::Ended) {
                 self.start_on(session, task, boot_number, &boot, now);
             }
-            if let Some(action) = self.actions.get_mut(&id).filter(|_| is_open) {
-                action.seen_in(rank, boot_number);
-                action.accept(rank);
+            if let HeldState::Live { age_ms, .. } = &mut state {
+                *age_ms = age_ms.saturating_add(now.mono_ms.saturating_sub(told_ms));
             }
-            if let Some(session) = session.filter(|_| is_open && state == OrphanState::Unclaimed) {
-                self.begin_unclaimed(session, task);
+            match session {
+                Some(session) => self.settle_held(session, &host, task, &state, limit_ms, now),
+                None => {
+                    if let Some(action) = self.actions.get_mut(&id) {
+                        action.seen_in(rank, boot_number);
+                        action.accept(rank);
+                    }
+                }
             }
             self.drop_orphan(&host, task, now);
         }
+    }
+
+    /// Handles news of a live task. Returns `true` if it is an orphan.
+    pub(in crate::controller) fn orphan_moved(
+        &mut self,
+        host: &HostName,
+        task: TaskId,
+        phase: &Phase,
+        now: Now,
+    ) -> bool {
+        let node = self.nodes.get_mut(host);
+        let Some(orphan) = node.and_then(|node| node.unsettled.orphans.get_mut(&task)) else { return false };
+        if !matches!(phase, Phase::Milestone { .. }) {
+            orphan.state = HeldState::Live { phase: phase.clone(), age_ms: 0 };
+            orphan.told_ms = now.mono_ms;
+        }
+        true
     }
 
     /// Removes an orphan.
@@ -248,21 +276,22 @@ impl Machine {
     }
 
     /// Gives up an orphan by an operator's word: it never begins, a running one gets TERM, and its end is acknowledged.
-    pub(super) fn give_up_orphan(&mut self, host: &HostName, task: TaskId, state: OrphanState, now: Now) {
+    pub(super) fn give_up_orphan(&mut self, host: &HostName, task: TaskId, now: Now) {
         let Some(node) = self.nodes.get_mut(host) else { return };
         let session = node.session;
         let Some(orphan) = node.unsettled.orphans.get_mut(&task) else { return };
         orphan.given_up = true;
+        let has_ended = orphan.has_ended();
         let (job, attempt, action) = (orphan.job.clone(), orphan.attempt, orphan.action.clone());
         if let Some(session) = session {
             let why = "given up by a person after the store was put back".to_owned();
             let message = ToAgent::Cancel { task, job, attempt, action, why, commit: 0 };
             self.batch.effects.push(Effect::Send { session, message });
-            if state == OrphanState::Ended {
+            if has_ended {
                 self.batch.effects.push(Effect::Send { session, message: ToAgent::Ack { task, commit: 0 } });
             }
         }
-        if state == OrphanState::Ended {
+        if has_ended {
             self.drop_orphan(host, task, now);
         }
     }

@@ -366,7 +366,7 @@ fn an_orphan_blocks_its_host_until_adopted_or_confirmed() {
         b.pass(GATE_MS);
         assert_eq!(b.drained(), [("n0", false)]);
         if adopt {
-            // The prolog of the other job begins beside it, as jobs that share a node do.
+            // Its node had told of the end. The prolog of the other job begins beside it, as jobs that share a node do.
             assert_eq!(starts(&b.run("prolog", "j", "n0")), [(n0, 0), (n0, 0)]);
             assert_eq!(b.drained(), []);
             assert!(
@@ -386,6 +386,19 @@ fn an_orphan_blocks_its_host_until_adopted_or_confirmed() {
             assert_eq!(contexts(&b, "release").len(), 1);
         }
     }
+}
+
+#[test]
+fn an_adopted_orphan_is_shown_as_its_node_told_it() {
+    let phase = |script: &str| Phase::Running { script: script.into(), index: 1, of: 2, progress: None };
+    let mut b = Bench::new();
+    let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, HeldState::Live { phase: phase("10"), age_ms: 10 })]);
+    b.says(n0, FromAgent::Moved { task: task("prolog", "j", 0), phase: phase("20"), age_ms: 0 });
+    b.pass(1_000);
+    b.run("prolog", "j", "n0");
+    let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 1_000, held: false }).0 else { panic!() };
+    let shown: Vec<_> = rows.iter().map(|row| (row.state.as_str(), row.why.as_str())).collect();
+    assert_eq!(shown, [("running", "20 (1 of 2)")]);
 }
 
 #[test]
