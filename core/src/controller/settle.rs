@@ -72,7 +72,7 @@ impl Machine {
         if !forget.is_empty() {
             self.batch.effects.push(Effect::Send { session: id, message: ToAgent::Forget { tasks: forget } });
         }
-        self.orphans_told(id, host, before, now);
+        self.orphans_told(host, before, now);
         self.reboot_cleans(host);
     }
 

@@ -381,8 +381,12 @@ impl World {
                 (!leaving.is_empty()).then(|| finish(of, Some(Targets::Ranks(leaving))))
             }
             // The finish first names the remaining ranks, as a hook does: the controller may have forgotten a release.
-            // An edge has asserted them.
-            Phase::Ended if !is_asked && (self.source().is_none() || one.held.len() < one.hosts.len() as u64) => {
+            // An edge has asserted them. A site's retention is longer than its hooks wait.
+            Phase::Ended
+                if !is_asked
+                    && (self.source().is_none() && !self.truth.was_pruned(of)
+                        || one.held.len() < one.hosts.len() as u64) =>
+            {
                 let add = self.add_held(of, &one);
                 self.asks(Asked::Other(of.clone()), Request::JobAdd(Box::new(add)));
                 Some(finish(of, None))

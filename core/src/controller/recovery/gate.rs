@@ -308,7 +308,7 @@ impl Machine {
     pub(in crate::controller) fn leave_recovery(&mut self, now: Now) {
         let waits = || self.attempts().any(|(_, _, attempt)| attempt.waits_for_a_word());
         let obeyed_another = self.highest_seen.is_some_and(|seen| !seen.admits(self.epoch));
-        if !self.recovery.is_on() || obeyed_another || self.has_orphans() || waits() {
+        if !self.recovery.is_on() || obeyed_another || self.orphans().next().is_some() || waits() {
             return;
         }
         let Some(row) = &mut self.recovery.row else { return };

@@ -89,8 +89,10 @@ impl Unsettled {
         self.unclaimed.remove(&task);
     }
 
+    /// How many tasks wait for somebody. An orphan that was given up waits only for its node.
     pub(super) fn len(&self) -> usize {
-        self.absent.len() + self.unclaimed.len() + self.orphans.len() + self.tombstones.len()
+        let orphans = self.orphans.values().filter(|orphan| !orphan.given_up).count();
+        self.absent.len() + self.unclaimed.len() + orphans + self.tombstones.len()
     }
 }
 

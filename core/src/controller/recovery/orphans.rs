@@ -110,20 +110,12 @@ impl Machine {
         foreign && self.host_of(held.task).is_some_and(|of| of != *host)
     }
 
-    /// Completes a Hello: orphans given up before stay so, and a drain for orphans that are gone ends.
-    pub(in crate::controller) fn orphans_told(&mut self, id: SessionId, host: &HostName, before: Unsettled, now: Now) {
-        let Some(node) = self.nodes.get_mut(host) else { return };
+    /// Completes a Hello: orphans that an operator gave up before are given up again, and a drain for orphans that are
+    /// gone ends.
+    pub(in crate::controller) fn orphans_told(&mut self, host: &HostName, before: Unsettled, now: Now) {
         let given_up = before.orphans.into_iter().filter(|(_, orphan)| orphan.given_up);
-        let mut ended = Vec::new();
         for (task, _) in given_up {
-            if let Some(orphan) = node.unsettled.orphans.get_mut(&task) {
-                orphan.given_up = true;
-                ended.extend(orphan.has_ended().then_some(task));
-            }
-        }
-        for task in ended {
-            self.batch.effects.push(Effect::Send { session: id, message: ToAgent::Ack { task, commit: 0 } });
-            self.drop_orphan(host, task, now);
+            self.give_up_orphan(host, task, now);
         }
         if self.nodes.get(host).is_some_and(|node| node.unsettled.orphans.is_empty()) {
             self.recovery.orphan_hosts.remove(host);
@@ -275,7 +267,8 @@ impl Machine {
         }
     }
 
-    /// Gives up an orphan by an operator's word: it never begins, a running one gets TERM, and its end is acknowledged.
+    /// Gives up an orphan by an operator's word: it never begins, a running one gets TERM, and its end is acknowledged. A
+    /// node that is away hears of it when it comes back; nobody waits for that.
     pub(super) fn give_up_orphan(&mut self, host: &HostName, task: TaskId, now: Now) {
         let Some(node) = self.nodes.get_mut(host) else { return };
         let session = node.session;
@@ -296,10 +289,11 @@ impl Machine {
         }
     }
 
-    /// Returns the hosts and tasks of orphans.
+    /// Returns the hosts and tasks of orphans of which no operator has said that they are given up.
     pub(super) fn orphans(&self) -> impl Iterator<Item = (&HostName, TaskId, &Orphan)> {
         let nodes = self.recovery.orphan_hosts.iter().filter_map(|host| Some((host, self.nodes.get(host)?)));
-        nodes.flat_map(|(host, node)| node.unsettled.orphans.iter().map(move |(task, orphan)| (host, *task, orphan)))
+        let all = nodes.flat_map(|(host, node)| node.unsettled.orphans.iter().map(move |(task, of)| (host, *task, of)));
+        all.filter(|(_, _, orphan)| !orphan.given_up)
     }
 
     /// Returns the attempts that orphans name.

@@ -389,6 +389,27 @@ fn an_orphan_blocks_its_host_until_adopted_or_confirmed() {
 }
 
 #[test]
+fn nobody_waits_for_a_node_whose_orphan_was_given_up() {
+    let (b, _) = owing();
+    let copy = b.store.clone();
+    let mut b = b.restored(&copy);
+    b.up("n0", "b", vec![]);
+    let orphan = || vec![held("prolog", "other", 0, live())];
+    let (n1, _) = b.up("n1", "b", orphan());
+    b.batch(vec![Input::Closed { session: n1, why: String::new() }]);
+    b.ask(confirm(Some("j"), Confirm::Gone)).0.unwrap();
+    assert!(b.in_recovery(), "the orphan waits for a word");
+    b.ask(confirm(Some("other"), Confirm::Gone)).0.unwrap();
+    assert!(!b.in_recovery() && b.view().orphans.is_empty());
+    // It hears of that when it comes back.
+    let (n1, effects) = b.up("n1", "b", orphan());
+    let told = effects.iter().filter(|effect| {
+        matches!(effect, Effect::Send { session, message: ToAgent::Cancel { task: of, .. } } if (*session, *of) == (n1, task("prolog", "other", 0)))
+    });
+    assert_eq!(told.count(), 1, "{effects:?}");
+}
+
+#[test]
 fn an_adopted_orphan_is_shown_as_its_node_told_it() {
     let phase = |script: &str| Phase::Running { script: script.into(), index: 1, of: 2, progress: None };
     let mut b = Bench::new();
