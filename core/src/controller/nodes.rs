@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::controller::action::{Action, Stand};
+use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{Now, Refusal};
 use crate::controller::machine::{Machine, Node};
 use crate::controller::view::{NodeView, PsRow, WhyTask, WhyView};
@@ -154,6 +155,7 @@ impl Machine {
         let row = &action.row;
         let external = row.external.is_some();
         let unsent = action.stand(rank) == Stand::Waiting;
+        let doubted = self.attempt(&row.job, row.attempt).is_some_and(JobAttempt::waits_for_a_word);
         // No unit is behind what no agent runs, or has heard of.
         let unit =
             if external || unsent { String::new() } else { unit_of(&stem(&row.name, &row.job, action.task(rank))) };
@@ -170,6 +172,7 @@ impl Machine {
             _ if external => vec![format!("perilog show {job}"), resolve],
             ("ended", _) => vec![logs],
             (_, false) => vec![status("perilog-agent"), resolve],
+            _ if unsent && doubted => vec!["perilog controller recover".to_owned(), format!("perilog show {job}")],
             _ if unsent => vec![format!("perilog show {job}"), cancel],
             ("lingering", true) => {
                 vec![status(&format!("'{unit}'")), format!("perilog kill {job} {name}{at} --ranks {rank} -s KILL")]

@@ -227,8 +227,13 @@ impl World {
         }
         controller.batch_due = false;
         if !controller.is_up() {
-            // Sent away: they end, or come again.
-            controller.inbox.clear();
+            // Clients and nodes are sent away: they end, or come again.
+            let mut inputs = std::mem::take(&mut controller.inbox);
+            inputs.retain(|input| matches!(input, Input::Settings(_)));
+            if let Some(writer) = controller.writer.as_mut() {
+                let none = writer.handle(inputs, now);
+                debug_assert!(none.records().is_empty(), "no machine, no records");
+            }
             return self.load(which);
         }
         let full = self.t < controller.full_until;

@@ -71,7 +71,7 @@ impl Machine {
             let jobs = self.attempts().filter(|(_, _, attempt)| attempt.waits_for_a_word()).count();
             let orphans = self.orphans().count();
             return Some(format!(
-                "in recovery: {}; {jobs} attempts wait for a word and {orphans} tasks on nodes are unknown: perilog controller recover",
+                "in recovery: {}; attempts that wait for a word: {jobs}, unknown tasks on nodes: {orphans}: perilog controller recover",
                 row.why
             ));
         }

@@ -13,6 +13,7 @@ mod keep;
 mod limits;
 mod milestones;
 mod order;
+mod orphans;
 mod recovery;
 mod release;
 mod retention;

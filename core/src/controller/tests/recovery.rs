@@ -66,13 +66,13 @@ impl Bench {
     }
 
     /// A rank of a task ends well.
-    fn ends(&mut self, session: SessionId, of: TaskId) -> Vec<Effect> {
+    pub(super) fn ends(&mut self, session: SessionId, of: TaskId) -> Vec<Effect> {
         self.says(session, finished(of, Outcome::Ok))
     }
 }
 
 /// A job whose epilog is owed on n1, which is away; n0 has ended its own.
-fn owing() -> (Bench, SessionId) {
+pub(super) fn owing() -> (Bench, SessionId) {
     let (mut b, n) = bench(2, |_| {});
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
     b.batch(vec![Input::Closed { session: n[1], why: String::new() }]);
@@ -357,86 +357,13 @@ fn what_contradicts_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn an_orphan_blocks_its_host_until_adopted_or_confirmed() {
-    for (adopt, word) in [(true, Confirm::Over), (false, Confirm::Over), (false, Confirm::Gone)] {
-        let mut b = Bench::new();
-        let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, live())]);
-        assert_eq!(starts(&b.run("prolog", "other", "n0")), [], "beside an orphan");
-        assert_eq!(b.says(n0, finished(task("prolog", "j", 0), Outcome::Ok)), [], "the only witness keeps what it has");
-        b.pass(GATE_MS);
-        assert_eq!(b.drained(), [("n0", false)]);
-        if adopt {
-            // Its node had told of the end. The prolog of the other job begins beside it, as jobs that share a node do.
-            assert_eq!(starts(&b.run("prolog", "j", "n0")), [(n0, 0), (n0, 0)]);
-            assert_eq!(b.drained(), []);
-            assert!(
-                b.says(n0, finished(task("prolog", "j", 0), Outcome::Ok)).contains(&ack(n0, task("prolog", "j", 0)))
-            );
-            continue;
-        }
-        let (reply, effects) = b.ask(confirm(Some("j"), word));
-        reply.unwrap();
-        let given_up = effects.contains(&ack(n0, task("prolog", "j", 0)));
-        assert_eq!(given_up, word == Confirm::Gone);
-        assert_eq!(starts(&effects).len(), 2 - usize::from(given_up), "{effects:?}");
-        assert_eq!(b.drained(), []);
-        if word == Confirm::Over {
-            b.ends(n0, task("prolog", "j", 0));
-            b.ends(n0, task("epilog", "j", 0));
-            assert_eq!(contexts(&b, "release").len(), 1);
-        }
-    }
-}
-
-#[test]
-fn nobody_waits_for_a_node_whose_orphan_was_given_up() {
+fn why_names_the_recovery_as_the_next_step() {
     let (b, _) = owing();
     let copy = b.store.clone();
     let mut b = b.restored(&copy);
-    b.up("n0", "b", vec![]);
-    let orphan = || vec![held("prolog", "other", 0, live())];
-    let (n1, _) = b.up("n1", "b", orphan());
-    b.batch(vec![Input::Closed { session: n1, why: String::new() }]);
-    b.ask(confirm(Some("j"), Confirm::Gone)).0.unwrap();
-    assert!(b.in_recovery(), "the orphan waits for a word");
-    b.ask(confirm(Some("other"), Confirm::Gone)).0.unwrap();
-    assert!(!b.in_recovery() && b.view().orphans.is_empty());
-    // It hears of that when it comes back.
-    let (n1, effects) = b.up("n1", "b", orphan());
-    let told = effects.iter().filter(|effect| {
-        matches!(effect, Effect::Send { session, message: ToAgent::Cancel { task: of, .. } } if (*session, *of) == (n1, task("prolog", "other", 0)))
-    });
-    assert_eq!(told.count(), 1, "{effects:?}");
-}
-
-#[test]
-fn an_adopted_orphan_is_shown_as_its_node_told_it() {
-    let phase = |script: &str| Phase::Running { script: script.into(), index: 1, of: 2, progress: None };
-    let mut b = Bench::new();
-    let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, HeldState::Live { phase: phase("10"), age_ms: 10 })]);
-    b.says(n0, FromAgent::Moved { task: task("prolog", "j", 0), phase: phase("20"), age_ms: 0 });
-    b.pass(1_000);
-    b.run("prolog", "j", "n0");
-    let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 1_000, held: false }).0 else { panic!() };
-    let shown: Vec<_> = rows.iter().map(|row| (row.state.as_str(), row.why.as_str())).collect();
-    assert_eq!(shown, [("running", "20 (1 of 2)")]);
-}
-
-#[test]
-fn an_adopted_orphan_waits_for_nothing() {
-    let mut b = Bench::new();
-    let (n0, _) = b.up("n0", "b", vec![held("epilog", "j", 0, HeldState::Ended)]);
-    assert_eq!(starts(&b.run("prolog", "j", "n0")), [(n0, 0)]);
-    // The epilog would wait for the end of the prolog; it has ended in a lost life, and its node tells that now.
-    let (_, effects) = b.ask(finish("j", None));
-    assert_eq!(starts(&effects), [(n0, 0)]);
-    assert_eq!(b.action("epilog", "j", 0).accepted.to_string(), "0");
-    let epilog = Which { action: Some(ActionName::new("epilog").unwrap()), ..which("j", None) };
-    b.ask(Request::Cancel { which: epilog, why: "asked".into() }).0.unwrap();
-    assert_eq!(b.action("epilog", "j", 0).ended.to_string(), "", "its node has it");
-    let effects = b.says(n0, finished(task("epilog", "j", 0), exit(3)));
-    assert!(effects.contains(&ack(n0, task("epilog", "j", 0))));
-    assert_eq!(b.store.ranks[0].ended.outcome, exit(3));
+    b.up("n1", "b", vec![]);
+    let Ok(Reply::Why(view)) = b.ask(Request::Why { host: HostName::new("n1").unwrap() }).0 else { panic!() };
+    assert_eq!(view.open[0].next, ["perilog controller recover", "perilog show j"]);
 }
 
 #[test]
