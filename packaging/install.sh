@@ -13,7 +13,7 @@ put() { # MODE FILE PATH
 }
 
 for name in perilog perilog-report; do put 755 "$binaries/$name" "/usr/bin/$name"; done
-for name in perilog-agent perilog-controller; do put 755 "$binaries/$name" "/usr/sbin/$name"; done
+for name in perilog-agent perilog-controller perilog-flux; do put 755 "$binaries/$name" "/usr/sbin/$name"; done
 put 755 "$binaries/perilog-runner" /usr/libexec/perilog/perilog-runner
 # Flux loads the plugin into rank 0's job manager; `cargo build --bins` makes none, and other sites need none. The script is for the instance that a batch
 # job is.
@@ -25,8 +25,6 @@ for name in slurm/prolog slurm/epilog slurm/orphaned slurm/slurmctld-prolog slur
 done
 
 for unit in "$tree"/units/*.service "$tree"/units/*.socket "$tree"/units/*.slice; do
-    # The edge of Flux is in no package yet.
-    [ "${unit##*/}" != perilog-flux.service ] || continue
     put 644 "$unit" "/usr/lib/systemd/system/${unit##*/}"
 done
 for dropin in "$tree"/units/*.d/*; do
@@ -43,11 +41,12 @@ for kind in sysusers tmpfiles; do
 done
 
 # An agent does something with every default: its actions have nothing to do until there are scripts in their directories. (Without a table an action is
-# refused, and a node that cannot say that it is clean is drained.) A controller has to be told its cluster's name, which nobody can guess. Both files are short,
-# and point at a manual page: a package that changes a comment must not have every upgrade ask.
+# refused, and a node that cannot say that it is clean is drained.) A controller has to be told its cluster's name, which nobody can guess. The edge of Flux needs
+# no key. The files are short, and point at a manual page: a package that changes a comment must not have every upgrade ask.
 put 644 "$tree/packaging/agent.toml" /etc/perilog/agent.toml
 put 644 "$tree/packaging/controller.toml" /etc/perilog/controller.toml
-for name in prolog epilog housekeeping agent controller; do install -d -m 755 "$destdir/etc/perilog/$name.d"; done
+put 644 "$tree/packaging/edge.toml" /etc/perilog/edge.toml
+for name in prolog epilog housekeeping agent controller edge; do install -d -m 755 "$destdir/etc/perilog/$name.d"; done
 
 for page in "$pages"/man/*.[1-8]; do
     put 644 "$page" "/usr/share/man/man${page##*.}/${page##*/}"

@@ -37,7 +37,9 @@ const TEXTS: &[(&str, &str)] = &[
     ("perilog-agent.toml.5", include_str!("../text/perilog-agent.toml.5.md")),
     ("perilog-controller.8", include_str!("../text/perilog-controller.8.md")),
     ("perilog-controller.toml.5", include_str!("../text/perilog-controller.toml.5.md")),
+    ("perilog-edge.toml.5", include_str!("../text/perilog-edge.toml.5.md")),
     ("perilog-events.7", include_str!("../text/perilog-events.7.md")),
+    ("perilog-flux.8", include_str!("../text/perilog-flux.8.md")),
     ("perilog-report.1", include_str!("../text/perilog-report.1.md")),
     ("perilog-runner.8", include_str!("../text/perilog-runner.8.md")),
     // Text for verbs, one page after the other.
@@ -63,6 +65,12 @@ pub fn pages() -> Result<Vec<Page>> {
         perilog_controller::arguments::USAGE,
     ));
     pages.push(usage::page(
+        "perilog-flux",
+        8,
+        "has the controller run prologs and epilogs of a Flux instance",
+        perilog_flux::arguments::USAGE,
+    ));
+    pages.push(usage::page(
         "perilog-runner",
         8,
         "runs the scripts of one task, inside its unit",
@@ -76,6 +84,7 @@ pub fn pages() -> Result<Vec<Page>> {
     ));
     pages.push(Page::new("perilog-agent.toml", 5, "configuration of perilog-agent"));
     pages.push(Page::new("perilog-controller.toml", 5, "configuration of perilog-controller"));
+    pages.push(Page::new("perilog-edge.toml", 5, "configuration of perilog-flux"));
     pages.push(Page::new("perilog-events", 7, "the event log of a job"));
     for (file, text) in TEXTS.iter().copied().flat_map(written) {
         let page = pages.iter_mut().find(|page| page.file() == file);
@@ -85,8 +94,10 @@ pub fn pages() -> Result<Vec<Page>> {
         match page.name.as_str() {
             "perilog-agent.toml" => agent_toml(page)?,
             "perilog-controller.toml" => controller_toml(page)?,
+            "perilog-edge.toml" => edge_toml(page)?,
             "perilog-agent" => journal::add(page, &["scripts", "agent"])?,
             "perilog-controller" => journal::add(page, &["controller"])?,
+            "perilog-flux" => journal::add(page, &["edge"])?,
             _ => {}
         }
         page.sort();
@@ -118,6 +129,12 @@ pub fn controller_example() -> Result<Example> {
     Example::read(text, &CONTROLLER_MAPS).map_err(|error| anyhow!("controller.toml.example: {error}"))
 }
 
+/// edge.toml's example, read.
+pub fn edge_example() -> Result<Example> {
+    let text = include_str!("../../flux/edge/edge.toml.example");
+    Example::read(text, &[]).map_err(|error| anyhow!("edge.toml.example: {error}"))
+}
+
 fn agent_toml(page: &mut Page) -> Result<()> {
     let config =
         perilog_agent::config::Config::parse("defaults", "[action.prolog]\n").context("an action without keys")?;
@@ -133,6 +150,12 @@ fn controller_toml(page: &mut Page) -> Result<()> {
     let mut defaults: toml::Table = config.to_toml().parse().context("the controller's defaults")?;
     defaults.remove("cluster");
     controller_example()?.add(page, &defaults);
+    Ok(())
+}
+
+fn edge_toml(page: &mut Page) -> Result<()> {
+    let defaults = perilog_flux::config::Config::default().to_toml().parse().context("the edge's defaults")?;
+    edge_example()?.add(page, &defaults);
     Ok(())
 }
 

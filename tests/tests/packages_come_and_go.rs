@@ -268,15 +268,21 @@ fn removal_leaves_scripts_alone_and_purge_leaves_nothing() -> Result<()> {
     })
 }
 
-/// The plugin and the script of rc1 are where Flux's configuration names them, and go again.
+/// The plugin and the script of rc1 are where Flux's configuration names them; the edge is installed with its
+/// configuration and does not start by itself. All of it goes again.
 #[test]
 fn the_package_for_flux_comes_and_goes() -> Result<()> {
     let bed = book::bare_machines(&["n0"])?;
     let node = bed.node("n0")?;
-    let ours = || node.sh("find /etc /usr -path '*perilog*' ! -path '/etc/systemd/*'");
+    // An empty /etc/perilog of the bed hides the machine's.
+    let ours = || node.sh("find /etc /usr -path '*perilog*' ! -path '/etc/systemd/*' ! -path /etc/perilog");
     let before = ours()?;
     node.install(Release::Current, &["perilog-flux"])?;
     node.sh("test -s /usr/lib/perilog/perilog-hold.so && test -x /etc/flux/rc1.d/10-perilog")?;
+    assert_eq!(state(node, "perilog-flux.service")?, "disabled inactive", "Flux has no plugin yet");
+    // Its sockets come with Flux and with the controller.
+    let checked = node.sh("perilog-flux --check-config 2>&1")?;
+    ensure!(checked.contains("/etc/perilog/edge.toml: ok"), "{checked}");
     // Outside of a Flux instance the script has nothing to do.
     node.sh("/etc/flux/rc1.d/10-perilog")?;
     node.apt(&["purge", "perilog-flux"])?.ok()?;

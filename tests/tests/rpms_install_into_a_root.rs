@@ -87,9 +87,14 @@ fn they_install_upgrade_and_go() -> Result<()> {
         ensure!(controller.lines().any(|found| found == line), "no {line:?} in\n{controller}");
     }
     let flux = files(node, "perilog-flux")?;
-    for line in
-        ["-rwxr-xr-x root:root cn /etc/flux/rc1.d/10-perilog", "-rw-r--r-- root:root /usr/lib/perilog/perilog-hold.so"]
-    {
+    for line in [
+        "-rwxr-xr-x root:root cn /etc/flux/rc1.d/10-perilog",
+        "-rw-r--r-- root:root cn /etc/perilog/edge.toml",
+        "drwxr-xr-x root:root /etc/perilog/edge.d",
+        "-rw-r--r-- root:root /usr/lib/perilog/perilog-hold.so",
+        "-rw-r--r-- root:root /usr/lib/systemd/system/perilog-flux.service",
+        "-rwxr-xr-x root:root /usr/sbin/perilog-flux",
+    ] {
         ensure!(flux.lines().any(|found| found == line), "no {line:?} in\n{flux}");
     }
     // rpmlint cannot tell.
@@ -100,6 +105,7 @@ fn they_install_upgrade_and_go() -> Result<()> {
             &["man1/perilog-report.1", "man5/perilog-agent.toml.5", "man8/perilog-agent.8", "man8/perilog-runner.8"],
         ),
         (&paths[2], &["man5/perilog-controller.toml.5", "man7/perilog-events.7", "man8/perilog-controller.8"]),
+        (&paths[3], &["man5/perilog-edge.toml.5", "man8/perilog-flux.8"]),
     ] {
         let found = node.sh(&format!("rpm -qpl {path}"))?;
         for page in pages {

@@ -22,7 +22,8 @@ use crate::stages::say;
 use crate::{Usage, cargo, pages, prerequisites};
 
 /// The programs of the product, by the packages of the workspace.
-const PROGRAMS: [&str; 8] = ["-p", "perilog", "-p", "perilog-agent", "-p", "perilog-controller", "-p", "perilog-hold"];
+const PROGRAMS: [&str; 10] =
+    ["-p", "perilog", "-p", "perilog-agent", "-p", "perilog-controller", "-p", "perilog-flux", "-p", "perilog-hold"];
 
 /// Below the directory of the programs under test.
 const FOR_TESTS: &str = "packages";
@@ -88,7 +89,8 @@ pub(crate) fn of_tests(binaries: &Path) -> PathBuf {
 /// The programs as cargo leaves them in release: without debugging information, with the names of functions.
 fn strip(from: &Path, to: &Path) -> Result<()> {
     std::fs::create_dir_all(to).with_context(|| format!("making {}", to.display()))?;
-    let programs = ["perilog", "perilog-agent", "perilog-controller", "perilog-report", "perilog-runner"];
+    let programs =
+        ["perilog", "perilog-agent", "perilog-controller", "perilog-flux", "perilog-report", "perilog-runner"];
     for program in programs.into_iter().chain(["libperilog_hold.so"]) {
         succeed(Command::new("strip").arg("--strip-debug").arg("-o").arg(to.join(program)).arg(from.join(program)))?;
     }

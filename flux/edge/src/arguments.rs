@@ -4,16 +4,15 @@ use perilog_host::command::Program;
 
 use crate::config;
 
-const USAGE: &str = "\
-usage: perilog-flux [--config FILE] [ACTION]
+pub const USAGE: &str = "\
+Usage: perilog-flux [OPTIONS]
 
-Between a Flux instance and perilog's controller: runs prologs and epilogs for Flux's jobs, drains, and tells users. systemd starts it on the node of
-rank 0 (perilog-flux.service). See perilog-flux(8).
+Has perilog's controller run the prologs and epilogs of Flux's jobs, drains nodes, and tells users why a job failed.
 
-  --config FILE       the configuration, instead of /etc/perilog/edge.toml; beside it the drop-ins of edge.d
-  --check-config      say whether the configuration can be used, and end
-  --print-config      the configuration with all defaults and where each value is from, and end
-  --let-go JOB        finish what perilog holds of a job, whatever perilog makes of it, and end. `all`: of every job
+  --config FILE     the configuration [/etc/perilog/edge.toml]; drop-ins are in a directory edge.d beside it
+  --check-config    say what is wrong with the configuration, and end
+  --print-config    print the configuration that is in force, each value with the line that it is from, and end
+  --let-go JOB      finish what perilog holds of a job in Flux, whatever perilog makes of it, and end; all: of every job
   --version, --help
 
 Exit status: 0 it was told to end, 1 it cannot run, 2 wrong usage or configuration.

@@ -17,7 +17,10 @@ const ARROWS: [(&str, Option<&[&str]>); 14] = [
     ("perilog-sim", Some(&["perilog-core", "perilog-proto"])),
     ("perilog-tests", None),
     ("perilog-bench", Some(&["perilog-core", "perilog-proto", "perilog-host", "perilog-tests"])),
-    ("perilog-pages", Some(&["perilog-core", "perilog-host", "perilog-agent", "perilog-controller", "perilog"])),
+    (
+        "perilog-pages",
+        Some(&["perilog-core", "perilog-host", "perilog-agent", "perilog-controller", "perilog-flux", "perilog"]),
+    ),
     ("xtask", None),
 ];
 
