@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::json;
 use toml::Table;
 
-use super::{Finding, Role, config, kernel, limits};
+use super::{Finding, Role, config, flux, kernel, limits};
 use crate::door::{Answer, Door};
 use crate::text;
 
@@ -59,6 +59,7 @@ pub(super) fn look(config: Option<&Table>, door: &Door, findings: &mut Vec<Findi
         }
     };
     limits::look(Role::Controller, nodes, findings);
+    findings.extend(flux::look(config));
     kernel::for_many(nodes, findings);
 }
 

@@ -16,6 +16,7 @@
 //! | `scripts` | the scripts of each action, as perilog-runner finds them |
 //! | `node` | the bus, /run, the agent, the connection to the controller |
 //! | `slurm` | on a node of Slurm: settings that let a job run during an epilog |
+//! | `flux` | beside rank 0 of Flux: the edge, what it may do, and how much Flux forgets in a crash |
 //! | `controller` | the store's disk, the socket, hooks, versions of agents |
 //! | `kernel` | the clock, and settings of the kernel that many nodes need |
 
@@ -24,6 +25,7 @@ mod config;
 mod controller;
 mod daemon;
 mod enroll;
+mod flux;
 mod kernel;
 mod limits;
 mod node;
