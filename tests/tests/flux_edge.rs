@@ -153,3 +153,22 @@ fn a_quiet_controller_fails_no_job() -> Result<()> {
     }
     flux.assert_idle()
 }
+
+/// A milestone of the scripts is an event of the job, which its user waits for. One whose name Flux obeys is not told.
+#[test]
+fn a_milestone_is_an_event_that_a_user_waits_for() -> Result<()> {
+    let cluster = flux::edge_cluster(2).boot()?;
+    let flux = Flux::with_edge(&cluster, "")?;
+    flux.reach("epilog", "free data-out")?;
+    flux.hold("epilog")?;
+    let job = flux.submit(2, &[], &["true"])?;
+    flux.wait_event(&job, "data-out")?;
+    flux.run_as("alice", &["job", "wait-event", "--timeout=60", &job, "data-out"])?.ok()?;
+    ensure!(!flux.story(&job)?.contains(&"free".to_owned()), "{:?}", flux.story(&job)?);
+    flux.let_go("epilog")?;
+    flux.wait_clean(&job)?;
+    let told = flux.story(&job)?.iter().filter(|name| *name == "data-out").count();
+    ensure!(told == 1, "{:?}", flux.story(&job)?);
+    flux.assert_once(&job, &[("prolog", &[0, 1], &[]), ("epilog", &[0, 1], &[])])?;
+    flux.assert_idle()
+}

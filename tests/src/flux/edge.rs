@@ -9,9 +9,12 @@ use crate::cluster::{Cluster, ClusterBuilder};
 
 /// Name of the script of each action.
 const SCRIPT: &str = "10-held";
-/// Runs as long as its node is told to hold the action, and ends as the node is told.
+/// Runs as long as its node is told to hold the action, and ends as the node is told; in a soak, as is drawn.
 const BODY: &str = "\
 echo \"$PERILOG_ACTION $PERILOG_JOB $FLUX_JOB_ID $FLUX_JOB_USERID $FLUX_JOB_RANKS\" >>/var/lib/ledger/flux
+trap 'exit 143' TERM
+[ ! -e /run/soak ] || { sleep $(draw 0 0.1 0.5 2) && exit $(draw 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 3); }
+for name in $(cat /run/milestones-$PERILOG_ACTION 2>/dev/null); do perilog-report milestone $name || exit 8; done
 while [ -e /run/hold-$PERILOG_ACTION ]; do sleep 0.02; done
 [ ! -e /run/lustre-$PERILOG_ACTION ] || perilog-report tolerable --check lustre '/p/lustre1 is not mounted' || exit 9
 exit $(cat /run/exit-$PERILOG_ACTION 2>/dev/null || echo 0)";
@@ -88,6 +91,12 @@ impl<'a> Flux<'a> {
     /// The prolog's check `lustre` fails on node `n{index}` from now on, in a way that a job may tolerate.
     pub fn lustre_fails(&self, index: usize) -> Result<()> {
         self.cluster.node(index)?.write_file("/run/lustre-prolog", "")
+    }
+
+    /// The scripts of this action reach these milestones from now on, before they are held.
+    pub fn reach(&self, action: &str, milestones: &str) -> Result<()> {
+        let nodes = self.cluster.nodes();
+        nodes.iter().try_for_each(|node| node.write_file(&format!("/run/milestones-{action}"), milestones))
     }
 
     /// Waits until a script of the action has begun on each of these nodes.
