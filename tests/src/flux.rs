@@ -3,6 +3,7 @@
 //! newer has to be on PATH; `cargo xtask test` counts the tests without it as skipped.
 
 mod edge;
+mod soak;
 
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use crate::cluster::{CONTROLLER, Cluster, ClusterBuilder};
 use crate::command::Output;
 use crate::node::Node;
 pub use edge::{edge_cluster, plain};
+pub use soak::{Report, soak};
 
 /// For a loaded machine: a broker that was killed joins again some seconds after its unit's restart.
 const SOON: Duration = Duration::from_secs(150);

@@ -12,6 +12,7 @@ mod pages;
 mod prerequisites;
 mod privilege;
 mod sim;
+mod soak;
 mod stages;
 mod tally;
 mod test;
@@ -43,6 +44,7 @@ fn run(arguments: &[&str]) -> Result<bool> {
         ["test" | "ci"] => test::run(),
         ["test", "packages"] => test::packages(),
         ["sim", arguments @ ..] => sim::run(arguments),
+        ["soak", "flux", arguments @ ..] => soak::run(arguments),
         ["mutate", arguments @ ..] => mutate::run(arguments),
         ["tidy"] => tidy::run(),
         ["pages", directory] => pages::run(directory),
@@ -52,6 +54,7 @@ fn run(arguments: &[&str]) -> Result<bool> {
         ["help" | "-h" | "--help"] | [] => stages::say(HELP.trim_end()).map(|()| true),
         // As root, by ourselves.
         [nodes::TESTS, binaries, programs @ ..] => nodes::tests(binaries, programs),
+        [nodes::SOAK, binaries, seconds, seed] => soak::on_nodes(binaries, seconds, seed),
         [nodes::DEMO, binaries, name] => demo::on_nodes(binaries, name),
         other => Err(Usage(format!("no such command: {}\n\n{HELP}", other.join(" "))).into()),
     }

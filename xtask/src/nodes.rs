@@ -20,6 +20,9 @@ pub(crate) const TESTS: &str = "on-nodes-tests";
 /// `xtask on-nodes-demo BINARIES STORY`
 pub(crate) const DEMO: &str = "on-nodes-demo";
 
+/// `xtask on-nodes-soak BINARIES SECONDS SEED`
+pub(crate) const SOAK: &str = "on-nodes-soak";
+
 /// Begins the line before what a test program says.
 const HEADLINE: &str = "-- ";
 /// Limit of one test program. A program on nodes takes a minute or two; a hanging one must not hang CI.

@@ -1,0 +1,245 @@
+//! A long time under a real Flux with the edge: jobs of one to four nodes, with a fault every few seconds. The scripts'
+//! ledgers say afterwards what happened.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::{Flux, edge_cluster};
+use crate::clock::{Stopwatch, pause};
+use crate::cluster::Cluster;
+use crate::layer::Layer;
+use crate::ledger::{Ledger, Run};
+
+const NODES: u64 = 4;
+/// Jobs that wait or run at a time, at most.
+const AT_ONCE: usize = 6;
+/// Faults, by their names in [`Report::faults`].
+const FAULTS: [&str; 7] = ["edge", "controller", "rank 0", "rank 0 and edge", "leaf", "agent", "cancel"];
+
+/// What a soak did, and what it found wrong.
+#[derive(Debug, Default)]
+pub struct Report {
+    pub jobs: usize,
+    /// Jobs by their result in Flux.
+    pub results: BTreeMap<String, usize>,
+    pub faults: BTreeMap<&'static str, usize>,
+    /// (job, attempt, node) with a prolog or an epilog.
+    pub compared: usize,
+    pub differences: Vec<String>,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} jobs, {:?}; faults: {:?}", self.jobs, self.results, self.faults)?;
+        write!(f, "{} nodes of jobs compared, {} differences", self.compared, self.differences.len())?;
+        self.differences.iter().try_for_each(|difference| write!(f, "\n  {difference}"))
+    }
+}
+
+/// splitmix64: the same seed draws the same faults.
+#[derive(Debug)]
+struct Draws(u64);
+
+impl Draws {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+}
+
+/// Runs for `length`, then lets everything come to its end and compares.
+///
+/// # Errors
+/// The cluster cannot be had, or something never came to its end.
+pub fn soak(layer: Layer, length: Duration, seed: u64, tell: &mut dyn FnMut(&str)) -> Result<Report> {
+    let cluster = edge_cluster(usize::try_from(NODES)?).layer(layer).boot()?;
+    let flux = Flux::with_edge(&cluster, "")?;
+    for node in cluster.nodes() {
+        node.write_file("/run/soak", "")?;
+    }
+    let (mut report, mut draws) = (Report::default(), Draws(seed));
+    let (watch, mut told) = (Stopwatch::start(), Stopwatch::start());
+    while watch.elapsed() < length {
+        submit(&flux, &mut draws, &mut report);
+        let fault = FAULTS[usize::try_from(draws.below(FAULTS.len() as u64))?];
+        *report.faults.entry(fault).or_default() += 1;
+        strike(&flux, &cluster, fault, &mut draws)?;
+        lift_drains(&flux, &cluster)?;
+        if told.elapsed() > Duration::from_secs(60) {
+            tell(&format!("{} jobs, {:?}", report.jobs, report.faults));
+            told = Stopwatch::start();
+        }
+        // The time between faults is drawn, too: faults meet jobs at every stage.
+        pause(Duration::from_millis(500 + draws.below(4_000)));
+    }
+    settle(&flux, &cluster)?;
+    for result in flux.ask(&["jobs", "-aA", "-no", "{result}", "--count=0"])?.lines() {
+        *report.results.entry(result.trim().to_owned()).or_default() += 1;
+    }
+    let ledger = cluster.ledger()?;
+    judge(&ledger, &mut report);
+    let names: std::collections::BTreeSet<&str> = ledger.runs.keys().map(|key| key.job.as_str()).collect();
+    for job in names {
+        let compared = cluster.compare(job, &[]);
+        report.differences.extend(match compared {
+            Ok(compared) => compared.faults(),
+            Err(error) => vec![format!("{job}: {error:#}")],
+        });
+    }
+    if let Err(error) = flux.assert_idle() {
+        report.differences.push(format!("{error:#}"));
+    }
+    Ok(report)
+}
+
+/// Fills the queue. Flux may be away: then the next time.
+fn submit(flux: &Flux<'_>, draws: &mut Draws, report: &mut Report) {
+    let Ok(active) = flux.ask(&["jobs", "-A", "-no", "{id.f58plain}"]) else { return };
+    for _ in active.lines().count()..AT_ONCE {
+        let nodes = 1 + draws.below(NODES);
+        let task = format!("sleep {}", draws.below(4));
+        let urgency = format!("--urgency={}", 1 + draws.below(30));
+        if flux.submit(usize::try_from(nodes).unwrap_or(1), &[&urgency], &["sh", "-c", &task]).is_ok() {
+            report.jobs += 1;
+        }
+    }
+}
+
+fn strike(flux: &Flux<'_>, cluster: &Cluster, fault: &str, draws: &mut Draws) -> Result<()> {
+    let any = usize::try_from(draws.below(NODES))?;
+    let synced = draws.below(2) == 0;
+    match fault {
+        "edge" => flux.kill_edge(),
+        "controller" => Cluster::kill_unit(cluster.controller()?, "perilog-controller.service"),
+        "rank 0" | "rank 0 and edge" => {
+            if fault != "rank 0" {
+                flux.kill_edge()?;
+            }
+            if synced {
+                flux.ask(&["kvs", "sync"])?;
+            }
+            flux.kill_rank_0()?;
+            flux.wait_up()
+        }
+        "leaf" => {
+            Cluster::kill_unit(cluster.node(any)?, "flux.service")?;
+            // Nothing tells that a broker has not been declared lost yet.
+            flux.wait_up()
+        }
+        "agent" => Cluster::kill_unit(cluster.node(any)?, "perilog-agent.service"),
+        _ => {
+            let active = flux.ask(&["jobs", "-A", "-no", "{id.f58plain}"])?;
+            let jobs: Vec<&str> = active.lines().map(str::trim).collect();
+            if let Some(job) = jobs.get(usize::try_from(draws.below(jobs.len().max(1) as u64))?) {
+                // The job may be over by now.
+                flux.run_as("flux", &["cancel", job])?;
+            }
+            Ok(())
+        }
+    }
+}
+
+/// An operator lifts what failed scripts have drained.
+fn lift_drains(flux: &Flux<'_>, cluster: &Cluster) -> Result<()> {
+    for (node, reason) in flux.drained().unwrap_or_default() {
+        if reason.contains("exit ") {
+            // The controller may be about to start.
+            cluster.perilog(&["undrain", &node])?;
+        }
+    }
+    Ok(())
+}
+
+/// Everything that was killed is back, and no job is active.
+fn settle(flux: &Flux<'_>, cluster: &Cluster) -> Result<()> {
+    for node in cluster.nodes() {
+        node.sh("rm -f /run/soak")?;
+    }
+    flux.wait_up()?;
+    cluster.wait_online()?;
+    flux.wait_edge()?;
+    flux.wait("no job is active", |flux| {
+        lift_drains(flux, cluster)?;
+        Ok(flux.ask(&["jobs", "-A", "-no", "{id.f58plain}"])?.trim().is_empty())
+    })?;
+    flux.wait("no node is drained", |flux| {
+        lift_drains(flux, cluster)?;
+        Ok(flux.drained()?.is_empty())
+    })
+}
+
+/// By the ledgers alone: no script twice, none without its end, no prolog without its epilog, and no job on a node
+/// before the epilog of the job before it has ended there.
+fn judge(ledger: &Ledger, report: &mut Report) {
+    let mut by_node: BTreeMap<(String, String, u32), Vec<(&str, &Run)>> = BTreeMap::new();
+    for (key, runs) in &ledger.runs {
+        if runs.len() > 1 {
+            report.differences.push(format!("{key}: ran {} times", runs.len()));
+        }
+        for run in runs {
+            if run.ended.is_none() {
+                report.differences.push(format!("{key}: began and never ended"));
+            }
+            let of_node = (key.job.clone(), key.attempt.clone(), key.rank);
+            by_node.entry(of_node).or_default().push((&key.action, run));
+        }
+    }
+    report.compared = by_node.len();
+    // Node -> (begin, end, whose).
+    let mut spans: BTreeMap<&str, Vec<(f64, f64, String)>> = BTreeMap::new();
+    for ((job, attempt, rank), runs) in &by_node {
+        let has = |action: &str| runs.iter().any(|(of, _)| *of == action);
+        if has("prolog") && !has("epilog") {
+            report.differences.push(format!("job {job} attempt {attempt} rank {rank}: a prolog and no epilog"));
+        }
+        let begin = runs.iter().map(|(_, run)| run.started).fold(f64::MAX, f64::min);
+        let end = runs.iter().map(|(_, run)| run.ended.map_or(run.started, |(at, _)| at)).fold(0.0, f64::max);
+        let node = runs.first().map_or("", |(_, run)| run.node.as_str());
+        spans.entry(node).or_default().push((begin, end, format!("job {job} attempt {attempt}")));
+    }
+    for (node, mut spans) in spans {
+        spans.sort_by(|(a, ..), (b, ..)| a.total_cmp(b));
+        for pair in spans.windows(2) {
+            let [(_, end, first), (begin, _, second)] = pair else { continue };
+            if begin < end {
+                report.differences.push(format!("{node}: {second} began at {begin}, before {first} ended at {end}"));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_difference_is_found() {
+        let line = |kind: &str, at: u32, job: &str, action: &str, pid: u32| {
+            format!("{kind} {at} boot {job} 1 {action} 1 10-held {pid} {}\n", if kind == "end" { "0" } else { "-" })
+        };
+        let run = |from: u32, to: u32, job: &str, action: &str, pid: u32| {
+            line("start", from, job, action, pid) + &line("end", to, job, action, pid)
+        };
+        for (text, expect) in [
+            (run(1, 2, "a", "prolog", 1) + &run(3, 4, "a", "epilog", 2), ""),
+            (run(1, 2, "a", "prolog", 1), "a prolog and no epilog"),
+            (run(1, 2, "a", "epilog", 1) + &run(3, 4, "a", "epilog", 2), "ran 2 times"),
+            (line("start", 1, "a", "epilog", 1), "never ended"),
+            (
+                run(1, 2, "a", "prolog", 1) + &run(5, 9, "a", "epilog", 2) + &run(8, 9, "b", "epilog", 3),
+                "job b attempt 1 began at 8",
+            ),
+        ] {
+            let (mut ledger, mut report) = (Ledger::default(), Report::default());
+            ledger.add("n0", &text).unwrap();
+            judge(&ledger, &mut report);
+            assert_eq!(report.differences.is_empty(), expect.is_empty(), "{text}: {report}");
+            assert!(report.differences.iter().all(|found| found.contains(expect)), "{text}: {report}");
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! `cargo xtask soak flux [--for 10m] [--seed S]`: jobs under a real Flux with the edge, and a fault every few seconds.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use perilog_core::Span;
+use perilog_tests::{Layer, flux};
+
+use crate::stages::say;
+use crate::{Usage, cargo, nodes, prerequisites};
+
+const FOR: &str = "10m";
+const SEED: &str = "1";
+
+/// As the user: what is needed, the build, and then the rest as root.
+pub(crate) fn run(arguments: &[&str]) -> Result<bool> {
+    let (mut length, mut seed) = (FOR, SEED);
+    for pair in arguments.chunks(2) {
+        match pair {
+            ["--for", value] => length = value,
+            ["--seed", value] => seed = value,
+            other => return Err(Usage(format!("soak: not understood: {}", other.join(" "))).into()),
+        }
+    }
+    let millis = length.parse::<Span>().ok().and_then(Span::as_millis);
+    let millis = millis.ok_or_else(|| Usage(format!("soak: --for {length} is no length of time that ends")))?;
+    seed.parse::<u64>().map_err(|error| Usage(format!("soak: --seed {seed}: {error}")))?;
+    ensure!(flux::is_here(), "no Flux {}.{} or newer is on PATH", flux::OLDEST.0, flux::OLDEST.1);
+    prerequisites::ensure_nodes()?;
+    let built = cargo::build_everything()?;
+    let seconds = (millis / 1000).to_string();
+    let mut command = nodes::as_root(nodes::SOAK, &built.binaries)?;
+    let status = command.args([&seconds, seed]).status().context("running the soak as root")?;
+    Ok(status.success())
+}
+
+/// As root.
+pub(crate) fn on_nodes(binaries: &str, seconds: &str, seed: &str) -> Result<bool> {
+    let length = Duration::from_secs(seconds.parse().context("seconds")?);
+    let seed = seed.parse().context("a seed")?;
+    let report = flux::soak(Layer::Built(binaries.into()), length, seed, &mut |line| drop(say(line)))?;
+    say(&report.to_string())?;
+    Ok(report.differences.is_empty())
+}
