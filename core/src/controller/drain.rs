@@ -30,6 +30,8 @@ use crate::task::Ended;
 
 /// Longest reason, in characters: `flux resource drain` and `scontrol` show one line.
 const MAX_REASON: usize = 200;
+/// An operator reads a reason, and types `undrain`, in more time than this.
+const UNSEEN_MS: u64 = 1_000;
 
 /// Fault behind a drain; it decides whether a boot lifts the drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -328,7 +330,7 @@ impl Machine {
     }
 
     /// `forget`: also where the hook will not have it, of a host that the resource manager does not know, say.
-    pub(super) fn undrain(&mut self, hosts: &HostList, forget: bool, uid: u32) -> Result<Reply, Refusal> {
+    pub(super) fn undrain(&mut self, hosts: &HostList, forget: bool, uid: u32, now: Now) -> Result<Reply, Refusal> {
         let (list, hosts) = (hosts, names(hosts)?);
         for host in &hosts {
             match self.drains.get(host) {
@@ -339,7 +341,15 @@ impl Machine {
                     );
                     return Err(Refusal::Conflict(text));
                 }
-                Some(_) => {}
+                Some(drain) => {
+                    // An edge that forgets a drain which it told of has seen it.
+                    if let Some(reason) = unseen(drain, now).filter(|_| !forget || !drain.confirmed) {
+                        let text = format!(
+                            "{host} was drained again within the last second, and nothing was lifted: {reason}; to lift that too, ask again"
+                        );
+                        return Err(Refusal::Conflict(text));
+                    }
+                }
             }
         }
         for host in &hosts {
@@ -411,6 +421,12 @@ impl Machine {
         }
         Ok(Reply::Done)
     }
+}
+
+/// Returns a further fault of a drained host that came too late for the operator who lifts its drain to have seen it.
+fn unseen(drain: &DrainRow, now: Now) -> Option<&str> {
+    let fault = drain.again.as_ref().filter(|again| again.by.is_none() && !drain.lifted)?;
+    (now.wall_ms.abs_diff(fault.at_ms) < UNSEEN_MS).then_some(&fault.reason)
 }
 
 fn names(hosts: &HostList) -> Result<Vec<HostName>, Refusal> {

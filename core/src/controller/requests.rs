@@ -38,7 +38,7 @@ impl Machine {
             Request::Failed { job, attempt } => self.failed(&job, attempt),
             Request::Drains => Ok(Reply::Drains(self.drains.values().cloned().collect())),
             Request::Drain { hosts, reason, force } => self.drain(&hosts, &reason, force, uid, now),
-            Request::Undrain { hosts, forget } => self.undrain(&hosts, forget, uid),
+            Request::Undrain { hosts, forget } => self.undrain(&hosts, forget, uid, now),
             Request::DrainDone { host, telling, lifted } => self.drain_done(&host, telling, lifted),
             Request::Cancel { which, why } => self.cancel(&which, &why, uid, now),
             Request::Signal { which, signal } => self.signal(&which, signal),

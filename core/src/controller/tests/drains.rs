@@ -151,6 +151,26 @@ fn what_else_is_wrong_is_kept_where_no_hook_is() {
     assert!(b.store.attempts[0].complete);
 }
 
+/// Found by a hunt: an undrain crossed a new fault of a drained host, and the rank at fault went back in service.
+#[test]
+fn an_undrain_leaves_a_fault_that_its_operator_cannot_have_seen() {
+    for hook in [false, true] {
+        let (mut b, n) = bench(1, |settings| settings.drain_hook = hook);
+        b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "dimm".into(), force: true }).0.unwrap();
+        confirm(&mut b, "n0");
+        b.ask(add("j", "n0", Terms::default())).0.unwrap();
+        b.ask(finish("j", None)).0.unwrap();
+        tell(&mut b, n[0], task("epilog", "j", 0), ended(exit(2)));
+        let undrain = || Request::Undrain { hosts: "n0".parse().unwrap(), forget: false };
+        let refused = b.ask(undrain()).0;
+        assert!(matches!(&refused, Err(Refusal::Conflict(text)) if text.contains("(exit 2)")), "{refused:?}");
+        assert!(b.store.drains[0].again.is_some() && !b.store.drains[0].lifted);
+        b.pass(1_000);
+        b.ask(undrain()).0.unwrap();
+        assert!(b.store.drains.iter().all(|drain| drain.lifted), "{:?}", b.store.drains);
+    }
+}
+
 /// Found by a review: the hook had done what it was told before, and that passed for what it had not heard of yet.
 #[test]
 fn what_was_told_before_says_nothing_of_what_came_since() {

@@ -247,6 +247,7 @@ fn what_was_given_up_as_lost_and_lives_drains_its_node_again() {
         }
         assert_eq!(drained(&b), lives);
         // Who lifts it now has seen that, also by the controller after this one.
+        b.pass(1_000);
         lift(&mut b);
         let mut b = b.restart();
         b.up_again("n0", comes(running()));
