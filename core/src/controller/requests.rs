@@ -44,7 +44,8 @@ impl Machine {
             Request::Signal { which, signal } => self.signal(&which, signal),
             Request::Resolve { which, ok, reason } => self.resolve(&which, ok, &reason, uid, now),
             Request::Ps { older_than_ms, held } => {
-                Ok(Reply::Ps { rows: self.ps(older_than_ms, held, now), notes: self.standing_notes(now) })
+                let notes = self.standing_notes(now).into_iter().chain(self.full_of_milestones());
+                Ok(Reply::Ps { notes: notes.collect(), rows: self.ps(older_than_ms, held, now) })
             }
             Request::Show { job } => self.show(&job, now).map(|view| Reply::Show(Box::new(view))),
             Request::Nodes { targets } => self.list_nodes(targets.as_ref(), now).map(Reply::Nodes),

@@ -209,8 +209,13 @@ fn who_was_let_go_of_early_is_waited_for_until_it_is_given_back() {
 fn that_there_is_room_for_no_other_name_is_told_once() {
     let (mut b, n) = bench(1, |_| {});
     b.run("prolog", "j", "n0");
+    let noted = |b: &mut Bench| {
+        let Ok(Reply::Ps { notes, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: false }).0 else { panic!() };
+        notes.iter().any(|note| note.contains("job j attempt 0: 64 milestones"))
+    };
     for number in 0..80 {
         assert_eq!(contexts(&b, "milestones-full").len(), usize::from(number >= 64), "{number}");
+        assert_eq!(noted(&mut b), number >= 64, "{number}");
         says(&mut b, n[0], "prolog", 0, &format!("m{number}"));
     }
     assert_eq!(
