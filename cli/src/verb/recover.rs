@@ -1,7 +1,7 @@
 //! `perilog controller recover`: the list that a store in recovery waits for, and an operator's word for it.
 
 use perilog_core::controller::view::RecoveryView;
-use perilog_core::{Attempt, JobId};
+use perilog_core::{Attempt, HostName, JobId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -16,8 +16,12 @@ use crate::text;
 pub(crate) struct Args {
     /// Be the controller that agents obey, whatever epoch they have obeyed before. First make sure that no other
     /// controller runs: this check keeps two controllers from commanding one node.
-    #[arg(long, conflicts_with_all = ["confirm", "all", "attempt"])]
+    #[arg(long, conflicts_with_all = ["confirm", "all", "attempt", "forget"])]
     take_over: bool,
+    /// Forget all that this host told and the store does not have. Its session ends, and its agent tells anew what it
+    /// has. First revoke a stolen key.
+    #[arg(long, value_name = "HOST", conflicts_with_all = ["confirm", "all", "attempt", "word"])]
+    forget: Option<HostName>,
     /// Give your word for this job.
     #[arg(long, value_name = "JOB", conflicts_with = "all", requires = "word")]
     confirm: Option<JobId>,
@@ -61,6 +65,9 @@ pub(crate) fn run(args: &Args, door: &Door, mut out: Out) -> Result<Exit, Fault>
     if args.take_over {
         let answer: Answer<TookOver> = door.ask("Recover", &json!({ "take_over": true }))?;
         out.show(&answer)?;
+    } else if let Some(host) = &args.forget {
+        let answer: Answer<Forgotten> = door.ask("Recover", &json!({ "forget": host }))?;
+        out.show(&answer)?;
     } else if args.confirm.is_some() || args.all {
         let parameters =
             json!({ "confirm": args.word.said(), "job": args.confirm, "attempt": args.attempt, "all": args.all });
@@ -95,6 +102,26 @@ impl Faces for Answer<TookOver> {
 
     fn quiet(&self, page: &mut Page) {
         page.line(self.body.epoch);
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct Forgotten {
+    tasks: u64,
+}
+
+impl Faces for Answer<Forgotten> {
+    fn table(&self, page: &mut Page) {
+        page.line(format_args!("forgot {} that the store does not know", text::count(self.body.tasks, "task")));
+        page.line("the host's agent comes back within seconds, and tells what it has (perilog nodes)");
+    }
+
+    fn json(&self) -> Option<Value> {
+        Some(self.raw.clone())
+    }
+
+    fn quiet(&self, page: &mut Page) {
+        page.line(self.body.tasks);
     }
 }
 

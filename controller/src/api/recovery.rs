@@ -107,21 +107,24 @@ pub(super) struct Recover {
     attempt: Option<String>,
     #[serde(default)]
     all: bool,
+    forget: Option<String>,
 }
 
 impl Parameters for Recover {
     fn request(self) -> Result<Request, Refusal> {
         let (job, attempt) = (self.job.as_deref().map(parse).transpose()?, perhaps(self.attempt)?);
-        let part = match (self.take_over, self.confirm) {
-            (false, None) if job.is_none() && attempt.is_none() && !self.all => Part::List,
-            (true, None) if job.is_none() && attempt.is_none() && !self.all => Part::TakeOver,
+        let alone = job.is_none() && attempt.is_none() && !self.all;
+        let part = match (self.take_over, self.confirm, self.forget) {
+            (false, None, None) if alone => Part::List,
+            (true, None, None) if alone => Part::TakeOver,
+            (false, None, Some(host)) if alone => Part::Forget { host: parse(&host)? },
             // Confirms all jobs only if that was requested.
-            (false, Some(word)) if job.is_some() != self.all && (attempt.is_none() || job.is_some()) => {
+            (false, Some(word), None) if job.is_some() != self.all && (attempt.is_none() || job.is_some()) => {
                 Part::Confirm { job, attempt, word }
             }
             _ => {
                 return Err(invalid(
-                    "`take_over` alone, or `confirm` (over, running, gone) with a `job` or with `all`, or nothing of these",
+                    "`take_over` alone, or `forget` alone, or `confirm` (over, running, gone) with a `job` or with `all`, or nothing of these",
                 ));
             }
         };

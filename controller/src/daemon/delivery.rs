@@ -9,6 +9,7 @@ use perilog_core::controller::{Effect, Input, Record};
 use perilog_core::message::ToAgent;
 use perilog_core::task::Start;
 use perilog_core::{BootId, Event, HostName, JobId, Rank};
+use perilog_host::complaints::Each;
 use perilog_host::fault;
 use perilog_proto::{MAX_FORGET, StartFan, encode_to_agent};
 use tokio::sync::{oneshot, watch};
@@ -20,6 +21,8 @@ use super::outlet::{End, EventQueue, Outlet, Part, PartQueue};
 /// Followers that register before the next sweep for disconnected ones. If more stay than that, the next sweep waits
 /// for as many again, so that each registration is cheap.
 const SWEEP_AT: usize = 1_024;
+/// Most hosts with journal lines of their own: the largest cluster. The lines of further hosts are left out.
+const MOST_HOSTS: usize = 65_536;
 
 pub(crate) struct Delivery {
     /// `None`: ended from our side, and not yet from the other.
@@ -37,6 +40,8 @@ pub(crate) struct Delivery {
     outbox: watch::Sender<()>,
     /// The last fan, for ranks of the same action that begin one by one.
     fan: Option<StartFan>,
+    /// Lines that nodes cause, so many of each host.
+    of_nodes: Each<HostName>,
 }
 
 struct Asker {
@@ -57,6 +62,7 @@ impl Delivery {
             sweep_at: SWEEP_AT,
             outbox,
             fan: None,
+            of_nodes: Each::new(MOST_HOSTS),
         }
     }
 
@@ -150,12 +156,23 @@ impl Delivery {
                 }
                 Effect::OutboxGrew => self.outbox.send_replace(()),
                 Effect::WakeAt { mono_ms } => wake = Some(mono_ms),
-                Effect::Note { level, job, host, text } => {
-                    log(level, job.as_ref().map(JobId::as_str), host.as_ref().map(HostName::as_str), &text)
+                Effect::Note { level, job, host, text, by_node } => {
+                    if host.as_ref().is_none_or(|host| !by_node || self.admits(host, &text)) {
+                        log(level, job.as_ref().map(JobId::as_str), host.as_ref().map(HostName::as_str), &text);
+                    }
                 }
             }
         }
         wake
+    }
+
+    /// Returns whether the journal takes this line about a node: a node causes as many as it likes.
+    fn admits(&self, host: &HostName, text: &str) -> bool {
+        let (say, unsaid) = self.of_nodes.admit(host.clone(), text).unwrap_or_default();
+        if unsaid > 0 {
+            tracing::warn!(host = host.as_str(), "{host}: {unsaid} more lines about it were not logged");
+        }
+        say
     }
 
     /// Tells the edges about committed records.

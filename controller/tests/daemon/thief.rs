@@ -6,7 +6,7 @@ use bytes::Bytes;
 use perilog_core::message::{FromAgent, Held, HeldState, Phase};
 use perilog_core::outcome::Outcome;
 use perilog_core::task::Reboot;
-use perilog_core::{ActionId, ActionName, Attempt, ClusterId, JobId, Rank, TaskId};
+use perilog_core::{ActionId, ActionName, Attempt, ClusterId, Epoch, JobId, Rank, TaskId};
 use perilog_host::clock;
 use perilog_proto::{MAX_PAGE, encode_from_agent};
 use serde_json::json;
@@ -122,4 +122,32 @@ async fn endless_words_of_a_task_do_not_fill_the_disk() {
     assert!(after.rss_mib < before.rss_mib + 32, "{} MiB, then {} MiB", before.rss_mib, after.rss_mib);
     // The write-ahead log itself may take 4 MiB before it is laid into the store.
     assert!(after.store_kib < before.store_kib + 5 * 1024, "{} KiB, then {}", before.store_kib, after.store_kib);
+}
+
+/// Lines of one host in a window, and those that say how many were left out.
+const LINES: usize = 40;
+
+/// A thief's words and sessions cost the journal a line each.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thief_does_not_fill_the_journal() {
+    let mut bed = Bed::new();
+    let controller = bed.start();
+    for link in 1..=60 {
+        let mut hello = hello("n1", vec![]);
+        hello.link = link;
+        Agent::connect_with(&bed, &controller, hello).await;
+    }
+    let mut hello = hello("n1", vec![]);
+    hello.link = 61;
+    let mut thief = Agent::connect_with(&bed, &controller, hello).await;
+    for n in 0..500 {
+        thief.send(&FromAgent::EpochRefused { seen: Epoch { number: 1_000 + n, nonce: 0 } }).await;
+    }
+    ask(&bed.socket(), "Run", json!({"action": "prolog", "job": "f1", "nodes": "n1"}));
+    thief.run(Outcome::Ok).await;
+    drop(Agent::connect(&bed, &controller, "n2").await);
+    controller.log.wait_for("n2: offline");
+    let text = controller.log.text();
+    let about: Vec<&str> = text.lines().filter(|line| line.contains("n1: ")).collect();
+    assert!(about.len() < LINES, "{} lines: {about:#?}", about.len());
 }

@@ -194,6 +194,8 @@ pub enum Effect {
         job: Option<JobId>,
         host: Option<HostName>,
         text: String,
+        /// Did `host` cause it, as often as it likes? Such lines are bounded by host.
+        by_node: bool,
     },
 }
 

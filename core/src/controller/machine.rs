@@ -34,8 +34,8 @@ pub struct Machine {
     pub(super) settings: Settings,
     pub(super) epoch: Epoch,
     pub(super) history: History,
-    /// Highest epoch that an agent reported when it refused this controller's.
-    pub(super) highest_seen: Option<Epoch>,
+    /// Highest epoch that an agent reported when it refused this controller's, and the agent's host.
+    pub(super) highest_seen: Option<(HostName, Epoch)>,
     pub(super) nodes: BTreeMap<HostName, Node>,
     pub(super) sessions: BTreeMap<SessionId, Session>,
     /// Sessions that wait for an older session to answer a probe.
@@ -384,7 +384,14 @@ impl Machine {
     }
 
     pub(super) fn note(&mut self, level: Level, job: Option<&JobId>, host: Option<&HostName>, text: impl Into<String>) {
-        self.batch.effects.push(Effect::Note { level, job: job.cloned(), host: host.cloned(), text: text.into() });
+        let (job, host) = (job.cloned(), host.cloned());
+        self.batch.effects.push(Effect::Note { level, job, host, text: text.into(), by_node: false });
+    }
+
+    /// Notes what a node did, or makes the controller do, as often as it likes: such lines are bounded by host.
+    pub(super) fn note_of_node(&mut self, level: Level, host: &HostName, text: impl Into<String>) {
+        let (host, text) = (Some(host.clone()), text.into());
+        self.batch.effects.push(Effect::Note { level, job: None, host, text, by_node: true });
     }
 
     /// Appends to a job's event log.

@@ -293,6 +293,9 @@ pub enum Recover {
     TakeOver,
     /// Vouches for one job, or for all jobs that nobody has vouched for.
     Confirm { job: Option<JobId>, attempt: Option<Attempt>, word: Confirm },
+    /// Drops all that this host told and that the store does not have. The host's session ends, and its agent tells
+    /// anew.
+    Forget { host: HostName },
 }
 
 /// A person's word about a job.

@@ -88,7 +88,7 @@ impl Machine {
             }
             Some((_, of)) => {
                 let text = format!("its session from {of} was replaced by a newer one from the same address, {peer}");
-                self.note(Level::Info, None, Some(&hello.host), text);
+                self.note_of_node(Level::Info, &hello.host, text);
                 self.end_session(older, "replaced by a newer session of the same agent", now);
                 self.open(id, *hello, now);
             }
@@ -165,7 +165,7 @@ impl Machine {
             self.open_waiting(&[id], now);
             let Some(Stage::Open { host, .. }) = self.sessions.get(&id).map(|session| &session.stage) else { continue };
             let host = host.clone();
-            self.note(Level::Warning, None, Some(&host), text.clone());
+            self.note_of_node(Level::Warning, &host, text.clone());
             if let Some(node) = self.nodes.get_mut(&host).filter(|_| moved) {
                 node.note = Some(text);
             }

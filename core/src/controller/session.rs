@@ -177,8 +177,8 @@ impl Machine {
             FromAgent::Hello(_) => {}
             FromAgent::EpochRefused { seen } => {
                 let plausible = Epoch { number: seen.number.min(MAX_SEEN), ..seen };
-                if self.highest_seen.is_none_or(|highest| highest.number < plausible.number) {
-                    self.highest_seen = Some(plausible);
+                if self.highest_seen.as_ref().is_none_or(|(_, highest)| highest.number < plausible.number) {
+                    self.highest_seen = Some((host.clone(), plausible));
                 }
                 let text = format!(
                     "the agent obeys a controller of epoch {}, ours is {}: if no other controller runs, `perilog controller recover --take-over`",
@@ -187,7 +187,7 @@ impl Machine {
                 if let Some(node) = self.nodes.get_mut(host) {
                     node.note = Some(text.clone());
                 }
-                self.note(Level::Error, None, Some(host), text);
+                self.note_of_node(Level::Error, host, text);
             }
             FromAgent::Accepted { task, limit_ms } => self.on_accepted(id, host, task, limit_ms, now),
             FromAgent::Moved { task, phase, age_ms } => {
@@ -213,12 +213,8 @@ impl Machine {
                 self.batch.effects.push(Effect::Answer { question, host: host.clone(), text, last, lost: false });
             }
             FromAgent::Unsupported { message } => {
-                self.note(
-                    Level::Warning,
-                    None,
-                    Some(host),
-                    format!("the agent does not know message {message}: an older version?"),
-                );
+                let text = format!("the agent does not know message {message}: an older version?");
+                self.note_of_node(Level::Warning, host, text);
             }
         }
     }
@@ -239,7 +235,7 @@ impl Machine {
         let news = |node: &&mut Node| node.note.as_ref() != Some(&text);
         if let Some(node) = self.nodes.get_mut(host).filter(news) {
             node.note = Some(text.clone());
-            self.note(Level::Error, None, Some(host), text);
+            self.note_of_node(Level::Error, host, text);
         }
         true
     }
@@ -259,7 +255,7 @@ impl Machine {
 
     pub(super) fn turn_away(&mut self, id: SessionId, host: &HostName, why: &str, now: Now) {
         let peer = self.sessions.get(&id).map(|s| s.peer.clone()).unwrap_or_default();
-        self.note(Level::Error, None, Some(host), format!("{peer} is turned away: {why}"));
+        self.note_of_node(Level::Error, host, format!("{peer} is turned away: {why}"));
         self.batch.effects.push(Effect::Send { session: id, message: ToAgent::TurnedAway { why: why.to_owned() } });
         self.end_session(id, why, now);
     }
@@ -301,7 +297,7 @@ impl Machine {
             return;
         };
         if let Stage::Open { host, .. } = session.stage {
-            self.note(Level::Info, None, Some(&host), format!("offline: {why} ({})", session.peer));
+            self.note_of_node(Level::Info, &host, format!("offline: {why} ({})", session.peer));
             self.away(&host, id, now);
         }
         self.open_waiting(&waiting, now);

@@ -29,6 +29,7 @@ impl Machine {
             Recover::List => Ok(Reply::Recovery(Box::new(self.show_recovery()))),
             Recover::TakeOver => Ok(self.take_over(uid, now)),
             Recover::Confirm { job, attempt, word } => self.confirm(job.as_ref(), attempt, word, uid, now),
+            Recover::Forget { host } => self.forget_told(&host, uid, now),
         }
     }
 
@@ -58,7 +59,11 @@ impl Machine {
         RecoveryView {
             recovery: self.recovery.row.clone(),
             epoch: self.epoch.number,
-            obeyed: self.highest_seen.filter(|seen| !seen.admits(self.epoch)).map(|seen| seen.number),
+            obeyed: self
+                .highest_seen
+                .as_ref()
+                .filter(|(_, seen)| !seen.admits(self.epoch))
+                .map(|(_, seen)| seen.number),
             attempts: attempts.collect(),
             orphans: orphans.collect(),
             suspects: self.recovery.suspects.keys().map(ToString::to_string).collect(),
@@ -95,7 +100,7 @@ impl Machine {
     /// Takes over: begins a new epoch above every one that agents reported. Their unknown commits prove a lost life, so
     /// recovery begins.
     fn take_over(&mut self, uid: u32, now: Now) -> Reply {
-        let seen = self.highest_seen.map_or(0, |epoch| epoch.number);
+        let seen = self.highest_seen.as_ref().map_or(0, |(_, epoch)| epoch.number);
         let suspects = self.recovery.suspects.values().map(|commit| commit.epoch.number.min(MAX_SEEN)).max();
         let suspects = suspects.unwrap_or(0);
         self.raise_epoch(seen.max(suspects), now);

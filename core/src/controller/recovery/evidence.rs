@@ -46,7 +46,7 @@ impl Machine {
         let Some(mark) = hello.newest.filter(|_| !defect!(MarksIgnored)) else { return true };
         if mark.cluster != self.settings.cluster {
             let text = "has obeyed the controller of another cluster before";
-            self.note(Level::Warning, None, Some(&hello.host), text);
+            self.note_of_node(Level::Warning, &hello.host, text);
             return true;
         }
         let commit = mark.commit;

@@ -307,7 +307,7 @@ impl Machine {
     /// Ends the recovery when no attempt needs a word any more. The gate is as open as after any start.
     pub(in crate::controller) fn leave_recovery(&mut self, now: Now) {
         let waits = || self.attempts().any(|(_, _, attempt)| attempt.waits_for_a_word());
-        let obeyed_another = self.highest_seen.is_some_and(|seen| !seen.admits(self.epoch));
+        let obeyed_another = self.highest_seen.as_ref().is_some_and(|(_, seen)| !seen.admits(self.epoch));
         if !self.recovery.is_on() || obeyed_another || self.orphans().next().is_some() || waits() {
             return;
         }

@@ -356,6 +356,31 @@ fn what_contradicts_is_refused_and_changes_nothing() {
     }
 }
 
+/// Found by a review: what a thief of one node's key told was to be forgotten job by job.
+#[test]
+fn one_command_forgets_all_that_a_host_told() {
+    let forget = |host| Request::Recover(Recover::Forget { host: HostName::new(host).unwrap() });
+    let mut b = Bench::new();
+    b.up("n1", "b", vec![held("prolog", "one", 0, live())]);
+    let thief = b.session();
+    let told = (0..400).map(|n| held("prolog", &format!("x{n}"), 0, live())).collect();
+    b.says(thief, FromAgent::Hello(hello("n0", "b", 1 << 39, told)));
+    b.says(thief, FromAgent::EpochRefused { seen: Epoch { number: 1 << 39, nonce: 0 } });
+    b.pass(GATE_MS);
+    assert_eq!((b.drained().len(), b.view().orphans.len(), b.view().obeyed), (2, 401, Some(1 << 39)));
+    assert_eq!(starts(&b.run("prolog", "j", "n0")), []);
+    let (reply, effects) = b.ask(forget("n0"));
+    assert_eq!(reply, Ok(Reply::Reached { tasks: 400 }));
+    assert!(matches!(&effects[..], [Effect::Close { session, .. }] if *session == thief), "{effects:?}");
+    assert_eq!((b.view().orphans.len(), b.view().obeyed), (1, None));
+    assert_eq!(b.drained(), [("n1", false)]);
+    // The true agent is welcome, and tells anew; its jobs begin.
+    let own = b.session();
+    let effects = b.says(own, FromAgent::Hello(hello("n0", "b", 5, vec![])));
+    assert_eq!(starts(&effects), [(own, 0)], "{effects:?}");
+    assert!(matches!(b.ask(forget("n9")).0, Err(Refusal::NoSuchNode(_))));
+}
+
 #[test]
 fn why_names_the_recovery_as_the_next_step() {
     let (b, _) = owing();
