@@ -268,8 +268,8 @@ impl Machine {
         }
     }
 
-    /// Gives up an orphan by an operator's word: it never begins, a running one gets TERM, and its end is acknowledged. A
-    /// node that is away hears of it when it comes back; nobody waits for that.
+    /// Gives up an orphan by an operator's word: it never begins, a running one gets TERM, and its end is acknowledged.
+    /// A node that is away hears of it when it comes back; nobody waits for that.
     pub(super) fn give_up_orphan(&mut self, host: &HostName, task: TaskId, now: Now) {
         let Some(node) = self.nodes.get_mut(host) else { return };
         let session = node.session;
