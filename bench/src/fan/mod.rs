@@ -149,13 +149,14 @@ impl Bench {
         );
         let noise = noise.end(table)?;
         let herds = [self.herd(false, table)?, self.herd(true, table)?];
+        let owed = self.owed(table)?;
         self.account(rounds)?;
         Ok(json!({
             "agents": self.agents, "real_ms": real.json(), "bare_ms": bare.json(), "bare_again_ms": again.json(),
             "real_over_bare": ratio, "again_over_bare": again.over(&bare),
             "cpu_us_per_completion": cpu[0], "bare_cpu_us_per_completion": cpu[1],
             "memory": {"empty": empty.json(), "connected": connected.json(), "after_rounds": settled.json(), "kib_per_agent": kib},
-            "herds": herds, "noise": noise,
+            "herds": herds, "owed": owed, "noise": noise,
         }))
     }
 
@@ -220,9 +221,35 @@ impl Bench {
         Ok(json!({"live": live, "ready_ms": ready, "all_ms": all, "window_ms": window, "cpu_us_per_agent": per}))
     }
 
+    /// Kills the controller with -9 under an action whose tasks end while there is none, and starts a new one: measures
+    /// until the verdict, which the new controller owes and gives when it has heard all nodes.
+    fn owed(&mut self, table: &mut Table) -> Result<Value> {
+        progress(&format!("{} agents: kill -9, and a verdict is owed", self.agents));
+        self.attempt += 1;
+        self.real.ask("hold 1")?;
+        let after = self.controller.begin(&mut self.client, self.attempt)?;
+        self.real.ask(&format!("await starts {}", self.attempt * self.agents))?;
+        let welcomes: usize = self.real.ask("count welcomes")?.parse()?;
+        self.real.ask("hold 0")?;
+        let began = clock::mono_us();
+        self.controller.kill_and_restart()?;
+        self.real.ask(&format!("await welcomes {}", welcomes + self.agents))?;
+        let all = ms(began);
+        (self.client, self.events) = (self.controller.client()?, self.controller.client()?);
+        self.controller.verdict(&mut self.events, self.attempt, after).context("after the kill")?;
+        let verdict = ms(began);
+        self.events = self.controller.client()?;
+        settle(&mut self.real, self.attempt * self.agents)?;
+        table.note(&format!(
+            "{} agents, kill -9 under an action whose tasks end meanwhile: all back after {} ms, its verdict after {} ms",
+            self.agents, figure(all), figure(verdict)
+        ));
+        Ok(json!({"all_ms": all, "verdict_ms": verdict}))
+    }
+
     /// Checks that nothing was started twice and nothing was left out.
     fn account(&mut self, rounds: usize) -> Result<()> {
-        let expected = [("real", &mut self.real, rounds + WARM_UP + 1), ("bare", &mut self.bare, 2 * rounds + WARM_UP)];
+        let expected = [("real", &mut self.real, rounds + WARM_UP + 2), ("bare", &mut self.bare, 2 * rounds + WARM_UP)];
         for (which, swarm, times) in expected {
             for what in ["starts", "acks"] {
                 let count: usize = swarm.ask(&format!("count {what}"))?.parse()?;

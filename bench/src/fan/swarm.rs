@@ -225,6 +225,10 @@ impl Agent {
         self.group.connected.send_modify(|n| *n += 1);
         self.group.welcomes.send_modify(|n| *n += 1);
         *welcomed = true;
+        if !self.group.hold.load(Ordering::Relaxed) {
+            // Ended while there was no controller.
+            self.finish(&mut link).await?;
+        }
         loop {
             let frame = tokio::select! {
                 frame = link.reader.next() => frame?.context("ended")?,
