@@ -79,7 +79,7 @@ impl Machine {
 
     /// Tells external services to stop, as `job cancel` does. A service finds this in the answer to its next report,
     /// and in the job's events.
-    fn stop_services(&mut self, job: &JobId, number: Attempt, why: &str, now: Now) {
+    pub(super) fn stop_services(&mut self, job: &JobId, number: Attempt, why: &str, now: Now) {
         let at_work = self.preparing(job, number).filter(|action| action.row.external.is_some());
         let parts: Vec<(ActionId, Part)> = at_work
             .map(|action| (action.row.id, action.not_cancelling()))
