@@ -110,7 +110,7 @@ impl Action {
         }
     }
 
-    /// As it was stored.
+    /// Restores an action from its stored row.
     pub(super) fn stored(mut row: ActionRow, armed_ms: u64) -> Self {
         if defect!(StuckForgotten) {
             (row.overdue, row.lingering) = (BTreeMap::new(), IdSet::new());
@@ -143,7 +143,7 @@ impl Action {
         }
     }
 
-    /// When the limits of a rank began to count.
+    /// Returns when the limits of a rank began to count.
     pub(super) fn armed(&self, rank: Rank) -> u64 {
         self.ready_ms.get(&rank.0).copied().unwrap_or(self.armed_ms)
     }
@@ -173,7 +173,7 @@ impl Action {
         self.changed |= std::mem::take(&mut self.row.growing);
     }
 
-    /// Ranks that have not ended.
+    /// Returns the ranks that have not ended.
     pub(super) fn open(&self) -> IdSet {
         self.row.open()
     }
@@ -190,7 +190,7 @@ impl Action {
             && !self.row.external.as_ref().is_some_and(|external| external.is_open()))
     }
 
-    /// To change it, with the row.
+    /// Returns the external part for a change, and marks the row as changed.
     pub(super) fn external_mut(&mut self) -> Option<&mut External> {
         let external = self.row.external.as_deref_mut()?;
         self.changed = true;
@@ -211,7 +211,7 @@ impl Action {
         self.moved.insert(rank.0);
     }
 
-    /// A Start is about to be committed, meant for a node's boot of this number.
+    /// Moves a rank to `sent`: a Start for the node's boot of this number is about to be committed.
     pub(super) fn send(&mut self, rank: Rank, boot_number: u32) {
         self.leave(rank);
         self.row.sent.insert(rank.0);
@@ -233,7 +233,7 @@ impl Action {
         self.row.accepted.insert(rank.0);
     }
 
-    /// The boot number that a rank's Start was issued to.
+    /// Returns the number of the boot that the rank's Start was meant for, or that its node reported.
     pub(super) fn boot(&self, rank: Rank) -> Option<u32> {
         self.row.boots.iter().find_map(|(number, ranks)| ranks.contains(rank.0).then_some(*number))
     }
@@ -330,7 +330,7 @@ impl Action {
         true
     }
 
-    /// A cancel was asked for: why.
+    /// Returns why the rank is to be cancelled, if a cancel was asked for.
     pub(super) fn cancel_of(&self, rank: Rank) -> Option<String> {
         self.row.cancelling.contains(rank.0).then(|| self.row.cancel_why.clone().unwrap_or_default())
     }
@@ -349,7 +349,7 @@ impl Action {
         }
     }
 
-    /// The part of Start that all ranks share; rank and boot are filled in per node.
+    /// Builds the Start of a rank for a boot of its node; all else is the same for every rank.
     pub(super) fn start(&self, layout: &Layout, not_after_ms: u64, rank: Rank, boot: &crate::ids::BootId) -> Start {
         Start {
             task: self.task(rank),

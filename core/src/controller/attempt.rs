@@ -179,14 +179,14 @@ impl JobAttempt {
         }
     }
 
-    /// How these ranks are held.
+    /// Returns how these ranks are held.
     pub(super) fn holds(&self, ranks: &IdSet) -> Holds {
         let of = |set: &IdSet| set.intersection(ranks);
         let (hold, released, left) = (of(&self.hold.ranks), of(&self.released.ranks), of(self.milestones.left()));
         Holds { ranks: ranks.clone(), hold, released, left, disowned: of(&self.disowned) }
     }
 
-    /// All that was handed out.
+    /// Returns everything that was handed out to the attempt.
     pub(super) fn whole(&self) -> Part {
         Part { ranks: self.layout.ranks().clone(), resources: self.terms.resources.clone() }
     }

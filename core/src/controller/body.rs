@@ -23,7 +23,7 @@ impl Body {
         &self.0
     }
 
-    /// A tree of it, made anew.
+    /// Parses the body into a tree.
     pub fn value(&self) -> Value {
         self.read().unwrap_or_default()
     }

@@ -70,7 +70,7 @@ impl Machine {
     pub(super) fn drain_for(&mut self, task: TaskId, ended: &Ended, now: Now) {
         let Some(action) = self.actions.get(&task.action) else { return };
         let row = &action.row;
-        // Whoever cancelled it, the clean-up there did not happen.
+        // A cancelled after-action did not clean up there.
         let unclean = matches!(ended.outcome, Outcome::Cancelled { .. }) && self.follows(action);
         // A node that does not configure an after-action never cleans up; it is not at fault for other actions that it
         // does not configure.
@@ -329,7 +329,8 @@ impl Machine {
         Ok(Reply::Reached { tasks: count })
     }
 
-    /// `forget`: also where the hook will not have it, of a host that the resource manager does not know, say.
+    /// Lifts drains. `forget`: also where the drain hook does not carry that out, for example for a host that the
+    /// resource manager does not know.
     pub(super) fn undrain(&mut self, hosts: &HostList, forget: bool, uid: u32, now: Now) -> Result<Reply, Refusal> {
         let (list, hosts) = (hosts, names(hosts)?);
         for host in &hosts {
@@ -367,7 +368,7 @@ impl Machine {
 
     fn lift(&mut self, host: &HostName) {
         self.drain_in_force(host);
-        // The hook has not lifted it yet.
+        // An earlier failure concerned the drain, not its lift.
         self.drain_failed.remove(host);
         match self.drains.get(host).cloned() {
             Some(drain) if self.settings.drain_hook => {

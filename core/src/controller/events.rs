@@ -109,7 +109,7 @@ impl Folded {
     }
 }
 
-/// Ranks whose ends read alike, together.
+/// Folds ends that read alike, each group with its ranks.
 fn fold(fresh: Vec<Fresh>) -> Vec<(IdSet, Folded)> {
     let mut groups: BTreeMap<_, (IdSet, Folded)> = BTreeMap::new();
     for mut one in fresh {

@@ -276,7 +276,7 @@ impl Machine {
         }
     }
 
-    /// An action that is new begins.
+    /// Begins a new action.
     pub(super) fn begin(&mut self, mut row: ActionRow, now: Now) {
         let (id, job, ranks) = (row.id, row.job.clone(), row.ranks.clone());
         row.events_from = self.jobs.get(&job).map_or(0, |j| j.events_last);

@@ -1,5 +1,5 @@
-//! `job forget`: an operator removes an attempt that never existed and that only nodes reported, or releases that the
-//! release hook keeps refusing. A requested attempt is finished, never forgotten.
+//! `job forget`: an operator drops releases that the release hook keeps refusing. An attempt is finished, never
+//! forgotten.
 
 use serde_json::json;
 
@@ -9,11 +9,10 @@ use crate::controller::machine::Machine;
 use crate::ids::{Attempt, JobId};
 
 impl Machine {
-    /// Removes an attempt, or its releases.
+    /// Drops the releases of a job, or of one attempt, of which the release hook has not heard.
     ///
     /// # Errors
-    /// No reason given; a requested attempt, one of which a node still has a task, or one with outstanding releases;
-    /// nothing to drop.
+    /// No reason given; `releases` not asked for; no such release.
     pub(super) fn job_forget(
         &mut self,
         job: &JobId,

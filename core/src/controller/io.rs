@@ -161,7 +161,7 @@ pub enum Effect {
         start: Box<Start>,
         to: Vec<(SessionId, Rank, BootId)>,
     },
-    /// End a session. `refused`: say so in the log with the peer's address.
+    /// Ends a session, for this reason.
     Close {
         session: SessionId,
         why: String,

@@ -18,7 +18,7 @@ const AT_ONCE_MS: u64 = 1_000;
 /// Events that one task may add to its job's log by scripts past their limits and by processes left behind. A node that
 /// says more invents it.
 const MAX_TOLD: u8 = 32;
-/// Longest name of a script, which is a file's.
+/// Longest name of a script, in bytes: a file's name is no longer.
 const MAX_SCRIPT: usize = 255;
 
 impl Action {
@@ -59,7 +59,7 @@ impl Action {
         self.moved.insert(rank.0);
     }
 
-    /// Scripts of this rank live, which was given up as lost. Returns `true` once.
+    /// Records that scripts of this rank live, although the rank was given up as lost. Returns `true` once.
     pub(super) fn lives_after_all(&mut self, rank: Rank) -> bool {
         let lost = self.ended.get(&rank).is_some_and(|row| matches!(row.ended.outcome, Outcome::Lost { .. }));
         let is_news = lost && !self.row.lingering.contains(rank.0);
@@ -92,7 +92,7 @@ impl Action {
         self.moved.insert(rank.0);
     }
 
-    /// How long a rank's scripts may take: as its node told, or as was asked for here.
+    /// Returns how long a rank's scripts may take: the limit that its node told, or the one that the request has.
     pub(super) fn limit(&self, rank: Rank) -> Option<u64> {
         let told = self.row.limits.iter().find_map(|(limit, ranks)| ranks.contains(rank.0).then_some(*limit));
         told.or(self.row.timeout_ms)
@@ -110,7 +110,7 @@ pub(super) fn script_name(script: &str) -> &str {
 }
 
 impl Machine {
-    /// Limits of an action count from now.
+    /// Starts the limits of an action: they count from now.
     pub(super) fn arm(&mut self, id: ActionId, now: Now) {
         let grace = self.settings.start_grace_ms;
         if let Some(action) = self.actions.get_mut(&id) {
@@ -174,8 +174,8 @@ impl Machine {
         }
     }
 
-    /// Drains the nodes on which processes were left behind for too long. Gives the moment to look again. Without a
-    /// limit nothing passes.
+    /// Drains the nodes on which processes were left behind for too long; returns when to check again. Without a limit
+    /// nothing is too long.
     fn check_lingering(&mut self, id: ActionId, now: Now) -> Option<u64> {
         let action = self.actions.get_mut(&id)?;
         let (mut next, mut due) = (None::<u64>, Vec::new());

@@ -54,7 +54,7 @@ pub struct Machine {
     pub(super) probe_last: u64,
     pub(super) store_full: bool,
     pub(super) recovery: Recovery,
-    /// No new starts.
+    /// The quiesced state: nothing new begins.
     pub(super) quiet: Option<Quiet>,
     /// Clients to answer when no action is open.
     pub(super) quiet_waits: BTreeSet<Client>,
@@ -85,7 +85,7 @@ pub(super) struct Node {
     pub(super) tasks: BTreeSet<TaskId>,
     /// Reported phases of live tasks, and when each began (monotonic).
     pub(super) live: BTreeMap<TaskId, (Phase, u64)>,
-    /// The last few that ended badly, oldest first.
+    /// The last few tasks that ended badly, oldest first.
     pub(super) failed: Vec<TaskId>,
     pub(super) note: Option<String>,
     /// Unfinished part of its last Hello, and its tasks that this store does not know.
@@ -226,7 +226,7 @@ impl Machine {
         self.index(id, &ranks);
     }
 
-    /// Which nodes have these ranks of an action.
+    /// Enters these ranks of an action in the index of their nodes.
     pub(super) fn index(&mut self, id: ActionId, ranks: &IdSet) {
         let Self { actions, jobs, nodes, .. } = self;
         let of = |row: &ActionRow| Some(&jobs.get(&row.job)?.attempts.get(&row.attempt)?.layout);
@@ -238,8 +238,8 @@ impl Machine {
         }
     }
 
-    /// A batch: every input in order, then what the batch as a whole has changed. Commit the records, then let the
-    /// effects leave.
+    /// Handles a batch: every input in order, then what the batch as a whole has changed. Commit the records, then let
+    /// the effects leave.
     pub fn handle(&mut self, inputs: Vec<Input>, now: Now) -> Output {
         for input in inputs {
             match input {
@@ -356,7 +356,7 @@ impl Machine {
         }
     }
 
-    /// The commit of the last batch that had records.
+    /// Returns the commit of the last batch that had records.
     pub(super) fn newest_commit(&self) -> Option<Commit> {
         self.history.newest()
     }
@@ -408,7 +408,7 @@ impl Machine {
         self.batch.effects.push(Effect::Publish { job: job.clone(), sequence, event });
     }
 
-    /// Looks at an action's limits by then, if not before.
+    /// Schedules a look at an action's limits at that moment, if not before.
     pub(super) fn check_by(&mut self, id: ActionId, at_ms: u64) {
         if let Some(action) = self.actions.get_mut(&id) {
             action.check_ms = Some(action.check_ms.map_or(at_ms, |before| before.min(at_ms)));
@@ -428,7 +428,7 @@ impl Machine {
         }
     }
 
-    /// All attempts of all jobs.
+    /// Returns all attempts of all jobs.
     pub(super) fn attempts(&self) -> impl Iterator<Item = (&JobId, Attempt, &JobAttempt)> {
         self.jobs.iter().flat_map(|(job, entry)| entry.attempts.iter().map(move |(number, of)| (job, *number, of)))
     }

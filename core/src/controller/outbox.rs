@@ -47,18 +47,18 @@ impl Outbox {
         self.entries.len()
     }
 
-    /// For the resource manager, past that sequence.
+    /// Returns the entries for the resource manager past that sequence.
     pub(super) fn manager(&self, after: u64) -> impl Iterator<Item = &OutboxEntry> {
         let from = (Edge::Manager, after.saturating_add(1));
         self.entries.range(from..=(Edge::Manager, u64::MAX)).map(|(_, entry)| entry)
     }
 
-    /// How many wait for the release hook.
+    /// Returns how many entries wait for the release hook.
     pub(super) fn owed(&self) -> usize {
         self.hooked.values().map(BTreeSet::len).sum()
     }
 
-    /// For the release hook.
+    /// Returns the entries for the release hook.
     pub(super) fn releases(&self) -> impl Iterator<Item = &OutboxEntry> {
         self.entries.range((Edge::ReleaseHook, 0)..).map(|(_, entry)| entry)
     }
@@ -81,19 +81,19 @@ impl Outbox {
         first.chain(others).filter_map(entry).take(limit).collect()
     }
 
-    /// The release hook did not carry it out, and is told again.
+    /// Records that the release hook did not carry an entry out, and will be told again.
     pub(super) fn fail(&mut self, sequence: u64, why: String) {
         if self.entries.contains_key(&(Edge::ReleaseHook, sequence)) {
             self.failed.insert(sequence, why);
         }
     }
 
-    /// Why the release hook did not carry it out.
+    /// Returns why the release hook did not carry an entry out.
     pub(super) fn failure(&self, sequence: u64) -> Option<&str> {
         self.failed.get(&sequence).map(String::as_str)
     }
 
-    /// The resource manager has applied all through this.
+    /// Drops the entries that the resource manager has applied.
     pub(super) fn applied(&mut self, through: u64) {
         let through = if defect!(OutboxDropsUnapplied) { u64::MAX } else { through };
         while let Some((key, _)) = self.entries.range((Edge::Manager, 0)..=(Edge::Manager, through)).next() {
@@ -112,13 +112,13 @@ impl Outbox {
         }
     }
 
-    /// Does the release hook still owe an entry of this attempt?
+    /// Has the release hook still to carry out an entry of this attempt?
     pub(super) fn is_hooked(&self, job: &JobId, attempt: Attempt) -> bool {
         let of = |sequence: &u64| self.entries.get(&(Edge::ReleaseHook, *sequence));
         self.hooked.get(job).into_iter().flatten().filter_map(of).any(|entry| entry.attempt == attempt)
     }
 
-    /// Drops what is to be told of an attempt. Returns the sequences.
+    /// Drops the entries of an attempt; returns their sequences.
     pub(super) fn forget(&mut self, job: &JobId, attempt: Attempt) -> Vec<u64> {
         let of = |entry: &OutboxEntry| entry.job == *job && entry.attempt == attempt;
         let gone: Vec<u64> = self.entries.values().filter(|entry| of(entry)).map(|entry| entry.sequence).collect();

@@ -27,7 +27,7 @@ impl Machine {
         }
     }
 
-    /// `None`: answered later.
+    /// Quiesces the controller; returns `None` if the client is answered when nothing is open.
     pub(super) fn quiesce(
         &mut self,
         client: Client,
@@ -71,7 +71,7 @@ impl Machine {
         Reply::Resumed { was_quiet }
     }
 
-    /// Actions and tasks that are open.
+    /// Returns how many actions and tasks are open.
     pub(super) fn open_count(&self) -> (u64, u64) {
         let open = self.actions.values().filter(|action| action.is_open());
         open.fold((0, 0), |(actions, tasks), action| (actions + 1, tasks + action.count_open()))
@@ -103,7 +103,7 @@ impl Machine {
 }
 
 impl Quiet {
-    /// `quiet for 5m by uid 0 (new release)`.
+    /// Returns a text such as `quiet for 5m by uid 0 (new release)`.
     fn words(&self, now: Now) -> String {
         let reason = if self.reason.is_empty() { String::new() } else { format!(" ({})", self.reason) };
         let seconds = now.wall_ms.saturating_sub(self.since_ms) / 1000;

@@ -143,7 +143,7 @@ const fn is_cancelled(outcome: Option<&Outcome>) -> bool {
     matches!(outcome, Some(Outcome::Cancelled { .. }))
 }
 
-/// The end that a service's words come to; `asked`: to stop.
+/// Returns the end that a service's words come to; `asked`: the service was asked to stop.
 fn end_of(said: &Said, row: &ActionRow, asked: bool, now: Now) -> Ended {
     let (outcome, check, message) = match said {
         Said::Tolerable { check, message } => {

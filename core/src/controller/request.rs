@@ -37,8 +37,7 @@ pub enum Request {
         attempt: Option<Attempt>,
         why: String,
     },
-    /// An attempt never was, of which only nodes tell; or, with `releases`, the release hook is not to be told any more
-    /// of what it is owed of the job.
+    /// With `releases`, drops the notices of the job that the release hook has not carried out; refused otherwise.
     JobForget {
         job: JobId,
         attempt: Option<Attempt>,
@@ -93,7 +92,7 @@ pub enum Request {
         what: Hooked,
         why: String,
     },
-    /// Which of an action's ranks: all where `targets` is `None`.
+    /// Stops the tasks that `which` names.
     Cancel {
         which: Which,
         why: String,
@@ -402,9 +401,9 @@ pub enum Reply {
         job: JobId,
         attempt: Attempt,
         hosts: HostList,
-        /// `true` if the action existed, exactly as asked for.
+        /// `true` if the attempt existed, exactly as asked for.
         attached: bool,
-        /// `true` if the action existed and holds nothing any more.
+        /// `true` if the job holds nothing of the attempt any more.
         over: bool,
     },
     /// What the job has just let go of.

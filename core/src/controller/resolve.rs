@@ -99,7 +99,7 @@ impl Machine {
         host.is_some_and(|host| self.is_draining(&host)) && !defect!(ResolveBeforeDrain)
     }
 
-    /// An end of a task for which an operator's word waits. `None`: it waits on.
+    /// Weighs an end of a task against an operator's word that waits; returns `None` if the word waits on.
     pub(super) fn weigh(&self, task: TaskId, ended: Ended, now: Now) -> Option<Ended> {
         let Some(word) = self.actions.get(&task.action).and_then(|action| action.resolving(task.rank)) else {
             return Some(ended);
@@ -128,7 +128,7 @@ impl Machine {
         }
     }
 
-    /// After a restart, whatever happened to the drains meanwhile.
+    /// Looks at all waiting words again after a restart: drains may have changed meanwhile.
     pub(super) fn resolve_again(&mut self) {
         let tasks = self.resolving();
         let hosts: BTreeSet<HostName> = tasks.into_iter().filter_map(|(task, _)| self.host_of(task)).collect();

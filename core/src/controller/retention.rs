@@ -44,7 +44,7 @@ struct Owed<'a> {
 }
 
 impl Machine {
-    /// When to look through them next.
+    /// Returns when to look for attempts past their retention next.
     pub(super) fn next_prune(&self, now: Now) -> Option<u64> {
         let ends = |attempt: &JobAttempt| !attempt.actions.is_empty() || attempt.complete;
         let any = self.jobs.values().any(|job| job.attempts.values().any(ends));
@@ -130,7 +130,7 @@ impl Machine {
         !after.is_empty() && after.iter().all(covered) && attempt.hold.resources.is_empty()
     }
 
-    /// `why`: for the journal.
+    /// Forgets an attempt with its actions, at its nodes too; `why`: for the journal.
     pub(super) fn forget(&mut self, job: &JobId, number: Attempt, why: &str) {
         let Some(entry) = self.jobs.get_mut(job) else { return };
         let Some(attempt) = entry.attempts.remove(&number) else {
@@ -176,7 +176,7 @@ impl Machine {
 }
 
 impl Batch {
-    /// Where the last record stands that forgets an attempt of a job, by job.
+    /// Returns, by job, the position of the last record that forgets an attempt of the job.
     pub(super) fn pruned(&self) -> BTreeMap<JobId, usize> {
         let job = |record: &Record| match record {
             Record::Prune { job, .. } => Some(job.clone()),

@@ -114,7 +114,7 @@ impl Machine {
         }
     }
 
-    /// Few, among the sessions of all nodes.
+    /// Returns the sessions that wait for an answer to a probe: few, among the sessions of all nodes.
     fn probing(&self) -> impl Iterator<Item = (SessionId, &Session)> {
         self.probing.iter().filter_map(|id| Some((*id, self.sessions.get(id)?)))
     }
@@ -147,7 +147,7 @@ impl Machine {
         }
     }
 
-    /// Probes whose time is over: the older session is dead.
+    /// Ends probes whose time is over: the older session is dead.
     pub(super) fn probes_due(&mut self, now: Now) {
         let due: Vec<(SessionId, SessionId)> = self
             .probing()

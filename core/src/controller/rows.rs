@@ -137,12 +137,12 @@ pub enum Passing {
 pub struct Again {
     pub at_ms: u64,
     pub reason: String,
-    /// As of the drain.
+    /// The person who asked, as in [`DrainRow::by`].
     pub by: Option<u32>,
 }
 
 impl DrainRow {
-    /// A drain of this moment, by a person or by perilog.
+    /// Creates a drain of this moment, by a person or by perilog.
     pub fn new(host: HostName, reason: String, by: Option<u32>, since_ms: u64) -> Self {
         Self {
             host,
@@ -277,7 +277,7 @@ impl ActionRow {
         }
     }
 
-    /// Ranks that have not ended.
+    /// Returns the ranks that have not ended.
     pub fn open(&self) -> IdSet {
         let mut open = self.waiting.union(&self.sent);
         open.extend_with(&self.accepted);

@@ -18,7 +18,7 @@ impl Machine {
         self.begin_or_attach(run, None, now)
     }
 
-    /// `external`: no agent runs it.
+    /// Begins an action, or attaches to it; `external`: no agent runs the action.
     pub(super) fn begin_or_attach(
         &mut self,
         run: RunRequest,
@@ -261,7 +261,7 @@ impl Machine {
         }
     }
 
-    /// The attempt's layout and the action's ranks in it.
+    /// Returns the attempt's layout and the action's ranks in it.
     fn choose_ranks(&self, run: &RunRequest, attempt: Attempt) -> Result<(Layout, IdSet), Refusal> {
         let job = self.jobs.get(&run.job);
         let existing = job.and_then(|j| j.attempts.get(&attempt)).map(|a| &a.layout);
@@ -304,7 +304,7 @@ impl Machine {
         Ok((layout, ranks))
     }
 
-    /// A new attempt takes the place of the open one ([`crate::controller::superseded`]).
+    /// Opens a new attempt, which takes the place of the open one ([`crate::controller::superseded`]).
     pub(super) fn open_attempt(&mut self, job: &JobId, number: Attempt, attempt: JobAttempt, now: Now) {
         let entry = self.jobs.entry(job.clone()).or_default();
         let older = entry.attempts.iter().filter(|(_, a)| a.open).map(|(number, _)| *number).collect();

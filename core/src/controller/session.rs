@@ -115,7 +115,7 @@ impl Machine {
         }
     }
 
-    /// The session stands: Welcome, then settle the difference.
+    /// Opens a session that stands: sends Welcome, then settles the difference.
     pub(super) fn open(&mut self, id: SessionId, hello: Hello, now: Now) {
         if !self.judge_hello(id, &hello, now) {
             return;
@@ -171,7 +171,7 @@ impl Machine {
         self.gate_hears(&host, now);
     }
 
-    /// A frame of a session that stands.
+    /// Handles a frame of a session that stands.
     fn on_agent(&mut self, id: SessionId, host: &HostName, message: FromAgent, now: Now) {
         match message {
             FromAgent::Hello(_) => {}

@@ -249,7 +249,7 @@ fn lingering(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step>
     vec![Step { at_ms, what: What::Do(run) }, Step { at_ms: at_ms + dice.skewed(1_000, 30_000), what: What::Do(kill) }]
 }
 
-/// Between intent and claim, where the claim decides.
+/// Returns steps with a cancel between intent and claim, where the claim decides.
 fn cancelled_early(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let run = run_on(dice, nodes, span, "prolog");
     let Op::Run { job, .. } = run else { return Vec::new() };
@@ -392,14 +392,14 @@ fn cancelled_in_flight(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) ->
     steps
 }
 
-/// The first starts of a node are delivered late.
+/// Returns a trap that delivers one of the first starts of a node late.
 pub(super) fn late(dice: &mut Rng, nodes: usize) -> Trap {
     let spring = Spring::Late { ms: dice.range(500, 15_000) };
     Trap { node: Some(dice.below(nodes)), effect: "start-unit".to_owned(), nth: dice.range(0, 2) as u32, spring }
 }
 
-/// An operator lifts drains, here or in the resource manager alone, while what is stuck goes on, and the controller
-/// dies.
+/// Returns steps in which an operator lifts drains, here or in the resource manager alone, while what is stuck goes on,
+/// and the controller dies.
 fn lifted(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let action = ["prolog", "mount", "epilog"][dice.below(3)];
     let mut steps = vec![Step { at_ms, what: What::Do(run_on(dice, nodes, span, action)) }];
@@ -459,7 +459,7 @@ fn spent(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     // A separate job, so that nothing happens between the two checks.
     let job = (OWN_JOBS + span * SPENT + dice.below(SPENT)) as u8;
     let (attempt, (tolerate, percent), keep, rabbits) = (None, tolerance(dice, 1, 2), None, false);
-    // Few: of many more are found than are tolerated.
+    // Few ranks: with many, more findings come than the job tolerates.
     let count = dice.range(2, 4) as usize;
     let of = (0, count.min(nodes));
     let add = Op::AddJob { to: 0, job, attempt, nodes: of, tolerate, percent, keep, shrink: dice.one_in(3), rabbits };

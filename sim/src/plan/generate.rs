@@ -5,10 +5,9 @@ use super::{Fault, Op, Plan, Scheduler, Step, Trap, What};
 use crate::rng::Rng;
 use crate::world::site;
 
-/// When things happen in a world: within these spans, from and to.
 const ONE_HOUR_MS: u64 = 3_600_000;
-/// The spans of a world that lasts for hours: the controller prunes attempts past their retention, and agents forget
-/// tombstones.
+/// The spans, from and to, in which things happen in a world that lasts for hours: the controller prunes attempts past
+/// their retention, and agents forget tombstones.
 const LONG: [(u64, u64); 3] = [
     (0, 120_000),
     (ONE_HOUR_MS - 10_000, ONE_HOUR_MS + 130_000),
@@ -18,13 +17,13 @@ const LONG: [(u64, u64); 3] = [
 /// may still begin. Nothing of these attempts returns.
 const FORGETFUL: [(u64, u64); 3] =
     [(0, 60_000), (ONE_HOUR_MS - 60_000, ONE_HOUR_MS - 1_000), (2 * ONE_HOUR_MS - 20_000, 2 * ONE_HOUR_MS + 260_000)];
-/// The time in which the controller has that configuration. The controller looks for attempts to prune one hour after
-/// its start.
+/// The time in which the controller has [`site::FORGETFUL`] settings. The controller looks for attempts to prune one
+/// hour after its start.
 const FORGETS: (u64, u64) = (ONE_HOUR_MS - 70_000, ONE_HOUR_MS + 240_000);
 /// Number of traps on the effect that a world aims at.
 const AIMED: usize = 8;
 
-/// A world of 1-8 nodes, with much going on.
+/// Generates a world of 1-8 nodes, with much going on.
 pub fn depth(seed: u64) -> Plan {
     let mut dice = Rng::named(seed, "depth");
     let nodes = dice.skewed(1, 8) as usize;
@@ -111,7 +110,7 @@ pub fn depth(seed: u64) -> Plan {
     Plan { story: String::new(), seed, nodes, exclusive, scheduler, horizon_ms, steps, traps }
 }
 
-/// Which of the spans, and when.
+/// Chooses a span, and a moment in it.
 fn moment(dice: &mut Rng, spans: &[(u64, u64)]) -> (usize, u64) {
     let span = dice.below(spans.len());
     let (from, to) = spans.get(span).copied().unwrap_or_default();

@@ -137,7 +137,7 @@ pub enum Op {
         attempt: Option<u64>,
         nodes: (usize, usize),
         tolerate: u32,
-        /// ... of a hundred ranks.
+        /// `tolerate` is a percentage of the ranks.
         #[serde(default)]
         percent: bool,
         keep: Option<u32>,
@@ -233,7 +233,7 @@ pub enum Fault {
         node: usize,
         down_ms: u64,
     },
-    /// For good.
+    /// The node loses its power for good.
     Burn {
         node: usize,
     },
@@ -404,12 +404,12 @@ impl Fault {
     }
 }
 
-/// The results of such faults: recoveries entered and left.
+/// The names of the results of memory faults: recoveries entered and left.
 pub const RECOVERIES: [&str; 2] = [ENTERED, LEFT];
 pub(crate) const ENTERED: &str = "recovery entered";
 pub(crate) const LEFT: &str = "recovery left";
 
-/// All that [`Fault::of_memory`] names.
+/// The names that [`Fault::of_memory`] returns.
 pub const OF_MEMORY: [&str; 9] = [
     "store lost",
     "backup put back",

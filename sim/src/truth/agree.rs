@@ -14,7 +14,7 @@ pub(super) const fn nothing_ran(outcome: &Outcome) -> bool {
     )
 }
 
-/// Lost for not having been accepted in time: its id is fenced.
+/// Returns `true` for a task that was lost because no node accepted it in time: its id is fenced.
 pub(super) const fn is_offline(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Lost { why: Loss::Offline })
 }
@@ -103,7 +103,7 @@ fn agrees(runs: &[&Run], outcome: &Outcome, sure: bool, was_to_stop: bool) -> Re
             Failure::Configuration(_) => {
                 one(&|run| run.result.as_ref().is_some_and(|(result, _)| result.configuration.is_some()))
             }
-            // Not every script ran, and the runner could not say why.
+            // The kernel killed a script for its memory.
             Failure::Oom => one(&|run| run.oom),
             // No script's: `truth::external` judges it.
             Failure::Reported => Ok(()),

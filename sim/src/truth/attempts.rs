@@ -71,7 +71,7 @@ pub(super) fn prepares(name: &str) -> bool {
 }
 
 impl Truth {
-    /// Before a batch of the first controller is committed.
+    /// Notes the hosts that a batch of the first controller disowns, before its commit.
     pub(crate) fn note_disowned(&mut self, store: &Snapshot, records: &[Record]) {
         for record in records {
             let (job, attempt, ranks) = match record {
@@ -128,8 +128,8 @@ impl Truth {
         }
     }
 
-    /// After a commit: no service begins where an older attempt is at work, and one whose attempt was superseded is
-    /// told to stop.
+    /// Checks the row of an external action after its commit: no service begins where an older attempt is at work, and
+    /// the service of a superseded attempt is told to stop.
     pub(super) fn check_service(&mut self, store: &Snapshot, row: &ActionRow) {
         let Some(external) = row.external.as_deref().filter(|_| !self.given.is_forgetful(&row.job)) else { return };
         let attempt = |number: Attempt| store.attempts.iter().find(|a| a.job == row.job && a.attempt == number);
@@ -212,7 +212,7 @@ impl Truth {
         if row.complete {
             return None;
         }
-        // The attempt came from a bare `run`, and nobody has said that it is over.
+        // The prune may leave out releases only after a bare `run` whose hold nobody has ended.
         if row.added || !row.open || row.hold.is_empty() {
             return Some(format!("only {} of it was given back", row.released));
         }

@@ -29,7 +29,8 @@ struct Told {
 }
 
 impl Truth {
-    /// A batch of the first controller was committed. What was told before a store was lost may be told again.
+    /// Checks the notices and drains of a batch that the first controller has committed. The controller may repeat
+    /// notices from before the loss of a store.
     pub(super) fn check_books(&mut self, store: &Snapshot, records: &[Record]) {
         let forgetful = self.given.has_forgotten();
         for record in records {
@@ -75,7 +76,7 @@ impl Truth {
         self.given.may_hear_again();
     }
 
-    /// By the first controller's store.
+    /// Returns `true` if the first controller's store shows the host as drained.
     pub(super) fn is_drained_here(&self, host: &HostName) -> bool {
         self.books.reasons.contains_key(host)
     }
@@ -137,7 +138,7 @@ impl Truth {
         }
     }
 
-    /// Never for a cancel, and what was said first stands.
+    /// Checks a committed drain: the controller never drains for a cancel, and the first reason stands.
     fn drained_by(&mut self, row: &DrainRow, forgetful: bool) -> Option<String> {
         let (host, reason) = (row.host.clone(), row.reason.clone());
         if row.lifted {

@@ -39,7 +39,7 @@ impl Truth {
         self.runs.iter().skip(before).all(|run| run.task != task || run.node != at) && before > 0
     }
 
-    /// Ranks are given back.
+    /// Checks released ranks: an epilog has begun on each after its last setup action.
     pub(super) fn check_cleaned(&mut self, store: &Snapshot, row: &AttemptRow, given: &IdSet) {
         let mine = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt;
         if row.open && !self.given.is_forgetful(&row.job) {
@@ -88,7 +88,7 @@ impl Truth {
         run.rebooted && (run.step.1.as_str() == "prolog" || self.given.boots_clean)
     }
 
-    /// The first controller has begun it.
+    /// Returns `true` if the first controller's store has the Start of this run's task.
     fn is_known(&self, store: &Snapshot, run: &Run) -> bool {
         let sent =
             |row: &ActionRow| row.id == run.task.action && row.boots.values().any(|of| of.contains(run.task.rank.0));

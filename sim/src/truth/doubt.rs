@@ -59,7 +59,7 @@ impl Truth {
         }
     }
 
-    /// Two machines of one name.
+    /// Notes that two machines share a name.
     pub(crate) fn cloned(&mut self, of: usize, clone: usize) {
         self.doubtful_nodes.extend([of, clone]);
     }

@@ -11,11 +11,11 @@ use crate::world::site;
 
 #[derive(Debug, Default)]
 pub(super) struct Given {
-    /// By the resource manager's own book.
+    /// Hosts that are drained in the resource manager's own book.
     drained: BTreeSet<HostName>,
     /// The last time that somebody undrained each host.
     lifted: BTreeMap<HostName, Lifted>,
-    /// In the resource manager alone, and when.
+    /// The last time that somebody undrained each host in the resource manager alone.
     lifted_outside: BTreeMap<HostName, Lifted>,
     /// The last telling per host that the drain hook has carried out.
     carried_out: BTreeMap<HostName, u64>,
@@ -32,11 +32,11 @@ pub(super) struct Given {
     replaced: bool,
     /// The jobs that existed when a store was replaced.
     forgotten: BTreeSet<JobId>,
-    /// Settings under which `lost` may be forgiven, and others follow a job, were in force.
+    /// Settings were in force under which `lost` may be forgiven and more actions follow a job.
     lenient: bool,
-    /// ... under which a boot makes good what was not cleaned up.
+    /// Settings were in force under which a boot makes up for a missing clean-up.
     pub(super) boots_clean: bool,
-    /// A hook drains; another setting may have been in force.
+    /// The newest setting of the drain hook; and whether another one was in force after the first run.
     hook: Option<bool>,
     mixed: bool,
 }
@@ -199,7 +199,7 @@ impl Truth {
         }
     }
 
-    /// The drain hook did as it was told.
+    /// Notes that the drain hook has drained a host, or has lifted its drain.
     pub(crate) fn carried_out(&mut self, host: &HostName, telling: u64, lifted: bool) {
         if lifted {
             self.given.drained.remove(host);
@@ -239,7 +239,7 @@ impl Truth {
         }
     }
 
-    /// The release hook carries out an entry.
+    /// Checks an entry that the release hook carries out: each part goes back once, in order.
     pub(crate) fn heard(&mut self, entry: &OutboxEntry) {
         let body = entry.body.value();
         let ranks: IdSet = body["ranks"].as_str().and_then(|text| text.parse().ok()).unwrap_or_default();
@@ -272,7 +272,7 @@ impl Truth {
         given.owed.iter().find(|(_, owed)| sure && of(owed)).map(|((_, sequence), _)| *sequence)
     }
 
-    /// All is over: the hook has heard of everything that was released.
+    /// Checks at rest that the hook has heard of each release.
     pub(super) fn all_heard(&mut self, store: &Snapshot) {
         let given = &self.given;
         if given.hook != Some(true) || given.mixed {
@@ -374,7 +374,7 @@ impl Truth {
         }
     }
 
-    /// A script begins.
+    /// Checks a script that begins: its rank is not released.
     pub(super) fn check_not_given(&mut self, index: usize) {
         let Some(run) = self.runs.get(index).filter(|run| !run.local) else { return };
         let given = self.given.shown.get(&(run.job.clone(), run.step.0));

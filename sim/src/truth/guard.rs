@@ -18,7 +18,7 @@ impl Truth {
         self.exclusive.extend(nodes);
     }
 
-    /// A script of this run begins.
+    /// Checks a script of this run that begins: nothing that must not run beside it is alive on the host.
     pub(super) fn check_alone(&mut self, index: usize, t: u64) {
         let Some(run) = self.runs.get(index) else { return };
         let exclusive = self.exclusive.contains(&run.node);

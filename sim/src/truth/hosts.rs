@@ -17,7 +17,8 @@ pub(super) struct Hosts {
     free: BTreeSet<(usize, (JobId, Attempt))>,
     /// When the Start of a task was committed by the first controller, last.
     sent: BTreeMap<TaskId, u64>,
-    /// A controller cannot know what the resource manager forgot, until the resource manager asserts again.
+    /// When the resource manager asserted its jobs after its last rollback; `u64::MAX`: not yet. Until then a
+    /// controller cannot know what the resource manager forgot.
     asserted: u64,
 }
 
@@ -90,7 +91,7 @@ impl Truth {
         self.hosts.sent.extend(new.iter().map(|rank| (TaskId { action: row.id, rank: Rank(rank) }, t)));
     }
 
-    /// A script of this run begins.
+    /// Checks a script of an after-action that begins: no other job had the host when its Start was committed.
     pub(super) fn check_given_to_another(&mut self, index: usize) {
         let Some(run) = self.runs.get(index).filter(|run| !run.local && site::is_launched(&run.job)) else { return };
         let follows = site::FOLLOWING.contains(&run.step.1.as_str());

@@ -104,7 +104,7 @@ impl Truth {
         }
     }
 
-    /// At rest: what all ranks of a job have said is told of the job.
+    /// Checks at rest that the controller told each milestone of a job which all its ranks have reported.
     pub(crate) fn all_reached(&mut self, store: &Snapshot) {
         let book = &self.milestones;
         let missing = book.told.iter().find(|((job, attempt, name), ranks)| {

@@ -70,7 +70,7 @@ pub(crate) struct Truth {
     quiet: quiet::Book,
     hosts: hosts::Hosts,
     recovery: recovery::Recovery,
-    /// In which boot of its node a task was first shown as ok.
+    /// The boot of its node in which each task was first shown as ok.
     ok_in: BTreeMap<TaskId, BootId>,
     broken: Option<String>,
     pub(crate) scripts: u64,
@@ -87,7 +87,7 @@ impl Truth {
     }
 }
 
-/// Small sets of ids in texts.
+/// Formats a small set of ids for a text.
 pub(super) fn some<T: std::fmt::Display>(ids: &BTreeSet<T>) -> String {
     ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }

@@ -44,11 +44,11 @@ impl Truth {
         }
     }
 
-    /// An action begins.
+    /// Checks an action that begins: after the word of quiet only after-actions begin.
     pub(super) fn check_start(&mut self, job: &JobId, event: &Event) {
         let text = |key: &str| event.context().and_then(|c| c.get(key)).and_then(Value::as_str).unwrap_or_default();
         let (name, rebuilt) = (text("action"), event.context().is_some_and(|c| c.contains_key("rebuilt")));
-        // An after-action under any of the settings. A person speaks for work that a node had begun before.
+        // A node had begun this work before, and a person speaks for it.
         let attempt = text("attempt").parse().ok();
         let id = attempt
             .zip(ActionName::new(name).ok())
@@ -57,6 +57,7 @@ impl Truth {
         if id.is_some_and(|id| is_there(&id)) {
             return;
         }
+        // `sweep` is an after-action under some of the settings.
         let follows = name == "epilog" || (name == "sweep" && self.is_lenient());
         if self.quiet.is_quiet && !follows && !rebuilt {
             let text = format!("5 quiet: {name} of {job} begins, and it was said that nothing would");

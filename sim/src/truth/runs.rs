@@ -62,7 +62,7 @@ impl Truth {
         self.by_task.get(&task).into_iter().flatten().filter_map(|at| self.runs.get(*at))
     }
 
-    /// Invariant 1: a task is claimed at most once per attempt.
+    /// Notes a claim, and checks invariant 1: a task is claimed at most once per attempt.
     pub(crate) fn claimed(
         &mut self,
         at: usize,
@@ -187,7 +187,7 @@ impl Truth {
         }
     }
 
-    /// The kernel killed a script of it.
+    /// Notes that the kernel killed a script of this run for its memory.
     pub(crate) fn oom(&mut self, index: usize) {
         if let Some(run) = self.runs.get_mut(index) {
             run.oom = true;
@@ -289,7 +289,7 @@ impl Truth {
         self.runs_of(task).any(|run| run.node == at && run.boot == boot)
     }
 
-    /// Tasks that a store says ended without a script.
+    /// Checks a task that begins: no store has shown that it ended without a script.
     fn check_nothing_ran(&mut self, task: TaskId, at: usize, stem: &str) {
         if self.is_doubtful(task, Some(at)) {
             return;

@@ -155,7 +155,7 @@ impl Truth {
         heard.max(self.services.listens_since)
     }
 
-    /// Resources end once, and as was said.
+    /// Checks the ends of resources: each ends once, and as its service reported.
     pub(super) fn check_resources(&mut self, row: &ActionRow, t: u64) {
         let Some(external) = row.external.as_deref() else { return };
         if self.doubtful.contains(&row.id) {
@@ -179,7 +179,7 @@ impl Truth {
         }
     }
 
-    /// Given back: no service may be at work on it.
+    /// Checks a released part: no service is at work on it.
     pub(super) fn check_not_served(&mut self, store: &Snapshot, row: &AttemptRow, given: &Part) {
         let of = |action: &&ActionRow| action.job == row.job && action.attempt == row.attempt;
         for action in store.actions.iter().filter(of) {

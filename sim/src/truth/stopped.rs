@@ -7,7 +7,7 @@ use perilog_core::{Attempt, JobId, TaskId};
 
 use super::Truth;
 
-/// On a node that is calm a cancel has reached the runner by then: frames and stirs take seconds at most.
+/// The longest time from a committed cancel to the TERM on a calm node: frames and stirs take seconds at most.
 const DEAF_MS: u64 = 8_000;
 /// A frame into an open session arrives within this time, and so does everything before it.
 const FRAME_MS: u64 = 3_100;
@@ -18,13 +18,14 @@ const HURT_MS: u64 = 60_000;
 pub(super) struct Stops {
     /// Runs that are to stop and have had no TERM, since when.
     deaf: BTreeMap<usize, u64>,
-    /// What an agent (node, life) has read: Cancels; Forgets; Starts with their times.
+    /// The last Cancel of each task that an agent (node, life) has read.
     cancels: BTreeMap<TaskId, (usize, u64)>,
-    /// An agent was ever asked to stop it, by whomever.
+    /// Tasks that an agent was ever asked to stop.
     to_stop: BTreeSet<TaskId>,
-    /// Jobs of which what waits may be withdrawn; and which attempts of each were asked for.
+    /// Jobs whose waiting tasks a controller may withdraw; and the attempts of each job that were asked for.
     to_end: BTreeSet<JobId>,
     attempts: BTreeMap<JobId, BTreeSet<Attempt>>,
+    /// The last Forget of each task that an agent (node, life) has read; and the last Start, with its node and time.
     pub(super) forgets: BTreeMap<TaskId, (usize, u64)>,
     starts: BTreeMap<TaskId, (usize, u64)>,
     /// When something last failed on a node: a claim that could not be taken is tried again after a while.

@@ -35,7 +35,7 @@ impl Shown {
         shown
     }
 
-    /// All of an attempt.
+    /// Forgets an attempt with its actions and outcomes.
     pub(super) fn forget(&mut self, job: &JobId, attempt: Attempt) {
         let of_it = |of: &(JobId, Attempt)| of.0 == *job && of.1 == attempt;
         let actions: BTreeSet<ActionId> = self.of.iter().filter(|(_, of)| of_it(of)).map(|(id, _)| *id).collect();
@@ -76,7 +76,7 @@ impl Shown {
     }
 }
 
-/// The ranks of an action that ended, and how.
+/// Returns the ended ranks of an action with their outcomes.
 fn ended(store: &Snapshot, row: &ActionRow) -> Vec<(TaskId, Outcome)> {
     let mut all = Vec::new();
     for rank in row.ok.iter() {
@@ -93,7 +93,7 @@ impl Truth {
         self.shown[0].accepted.contains(&task)
     }
 
-    /// A batch was committed.
+    /// Checks a committed batch, and notes the contents of its store.
     pub(crate) fn committed(&mut self, which: usize, store: &Snapshot, records: &[Record], t: u64) {
         let mut touched: BTreeSet<ActionId> = BTreeSet::new();
         for record in records.iter().filter(|_| which == 0) {
@@ -157,7 +157,7 @@ impl Truth {
         }
     }
 
-    /// Each rank stands in one place.
+    /// Checks that each rank of an action stands in one place.
     fn check_sets(&mut self, which: usize, row: &ActionRow) {
         let sets = [&row.waiting, &row.sent, &row.accepted, &row.ok, &row.ended];
         let sum: u64 = sets.iter().map(|set| set.len()).sum();

@@ -24,7 +24,7 @@ impl Truth {
         self.runs_before.insert((at, task), self.runs.len());
     }
 
-    /// How a task had ended for everybody to see before `t`.
+    /// Returns the outcome of a task that a store showed before `t`.
     pub(crate) fn ended_before(&self, task: TaskId, t: u64) -> Option<&Outcome> {
         let sure = !self.is_doubtful(task, None);
         let shown = self.shown.iter().filter(|_| sure).filter_map(|shown| shown.ended_at(task));
@@ -35,7 +35,7 @@ impl Truth {
         matches!(self.shown[0].outcome(task), Some(Outcome::Resolved { .. }))
     }
 
-    /// Everything that a node could still tell has been told: as an outcome, or as late.
+    /// Checks at rest that a controller was told all that nodes could still report: as an outcome, or as a late result.
     pub(crate) fn all_told(&mut self, store: &Snapshot) {
         self.all_heard(store);
         let mut missing = None;
@@ -71,7 +71,7 @@ impl Truth {
         }
     }
 
-    /// An agent writes a task down.
+    /// Notes that an agent writes a task down.
     pub(crate) fn written(&mut self, at: usize, task: TaskId) {
         self.at_rest.insert((task, at), false);
         self.stops.written(task);
@@ -113,7 +113,7 @@ impl Truth {
         }
     }
 
-    /// A caller on the local socket of a machine was told how its task ended.
+    /// Checks an end that a caller on the local socket of a machine was told.
     pub(crate) fn told(&mut self, at: usize, boot: u64, task: TaskId, outcome: &Outcome) {
         let since = |from: usize| -> Vec<&Run> {
             let runs = self.by_task.get(&task).into_iter().flatten().filter(|index| **index >= from);

@@ -14,7 +14,7 @@ use super::event::{Call, Caller, Edge, Event};
 use super::systemd::UnitLook;
 use super::traps::Sprung;
 
-/// After this a call is given up (`agent/src/systemd/bus.rs`).
+/// The time after which a call without an answer is given up (`agent/src/systemd/bus.rs`).
 const CALL_LIMIT_MS: u64 = 60_000;
 
 pub(crate) struct Agent {
@@ -25,7 +25,7 @@ pub(crate) struct Agent {
     /// The configuration that the agent last received.
     pub(super) given: Policy,
     pub(crate) inputs: VecDeque<Input>,
-    /// Stopped until then; what came meanwhile.
+    /// A SIGSTOP holds the process; `parked` keeps its edges.
     pub(crate) stopped: bool,
     /// Directories of tasks that were removed under it: it counts these tasks still.
     pub(crate) cleared: usize,

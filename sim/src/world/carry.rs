@@ -13,7 +13,7 @@ const TERM: u8 = 15;
 const FULL: &str = "no space left on device";
 
 impl World {
-    /// `how`: not as it should be.
+    /// Carries out an effect; `how`: the fault with which the effect goes wrong.
     pub(crate) fn carry_out(&mut self, at: usize, effect: Effect, how: Option<How>) {
         if self.trace.is_read() && !matches!(effect, Effect::WakeAt { .. }) {
             let shown = format!("{effect:?}");
@@ -178,7 +178,7 @@ impl World {
         }
     }
 
-    /// A part of the answer at once, the last when it has been gathered.
+    /// Gathers an answer: sends a part at once, perhaps, and the rest later.
     fn gather(&mut self, at: usize, question: u64) {
         let Some((life, conn)) = self.nodes[at].agent.as_ref().map(|agent| (agent.life, agent.conn)) else { return };
         let Some(conn) = conn else { return };

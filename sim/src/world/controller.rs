@@ -56,7 +56,7 @@ pub(crate) struct Controller {
     told: BTreeSet<TaskId>,
     /// The requests of services in the current batch.
     served: Vec<Request>,
-    /// Every session began anew then.
+    /// When an operator last let the controller take over: every session began anew.
     pub(crate) took_over_at: Option<u64>,
 }
 
@@ -66,7 +66,7 @@ impl Controller {
         self.writer.as_ref().and_then(Writer::machine)
     }
 
-    /// Without a machine nobody is let in.
+    /// Returns `true` if a machine is loaded: without one no node or client is let in.
     pub(crate) fn is_up(&self) -> bool {
         self.machine().is_some()
     }
@@ -121,7 +121,7 @@ impl World {
         self.load(which);
     }
 
-    /// A machine from the store, and its epoch on the disk.
+    /// Loads a machine from the store, with a new epoch on the disk.
     fn load(&mut self, which: usize) {
         let now = self.controller_now(which);
         let controller = &mut self.controllers[which];
@@ -327,7 +327,7 @@ impl World {
         self.note_free();
     }
 
-    /// `false`: the process died of one.
+    /// Lets effects leave, in order; returns `false` if the process died at one.
     fn leave(&mut self, which: usize, effects: Vec<Effect>) -> bool {
         let life = self.controllers[which].life;
         effects.into_iter().all(|effect| {
@@ -381,7 +381,7 @@ impl World {
         }
     }
 
-    /// An old backup takes the store's place, or its directory is lost.
+    /// Puts an old backup in the store's place, or an empty store if the directory is lost.
     pub(crate) fn restore_copy(&mut self, empty: bool) {
         let copies = &self.controllers[0].backups;
         let old = if empty { None } else { copies.get(self.dice.below(copies.len())).cloned() };
@@ -402,7 +402,7 @@ fn of_a_service(input: &Input) -> Option<Request> {
     }
 }
 
-/// Tasks that a node speaks of.
+/// Returns the tasks that a node reports.
 fn told_of(input: &Input) -> Vec<TaskId> {
     match input {
         Input::Message { message: FromAgent::Finished { task, .. } | FromAgent::ExpectsBoot { task, .. }, .. } => {

@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    /// `half`: of a fan-out only the first half.
+    /// Lets an effect leave; `half`: of a fan-out only the first half.
     fn leaves(&mut self, which: usize, effect: Effect, half: bool) {
         if self.trace.is_read() && is_news(&effect) {
             let shown = format!("{effect:?}");
@@ -257,12 +257,12 @@ fn is_frozen(store: &Snapshot, entry: &OutboxEntry) -> bool {
     store.attempts.iter().find(of).is_some_and(|row| row.unvouched)
 }
 
-/// Ranks that ended well.
+/// Returns the tasks that ended well.
 pub(crate) fn ok_tasks(store: &Snapshot) -> impl Iterator<Item = TaskId> {
     store.actions.iter().flat_map(|row| row.ok.iter().map(|rank| TaskId { action: row.id, rank: Rank(rank) }))
 }
 
-/// Not what people only look at.
+/// Returns `true` for effects that the history shows: no ticks, and no replies to people who only look.
 const fn is_news(effect: &Effect) -> bool {
     match effect {
         Effect::WakeAt { .. } | Effect::Publish { .. } | Effect::OutboxGrew => false,

@@ -140,7 +140,7 @@ impl World {
         }
     }
 
-    /// An agent has obeyed a controller that ours does not come after.
+    /// Returns `true` if an agent has obeyed an epoch that the first controller does not come after.
     fn is_disobeyed(&self) -> bool {
         let Some(ours) = self.controllers[0].store.history.newest().map(|commit| commit.epoch) else { return false };
         // Not by `Epoch::admits`, which is the machine's.

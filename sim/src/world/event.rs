@@ -123,10 +123,11 @@ pub(crate) enum Event {
     Scheduler,
     /// A person looks at the recovery.
     Person,
-    /// The second controller is taken down; a clone's machine is switched off.
+    /// The second controller is taken down.
     SecondEnds {
         life: u64,
     },
+    /// A clone's machine is switched off.
     CloneEnds {
         node: usize,
         boot: u64,
@@ -191,7 +192,7 @@ pub(crate) struct Caller {
     pub(crate) mute: bool,
 }
 
-/// `of`: the invocation as of the last inspection of the unit; `None`: any unit of that name.
+/// A call to PID 1. `of`: the invocation as of the last inspection of the unit; `None`: any unit of that name.
 #[derive(Debug, Clone)]
 pub(crate) enum Call {
     Start { stem: String, intent: Box<Intent> },

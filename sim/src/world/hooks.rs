@@ -25,7 +25,7 @@ pub(crate) struct Manager {
 }
 
 impl World {
-    /// There may be something to tell.
+    /// Schedules a look of the hooks for something to tell.
     pub(crate) fn hooks_hear(&mut self, which: usize) {
         if which == 0 && !std::mem::replace(&mut self.manager.looking, true) {
             let (delay, life) = (self.dice.skewed(1, 5_000), self.controllers[0].life);
@@ -52,7 +52,7 @@ impl World {
         self.manager.hung_until = self.manager.hung_until.max(self.t + ms);
     }
 
-    /// Faults stop.
+    /// Ends the hang of the hooks, because faults stop.
     pub(crate) fn free_hooks(&mut self) {
         (self.manager.hung_until, self.manager.looking) = (0, false);
         self.hooks_hear(0);
@@ -84,7 +84,7 @@ impl World {
         }
     }
 
-    /// The hook has ended well.
+    /// Confirms a drain to the controller: the hook has ended well.
     pub(crate) fn hooked(&mut self, life: u64, host: HostName, telling: u64, lifted: bool) {
         if self.controllers[0].life == life {
             self.manager.telling.remove(&host);

@@ -73,7 +73,7 @@ pub(crate) struct World {
     settings: u8,
     /// The services that run external actions.
     services: Vec<services::Service>,
-    /// What the hooks told the resource manager.
+    /// The resource manager behind the hooks.
     manager: hooks::Manager,
     scheduler: scheduler::Scheduler,
     person: person::Person,

@@ -109,7 +109,7 @@ impl World {
         true
     }
 
-    /// The agent's side is gone.
+    /// Takes the agent's side away; `fin`: its kernel lives, and sends a FIN.
     pub(crate) fn agent_leaves(&mut self, conn: u64, fin: bool) {
         let Some(c) = self.conns.get_mut(&conn) else { return };
         c.agent_open = false;
@@ -122,7 +122,7 @@ impl World {
         }
     }
 
-    /// The controller's side is gone.
+    /// Takes the controller's side away with a FIN.
     pub(crate) fn controller_leaves(&mut self, conn: u64) {
         let Some(c) = self.conns.get_mut(&conn) else { return };
         c.controller_open = false;
@@ -130,7 +130,7 @@ impl World {
         self.transmit(conn, Side::Agent, Frame::Fin);
     }
 
-    /// The controller says its last words and closes.
+    /// Closes the connection on the controller's side, after all frames on their way.
     pub(crate) fn controller_closes(&mut self, conn: u64) {
         let t = self.t;
         if let Some(c) = self.conns.get_mut(&conn)
@@ -162,7 +162,7 @@ impl World {
         }
     }
 
-    /// The node is cut off: what is on its way waits, and each side gives up after a while.
+    /// Cuts a node off: frames on their way wait, and each side gives up after a while.
     pub(crate) fn partition(&mut self, at: usize, ms: u64) {
         let node = &mut self.nodes[at];
         node.cut_until = node.cut_until.max(self.t + ms);
@@ -202,7 +202,7 @@ impl World {
         }
     }
 
-    /// The kernel tells this side that its connection is gone.
+    /// Closes one side: its kernel reports that the connection is gone.
     fn close_side(&mut self, conn: u64, side: Side) {
         let Some(c) = self.conns.get_mut(&conn) else { return };
         if side == Side::Agent {
@@ -325,7 +325,7 @@ impl World {
             (Side::Agent, Frame::Fin) => self.close_side(conn, Side::Agent),
             (Side::Controller, Frame::Bytes(frame)) if c.controller_open => self.hear(conn, &frame),
             (Side::Controller, Frame::Fin) => self.close_side(conn, Side::Controller),
-            // RST.
+            // A frame for a side that is gone is answered with RST.
             (Side::Agent, Frame::Bytes(_)) => self.close_side(conn, Side::Controller),
             (_, Frame::Bytes(_)) => self.close_side(conn, Side::Agent),
             (Side::Both, Frame::Fin) => {}

@@ -94,7 +94,7 @@ impl Node {
         t.saturating_sub(self.booted_at)
     }
 
-    /// The time at which CLOCK_BOOTTIME will be `boot_ms`.
+    /// Returns the time at which CLOCK_BOOTTIME will be `boot_ms`.
     pub(crate) const fn at_boottime(&self, boot_ms: u64) -> u64 {
         self.booted_at.saturating_add(boot_ms)
     }
@@ -157,7 +157,7 @@ impl World {
         self.after(down_ms.max(1), Event::Boot { node: at });
     }
 
-    /// User space ends and begins anew; the kernel and /run stay.
+    /// Ends the user space and begins it anew; the kernel and /run stay.
     pub(crate) fn soft_reboot(&mut self, at: usize, down_ms: u64) {
         if !self.nodes[at].on {
             return;

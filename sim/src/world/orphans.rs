@@ -13,7 +13,7 @@ use super::site;
 use crate::truth::recovery::is_on;
 
 impl World {
-    /// An effect of a controller's is about to leave.
+    /// Checks an effect of a controller that is about to leave.
     pub(crate) fn check_orphans(&mut self, which: usize, effect: &Effect) {
         let begins: Vec<(SessionId, &JobId, TaskId, bool)> = match effect {
             Effect::Send { session, message } => {
@@ -104,7 +104,7 @@ impl World {
         })
     }
 
-    /// In recovery a tombstone of a lost life is an answer still.
+    /// Returns `true` for a tombstone of a lost life during a recovery, when it still is an answer.
     fn is_lost_tombstone(&self, which: usize, session: SessionId, task: TaskId) -> bool {
         let Some(at) = self.node_of_session(which, session) else { return false };
         let mut stones = self.nodes[at].spool.tombstones.values();

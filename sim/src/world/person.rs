@@ -15,7 +15,7 @@ use super::site;
 use crate::plan::{ENTERED, LEFT, Scheduler as Kind};
 use crate::truth::recovery::is_on;
 
-/// Looks again until the recovery is over.
+/// The pause after which the person looks again, until the recovery is over.
 const AGAIN_MS: u64 = 15_000;
 /// Once faults have stopped for this long, the person also vouches for attempts that an edge should have asserted.
 const PATIENCE_MS: u64 = 120_000;
@@ -42,7 +42,7 @@ impl World {
         }
     }
 
-    /// Before a batch is committed: a recovery is entered, or left.
+    /// Notes a recovery that a batch enters or leaves, before its commit.
     pub(crate) fn note_recovery(&mut self, which: usize, records: &[Record]) {
         let rows = records.iter().filter_map(|record| match record {
             Record::Recovery(row) => Some(row.clone()),
@@ -77,7 +77,7 @@ impl World {
         }
     }
 
-    /// `false`: not an answer to the person.
+    /// Hands a reply to the person; returns `false` if the person did not ask.
     pub(crate) fn person_hears(&mut self, client: u64, reply: &Result<Reply, Refusal>) -> bool {
         if self.person.asked != Some(client) {
             return false;

@@ -98,7 +98,7 @@ impl World {
         self.after(delay, Event::Agent { node: at, life: from.life, edge });
     }
 
-    /// Something of the unit changed: whoever asked to be told is.
+    /// Tells the agent of a changed unit, if the agent asked for that.
     pub(crate) fn unit_changed(&mut self, at: usize, stem: &str) {
         let node = &self.nodes[at];
         let Some(agent) = node.agent.as_ref().filter(|agent| agent.bus && agent.interest.contains(stem)) else {
@@ -119,7 +119,7 @@ impl World {
         self.emptied(at, stem);
     }
 
-    /// The cgroup has no process any more.
+    /// Notes that the cgroup of a unit has no process any more.
     pub(crate) fn emptied(&mut self, at: usize, stem: &str) {
         self.truth.leftovers_ended(at, stem);
         let node = &mut self.nodes[at];

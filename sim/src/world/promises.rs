@@ -11,7 +11,7 @@ use perilog_core::{Obeyed, Outcome};
 use super::{World, site};
 
 impl World {
-    /// Before an agent's effect is carried out.
+    /// Checks an effect of an agent before it is carried out.
     pub(crate) fn check_effect(&mut self, at: usize, effect: &Effect) {
         let node = &self.nodes[at];
         let wrong = match effect {
@@ -133,7 +133,7 @@ impl World {
         stone.outcome.is_of_scripts().then(|| stone.action.to_string())
     }
 
-    /// A runner is about to have the claim.
+    /// Checks a runner that has just taken the claim.
     pub(crate) fn check_claim(&mut self, at: usize, stem: &str, intent: &Intent) {
         let node = &self.nodes[at];
         let (meant, is) = (&intent.start.boot, node.identity().boot);

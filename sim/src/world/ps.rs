@@ -14,7 +14,7 @@ use super::World;
 #[derive(Default)]
 pub(crate) struct Waits {
     tasks: BTreeSet<TaskId>,
-    /// By the job itself, or by an action of it.
+    /// Ranks that the job itself holds, or an action of the job.
     held: BTreeSet<(JobId, Attempt, String, u32)>,
     /// Drains that a hook has to carry out or to lift.
     drains: BTreeSet<(HostName, bool)>,
@@ -32,7 +32,7 @@ impl Waits {
 }
 
 impl World {
-    /// `all`: also what jobs hold was asked for.
+    /// Returns a mistake in the rows of a `ps`; `all`: the request also asked for the ranks that jobs hold.
     pub(crate) fn check_ps(&self, which: usize, all: bool, rows: &[PsRow]) -> Option<String> {
         let controller = &self.controllers[which];
         let (store, before) = (&controller.store, &controller.waits_before);
@@ -105,7 +105,7 @@ fn is_of(shown: &PsRow, action: &ActionRow) -> bool {
     shown.job.as_ref() == Some(&action.job) && shown.attempt == action.attempt && shown.action == action.name
 }
 
-/// Ranks that wait for something.
+/// Returns the tasks that wait for something.
 fn open_tasks(store: &Snapshot) -> Vec<TaskId> {
     store.actions.iter().flat_map(open_of).collect()
 }

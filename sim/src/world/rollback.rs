@@ -50,7 +50,7 @@ impl Forged {
 }
 
 impl World {
-    /// The store of the first controller as `perilog controller backup` copies it.
+    /// Copies the store of the first controller as `perilog controller backup` does.
     pub(crate) fn backup(&self) -> Snapshot {
         let stamp = Some(EPOCH_MS + self.t);
         Snapshot { stamp, anchor: None, ..self.controllers[0].store.clone() }
@@ -114,12 +114,12 @@ impl World {
         }
     }
 
-    /// The controller is stopped, and comes up on another store.
+    /// Stops the controller, and brings it up on another store.
     pub(crate) fn restore(&mut self, store: Snapshot, anchor: Option<Commit>) {
         self.kill_controller(0, None);
         self.replace_store(store, anchor);
         let delay = self.dice.skewed(1, 20_000);
-        // A controller that was starting is up already.
+        // A start that was scheduled earlier may bring the controller up before that.
         self.begin_controller(0, delay);
     }
 
@@ -144,7 +144,7 @@ impl World {
         controller.life += 1;
         controller.writer = Some(writer);
         controller.took_over_at = took_over_at;
-        // Inputs on their way are lost with the moment; the controller hears of the time anew.
+        // The process counts no time between the copy and now.
         controller.loaded_at = loaded_at + (t - copied_at);
         controller.mono_lag = mono_lag + (t - copied_at);
         controller.wake = wake;
@@ -156,7 +156,7 @@ impl World {
         for session in sessions.into_keys() {
             self.controller_hears(0, life, Input::Closed { session, why: "the connection was reset".to_owned() });
         }
-        // What it was about to hear is lost with the moment; the time it hears of anew.
+        // Inputs on their way are lost with the moment; the controller hears of the time anew.
         self.controller_hears(0, life, Input::Tick);
         self.scheduler_cut();
         self.hooks_hear(0);
@@ -168,7 +168,7 @@ impl World {
         self.drop_conn(node, Side::Both);
     }
 
-    /// The Hello of a node whose key was stolen.
+    /// Forges the Hello of a node whose key was stolen.
     pub(crate) fn forge(&self, at: usize, message: &mut FromAgent) {
         let node = &self.nodes[at];
         let Some(Forged { until, far }) = node.forged else { return };

@@ -11,7 +11,7 @@ use crate::rng::Rng;
 
 /// The unit's status for a script whose exit status would mean that the runner ran nothing.
 const FAILED: u8 = 1;
-/// The exit statuses of a runner that ran nothing, or could not write its result (`agent/src/runner/exit.rs`).
+/// The exit statuses of a runner besides those of its scripts (`agent/src/runner/exit.rs`).
 const NO_RESULT: u8 = 74;
 const CONFIGURATION: u8 = 78;
 const TIMEOUT: u8 = 124;
@@ -100,7 +100,7 @@ impl World {
         }
     }
 
-    /// Directory, intent, not-after, O_EXCL: or nothing is run.
+    /// Takes the claim, if directory, intent, not-after and O_EXCL allow that; otherwise the runner runs nothing.
     fn claim(&mut self, at: usize, stem: &str, serial: u64) {
         let t = self.t;
         let node = &mut self.nodes[at];
@@ -151,7 +151,7 @@ impl World {
         self.unit_after(delay, at, stem, serial, Act::NextScript);
     }
 
-    /// A line of steps.jsonl; `false`: it cannot be written.
+    /// Writes a line of steps.jsonl; returns `false` if the line cannot be written.
     pub(super) fn record(&mut self, at: usize, stem: &str, serial: u64, step: StepRecord) -> bool {
         let node = &mut self.nodes[at];
         let Some(opened) = node.systemd.unit(stem, serial).map(|unit| unit.runner.dir) else { return false };
@@ -221,7 +221,7 @@ impl World {
         }
     }
 
-    /// `by`: a signal ended the script; otherwise the script ended by itself.
+    /// Ends a script; `by`: a signal ended the script, which otherwise ended by itself.
     pub(super) fn script_ends(&mut self, at: usize, stem: &str, serial: u64, by: Option<ExitStatus>) {
         let at_ms = self.nodes[at].now(self.t).wall_ms;
         let Some(unit) = self.nodes[at].systemd.unit(stem, serial) else { return };

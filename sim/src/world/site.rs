@@ -63,12 +63,12 @@ pub(crate) fn is_launched(job: &JobId) -> bool {
     job.as_str().get(1..).and_then(|number| number.parse().ok()).is_some_and(|number: u8| number >= LAUNCHED)
 }
 
-/// Every other job is given an R.
+/// Returns `true` if the job is given an R: every other job is.
 pub(crate) fn has_r(job: &JobId) -> bool {
     job.as_str().ends_with(['1', '3', '5', '7', '9'])
 }
 
-/// As its edge names itself.
+/// Returns the name that the resource manager's edge gives itself.
 pub(crate) fn source() -> Source {
     Source { name: "flux".to_owned(), instance: "sim".to_owned() }
 }
@@ -107,8 +107,8 @@ pub(crate) const FOLLOWING: [&str; 2] = ["epilog", "sweep"];
 /// their not-after.
 pub(crate) const FORGETFUL: u8 = 8;
 
-/// 0 as a site would have it; 1 in a hurry; 2 and 3 with hooks that tell the resource manager, and ranks that go back
-/// before the last is done. [`FORGETFUL`] may be added.
+/// Returns the settings of this number: 0 as a site would have it; 1 in a hurry; 2 and 3 with hooks that tell the
+/// resource manager, and ranks that go back before the last is done. [`FORGETFUL`] may be added.
 pub(crate) fn settings(number: u8) -> Settings {
     let usual = usual_settings();
     if number >= FORGETFUL {
@@ -172,8 +172,8 @@ fn usual_settings() -> Settings {
     }
 }
 
-/// Policy 0 is that of a usual site; 1 has one action less, other variables, and nothing that lingers; 2 has little
-/// room.
+/// Returns a node's policy: 0 is that of a usual site; 1 has one action less, other variables, and nothing that
+/// lingers; 2 has little room.
 pub(crate) fn policy(exclusive: bool, number: u8) -> Policy {
     let mut policy = usual_policy(exclusive);
     match number {
@@ -232,7 +232,7 @@ fn usual_policy(exclusive: bool) -> Policy {
     }
 }
 
-/// A mount is flaky.
+/// The retries of mounts, which are flaky.
 const RETRIES: Retries = Retries { count: 2, backoff_ms: 500, ceiling_ms: 2_000 };
 
 /// Returns how often a script of this action may begin in one run, by every node's configuration.
@@ -313,7 +313,8 @@ fn check(dice: &mut Rng) -> Behaviour {
     Behaviour { scripts: vec![script], leftovers: Vec::new(), boot: None }
 }
 
-/// Uses its own stream of numbers: other scripts of kept worlds stay unchanged.
+/// Returns the announcement of a boot, if a script makes one. Uses its own stream of numbers: other scripts of kept
+/// worlds stay unchanged.
 fn announced(seed: u64, task: &TaskId, action: &ActionName, scripts: &[Script]) -> Option<Announced> {
     let mut dice = Rng::named(seed, &format!("boot {task}"));
     let announces = match action.as_str() {

@@ -15,7 +15,7 @@ use super::site;
 use crate::plan::{Op, Step, What};
 
 const EVERY_MS: u64 = 1_000;
-/// A session ends for the machine a batch before it ends for the world.
+/// The tolerated difference: a session ends for the machine a batch before it ends for the world.
 const SLACK_MS: u64 = 1_000;
 
 #[derive(Default)]
@@ -79,7 +79,7 @@ impl World {
         }
     }
 
-    /// The session of this node with the first controller, in which both believe.
+    /// Returns the session of this node with the first controller, in which both believe.
     fn standing(&self, at: usize) -> Option<u64> {
         let agent = self.nodes[at].agent.as_ref().filter(|agent| agent.welcomed)?;
         let conn = agent.conn?;
@@ -106,13 +106,13 @@ impl World {
         agent.is_some_and(|agent| agent.pending.values().any(about))
     }
 
-    /// Something on the node was not as it should be.
+    /// Notes a disturbance of the node: its calm begins anew.
     pub(crate) fn disturb(&mut self, at: usize) {
         self.watch.calm.remove(&at);
         self.truth.disturbed(at, self.t);
     }
 
-    /// An agent is about to be handed this, and obeys.
+    /// Notes an input that an agent is about to read, and obeys.
     pub(crate) fn reads(&mut self, at: usize, input: &Input) {
         let node = &self.nodes[at];
         let (t, life, full) = (self.t, node.life, self.t < node.full_until);
@@ -232,7 +232,7 @@ impl World {
         site::settings(u8::from(self.plan.steps.iter().any(hurried)))
     }
 
-    /// Where a task's rank is, as the controller has it.
+    /// Returns the machine of a task's rank, by the first controller's store.
     fn node_of(&self, task: TaskId) -> Option<usize> {
         let store = &self.controllers[0].store;
         let row = store.actions.iter().find(|row| row.id == task.action)?;
