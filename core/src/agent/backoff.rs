@@ -30,7 +30,7 @@ impl Backoff {
         due
     }
 
-    /// CLOCK_BOOTTIME of the next try, where one waits.
+    /// Returns CLOCK_BOOTTIME of the next try, if one waits.
     pub(super) const fn at(&self) -> Option<u64> {
         self.at
     }

@@ -54,7 +54,7 @@ impl Machine {
         }
     }
 
-    /// The controller has it on disk: the script may reboot.
+    /// Marks the directory of a task whose report the controller has on disk: the script may reboot.
     pub(super) fn on_boot_expected(&self, id: TaskId, cx: &mut Cx) {
         if let Some(task) = self.tasks.get(&id).filter(|task| task.is_open() && task.boot.is_some()) {
             cx.push(Effect::MarkBootExpected { stem: task.stem.clone() });

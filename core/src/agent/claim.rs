@@ -19,7 +19,7 @@ const KILL: u8 = 9;
 pub(super) const KILL_SCRIPT: u8 = 43;
 
 impl Machine {
-    /// From the controller.
+    /// Handles the controller's Cancel.
     pub(super) fn on_cancel(&mut self, id: TaskId, key: (&JobId, Attempt, &ActionName), commit: u64, cx: &mut Cx) {
         if let Some(task) = self.tasks.get(&id) {
             if task.intent.local {
@@ -142,7 +142,7 @@ impl Machine {
         }
     }
 
-    /// The task must not begin, and ends as `claim` says, unless a runner was faster.
+    /// Withdraws a task that must not begin: it ends as `claim` says, unless a runner was faster.
     pub(super) fn withdraw(&mut self, id: TaskId, claim: Claim, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.state = State::Withdrawing;
@@ -200,7 +200,7 @@ impl Machine {
         }
     }
 
-    /// The agent has the claim and nothing began, so the task has ended.
+    /// Ends a withdrawn task: the agent has its claim, and nothing began.
     fn withdrawn(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let ended = task.judge(None, &Seen::default(), &[], cx.now);

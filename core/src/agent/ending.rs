@@ -72,7 +72,7 @@ impl Machine {
         self.say(cx, FromAgent::Finished { task: id, ended });
     }
 
-    /// The controller has it.
+    /// Buries a task whose end the controller has stored.
     pub(super) fn on_ack(&mut self, id: TaskId, commit: u64, cx: &mut Cx) {
         let commit = self.commit(commit);
         match self.tasks.get_mut(&id) {
@@ -113,7 +113,7 @@ impl Machine {
         self.take_early(cx);
     }
 
-    /// The tombstone of a task that was never here.
+    /// Handles the tombstone of a task that was never here: written, or not.
     fn on_refusal_buried(&mut self, id: TaskId, result: Result<(), String>, cx: &mut Cx) {
         match result {
             Ok(()) => {
@@ -176,7 +176,7 @@ impl Machine {
         cx.push(Effect::RemoveTombstone { task: tomb.tombstone.task, stem: tomb.stem });
     }
 
-    /// The unit of a task whose outcome is on disk: kept for a post-mortem, or unloaded.
+    /// Keeps the unit of a task whose outcome is on disk for a post-mortem, or unloads it.
     pub(super) fn retire_unit(&mut self, stem: String, keep: bool, cx: &mut Cx) {
         if !keep {
             self.unload(stem, cx);
@@ -194,7 +194,7 @@ impl Machine {
         }
     }
 
-    /// Without a bus, the next `Joined` finds it loaded, and reports it.
+    /// Unloads a unit. Without a bus, the next `Joined` finds it loaded, and reports it.
     fn unload(&mut self, stem: String, cx: &mut Cx) {
         self.unloading.insert(stem.clone(), Backoff::default());
         if self.bus {
@@ -232,7 +232,7 @@ impl Task {
         judge(&evidence, &self.intent, now.wall_ms)
     }
 
-    /// Outcome or tombstone, whichever its state asks for.
+    /// Writes the outcome or the tombstone, whichever the state asks for.
     pub(super) fn write_ending(&self, cx: &mut Cx) {
         match &self.state {
             State::Concluding { ended } => {

@@ -38,7 +38,7 @@ pub struct Policy {
     pub serialize_host: bool,
     /// Failed units kept loaded for a post-mortem.
     pub keep_failed: usize,
-    /// Tombstones; past it Starts are refused.
+    /// Most tasks and tombstones together; past it the agent refuses Starts.
     pub max_tombstones: usize,
     /// Most live tasks on this host; past it the agent refuses Starts.
     pub max_tasks: usize,
@@ -220,7 +220,7 @@ pub enum Input {
     /// The moment asked for by [`Effect::WakeAt`], or later.
     Tick,
     Policy(Policy),
-    /// From the local socket.
+    /// A caller on the local socket starts a task of the host's own, or attaches to it.
     Exec {
         caller: Caller,
         exec: Exec,

@@ -83,14 +83,14 @@ impl Machine {
         }
     }
 
-    /// A tombstone of before this agent's time. Whether the controller knows is told by Hello.
+    /// Restores a tombstone from before this agent's time. Hello reports it, so nothing else has to.
     fn exhume(&mut self, tombstone: Tombstone) {
         let stem = ids::stem(&tombstone.action, &tombstone.job, tombstone.task);
         self.stems.insert(stem.clone(), tombstone.task);
         self.tombs.keep(Tomb { tombstone, stem, acked: true, forgotten: false });
     }
 
-    /// The bus is back: whatever has, or may have, a unit is looked at again.
+    /// Looks again at all tasks that have, or may have, a unit, because the bus is back.
     fn resume(&mut self, cx: &mut Cx) {
         for id in self.in_order() {
             let Some(task) = self.tasks.get_mut(&id) else { continue };

@@ -29,9 +29,9 @@ pub struct Machine {
     /// Stems of units that are to go, and are not known to be gone.
     pub(super) unloading: BTreeMap<String, Backoff>,
     pub(super) session: Session,
-    /// Found everything, once.
+    /// Has everything been found, once?
     pub(super) joined: bool,
-    /// systemd can be asked.
+    /// Can systemd be asked?
     pub(super) bus: bool,
     /// Callers of Exec that came before the join, or before the cleanup of their task's earlier boot.
     pub(super) early: VecDeque<(Caller, Exec)>,
@@ -141,14 +141,14 @@ impl Machine {
         }
     }
 
-    /// All tasks, in the order of their acceptance.
+    /// Returns all tasks, in the order of their acceptance.
     pub(super) fn in_order(&self) -> Vec<TaskId> {
         let mut ids: Vec<TaskId> = self.tasks.keys().copied().collect();
         ids.sort_by_key(|id| self.tasks.get(id).map(|task| task.seq));
         ids
     }
 
-    /// Says it to the controller, if a session stands.
+    /// Sends a message to the controller, if a session stands.
     pub(super) fn say(&self, cx: &mut Cx, message: FromAgent) {
         if self.session.is_open() {
             cx.push(Effect::Send(message));

@@ -13,7 +13,8 @@ use super::machine::{Cx, Machine};
 use super::tombs::Tomb;
 
 impl Machine {
-    /// A commit of the controller that is obeyed; `None`: the controller is older, and does not number its commits.
+    /// Returns the commit of this number of the controller that is obeyed; `None`: the controller is older, and does
+    /// not number its commits.
     pub(super) fn commit(&self, number: u64) -> Option<Commit> {
         let epoch = self.session.obeyed?.epoch;
         (number > 0).then_some(Commit { epoch, number })

@@ -30,7 +30,7 @@ use super::task::{State, Task};
 
 /// A hook that lives dials again after two seconds at most; a machine under load may take a while.
 pub(super) const GONE_AFTER_MS: u64 = 10_000;
-/// Between two notes on a program that goes on failing.
+/// Time between two notes on a program that goes on failing.
 const NOTE_EVERY_MS: u64 = 60 * 60 * 1000;
 
 /// How far the program of one task was told.
@@ -40,12 +40,12 @@ pub(super) struct Orphan {
     gone_at_ms: Option<u64>,
     /// Has the hook reported that its daemon died?
     bereft: bool,
-    /// A caller was told the end.
+    /// Was a caller told the end?
     heard: bool,
     /// Was the program told of the task, perhaps by an earlier agent?
     known: bool,
     begun: bool,
-    /// Under way.
+    /// Is the program being told right now?
     telling: bool,
     again: Backoff,
     noted_ms: Option<u64>,
@@ -114,20 +114,20 @@ impl Machine {
 }
 
 impl Task {
-    /// From now on this caller waits.
+    /// Adds a caller that waits for the task.
     pub(super) fn listen(&mut self, caller: Caller) {
         self.orphan.gone_at_ms = None;
         self.callers.push(caller);
     }
 
-    /// No caller waits any more, or none has come yet.
+    /// Starts the wait for another caller, if no caller waits.
     pub(super) fn left_alone(&mut self, now: Now) {
         if self.callers.is_empty() {
             self.orphan.gone_at_ms = Some(now.boot_ms.saturating_add(GONE_AFTER_MS));
         }
     }
 
-    /// A caller was told the end.
+    /// Records that a caller was told the end.
     pub(super) const fn heard(&mut self) {
         self.orphan.heard = true;
     }
@@ -137,7 +137,7 @@ impl Task {
         self.intent.local && self.intent.hook.orphaned.is_some()
     }
 
-    /// CLOCK_BOOTTIME of what is due next.
+    /// Returns CLOCK_BOOTTIME of what is due next.
     pub(super) fn orphan_due_ms(&self, now: Now) -> Option<u64> {
         if !self.has_program() || self.orphan.telling {
             return None;
@@ -215,7 +215,7 @@ impl Task {
     }
 }
 
-/// `failed (exit 37) after 31ms: 20-gpu: GPU 2 has fallen off the bus`.
+/// Returns a text such as `failed (exit 37) after 31ms: 20-gpu: GPU 2 has fallen off the bus`.
 fn headline(ended: &Ended) -> String {
     let took = ended.elapsed_ms.map(|ms| format!(" after {}", Span::from_millis(ms))).unwrap_or_default();
     let check = ended.checks.first().map(|check| format!(": {}: {}", check.check, check.message));

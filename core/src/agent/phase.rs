@@ -20,7 +20,7 @@ struct Current<'a> {
     attempt: u32,
     of: u32,
     progress: Option<&'a str>,
-    /// The limit that passed, and the forensics then.
+    /// The limit that passed, and what the script was doing then.
     overdue: Option<(u64, &'a str)>,
 }
 

@@ -71,7 +71,7 @@ impl Session {
         matches!(self.link, Link::Open)
     }
 
-    /// The controller has been told where every task stands: what changes from here on has to be told.
+    /// Has the controller been told where every task stands? If so, later changes have to be told.
     pub(super) const fn is_greeted(&self) -> bool {
         matches!(self.link, Link::Greeted | Link::Pending { .. } | Link::Open)
     }
@@ -257,7 +257,7 @@ impl Machine {
         }
     }
 
-    /// The controller still wants a task that Hello showed as not begun.
+    /// Handles a Begin: the controller still wants a task that Hello showed as not begun.
     fn on_begin(&mut self, id: crate::ids::TaskId, cx: &mut Cx) {
         match self.tasks.get_mut(&id) {
             Some(task) if task.intent.local => {}

@@ -210,7 +210,7 @@ impl Task {
     }
 }
 
-/// Why a task of this stem cannot be taken on, or adopted.
+/// Explains why a task of this stem cannot be taken on, or adopted.
 pub(super) fn not_ours(stem: &str) -> String {
     format!(
         "something else on this host has the name {stem}: look at `systemctl status {stem}.service`, stop it, and ask again"

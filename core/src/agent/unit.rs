@@ -276,7 +276,7 @@ impl Machine {
         self.withdraw(id, claim, cx);
     }
 
-    /// Where the task stands now, told once.
+    /// Moves a task to a phase, and tells that once.
     pub(super) fn move_to(&mut self, id: TaskId, phase: Phase, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         if task.phase.as_ref() == Some(&phase) {
@@ -317,7 +317,7 @@ impl Task {
         }
     }
 
-    /// Back into the queue, to be started again a little later.
+    /// Puts the task back into the queue, to be started again a little later.
     fn requeue(&mut self, cx: &Cx) {
         self.watched = false;
         self.start_again.failed(cx.now);
@@ -325,7 +325,7 @@ impl Task {
     }
 }
 
-/// Processes as they are told of: not too many, not too long.
+/// Names processes for a report: not too many, and no long commands.
 fn named(processes: &[Process], most: usize) -> Vec<Process> {
     let short =
         |process: &Process| Process { pid: process.pid, command: process.command.chars().take(MAX_COMMAND).collect() };

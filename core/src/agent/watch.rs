@@ -20,7 +20,7 @@ use super::task::{State, Task};
 const BEHIND_MS: u64 = 30_000;
 /// How long a signal may be under way. The edge asks for a look two seconds after it was sent.
 const HEARD_MS: u64 = 1_500;
-/// As the runner has it.
+/// Grace between TERM and KILL, as long as the runner's own.
 const KILL_GRACE_MS: u64 = 10_000;
 
 /// Times of a task whose runner has the claim; CLOCK_BOOTTIME, as this agent saw them.
@@ -39,7 +39,7 @@ pub(super) struct Watch {
 }
 
 impl Machine {
-    /// The task lives, and was looked at.
+    /// Watches a live task after an inspection: its limits, and the signals that were sent.
     pub(super) fn watch(&mut self, id: TaskId, seen: &Seen, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| task.has_runner()) else { return };
         let now = cx.now.boot_ms;
@@ -87,7 +87,7 @@ impl Machine {
 }
 
 impl Task {
-    /// A signal goes to its runner.
+    /// Records a signal that goes to the runner.
     pub(super) fn sent(&mut self, signal: u8, now_ms: u64) {
         if !matches!(self.watch.sent, Some((KILL_SCRIPT, _))) {
             self.watch.sent = Some((signal, now_ms));
@@ -106,7 +106,8 @@ impl Task {
         self.watch.limit_at.into_iter().chain(kill_at).min()
     }
 
-    /// The script and the limit that has passed without the runner's noticing; else sets when to look next.
+    /// Returns the script, and the limit that has passed without the runner's noticing; otherwise sets when to look
+    /// next.
     fn passed_limit(&mut self, now_ms: u64) -> Option<(String, u64)> {
         let claimed = *self.watch.claimed_ms.get_or_insert(now_ms);
         let (script, index) = match &self.phase {

@@ -103,7 +103,7 @@ fn weigh<'a>(sets: impl Iterator<Item = &'a IdSet>) -> usize {
 }
 
 impl ActionRow {
-    /// Where these ranks stand.
+    /// Returns where these ranks stand.
     pub fn stands(&self, ranks: &IdSet) -> Stands {
         let of = |set: &IdSet| set.intersection(ranks);
         let boots = self.boots.iter().map(|(number, set)| (*number, of(set))).filter(|(_, set)| !set.is_empty());

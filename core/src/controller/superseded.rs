@@ -21,7 +21,7 @@ use crate::outcome::Outcome;
 use crate::task::Ended;
 
 impl Machine {
-    /// `by` is opened: these are open still.
+    /// Closes the attempts of a job that are still open, because `by` is opened.
     pub(super) fn supersede(&mut self, job: &JobId, older: Vec<Attempt>, by: Attempt, now: Now) {
         let why = format!("attempt {by} was opened");
         for older in older {
@@ -30,7 +30,7 @@ impl Machine {
         }
     }
 
-    /// `why`: as the event log says it.
+    /// Closes an attempt: hands its ranks to its after-actions, or releases them; `why`: for the event log.
     pub(super) fn close_attempt(&mut self, job: &JobId, number: Attempt, why: &str, now: Now) {
         let Some(entry) = self.jobs.get_mut(job).and_then(|entry| entry.attempts.get_mut(&number)) else { return };
         let was_open = std::mem::replace(&mut entry.open, false);

@@ -21,7 +21,7 @@ impl Action {
         !open && !self.row.growing && self.row.verdict.is_none()
     }
 
-    /// The verdict, once every rank has ended.
+    /// Decides the verdict, once every rank has ended.
     pub(super) fn decide(&mut self, forgiveness: Forgiveness, wall_ms: u64) -> Option<Verdict> {
         if !self.is_to_be_decided() {
             return None;
@@ -50,7 +50,7 @@ impl Action {
         Verdict::of(forgiven.into_iter().chain(fatal))
     }
 
-    /// Ranks that failed; within the tolerance, where the verdict is `ok`.
+    /// Returns the ranks that failed; if the verdict is `ok`, they failed within the tolerance.
     pub(super) fn bad(&self) -> IdSet {
         self.ended
             .iter()
@@ -76,7 +76,7 @@ impl Action {
         if hold.is_empty() || shed == self.row.ranks { IdSet::new() } else { shed }
     }
 
-    /// Ranks by the word of their outcome, `ok` left out.
+    /// Returns the ended ranks by the word of their outcome, `ok` left out.
     pub(super) fn by_outcome(&self) -> BTreeMap<&'static str, IdSet> {
         let mut by = BTreeMap::<_, IdSet>::new();
         for (rank, row) in self.ended.iter().filter(|(rank, _)| self.row.ended.contains(rank.0)) {
@@ -85,7 +85,7 @@ impl Action {
         by
     }
 
-    /// The largest status of its scripts.
+    /// Returns the largest status of the scripts of all ranks.
     pub(super) fn status(&self) -> u8 {
         self.ended.values().filter_map(|row| row.ended.outcome.status()).max().unwrap_or(0)
     }

@@ -1,4 +1,4 @@
-//! What perilog shows of the hooks: the notices and drains that a hook has not carried out yet.
+//! View of the hooks: the notices and drains that a hook has not carried out yet.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};

@@ -95,7 +95,7 @@ pub struct RankView {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeView {
     pub host: String,
-    /// `online`, `offline`, `probing`, `refused`.
+    /// `online`, `offline`, `probing`.
     pub state: String,
     pub since_ms: u64,
     pub machine: Option<String>,
@@ -121,7 +121,7 @@ pub struct WhyView {
     pub node: NodeView,
     /// Tasks on the node that have not ended.
     pub open: Vec<WhyTask>,
-    /// The last few that ended badly, newest first.
+    /// The last few tasks that ended badly, newest first.
     pub failed: Vec<WhyTask>,
     /// Jobs and actions that hold ranks of the node, and until when.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -163,7 +163,7 @@ pub struct StatusView {
     pub jobs: u64,
     pub actions_open: u64,
     pub tasks_open: u64,
-    /// No new starts.
+    /// The quiesced state: nothing new begins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quiet: Option<Quiet>,
     /// The recovery, if the store may be behind what its nodes obeyed. Notices wait until somebody has vouched for each

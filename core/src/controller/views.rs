@@ -96,7 +96,7 @@ impl Machine {
         rows
     }
 
-    /// How long the service of an external action may be silent yet.
+    /// Returns how long the service of an external action may still be silent.
     fn lease_left(&self, action: &Action, now: Now) -> Option<u64> {
         let external = action.row.external.as_ref().filter(|_| action.is_open())?;
         Some(action.armed_ms.saturating_add(external.lease_ms).saturating_sub(now.mono_ms))
@@ -109,7 +109,7 @@ impl Machine {
         format!("its service must be heard of within {left} (lease {})", Span::from_millis(lease))
     }
 
-    /// State word, reason, age of an open rank.
+    /// Returns the state word, reason and age of an open rank.
     pub(super) fn standing(&self, action: &Action, rank: Rank, now: Now) -> (&'static str, String, u64) {
         let task = action.task(rank);
         let asked_ms = now.wall_ms.saturating_sub(action.row.began_ms);
@@ -246,7 +246,7 @@ impl Machine {
     }
 }
 
-/// State word and reason of a phase.
+/// Returns the state word and the reason of a phase.
 fn describe(phase: &Phase) -> (&'static str, String) {
     match phase {
         Phase::Waiting { why } => ("waiting", format!("its node waits for {why}")),
@@ -267,7 +267,7 @@ fn describe(phase: &Phase) -> (&'static str, String) {
     }
 }
 
-/// A few processes by name.
+/// Lists a few processes by name.
 pub(super) fn list(processes: &[Process]) -> String {
     const SHOWN: usize = 4;
     let mut text: Vec<String> = processes.iter().take(SHOWN).map(|p| format!("{} ({})", p.pid, p.command)).collect();

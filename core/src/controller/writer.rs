@@ -27,7 +27,7 @@ pub struct Writer {
     nonce: u64,
     /// `None`: nothing was begun yet, or the last batch could not be committed.
     machine: Option<Machine>,
-    /// What the machine was last told about the disk.
+    /// The state of the disk that the machine was last told.
     full: bool,
 }
 
@@ -44,7 +44,7 @@ impl Batch {
         &self.output.records
     }
 
-    /// To look at, not to carry out.
+    /// Returns the output, to look at, not to carry out.
     pub const fn output(&self) -> &Output {
         &self.output
     }
@@ -55,7 +55,7 @@ impl Batch {
     }
 }
 
-/// What may leave after a commit, in this order.
+/// Output that may leave after a commit, in this order.
 #[derive(Debug)]
 pub struct Left {
     /// To be remembered beside the store; `None`: nothing was committed.

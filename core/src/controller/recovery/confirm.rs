@@ -20,7 +20,7 @@ use crate::job::{Part, Terms};
 use crate::outcome::Outcome;
 use crate::task::Ended;
 
-/// Why what is owed of an attempt does not begin.
+/// Reason of tasks that do not begin because an operator said that their hosts were given back in the lost life.
 const GIVEN_BACK: &str = "given back before the store was put back";
 
 impl Machine {
@@ -120,8 +120,10 @@ impl Machine {
         }
     }
 
+    /// Applies an operator's word to one job, or to all attempts that wait for a word.
+    ///
     /// # Errors
-    /// No such job is unvouched for, or an orphan.
+    /// Nothing that was named waits for a word, or the word is `Running` and this store does not know the attempt.
     fn confirm(
         &mut self,
         job: Option<&JobId>,

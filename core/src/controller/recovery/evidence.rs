@@ -88,7 +88,7 @@ impl Machine {
         !put_back
     }
 
-    /// A life before the last recovery, which does not come back.
+    /// Is this commit of a life before the last recovery? Such a life does not come back.
     pub(super) fn is_known_lost(&self, commit: Commit) -> bool {
         self.recovery.row.as_ref().is_some_and(|row| commit.epoch.number < row.epoch)
     }

@@ -45,7 +45,7 @@ impl Machine {
         self.open_gate_if_due(now);
     }
 
-    /// A node of the store has said Hello.
+    /// Records that a node of the store has said Hello.
     pub(in crate::controller) fn gate_hears(&mut self, host: &HostName, now: Now) {
         if let Some(gate) = &mut self.recovery.gate {
             gate.missing.remove(host);
@@ -53,7 +53,7 @@ impl Machine {
         }
     }
 
-    /// When the gate opens, whoever is missing.
+    /// Returns when the gate opens, whichever nodes are missing.
     pub(in crate::controller) fn next_gate(&self) -> Option<u64> {
         self.recovery.gate.as_ref().map(|gate| gate.until_ms)
     }
@@ -140,7 +140,7 @@ impl Machine {
         self.thaw(job, number, now);
     }
 
-    /// A setup action, or a service outside, was asked for again.
+    /// Asserts an action that was asked for again: a setup action, or that of a service outside.
     pub(in crate::controller) fn assert_action(&mut self, id: ActionId, now: Now) {
         let Some(action) = self.actions.get_mut(&id).filter(|action| action.row.unvouched) else { return };
         action.row.unvouched = false;
@@ -239,7 +239,7 @@ impl Machine {
         }
     }
 
-    /// The node has an unclaimed task that must not begin yet.
+    /// Records that the node has an unclaimed task that must not begin yet.
     pub(in crate::controller) fn leave_unclaimed(&mut self, task: TaskId) {
         if let Some(node) = self.host_of(task).and_then(|host| self.nodes.get_mut(&host)) {
             node.unsettled.unclaimed.insert(task);
@@ -321,7 +321,7 @@ impl Machine {
         self.note(crate::agent::io::Level::Info, None, None, "the recovery is over: everything was vouched for");
     }
 
-    /// The part of an attempt that is not given back.
+    /// Returns the part of an attempt that is not given back.
     pub(super) fn unreleased(&self, job: &JobId, number: Attempt) -> Part {
         let Some(attempt) = self.attempt(job, number) else { return Part::default() };
         let mut left = attempt.whole();

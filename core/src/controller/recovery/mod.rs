@@ -21,8 +21,9 @@
 //! not know), `assert` (an edge's list), `vouch` (hosts that the resource manager no longer holds), `confirm` (an
 //! operator's word).
 //!
-//! [`Request::Assert`]: crate::controller::io::Request::Assert [`Request::Recover`]:
-//! crate::controller::io::Request::Recover [`AttemptRow::unvouched`]: crate::controller::io::AttemptRow::unvouched
+//! [`Request::Assert`]: crate::controller::io::Request::Assert
+//! [`Request::Recover`]: crate::controller::io::Request::Recover
+//! [`AttemptRow::unvouched`]: crate::controller::io::AttemptRow::unvouched
 
 mod assert;
 mod confirm;
@@ -83,13 +84,13 @@ pub(super) struct Unsettled {
 }
 
 impl Unsettled {
-    /// Its attempt is forgotten.
+    /// Forgets a task whose attempt is forgotten.
     pub(super) fn forget(&mut self, task: TaskId) {
         self.absent.remove(&task);
         self.unclaimed.remove(&task);
     }
 
-    /// How many tasks wait for somebody. An orphan that was given up waits only for its node.
+    /// Returns how many tasks wait for somebody. An orphan that was given up waits only for its node.
     pub(super) fn len(&self) -> usize {
         let orphans = self.orphans.values().filter(|orphan| !orphan.given_up).count();
         self.absent.len() + self.unclaimed.len() + orphans + self.tombstones.len()

@@ -37,7 +37,7 @@ pub(in crate::controller) struct Orphan {
     pub(super) attempt: Attempt,
     pub(super) action: ActionName,
     pub(super) userid: Option<u32>,
-    /// What the node told last, when, and the task's limit.
+    /// The state that the node told last, when that was, and the limit of the task.
     state: HeldState,
     told_ms: u64,
     limit_ms: Option<u64>,
@@ -131,7 +131,7 @@ impl Machine {
         self.batch.effects.push(Effect::Send { session, message });
     }
 
-    /// Tombstones of unknown tasks are of no use where nothing is to be cleaned up.
+    /// Drops the tombstones of unknown tasks, unless something is still to be cleaned up.
     pub(super) fn drop_tombstones(&mut self) {
         if !self.recovery.freezes() && self.recovery.cleaning.is_empty() {
             self.nodes.values_mut().for_each(|node| node.unsettled.tombstones.clear());
@@ -224,7 +224,7 @@ impl Machine {
         !self.recovery.orphan_hosts.is_empty()
     }
 
-    /// Why a setup action of this job does not begin on a host.
+    /// Returns why a setup action of this job does not begin on a host.
     pub(super) fn orphan_before(&self, job: &JobId, host: &HostName) -> Option<String> {
         let node = self.nodes.get(host)?;
         let orphan = node.unsettled.orphans.values().find(|orphan| orphan.job != *job)?;
@@ -235,7 +235,7 @@ impl Machine {
         (!defect!(OrphanIgnored)).then_some(text)
     }
 
-    /// Hosts with orphans are drained after a while, unless these are adopted.
+    /// Schedules the drain of hosts with orphans; orphans that are adopted before need none.
     pub(super) fn watch_orphans(&mut self, now: Now) {
         if self.recovery.orphans_ms.is_none() && self.has_orphans() {
             let wait = shut_ms(self.nodes.len(), self.settings.redial_per_second);
