@@ -35,8 +35,8 @@
 //! The rooms: `machine` (state and dispatch), `start` (acceptance), `guard` (turns), `unit` (systemd's answers),
 //! `claim` (withdrawing, cancelling, signals), `watch` (limits behind the runner's), `ending` (outcome to tombstone),
 //! `tombs`, `join` (coming up), `session` and `hello` (the controller), `boot` (announced reboots), `exec` (the host's
-//! own tasks), `orphan` (own tasks whose hook is gone), `marks` (commits that the host knows), `phase` and `status` (views),
-//! `task` and `backoff` (shared values).
+//! own tasks), `orphan` (own tasks whose hook is gone), `marks` (commits that the host knows), `phase` and `status`
+//! (views), `task` and `backoff` (shared values).
 
 mod backoff;
 mod boot;
