@@ -285,7 +285,7 @@ impl Task {
     }
 }
 
-/// Does a unit still need this tombstone? Without it, the next join would take a loaded unit for a task.
+/// Returns `true` if a unit still needs this tombstone. Without it, the next join would take a loaded unit for a task.
 fn has_unit(kept: &VecDeque<String>, unloading: &BTreeMap<String, Backoff>, tomb: &Tomb) -> bool {
     kept.contains(&tomb.stem) || unloading.contains_key(&tomb.stem)
 }

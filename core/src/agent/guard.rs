@@ -77,8 +77,8 @@ impl Machine {
         }
     }
 
-    /// Is this the host's own unconfirmed task, whose caller has not come back? No controller will settle it; a
-    /// controller settles its own with the Welcome.
+    /// Returns `true` if this is the host's own unconfirmed task, whose caller has not come back. No controller will
+    /// settle it; a controller settles its own with the Welcome.
     fn is_forsaken(&self, id: TaskId) -> bool {
         self.tasks.get(&id).is_some_and(|task| task.intent.local && matches!(task.state, State::Unconfirmed))
     }

@@ -114,7 +114,7 @@ impl Machine {
         if let Some(Tomb { tombstone, .. }) = self.tombs.get_or_writing(id) {
             spent.extend(spent_unit(&found, id, &tombstone.outcome, tombstone.not_after_boottime_ms));
             if first && found.intent.is_some() {
-                // Its burial was interrupted.
+                // The burial was interrupted.
                 cx.push(Effect::Bury { stem: found.stem, tombstone: Box::new(tombstone.clone()) });
             }
         } else if self.tasks.contains_key(&id) {

@@ -20,9 +20,9 @@ pub(super) enum State {
     Queued,
     /// systemd was asked to start its unit, and has not answered.
     Starting,
-    /// Its unit may exist or not, and may belong to another program; only an inspection tells.
+    /// The unit may exist or not, and may belong to another program; only an inspection tells.
     Doubt { why: String },
-    /// Its unit exists: queued, running, or over with processes left.
+    /// The unit exists: queued, running, or over with processes left.
     Live,
     /// Must not begin: the agent takes the claim.
     Withdrawing,
@@ -161,9 +161,9 @@ impl Task {
         now.boot_ms.saturating_sub(self.running_from_ms.unwrap_or(self.intent.accepted_boottime_ms))
     }
 
-    /// May one of its scripts be alive, or begin without another order? That of an unconfirmed task may: an earlier
-    /// agent may have requested its unit, and PID 1 not have handled it. A task being withdrawn may, until the agent
-    /// has the claim.
+    /// Returns `true` if one of its scripts may be alive, or begin without another order. That of an unconfirmed task
+    /// may: an earlier agent may have requested its unit, and PID 1 not have handled it. A task being withdrawn may,
+    /// until the agent has the claim.
     pub(super) const fn may_live(&self) -> bool {
         matches!(
             self.state,
@@ -171,7 +171,7 @@ impl Task {
         )
     }
 
-    /// Not ended, as far as the disk knows.
+    /// Returns `true` if the task has not ended, as far as the disk knows.
     pub(super) const fn is_open(&self) -> bool {
         !matches!(self.state, State::Ended { .. } | State::Burying { .. })
     }
@@ -186,15 +186,15 @@ impl Task {
     }
 }
 
-/// Is the main process of this loaded unit gone for good? `activating` and `deactivating` are transitions, whatever the
-/// last main process did, and a pending start will change the properties.
+/// Returns `true` if the main process of this loaded unit is gone for good. `activating` and `deactivating` are
+/// transitions, whatever the last main process did, and a pending start will change the properties.
 pub(super) fn is_over(unit: &UnitFacts) -> bool {
     let settled = !matches!(unit.active.as_str(), "activating" | "deactivating" | "reloading");
     let never_ran = matches!(unit.active.as_str(), "failed" | "inactive");
     settled && !unit.is_to_start() && unit.main_pid == 0 && (unit.main_code != 0 || never_ran)
 }
 
-/// Does its runner's exit status say that it had no claim, and ran nothing?
+/// Returns `true` if the runner's exit status says that the runner had no claim, and ran nothing.
 pub(super) fn ran_nothing(unit: &UnitFacts) -> bool {
     RAN_NOTHING.iter().any(|status| exited_with(unit, *status))
 }

@@ -56,7 +56,8 @@ impl Tombs {
         self.kept.values()
     }
 
-    /// Is it on its way to disk? It refuses its task already, and is reported once on disk.
+    /// Returns `true` if the tombstone is on its way to disk. It refuses its task already, and is reported once on
+    /// disk.
     pub(super) fn is_writing(&self, task: TaskId) -> bool {
         self.writing.contains_key(&task)
     }

@@ -34,7 +34,7 @@ impl Machine {
                 // The end of its job is reported to the connection that queued it.
                 task.watched = true;
                 task.start_again.succeeded();
-                // Its job may have ended before the call was answered.
+                // The job may have ended before the call was answered.
                 if std::mem::take(&mut task.look.again) {
                     self.look(id, cx);
                 }
@@ -302,7 +302,8 @@ impl Task {
         news
     }
 
-    /// Does a unit of this name belong to this task? It carries the task's ids, or its runner made the claim.
+    /// Returns `true` if the unit of this name belongs to this task: it carries the task's ids, or its runner made the
+    /// claim.
     fn is_its_unit(&self, unit: &UnitFacts, seen: &Seen) -> bool {
         let by_ids = seen.unit_ids.as_ref().is_some_and(|ids| ids.task == self.id());
         let by_claim =

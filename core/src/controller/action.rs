@@ -300,7 +300,7 @@ impl Action {
         }
     }
 
-    /// Is this end recorded already?
+    /// Returns `true` if this end is recorded already.
     pub(super) fn knows(&self, rank: Rank, ended: &Ended) -> bool {
         match self.ended.get(&rank) {
             Some(row) => {

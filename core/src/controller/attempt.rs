@@ -60,8 +60,8 @@ impl Job {
 }
 
 impl JobAttempt {
-    /// Does this attempt wait for an operator: is it unvouched, or does it have disowned ranks without an edge that
-    /// could say who holds their hosts?
+    /// Returns `true` if this attempt waits for an operator: it is unvouched, or has disowned ranks without an edge
+    /// that could say who holds their hosts.
     pub(super) fn waits_for_a_word(&self) -> bool {
         self.unvouched || self.wants_a_word_on_hosts()
     }
@@ -78,7 +78,7 @@ impl JobAttempt {
         of.difference(&self.released.ranks)
     }
 
-    /// Does it have disowned ranks, without an edge that could say who holds their hosts?
+    /// Returns `true` if the attempt has disowned ranks without an edge that could say who holds their hosts.
     pub(super) fn wants_a_word_on_hosts(&self) -> bool {
         let disowned = !self.disowned.is_subset(&self.released.ranks);
         disowned && self.source.is_none() && !self.complete && !self.by_hand

@@ -40,7 +40,7 @@ const EARLIER: u32 = u32::MAX;
 /// Expected reboot of a rank's node.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Expected {
-    /// `ended`: how the boot ends it.
+    /// The row of the rank; its `ended` is how the boot ends it.
     pub(super) row: RankRow,
     /// CLOCK_MONOTONIC by which a Hello of that boot has to be here; `None`: whenever.
     pub(super) until_ms: Option<u64>,
@@ -120,7 +120,7 @@ impl Machine {
         node.map(|node| (node.row.boot_number, node.row.machine.clone()))
     }
 
-    /// Is its node still in the boot of the rank's Start?
+    /// Returns `true` if the task's node is still in the boot of the rank's Start.
     fn is_in_its_boot(&self, task: TaskId) -> bool {
         let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
         let boot = self.actions.get(&task.action).and_then(|action| action.boot(task.rank));
@@ -277,7 +277,7 @@ impl Machine {
         }
     }
 
-    /// Is this node away, or about to be, because of an announced reboot?
+    /// Returns `true` if this node is away, or about to be, because of an announced reboot.
     pub(super) fn is_to_boot(&self, host: &HostName) -> bool {
         let expects = |task: &TaskId| {
             self.actions.get(&task.action).is_some_and(|action| action.expected.contains_key(&task.rank))

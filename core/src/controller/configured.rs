@@ -42,7 +42,7 @@ impl Machine {
         Err(Refusal::Invalid(format!("{text} ({todo})")))
     }
 
-    /// Is it known that the node of this task does not configure its action?
+    /// Returns `true` if the node of this task is known not to configure its action.
     pub(super) fn is_unconfigured(&self, task: TaskId) -> bool {
         let Some(action) = self.actions.get(&task.action) else { return false };
         let node = self.host_of(task).and_then(|host| self.nodes.get(&host));

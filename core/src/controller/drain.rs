@@ -55,7 +55,7 @@ enum Told {
     Known,
 }
 
-/// Is the node at fault for this end?
+/// Returns `true` if the node is at fault for this end.
 fn is_at_fault(outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Cancelled { .. } => defect!(CancelDrains),
@@ -245,7 +245,7 @@ impl Machine {
         }
     }
 
-    /// Is the host drained, with the drain in force?
+    /// Returns `true` if the host is drained, with the drain in force.
     pub(super) fn is_drained(&self, host: &HostName) -> bool {
         self.drains.get(host).is_some_and(|drain| drain.confirmed && !drain.lifted)
     }
@@ -254,7 +254,7 @@ impl Machine {
         self.drains.get(host).is_some_and(|drain| !drain.lifted)
     }
 
-    /// Is the host being drained, with the drain not in force yet?
+    /// Returns `true` if the host is being drained, with the drain not in force yet.
     pub(super) fn is_draining(&self, host: &HostName) -> bool {
         self.drains.get(host).is_some_and(|drain| !drain.confirmed && !drain.lifted)
     }

@@ -35,7 +35,7 @@ pub struct Now {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     pub cluster: ClusterId,
-    /// Not accepted within: `lost (offline)`.
+    /// The time in which a node accepts a Start; then the task is `lost (offline)`.
     pub start_grace_ms: u64,
     /// Added to a task's limit before an absent node makes it `lost (unreachable)`.
     pub unreachable_grace_ms: u64,
@@ -105,7 +105,7 @@ pub enum Input {
         uid: u32,
         request: Request,
     },
-    /// These clients have disconnected, and wait for no answer.
+    /// Clients that have disconnected, and wait for no answer.
     HungUp {
         clients: Vec<Client>,
     },
@@ -140,7 +140,7 @@ pub struct OutboxEntry {
 }
 
 impl OutboxEntry {
-    /// Does this entry tell of released ranks?
+    /// Returns `true` if this entry tells of released ranks.
     pub(super) fn is_release(&self) -> bool {
         #[derive(Deserialize)]
         struct Told<'a> {

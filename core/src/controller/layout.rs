@@ -112,7 +112,7 @@ impl Layout {
         }
     }
 
-    /// Does `whole` have each of its ranks, on the same host?
+    /// Returns `true` if `whole` has each rank of this layout, on the same host.
     pub fn is_part_of(&self, whole: &Self) -> bool {
         self.pairs(self.ranks()).all(|(rank, host)| whole.rank(host) == Some(rank.0))
     }

@@ -26,7 +26,7 @@ use crate::idset::IdSet;
 use crate::outcome::Loss;
 
 impl Machine {
-    /// Is the action blocked there by an earlier one?
+    /// Returns `true` if the action is blocked there by an earlier one.
     pub(super) fn is_behind(&self, id: ActionId, rank: Rank) -> bool {
         self.before(id, rank).is_some()
     }
@@ -41,7 +41,7 @@ impl Machine {
         let older = entry.attempts.range(..row.attempt).map(|(_, older)| older);
         for older in older.filter(|older| self.is_at_work(older) && !defect!(AttemptsOverlap)) {
             let there = attempt.layout.host(rank).and_then(|host| older.layout.rank(host.as_str())).map(Rank);
-            // What waits there until this one has given the host back does not keep it waiting.
+            // An action that waits there until this one has given the host back does not keep this one waiting.
             let waits = |action: &Action, there: Rank| {
                 older.disowned.contains(there.0) && action.stand(there) == Stand::Waiting
             };
@@ -58,7 +58,7 @@ impl Machine {
             let waits = match (follows, self.follows(other)) {
                 (true, false) if defect!(EpilogInTurn) => earlier,
                 (true, false) => other.row.external.is_none() || !defect!(EpilogBesideService),
-                // It was sent already, and waits for nothing.
+                // The after-action was sent already, and waits for nothing.
                 (false, true) => other.stand(rank) != Stand::Waiting,
                 (true, true) | (false, false) => earlier,
             };
@@ -66,7 +66,7 @@ impl Machine {
         })
     }
 
-    /// Is it an after-action? All others prepare its ranks, or work on them meanwhile.
+    /// Returns `true` if the action is an after-action. All others prepare its ranks, or work on them meanwhile.
     pub(super) fn follows(&self, action: &Action) -> bool {
         action.row.external.is_none() && self.settings.after.contains(&action.row.name)
     }
@@ -75,7 +75,7 @@ impl Machine {
         attempt.actions.iter().filter_map(|id| self.actions.get(id))
     }
 
-    /// Is an action of this attempt open?
+    /// Returns `true` if an action of this attempt is open.
     fn is_at_work(&self, attempt: &JobAttempt) -> bool {
         self.of(attempt).any(|action| action.is_open())
     }

@@ -72,7 +72,7 @@ impl Machine {
             && !defect!(BootKeepsProlog)
     }
 
-    /// Does the job go on with ranks of this outcome? Not if it sheds ranks that failed a check.
+    /// Returns `true` if the job goes on with ranks of this outcome: not if it sheds ranks that failed a check.
     pub(super) fn counts_on(&self, action: &Action, outcome: &Outcome) -> bool {
         let row = &action.row;
         let sheds = || {
@@ -176,7 +176,7 @@ impl Machine {
         let ack = Effect::Send { session: id, message: ToAgent::Ack { task, commit: 0 } };
         let is_orphan = self.nodes.get(host).is_some_and(|node| node.unsettled.orphans.contains_key(&task));
         let Some(action) = self.actions.get(&task.action).filter(|_| !is_orphan) else {
-            // It belongs to a pruned attempt, or is an orphan.
+            // The task belongs to a pruned attempt, or is an orphan.
             if self.unknown_ended(host, task, now) {
                 self.batch.effects.push(ack);
             }

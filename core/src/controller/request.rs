@@ -192,7 +192,7 @@ pub struct ActionStart {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     pub job: JobId,
-    /// `None`: the open one, or the last.
+    /// The attempt that the service works for; `None`: the open one, or the last.
     pub attempt: Option<Attempt>,
     pub action: ActionName,
     /// The ranks and resources of the report; if both are `None`, all that the action covers.
@@ -343,7 +343,8 @@ pub enum AskWhich {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
-    /// `events_after`: follow the job's event log from here to see everything of this action.
+    /// The action runs, or has run. `events_after`: follow the job's event log from here to see everything of this
+    /// action.
     Running {
         job: JobId,
         attempt: Attempt,
@@ -369,7 +370,7 @@ pub enum Reply {
         actions: u64,
         tasks: u64,
     },
-    /// `was_quiet`: until now.
+    /// The answer to Resume; `was_quiet`: until now.
     Resumed {
         was_quiet: bool,
     },
@@ -406,10 +407,10 @@ pub enum Reply {
         /// `true` if the job holds nothing of the attempt any more.
         over: bool,
     },
-    /// What the job has just let go of.
+    /// The part that the job has just let go of.
     Finished(Part),
-    /// `resources`: what is no rank; each is `{resource, action, outcome, result, message, checks}`. `checks`, of
-    /// ranks: each is `{check, message, ranks, hosts}`.
+    /// The failed part of a job. `resources`: what is no rank; each is `{resource, action, outcome, result, message,
+    /// checks}`. `checks`, of ranks: each is `{check, message, ranks, hosts}`.
     Failed {
         ranks: IdSet,
         hosts: HostList,

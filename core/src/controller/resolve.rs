@@ -105,7 +105,7 @@ impl Machine {
             return Some(ended);
         };
         match &ended.outcome {
-            // Nobody knows whether the script is alive: the operator's word was given for exactly that.
+            // The controller does not know whether the script is alive: the operator's word was given for exactly that.
             Outcome::Lost { why: Loss::Unreachable | Loss::Offline | Loss::UnknownNode | Loss::Lease } => None,
             Outcome::Resolved { .. } => Some(ended),
             outcome if outcome.is_of_scripts() => Some(ended),

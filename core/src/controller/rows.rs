@@ -38,7 +38,7 @@ pub struct AttemptRow {
     pub terms: Terms,
     /// `job add` created the attempt, and somebody will finish it: perilog does not close the attempt for being idle.
     pub added: bool,
-    /// What the job itself still holds.
+    /// The part that the job itself still holds.
     pub hold: Part,
     pub released: Part,
     /// `final` was said: everything is released, for good.
@@ -46,7 +46,8 @@ pub struct AttemptRow {
     pub milestones: Milestones,
     /// The source whose edge added the attempt; `None`: a hook or a person added it.
     pub source: Option<Source>,
-    /// Nobody has vouched for the attempt in this recovery: perilog begins, tells and releases nothing of it.
+    /// No source and no operator has vouched for the attempt in this recovery: perilog begins, tells and releases
+    /// nothing of it.
     pub unvouched: bool,
     /// The attempt was added or vouched for in recovery. The store does not know what had begun, so each rank that the
     /// attempt held counts as begun.
@@ -201,7 +202,7 @@ pub struct ActionRow {
     pub ended_ms: Option<u64>,
     /// The job's event log past here has everything of this action.
     pub events_from: u64,
-    /// What the action holds: all that it covers, until the action lets go of finished ranks and resources.
+    /// The part that the action holds: all that it covers, until the action lets go of finished ranks and resources.
     pub held: Part,
     /// The action is an after-action of a job that still holds ranks; those ranks are still to join.
     pub growing: bool,

@@ -1,6 +1,6 @@
-//! What a job forgives: `tolerable` ranks up to the job's tolerance, and `lost` ranks if the site allows that. Every
-//! other failure is fatal, whatever a user asks for: no user may ignore a generic failure of a prolog (flux-core
-//! #6842).
+//! Tolerance, what a job forgives: `tolerable` ranks up to the job's tolerance, and `lost` ranks if the site allows
+//! that. Every other failure is fatal, whatever a user asks for: no user may ignore a generic failure of a prolog
+//! (flux-core #6842).
 //!
 //! Within the tolerance, an action succeeds without the failed ranks. A non-fatal exception names these ranks, with the
 //! message of each check. The job lets go of them if it asked for that (`shrink`, `keep`).

@@ -16,7 +16,7 @@ use crate::task::Ended;
 /// A row of `perilog ps`: something that has not ended, folded over ranks in the same state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PsRow {
-    /// `None`: of no job, a drain.
+    /// The job of the row; `None`: of no job, a drain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<JobId>,
     pub attempt: Attempt,
@@ -75,7 +75,7 @@ pub struct ActionView {
     /// Remarks about `ok` ranks, by text: no script ran there, or the runner skipped a file.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub remarks: BTreeMap<String, IdSet>,
-    /// Not ended, folded.
+    /// Ranks that have not ended, folded.
     pub open: Vec<PsRow>,
     /// Ranks that ended other than ok, one by one; and `ok` ranks with further details.
     pub ended: Vec<RankView>,
@@ -205,7 +205,7 @@ pub struct EdgeAttempt {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EdgeAction {
     pub name: ActionName,
-    /// `None`: it has not ended.
+    /// The verdict; `None`: the action has not ended.
     pub verdict: Option<Verdict>,
     pub ended_ms: Option<u64>,
     /// Ranks that failed, and their hosts; with the verdict `ok` within the tolerance of the job. Empty until the
@@ -217,7 +217,7 @@ pub struct EdgeAction {
     pub failures: Vec<serde_json::Value>,
 }
 
-/// What a recovery waits for. All fields are empty outside of a recovery.
+/// View of what a recovery waits for.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RecoveryView {
     #[serde(default, skip_serializing_if = "Option::is_none")]

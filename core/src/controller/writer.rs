@@ -25,7 +25,7 @@ pub struct Writer {
     /// The nonce of the process: it distinguishes two controllers of one epoch. A machine that is rebuilt within the
     /// process keeps the nonce.
     nonce: u64,
-    /// `None`: nothing was begun yet, or the last batch could not be committed.
+    /// The machine; `None`: nothing was begun yet, or the last batch could not be committed.
     machine: Option<Machine>,
     /// The state of the disk that the machine was last told.
     full: bool,

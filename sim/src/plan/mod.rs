@@ -61,8 +61,8 @@ pub enum What {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Op {
-    /// `attempt`: `None` means the open attempt. `nodes`: the first node and the number of nodes; `None` means the
-    /// attempt's nodes.
+    /// Runs an action. `attempt`: `None` means the open attempt. `nodes`: the first node and the number of nodes;
+    /// `None` means the attempt's nodes.
     Run {
         to: usize,
         job: u8,

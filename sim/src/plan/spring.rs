@@ -7,7 +7,7 @@ use super::effects::{AGENT_EFFECTS, CONTROLLER_EFFECTS};
 /// A fault at the `nth` effect of a kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trap {
-    /// `None`: the first controller.
+    /// The node of the agent; `None`: the first controller.
     pub node: Option<usize>,
     pub effect: String,
     pub nth: u32,

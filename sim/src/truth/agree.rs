@@ -38,8 +38,8 @@ impl Truth {
         // then it ran nothing.
         let by_unit =
             matches!(outcome, Outcome::Failed { why: Failure::NoResult(_) } | Outcome::Cancelled { status: Some(_) });
-        // Or the outcome was on disk and the unit gone, and somebody removed the directory before the agent told
-        // anybody.
+        // Another case: the outcome was on disk and the unit gone, and somebody removed the directory before the agent
+        // told the outcome.
         if (by_unit || nothing_ran(outcome)) && traceless && self.is_cleared(task) {
             return Ok(());
         }
@@ -122,7 +122,7 @@ fn agrees(runs: &[&Run], outcome: &Outcome, sure: bool, was_to_stop: bool) -> Re
                 Err(told(runs))
             }
         }
-        // These outcomes say nothing about scripts.
+        // Both outcomes say nothing about scripts.
         Outcome::Lost { .. } | Outcome::Resolved { .. } => Ok(()),
     }
 }

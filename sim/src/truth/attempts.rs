@@ -106,7 +106,8 @@ impl Truth {
         };
         // A running script continues: a node that was away may bring a pruned attempt back.
         let begins = run.starts.as_slice() == [1];
-        // So may a node that already knows of a second attempt, and nobody controls a returned attempt.
+        // A node that already knows of a second attempt may bring one back too, and no controller controls a returned
+        // attempt.
         let known = || self.attempts.open.iter().filter(|(id, _)| !self.doubtful.contains(id)).map(|(_, open)| open);
         if let Some(open) = known().find(before).filter(|_| begins) {
             let text =
@@ -204,7 +205,7 @@ impl Truth {
         }
     }
 
-    /// `before`: the earlier records of the batch.
+    /// Returns what the controller still owes of an attempt that it prunes; `before`: the earlier records of the batch.
     fn owed_of(&self, store: &Snapshot, row: &AttemptRow, before: &[Record]) -> Option<String> {
         if let Some(sequence) = self.unheard(&row.job, row.attempt) {
             return Some(format!("the hook has not heard of release {sequence}"));

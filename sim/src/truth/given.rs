@@ -293,7 +293,7 @@ impl Truth {
             self.broken(|| format!("drain: that of {} was asked for by an operator, and nobody lifted it", row.host));
         }
         let told = self.given.carried_out.get(&row.host) == Some(&row.telling);
-        // Or the drain stands in the resource manager, and an edge has said so.
+        // Another case: the drain stands in the resource manager, and an edge has said so.
         let told = told || self.given.is_drained(row.host.as_str());
         let told = told || self.given.hook != Some(true) || self.given.mixed;
         if row.confirmed && !row.lifted && !told && !self.given.has_forgotten() {

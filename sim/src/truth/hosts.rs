@@ -82,7 +82,7 @@ impl Truth {
         }
         let new = before.map_or_else(|| row.sent.clone(), |before| row.sent.difference(&before.sent));
         if self.is_unseen() {
-            // Nobody could know then to whom the host was given.
+            // The controller cannot know then to which job the host was given.
             for rank in new.iter().map(Rank) {
                 self.hosts.sent.remove(&TaskId { action: row.id, rank });
             }

@@ -81,8 +81,8 @@ impl Truth {
             // told to forget; nobody else knows these either.
             let elsewhere = (node, of_boot) != (at, boot);
             let unknowable = self.is_doubtful(task, Some(at)) && (elsewhere || self.forgotten.contains(&task));
-            // Nobody knows of such a run: somebody removed the directory when it contained the end, or when the unit
-            // was gone. Or somebody stopped the unit after the directory was removed.
+            // The node cannot know of such a run: somebody removed the directory when it contained the end, or when the
+            // unit was gone, or somebody stopped the unit after the directory was removed.
             let last = self.runs_of(task).filter(|run| run.node == at).last();
             let traceless = last.is_some_and(|run| run.traceless);
             // A host knows of its own tasks what its boot has left, and only as long as it has room.

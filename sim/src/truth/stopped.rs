@@ -62,7 +62,8 @@ impl Truth {
             .collect()
     }
 
-    /// `to_stop`: runs with a committed cancel, on nodes that have been calm since then.
+    /// Checks that runs get their TERM in time; `to_stop`: runs with a committed cancel, on nodes that have been calm
+    /// since then.
     pub(crate) fn must_stop(&mut self, to_stop: &BTreeMap<usize, u64>, t: u64) {
         self.stops.deaf.retain(|run, _| to_stop.contains_key(run));
         for (run, calm_since) in to_stop {

@@ -240,7 +240,7 @@ impl Truth {
             });
         }
         let attempt = store.attempts.iter().find(|a| a.job == *job && a.attempt == row.attempt);
-        // Not by `Tolerance::of`, which is the machine's.
+        // The check does not use `Tolerance::of`, which is the machine's.
         if let Some((of, Tolerance::Percent(share))) = attempt.and_then(|of| Some((of, of.terms.tolerate?)))
             && row.verdict == Some(Verdict::Ok)
         {
@@ -264,7 +264,7 @@ impl Truth {
             let host = attempt.and_then(|a| a.ranks.iter().zip(a.hosts.iter()).find(|(rank, _)| *rank == task.rank.0));
             let node = host.and_then(|(_, host)| store.nodes.iter().find(|node| node.host.as_str() == host));
             let Some(node) = node else { continue };
-            // Or the announced boot, and no further one, brought the node there.
+            // Another case: the announced boot, and no further one, brought the node there.
             let by_boot = self.runs_of(*task).any(|run| run.announced) && self.ok_in.get(task) == Some(&node.boot);
             if !by_boot && self.runs_of(*task).all(|run| run.meant_for != node.boot) {
                 let (rank, boot) = (task.rank, node.boot.clone());

@@ -22,7 +22,7 @@ const MONO_MS: u64 = 1_000_000;
 
 #[derive(Default)]
 pub(crate) struct Controller {
-    /// `None`: no process runs.
+    /// The running process; `None`: none runs.
     pub(super) writer: Option<Writer>,
     /// Number of processes so far; 0: no process has started.
     pub(crate) life: u64,

@@ -87,7 +87,7 @@ impl World {
                 });
             }
         }
-        // Nobody has requested the action again since the store was restored, and nobody will.
+        // The action was not requested again since the store was restored, and will not be.
         let stale = store.actions.iter().filter(|row| row.unvouched && !row.open().is_empty());
         let is_vouched = |row: &&ActionRow| {
             let mut of = store.attempts.iter().filter(|of| of.job == row.job && of.attempt == row.attempt);
@@ -143,7 +143,7 @@ impl World {
     /// Returns `true` if an agent has obeyed an epoch that the first controller does not come after.
     fn is_disobeyed(&self) -> bool {
         let Some(ours) = self.controllers[0].store.history.newest().map(|commit| commit.epoch) else { return false };
-        // Not by `Epoch::admits`, which is the machine's.
+        // The check does not use `Epoch::admits`, which is the machine's.
         let refuses =
             |seen: Epoch| ours.number < seen.number || (ours.number == seen.number && ours.nonce != seen.nonce);
         self.nodes

@@ -210,7 +210,7 @@ pub(crate) enum Act {
     JobRuns,
     Claims,
     NextScript,
-    /// `turn`: the number of the script for which the event was scheduled.
+    /// The script ends; `turn`: the number of the script for which the event was scheduled.
     ScriptEnds {
         turn: u64,
     },

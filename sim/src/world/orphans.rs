@@ -121,7 +121,7 @@ impl World {
         // An ended orphan that a person gave up counts as acknowledged.
         let stems = self.nodes[at].spool.tasks.values().filter(|dir| dir.ended.is_some());
         let ended: Vec<TaskId> = stems.filter_map(|dir| Some(dir.intent.as_ref()?.start.task)).collect();
-        // Or the node has no room to bury the task: it reports a tombstone.
+        // A full node has no room to bury the task, and reports a tombstone.
         let is_full = self.t < self.nodes[at].full_until;
         let is_done = |intent: &Intent| {
             let start = &intent.start;

@@ -140,7 +140,7 @@ impl World {
             } else {
                 match self.word_of_others(&of) {
                     Confirm::Gone => Confirm::Gone,
-                    // Nobody knows on which other nodes the orphan's attempt runs.
+                    // The person does not know on which other nodes the orphan's attempt runs.
                     Confirm::Over | Confirm::Running => Confirm::Over,
                 }
             };

@@ -15,7 +15,7 @@ impl World {
     pub(crate) fn check_effect(&mut self, at: usize, effect: &Effect) {
         let node = &self.nodes[at];
         let wrong = match effect {
-            // Not by `Epoch::admits`, which is the machine's.
+            // The check does not use `Epoch::admits`, which is the machine's.
             Effect::WriteEpoch { obeyed: Obeyed { epoch, .. } } => node
                 .spool
                 .obeyed
@@ -108,7 +108,7 @@ impl World {
         if start.env != offered && !unasked {
             return Some(format!("is offered {:?}, and it was {offered:?}", start.env));
         }
-        // Not by `environment::admit`, which is the machine's.
+        // The check does not use `environment::admit`, which is the machine's.
         let is_listed = |name: &str| given.env_allow.iter().any(|one| one == name) && !name.starts_with("PERILOG_");
         let listed: BTreeMap<_, _> = start.env.clone().into_iter().filter(|(name, _)| is_listed(name)).collect();
         let dropped = (start.env.len() - listed.len()) as u32;

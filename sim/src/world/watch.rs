@@ -202,7 +202,7 @@ impl World {
             Loss::Offline => {
                 let begun = self.watch.begun.get(&task.action).copied().unwrap_or(t);
                 let since = begun.max(controller.loaded_at);
-                // Or at once, if the node had been away for that long.
+                // A task is also lost at once, if its node had been away for that long.
                 let stood = self.watch.stood.get(&at).copied().unwrap_or_default().max(controller.loaded_at);
                 let is_down = t + SLACK_MS >= stood + grace.start_grace_ms;
                 if t < since + grace.start_grace_ms && !is_down {

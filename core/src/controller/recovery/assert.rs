@@ -180,7 +180,7 @@ impl Machine {
     }
 }
 
-/// Is the listed job of this name another one? Job numbers repeat.
+/// Returns how a listed job contradicts the known attempt of its name, if it does: job numbers repeat.
 fn contradicts(attempt: &JobAttempt, listed: &Layout, userid: Option<u32>) -> Option<String> {
     let elsewhere = listed.pairs(listed.ranks()).find(|(rank, host)| attempt.layout.rank(host) != Some(rank.0));
     if let Some((rank, host)) = elsewhere {

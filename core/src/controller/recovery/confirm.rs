@@ -299,7 +299,7 @@ impl Machine {
         handed
     }
 
-    /// Is this attempt unvouched?
+    /// Returns `true` if this attempt is unvouched.
     pub(in crate::controller) fn is_unvouched(&self, job: &JobId, number: Attempt) -> bool {
         self.attempt(job, number).is_some_and(|attempt| attempt.unvouched)
     }

@@ -88,7 +88,7 @@ impl Machine {
         !put_back
     }
 
-    /// Is this commit of a life before the last recovery? Such a life does not come back.
+    /// Returns `true` if the commit is of a life before the last recovery. Such a life does not come back.
     pub(super) fn is_known_lost(&self, commit: Commit) -> bool {
         self.recovery.row.as_ref().is_some_and(|row| commit.epoch.number < row.epoch)
     }

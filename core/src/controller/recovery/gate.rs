@@ -118,7 +118,7 @@ impl Machine {
         }
     }
 
-    /// Is this attempt frozen, so that nothing of it begins, is told or released?
+    /// Returns `true` if this attempt is frozen: nothing of it begins, is told or released.
     pub(in crate::controller) fn is_frozen(&self, job: &JobId, number: Attempt) -> bool {
         self.recovery.freezes() && self.attempt(job, number).is_some_and(|attempt| !attempt.asserted)
     }
@@ -209,7 +209,8 @@ impl Machine {
         }
     }
 
-    /// Is this a setup action without a new request, on a rank that its job no longer holds? It never begins.
+    /// Returns `true` if the task is of a setup action without a new request, on a rank that its job no longer holds:
+    /// it never begins.
     pub(in crate::controller) fn is_stale(&self, task: TaskId) -> bool {
         let stale = |action: &&Action| action.row.unvouched && !self.follows(action);
         let Some(row) = self.actions.get(&task.action).filter(stale).map(|action| &action.row) else { return false };
@@ -260,7 +261,7 @@ impl Machine {
         node.is_some_and(|node| node.unsettled.absent.contains(&task))
     }
 
-    /// May recovery keep this action from beginning on some rank?
+    /// Returns `true` if recovery may keep this action from beginning on some rank.
     pub(in crate::controller) fn may_be_held_back(&self, id: ActionId) -> bool {
         let Some(action) = self.actions.get(&id) else { return false };
         let disowned = || {

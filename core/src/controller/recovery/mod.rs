@@ -119,7 +119,7 @@ impl Recovery {
         self.gate.is_some()
     }
 
-    /// May an attempt be frozen?
+    /// Returns `true` if an attempt may be frozen.
     fn freezes(&self) -> bool {
         self.is_settling() || self.is_on()
     }

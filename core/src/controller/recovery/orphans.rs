@@ -105,7 +105,7 @@ impl Machine {
         false
     }
 
-    /// Is it a task of a lost life, on another host than the store has for it?
+    /// Returns `true` if the task is of a lost life, on another host than the store has for it.
     pub(in crate::controller) fn is_of_a_lost_life(&self, host: &HostName, held: &Held) -> bool {
         let foreign = held.commit.is_some_and(|commit| self.history.place(commit) == Place::Foreign);
         foreign && self.host_of(held.task).is_some_and(|of| of != *host)
@@ -219,7 +219,7 @@ impl Machine {
         }
     }
 
-    /// Does any node have orphans, by its last report?
+    /// Returns `true` if any node has orphans, by its last report.
     pub(in crate::controller) fn has_orphans(&self) -> bool {
         !self.recovery.orphan_hosts.is_empty()
     }

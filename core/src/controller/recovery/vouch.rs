@@ -102,7 +102,8 @@ impl Machine {
         Some(format!("job {} holds {host}: its clean-up waits until that was given back", other))
     }
 
-    /// Is this a bare run whose actions have all ended? No resource manager will finish it, and nothing of it runs.
+    /// Returns `true` if this is a bare run whose actions have all ended. No resource manager will finish it, and
+    /// nothing of it runs.
     pub(super) fn is_spent(&self, attempt: &JobAttempt) -> bool {
         !attempt.added && attempt.open && self.of(attempt).all(|action| action.row.verdict.is_some())
     }
