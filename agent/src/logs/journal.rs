@@ -12,8 +12,30 @@ use crate::systemd::SLICE;
 /// A journal of many gigabytes takes seconds.
 const LIMIT: Duration = Duration::from_secs(20);
 
+/// How long journald may take to store what scripts have printed so far. A busy disk takes longer: what is stored then
+/// is read.
+const SYNC: Duration = Duration::from_secs(5);
+
 /// Returns the last lines with the job's fields, oldest first; empty if there are none.
 pub(super) async fn read(about: &About) -> Result<String, String> {
+    sync().await;
+    query(about).await
+}
+
+/// Waits until journald has stored what it was sent before (journalctl(1), `--sync`): a script's end may be known
+/// before its last lines are.
+async fn sync() {
+    let mut command = Command::new("journalctl");
+    command.arg("--sync").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+    match tokio::time::timeout(SYNC, command.status()).await {
+        Ok(Ok(status)) if status.success() => {}
+        Ok(Ok(status)) => tracing::debug!("journalctl --sync: {status}"),
+        Ok(Err(error)) => tracing::debug!("journalctl --sync: {error}"),
+        Err(_) => tracing::debug!("journalctl --sync took longer than {SYNC:?}"),
+    }
+}
+
+async fn query(about: &About) -> Result<String, String> {
     let mut command = Command::new("journalctl");
     command
         .args(arguments(about))
