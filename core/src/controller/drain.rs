@@ -343,8 +343,9 @@ impl Machine {
                     return Err(Refusal::Conflict(text));
                 }
                 Some(drain) => {
-                    // An edge that forgets a drain which it told of has seen it.
-                    if let Some(reason) = unseen(drain, now).filter(|_| !forget || !drain.confirmed) {
+                    // What the hook or the edge has told of shows in the resource manager.
+                    let is_told = drain.confirmed && (forget || self.settings.drain_hook);
+                    if let Some(reason) = unseen(drain, now).filter(|_| !is_told) {
                         let text = format!(
                             "{host} was drained again within the last second, and nothing was lifted: {reason}; to lift that too, ask again"
                         );
