@@ -32,8 +32,7 @@ enum What {
     Finish(Finish),
     /// Stop what runs for a job, and hand all its ranks to its epilog. Drains no node.
     Cancel(Cancel),
-    /// Remove an attempt that never existed and that only nodes reported; or drop releases that the release hook keeps
-    /// refusing.
+    /// Drop releases that the release hook keeps refusing.
     Forget(Forget),
 }
 
@@ -100,11 +99,11 @@ struct Cancel {
 struct Forget {
     #[arg(value_name = "JOB", value_parser = values::job)]
     job: JobId,
-    /// The attempt that never existed. With --releases: only this attempt's releases.
-    #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt, required_unless_present = "releases")]
+    /// Only this attempt's releases.
+    #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
     /// Releases that the release hook has not confirmed: the controller stops telling it.
-    #[arg(long)]
+    #[arg(long, required = true)]
     releases: bool,
     /// Why, for the event log and the journal.
     #[arg(long, value_name = "TEXT")]
@@ -132,10 +131,7 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
             out.show(&Told(cancel.job.clone(), door.ask::<Part>("JobCancel", &parameters)?))?;
         }
         What::Forget(Forget { job, attempt, releases, reason }) => {
-            let some = match attempt.filter(|_| !releases) {
-                Some(attempt) => format!("attempt {attempt} of {job} is forgotten"),
-                None => format!("releases of {job} are dropped: the release hook is not told of them"),
-            };
+            let some = format!("releases of {job} are dropped: the release hook is not told of them");
             let parameters = json!({"job": job, "attempt": attempt, "releases": releases, "reason": reason});
             reach(door, &mut out, "JobForget", &parameters, &some, &some)?;
         }
