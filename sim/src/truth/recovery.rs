@@ -63,16 +63,17 @@ impl Truth {
         self.recovery.forgers.insert(at);
     }
 
-    /// A person who looks remembers.
+    /// Was a release of this attempt ever told? A person who looks remembers.
     pub(crate) fn was_given_back(&self, of: &(JobId, Attempt)) -> bool {
         self.recovery.given_back.contains(of)
     }
 
-    /// Waiting tasks of the attempt may be withdrawn, because nobody asks for the attempt again.
+    /// Does the resource manager show this host as drained?
     pub(crate) fn is_drained_in_its_book(&self, host: &str) -> bool {
         self.given.is_drained(host)
     }
 
+    /// An operator says that the attempt is gone. Its waiting tasks may be withdrawn, because nobody asks for it again.
     pub(crate) fn said_gone(&mut self, of: &(JobId, Attempt)) {
         self.recovery.gone.insert(of.clone());
     }

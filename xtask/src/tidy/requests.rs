@@ -8,7 +8,7 @@ use super::rust::{Token, tokens};
 
 pub(crate) const PAGE: &str = "docs/requests.md";
 /// The points of the three threads, by their letter.
-const POINTS: [(char, u32); 3] = [('A', 28), ('B', 15), ('C', 28)];
+const POINTS: [(char, u32); 3] = [('A', 31), ('B', 16), ('C', 32)];
 /// Points that only a resource manager can satisfy: answered in prose.
 const PROSE: [&str; 8] = ["A5", "A14", "A28", "C4", "C10", "C11", "C12", "C24"];
 

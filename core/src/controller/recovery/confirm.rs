@@ -194,8 +194,8 @@ impl Machine {
     }
 
     /// Closes an attempt by an operator's word that its nodes were released and cleaned up in the lost life: nothing of
-    /// it begins, and no notice is sent. Running tasks go on to their end, its services are told to stop, and its orphans
-    /// are given up.
+    /// it begins, and no notice is sent. Running tasks go on to their end, its services are told to stop, and its
+    /// orphans are given up.
     fn close_untold(&mut self, job: &JobId, number: Attempt, uid: u32, now: Now) {
         let orphans = self.orphans().filter(|(_, _, orphan)| orphan.job == *job && orphan.attempt == number);
         let orphans: Vec<(HostName, TaskId)> = orphans.map(|(host, task, _)| (host.clone(), task)).collect();
