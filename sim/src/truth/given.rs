@@ -180,8 +180,10 @@ impl Truth {
 
     /// Returns `true` if the node is at fault for this end, and nobody can have answered for the end before it came.
     fn asks_for_drain(&self, row: &ActionRow, end: &RankRow, host: &HostName) -> bool {
-        match end.ended.outcome {
-            Outcome::Failed { .. } | Outcome::Tolerable | Outcome::Refused { .. } => true,
+        match &end.ended.outcome {
+            // A node is not at fault for a setup action that it does not configure.
+            Outcome::Refused { why } => row.name.as_str() == "epilog" || !why.contains("is not configured on"),
+            Outcome::Failed { .. } | Outcome::Tolerable => true,
             // A boot may have removed the script; and an operator who undrained the host during the script has seen it.
             Outcome::Timeout { .. } => {
                 let mut runs = self.runs.iter().enumerate().filter(|(_, run)| run.task == end.task);
