@@ -191,9 +191,20 @@ impl<'a> Flux<'a> {
         let all = self.cluster.bed().nodes().len();
         self.wait("every broker is online", |flux| {
             let overlay = flux.run_as(USER, &["overlay", "status", "--summary"])?;
-            let online = flux.run_as(USER, &["python", "-c", ONLINE])?;
-            Ok(overlay.code() == Some(0) && online.stdout.trim() == all.to_string())
+            Ok(overlay.code() == Some(0) && flux.online()? == all.to_string())
         })
+    }
+
+    /// Returns how many brokers are in the group `broker.online`, as digits; empty while nobody answers.
+    fn online(&self) -> Result<String> {
+        Ok(self.run_as(USER, &["python", "-c", ONLINE])?.stdout.trim().to_owned())
+    }
+
+    /// Stops a node's broker; returns when Flux has taken it out of `broker.online`, which it does up to 100 ms later.
+    pub fn stop_broker(&self, node: &Node) -> Result<()> {
+        let left = self.cluster.bed().nodes().len() - 1;
+        node.systemctl(&["stop", "flux"])?;
+        self.wait("the broker is offline", |flux| Ok(flux.online()? == left.to_string()))
     }
 
     /// kill -9 of rank 0; systemd starts the broker again. Returns when it is gone.

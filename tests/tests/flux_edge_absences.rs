@@ -73,12 +73,12 @@ fn a_prolog_is_finished_when_the_brokers_of_its_nodes_are_back() -> Result<()> {
     flux.hold("prolog")?;
     let job = flux.submit(2, &[], &["true"])?;
     flux.wait_begun(&job, "prolog", BOTH)?;
-    cluster.node(1)?.systemctl(&["stop", "flux"])?;
+    flux.stop_broker(cluster.node(1)?)?;
     flux.let_go("prolog")?;
     cluster.wait_verdicts(&flux::plain(&job))?;
     cluster.node(1)?.systemctl(&["start", "flux"])?;
     flux.wait_clean(&job)?;
-    ensure!(flux.result(&job)? == "COMPLETED", "{:?}", flux.story(&job)?);
+    ensure!(flux.result(&job)? == "COMPLETED", "{:#?}", flux.events(&job)?);
     flux.assert_once(&job, &ONCE)?;
     flux.assert_idle()
 }
@@ -163,7 +163,7 @@ fn a_store_that_was_put_back_hears_of_its_jobs_from_the_edge() -> Result<()> {
     })?;
     cluster.nodes().iter().try_for_each(|node| node.write_file("/tmp/end", ""))?;
     flux.wait_clean(&job)?;
-    ensure!(flux.result(&job)? == "COMPLETED", "{:?}", flux.story(&job)?);
+    ensure!(flux.result(&job)? == "COMPLETED", "{:#?}", flux.events(&job)?);
     flux.assert_once(&job, &ONCE)?;
     flux.assert_idle()
 }
