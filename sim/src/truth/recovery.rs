@@ -116,24 +116,25 @@ impl Truth {
             self.recovery.entered = commit.map(|number| (which, number));
         }
         if enters {
-            // Returns why a record changes an attempt that stays unvouched, if it does.
             store.attempts.iter().for_each(|row| self.asked_to_end(row.job.clone()));
+        }
+        if enters && is_on(store) {
+            // A take-over: the same batch may hold what was begun for an Assert that came just before it.
+            return;
         }
         if store.attempts.iter().all(|row| !row.unvouched) {
             return;
         }
-        let after = |of: &AttemptRow| {
-            let same = |row: &&AttemptRow| row.job == of.job && row.attempt == of.attempt;
-            let rows = records.iter().rev().filter_map(|record| match record {
-                Record::Attempt(row) => Some(row),
-                _ => None,
-            });
-            rows.clone().find(same).is_none_or(|row| row.unvouched)
+        let stays = |of: &AttemptRow| {
+            records.iter().all(|record| match record {
+                Record::Attempt(row) if row.job == of.job && row.attempt == of.attempt => row.unvouched,
+                _ => true,
+            })
         };
         let frozen: BTreeSet<(&JobId, Attempt)> = store
             .attempts
             .iter()
-            .filter(|row| row.unvouched && after(row))
+            .filter(|row| row.unvouched && stays(row))
             .map(|row| (&row.job, row.attempt))
             .collect();
         let wrong = records.iter().find_map(|record| thawed(store, record, told, &frozen));

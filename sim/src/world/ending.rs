@@ -22,6 +22,8 @@ const REST_MS: u64 = 2 * 3_600_000 + 600_000;
 const RECONNECT_MS: u64 = 120_000;
 /// The time before that in which an idle agent has had nothing to do and has not woken.
 const IDLE_MS: u64 = 1_800_000;
+/// Before that, nodes of a store that was put back may not have told what they obeyed.
+const NODES_TELL_MS: u64 = 60_000;
 const TIDY_UP_EVERY_MS: u64 = 30_000;
 
 impl World {
@@ -112,8 +114,11 @@ impl World {
             |row: &AttemptRow| store.actions.iter().any(|a| a.growing && a.job == row.job && a.attempt == row.attempt);
         let held = store.attempts.iter().filter(|row| !row.hold.is_empty() && (row.added || growing(row)));
         // The resource manager ends the jobs that it launched; a person first vouches for the others. If memory was
-        // restored and no node could tell, the resource manager may no longer know a job: the operator sees that.
-        let is_known = |row: &AttemptRow| !self.truth.is_unseen() || self.is_in_book(&row.job, row.attempt);
+        // restored and no node could tell, the resource manager may no longer know a job: the operator sees that, after
+        // the nodes have had time to tell.
+        let is_early = self.t < self.plan.horizon_ms + NODES_TELL_MS;
+        let is_known =
+            |row: &AttemptRow| !self.truth.is_unseen() || is_early || self.is_in_book(&row.job, row.attempt);
         let mine = |row: &&AttemptRow| self.plan.scheduler.is_some() && site::is_launched(&row.job) && is_known(row);
         let held = held.filter(|row| !row.unvouched && !mine(row));
         let held: Vec<_> = held.cloned().collect();
