@@ -117,8 +117,7 @@ impl World {
         // restored and no node could tell, the resource manager may no longer know a job: the operator sees that, after
         // the nodes have had time to tell.
         let is_early = self.t < self.plan.horizon_ms + NODES_TELL_MS;
-        let is_known =
-            |row: &AttemptRow| !self.truth.is_unseen() || is_early || self.is_in_book(&row.job, row.attempt);
+        let is_known = |row: &AttemptRow| !self.truth.is_unseen() || is_early || self.is_in_book(&row.job, row.attempt);
         let mine = |row: &&AttemptRow| self.plan.scheduler.is_some() && site::is_launched(&row.job) && is_known(row);
         let held = held.filter(|row| !row.unvouched && !mine(row));
         let held: Vec<_> = held.cloned().collect();
