@@ -90,7 +90,9 @@ impl Machine {
             return Err(refused(format!("{open} tasks have not ended on this host, as many as it takes (max-tasks)")));
         }
         let held = self.tasks.len() + self.tombs.len();
-        if held >= policy.max_tombstones {
+        // What follows a job finds room that nothing else takes: without it the node would stay dirty.
+        let spare = if start.after { policy.max_tasks } else { 0 };
+        if held >= policy.max_tombstones.saturating_add(spare) {
             return Err(refused(format!(
                 "this host holds {held} tasks and tombstones, as many as it takes (max-tombstones); one goes when the controller has its end on disk"
             )));

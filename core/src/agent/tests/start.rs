@@ -235,6 +235,28 @@ fn open_tombstones_stay_past_the_cap() {
     }
 }
 
+/// A node that is full of ends that no controller has on disk cleans up after the jobs that it has.
+#[test]
+fn past_the_cap_what_follows_a_job_has_room_as_many_as_max_tasks() {
+    let refused = |holds: u32| format!("refused (this host holds {holds} tasks and tombstones*");
+    let mut node = node();
+    (node.policy.max_tombstones, node.policy.max_tasks) = (1, 2);
+    let mut bed = Bed::up_as(node);
+    bed.check(cancel("j", 1, "prolog", 0), &["bury j.1.prolog.0 cancelled"]);
+    bed.check(buried(task("j", 1, "prolog", 0)), &["finished j.1.prolog.0 cancelled"]);
+    bed.now.boot_ms = 20_000;
+    for (job, after, expect) in [
+        ("h", false, format!("finished h.1.epilog.0 {}", refused(1))),
+        ("k", true, "write-intent k.1.epilog.0".to_owned()),
+        ("h", false, format!("finished h.1.epilog.0 {}", refused(2))),
+        ("l", true, "write-intent l.1.epilog.0".to_owned()),
+        ("m", true, "finished m.1.epilog.0 refused (2 tasks have not ended*".to_owned()),
+    ] {
+        let asked = Start { after, ..start(job, 1, "epilog", 0) };
+        bed.check(message(ToAgent::Start(asked)), &[&expect]);
+    }
+}
+
 #[test]
 fn a_name_that_an_orphan_has_is_refused_until_it_is_gone() {
     let mut bed = Bed::cold();
