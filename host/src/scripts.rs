@@ -62,11 +62,9 @@ fn entry(path: PathBuf, name: std::ffi::OsString) -> Result<Entry, Wrong> {
     if meta.permissions().mode() & 0o111 == 0 {
         return Ok(Entry::Skipped { path, why: "not executable" });
     }
+    let name = name.into_string().map_err(|_| Wrong::Name { path: path.clone() })?;
     trust::check(&path)?;
-    match name.into_string() {
-        Ok(name) => Ok(Entry::Script { name, path }),
-        Err(_) => Err(Wrong::Name { path }),
-    }
+    Ok(Entry::Script { name, path })
 }
 
 /// Did an editor, rpm or dpkg leave this file behind? Hidden files count too.
@@ -82,7 +80,23 @@ fn is_leaving(name: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
+
     use super::*;
+
+    #[test]
+    fn a_name_that_is_not_utf8_is_wrong_and_says_which() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = OsString::from_vec(b"10-caf\xe9".to_vec());
+        let path = dir.path().join(&name);
+        fs::write(&path, "#!/bin/sh\n").unwrap();
+        let skipped = entry(path.clone(), name.clone()).unwrap();
+        assert!(matches!(skipped, Entry::Skipped { why: "not executable", .. }), "{skipped:?}");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let wrong = entry(path, name).unwrap_err().to_string();
+        assert!(wrong.ends_with("10-caf\u{fffd}: its name is not UTF-8"), "{wrong}");
+    }
 
     #[test]
     fn leavings_are_told_from_scripts() {

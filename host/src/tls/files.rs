@@ -136,11 +136,16 @@ fn all<T: PemObject>(path: &Path, what: &'static str, readable: Readable) -> Res
 }
 
 fn read(path: &Path, readable: Readable) -> Result<Vec<u8>, TlsError> {
+    read_as(rustix::process::geteuid().as_raw(), path, readable)
+}
+
+/// Reads a file as a process of user `own` may: a private file belongs to that user or to root.
+fn read_as(own: u32, path: &Path, readable: Readable) -> Result<Vec<u8>, TlsError> {
     let failed = |source| TlsError::Read { path: path.to_owned(), source };
     let file = File::open(path).map_err(failed)?;
     let meta = file.metadata().map_err(failed)?;
     let (mode, uid) = (meta.mode() & 0o7777, meta.uid());
-    if readable == Readable::ByOwner && uid != 0 && uid != rustix::process::geteuid().as_raw() {
+    if readable == Readable::ByOwner && uid != 0 && uid != own {
         return Err(TlsError::Foreign { path: path.to_owned(), uid });
     }
     // Root gives a key to the group of a daemon that is not root; a user's file may have the group that all users have.
@@ -154,4 +159,22 @@ fn read(path: &Path, readable: Readable) -> Result<Vec<u8>, TlsError> {
         return Err(TlsError::TooLarge { path: path.to_owned() });
     }
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Found by a review.
+    #[test]
+    fn a_key_of_another_owner_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        // Root gives the file away; another user asks as somebody else would.
+        let _ = std::os::unix::fs::chown(file.path(), Some(65534), None);
+        let uid = file.as_file().metadata().unwrap().uid();
+        assert!(read_as(uid, file.path(), Readable::ByOwner).is_ok());
+        let error = read_as(uid + 1, file.path(), Readable::ByOwner).unwrap_err().to_string();
+        assert!(error.contains(&format!("belongs to uid {uid}")), "{error}");
+        assert!(read_as(uid + 1, file.path(), Readable::ByAll).is_ok());
+    }
 }

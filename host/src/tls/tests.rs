@@ -372,16 +372,3 @@ async fn both_sides_refuse_a_certificate_without_key_usage() {
     let (client, _) = meet(&mute_ctl, &node, "mute-ctl").await;
     assert_eq!(fault(client), TlsFault::WrongUsage);
 }
-
-/// Found by a review.
-#[test]
-fn a_key_of_another_owner_is_refused() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
-    let ca = Authority::new();
-    let files = ca.issue("n1", CLIENT);
-    std::os::unix::fs::chown(&files.key, Some(65534), None).unwrap();
-    let error = ClientTls::load(&files).unwrap_err().to_string();
-    assert!(error.contains("belongs to uid 65534"), "{error}");
-}
