@@ -25,7 +25,7 @@ mod tries;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perilog_core::{ActionId, BootId, TaskId};
+use perilog_core::{ActionId, Attempt, BootId, JobId, TaskId};
 
 use runs::Run;
 use stopped::Stops;
@@ -62,6 +62,8 @@ pub(crate) struct Truth {
     books: books::Books,
     attempts: attempts::Attempts,
     cleaned: cleaned::Cleaned,
+    /// Attempts that the resource manager had when they were pruned.
+    coming_again: BTreeSet<(JobId, Attempt)>,
     services: services::Services,
     /// Nodes on which all tasks queue.
     exclusive: BTreeSet<usize>,

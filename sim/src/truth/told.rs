@@ -88,15 +88,21 @@ impl Truth {
         there.peek().is_some() && there.all(|rests| rests)
     }
 
+    /// Notes an attempt that the resource manager still has when the controller prunes it.
+    pub(crate) fn comes_again(&mut self, job: &JobId, attempt: Attempt) {
+        self.coming_again.insert((job.clone(), attempt));
+    }
+
     /// Notes a pruned attempt. A node may still report an unacknowledged end: the node was away, or obeyed another
     /// controller, for longer than the retention. The end may even concern a rank that the attempt only had in another
     /// life. Then the action returns, and with the attempt its after-actions everywhere. All shown outcomes of the
     /// attempt are forgotten.
     pub(super) fn pruned(&mut self, which: usize, job: &JobId, attempt: Attempt) {
+        let asked = self.coming_again.remove(&(job.clone(), attempt));
         let shown = self.shown[which].tasks_of(job, attempt).any(|task| !self.is_buried(*task));
         let ran = |run: &Run| self.shown[which].is_of(run.task.action, job, attempt) && !self.is_buried(run.task);
         // Nodes may hold tasks of a lost life, which make the attempt anew.
-        let comes_again = shown || self.may_be_behind() || self.runs.iter().any(ran);
+        let comes_again = asked || shown || self.may_be_behind() || self.runs.iter().any(ran);
         if which == 0 {
             let told = self.shown[which].tasks_of(job, attempt).copied().filter(|task| self.is_buried(*task));
             self.told_and_pruned.extend(told.collect::<Vec<_>>());

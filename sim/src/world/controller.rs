@@ -321,6 +321,7 @@ impl World {
         if which == 0 {
             self.truth.served(&self.controllers[0].store, records, &served, self.t);
             self.truth.check_pruned(&self.controllers[0].store, records);
+            self.note_forgotten_too_soon(records);
         }
         self.note_recovery(which, records);
         self.commit(which, records);

@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use perilog_core::controller::Record;
 use perilog_core::controller::io::{
     Assert, Confirm, Edge, JobAdd, JobPhase, Listed, ListedDrain, OutboxEntry, Refusal, Reply, Request, RunRequest,
     Source,
@@ -629,6 +630,18 @@ impl World {
 
     pub(crate) fn is_in_book(&self, job: &JobId, attempt: Attempt) -> bool {
         self.scheduler.book.jobs.contains_key(&(job.clone(), attempt))
+    }
+
+    /// Notes attempts that the controller forgets before the resource manager has read of their release. An edge
+    /// vouches for such an attempt again.
+    pub(crate) fn note_forgotten_too_soon(&mut self, records: &[Record]) {
+        for record in records {
+            if let Record::Prune { job, attempt, .. } = record
+                && self.is_in_book(job, *attempt)
+            {
+                self.truth.comes_again(job, *attempt);
+            }
+        }
     }
 
     /// Notes hosts that the controller has released and whose jobs are still in the book.
