@@ -81,8 +81,13 @@ impl Machine {
         if !at_fault && unfollowed.is_none() {
             return;
         }
-        let script = blamed(ended).map(|step| format!(" {}", step.script)).unwrap_or_default();
+        let step = blamed(ended);
+        let script = step.map(|step| format!(" {}", step.script)).unwrap_or_default();
         let mut reason = format!("{}{script}: {}", row.name, ended.outcome);
+        // Other outcomes name their status themselves.
+        if let (Outcome::Tolerable, Some(status)) = (&ended.outcome, step.and_then(|step| step.status)) {
+            reason.push_str(&format!(" ({status})"));
+        }
         if let Some(elapsed) = ended.elapsed_ms {
             reason.push_str(&format!(" after {}", Span::from_millis(elapsed)));
         }

@@ -91,8 +91,15 @@ impl Action {
     }
 }
 
-/// Returns the script to blame for the outcome: the first script that ended with the outcome's status.
+/// Returns the script to blame for the outcome: the first script that ended with the outcome's status; of a tolerable
+/// outcome the first whose failure a job may tolerate.
 pub(super) fn blamed(ended: &Ended) -> Option<&Step> {
+    if ended.outcome == Outcome::Tolerable {
+        return ended
+            .steps
+            .iter()
+            .find(|step| step.tolerable && step.status.is_some_and(|status| !status.is_success()));
+    }
     let status = ended.outcome.status().filter(|status| *status != 0);
     ended.steps.iter().find(|step| status.is_some() && step.status.map(ExitStatus::shell) == status)
 }
@@ -143,5 +150,9 @@ mod tests {
             let ended = ended(why, first, tails);
             assert_eq!(last_line(&ended).as_deref(), expect, "{:?}", ended.outcome);
         }
+        let mut soft = ended(Failure::Exit(7), ExitStatus::Exit(7), &tails);
+        soft.outcome = Outcome::Tolerable;
+        soft.steps[1].tolerable = true;
+        assert_eq!(blamed(&soft).map(|step| &*step.script), Some("20-after"));
     }
 }
