@@ -109,6 +109,8 @@ fn a_job_that_flux_has_lost_is_cleaned_up_before_another_begins() -> Result<()> 
     let cluster = flux::edge_cluster(2).boot()?;
     let flux = Flux::with_edge(&cluster, "")?;
     let rank_0 = flux.rank_0()?;
+    // The nodes have had a job before.
+    flux.wait_clean(&flux.submit(2, &[], &["true"])?)?;
     rank_0.write_file("/etc/systemd/system/flux.service.d/roll-back.conf", ROLL_BACK)?;
     rank_0.run_within(LONG, &["systemctl", "stop", "flux"])?.ok()?;
     rank_0.sh("cp -a /var/lib/flux /root/flux && systemctl daemon-reload")?;

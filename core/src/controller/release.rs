@@ -210,9 +210,10 @@ impl Machine {
             return;
         }
         let r = attempt.terms.r.as_ref().map(|r| r.fragment(&ranks));
-        let context = json!({"attempt": number, "ranks": ranks, "hosts": attempt.layout.hosts_of(&ranks), "resources": [],
-            "final": attempt.complete, "R": r});
-        self.tell_manager(job, number, "release", context);
+        let mut context = json!({"attempt": number, "ranks": ranks, "hosts": attempt.layout.hosts_of(&ranks),
+            "resources": [], "final": attempt.complete, "R": r});
+        // Also where they were disowned when they were released, and nobody was told.
+        self.outbox(Edge::Manager, job, number, told_as(&mut context, "release", None));
     }
 
     /// Tells the resource manager of an event, unless the resource manager has nothing left of the attempt.

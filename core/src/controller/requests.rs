@@ -63,7 +63,13 @@ impl Machine {
             Request::Resume => Ok(self.resume(uid)),
             Request::Assert(asked) => self.assert(*asked, now),
             Request::Recover(asked) => self.recover(asked, uid, now),
-            Request::Attempts(of) => Ok(self.edge_attempts(&of)),
+            Request::Attempts(of) => {
+                // An edge without attempts leaves nothing here, so sources that nobody has cannot pile up.
+                if self.attempts().any(|(_, _, attempt)| attempt.source.as_ref() == Some(&of.source)) {
+                    self.recovery.followed.insert(of.source.name.clone());
+                }
+                Ok(self.edge_attempts(&of))
+            }
             Request::Outbox { after, limit } => {
                 // An entry of a frozen attempt holds back all entries after it, because a reader reports its progress
                 // as one position.

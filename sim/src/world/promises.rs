@@ -27,8 +27,9 @@ impl World {
                 .tombstones
                 .get(stem)
                 .filter(|stone| !stone.local && node.boottime(self.t) < stone.not_after_boottime_ms)
-                // Acknowledged tombstones make room on a full node.
-                .filter(|_| !node.is_crowded())
+                // Acknowledged tombstones make room on a full node. Its agent also counts those that a full /run keeps
+                // it from writing.
+                .filter(|_| !node.is_crowded() && self.t >= node.full_until)
                 .map(|_| ("tombstone", format!("n{at} removes that of {stem} before its not-after"))),
             Effect::StartUnit { stem, intent } if !intent.local => {
                 let came_up = node.agent.as_ref().map_or(0, |agent| agent.came_up);

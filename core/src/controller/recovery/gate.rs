@@ -293,7 +293,8 @@ impl Machine {
             return Some(unasserted(job, attempt));
         }
         let host = attempt.layout.host(rank)?;
-        if self.follows(action) {
+        // What is owed to a disowned rank may have followed jobs under other settings.
+        if self.follows(action) || attempt.disowned.contains(rank.0) {
             return self.must_not_clean(row.attempt, job, attempt, rank, &host);
         }
         if row.unvouched && !defect!(StaleSetupBegins) {

@@ -55,6 +55,8 @@ pub(super) struct Recovery {
     /// Hosts that a source, by its name, listed last for attempts that were refused: a job may be there. A new instance
     /// of the resource manager replaces what the former one listed.
     refused: BTreeMap<String, BTreeMap<HostName, (JobId, Attempt)>>,
+    /// Names of the sources whose edges have followed their attempts (`Attempts`) in this life.
+    pub(super) followed: BTreeSet<String>,
     orphan_hosts: BTreeSet<HostName>,
     /// When hosts with orphans are drained (monotonic); `None`: no orphan waits for that.
     orphans_ms: Option<u64>,

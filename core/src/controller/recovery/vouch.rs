@@ -108,10 +108,14 @@ impl Machine {
         !attempt.added && attempt.open && self.of(attempt).all(|action| action.row.verdict.is_some())
     }
 
-    /// Has the attempt's edge a notice to read that this host is released? Until then its job has the host.
+    /// Returns whether the attempt's edge has yet to read that this host is released: until then its job has the host.
+    /// An edge that follows the attempts themselves reads no notices.
     fn is_told_later(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, host: &HostName) -> bool {
+        if attempt.source.as_ref().is_none_or(|source| self.recovery.followed.contains(&source.name)) {
+            return false;
+        }
         let of = |entry: &OutboxEntry| entry.job == *job && entry.attempt == number && entry.is_release();
-        attempt.source.is_some() && attempt.layout.rank(host.as_str()).is_some() && self.outbox.manager(0).any(of)
+        attempt.layout.rank(host.as_str()).is_some() && self.outbox.manager(0).any(of)
     }
 
     /// Returns a job of another attempt that has something of this host.
@@ -148,7 +152,7 @@ impl Machine {
                 continue;
             }
             let waiting = |id: &ActionId| {
-                let action = self.actions.get(id).filter(|action| self.follows(action))?;
+                let action = self.actions.get(id)?;
                 Some((*id, action.row.waiting.intersection(&attempt.disowned)))
             };
             let waiting: Vec<(ActionId, IdSet)> = attempt.actions.iter().filter_map(waiting).collect();

@@ -279,6 +279,13 @@ fn an_absent_task_is_lost_once_its_attempt_is_vouched_for() {
 
 #[test]
 fn an_attempt_that_an_edge_does_not_list_is_over_in_silence() {
+    over_in_silence(|b| Request::OutboxApplied { through: b.store.outbox_last });
+    // Flux's edge reads no notices, it follows the attempts.
+    over_in_silence(|_| Request::Attempts(AttemptsOf { source: source(), jobs: None, after: None, limit: 9 }));
+}
+
+/// `heard`: how the edge hears of what was released.
+fn over_in_silence(heard: fn(&Bench) -> Request) {
     let (mut b, n) = bench(3, |s| s.release_hook = true);
     b.ask(assert(vec![listed("a", "n0", JobPhase::Running), listed("b", "n[1-2]", JobPhase::Running)])).0.unwrap();
     assert_eq!(b.store.attempts.len(), 2);
@@ -305,7 +312,7 @@ fn an_attempt_that_an_edge_does_not_list_is_over_in_silence() {
     assert_eq!(starts(&b.ends(sessions[0], task("epilog", "c", 0))), []);
     let untold = |b: &Bench| b.store.outbox.iter().all(|entry| entry.job.as_str() == "c");
     assert!(untold(&b), "{:?}", b.store.outbox);
-    let (_, effects) = b.ask(Request::OutboxApplied { through: b.store.outbox_last });
+    let (_, effects) = b.ask(heard(&b));
     assert_eq!(starts(&effects), [(sessions[0], 0)]);
     b.ends(sessions[0], task("epilog", "a", 0));
     assert_eq!(b.drained(), []);
