@@ -18,7 +18,7 @@ pub use edge::{edge_cluster, plain};
 pub use soak::{Report, soak};
 
 /// For a loaded machine: a broker that was killed joins again some seconds after its unit's restart.
-const SOON: Duration = Duration::from_secs(150);
+pub const SOON: Duration = Duration::from_secs(150);
 /// The oldest Flux that sends what the edge reads.
 pub const OLDEST: (u32, u32) = (0, 73);
 

@@ -102,6 +102,25 @@ fn a_tolerated_failure_is_told_and_the_job_goes_on() -> Result<()> {
     Ok(())
 }
 
+/// The site says that a script's failure is one that a job may tolerate; the script itself says nothing of it.
+#[test]
+fn a_script_that_the_site_calls_tolerable_may_fail() -> Result<()> {
+    let tolerable = "[action.prolog.script.\"10-held\"]\ntolerable = true\n";
+    let cluster = flux::edge_cluster(2).agent(tolerable).boot()?;
+    let flux = Flux::with_edge(&cluster, "[perilog]\nmax-tolerate = 1\n")?;
+    flux.ends_with(1, "prolog", 3)?;
+    let job = flux.submit(2, &["--setattr=perilog.tolerate=1"], &["true"])?;
+    flux.wait_clean(&job)?;
+    ensure!(flux.result(&job)? == "COMPLETED", "{:#?}", flux.events(&job)?);
+    let told = flux.exception(&job, "node-failure")?.context;
+    ensure!(told["severity"] == 1 && told["hosts"] == "n1", "{told}");
+    ensure!(flux.drained()?["n1"].contains("prolog 10-held: tolerable (exit 3)"), "{:?}", flux.drained()?);
+    // The comparison of the ledgers takes exit 3 for a failure.
+    let runs = cluster.runs(&flux::plain(&job))?;
+    ensure!(runs.len() == 4, "{runs:?}");
+    Ok(())
+}
+
 /// An epilog fails on n1: the job has completed, the node is drained before the job's nodes are free, and the user
 /// reads why.
 #[test]

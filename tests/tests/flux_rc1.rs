@@ -1,5 +1,5 @@
 //! The rc1 script under a real Flux: a batch job's own instance begins with the nodes drained that failed in the job's
-//! prolog. The test posts the exception as the edge does.
+//! prolog.
 
 use anyhow::{Result, ensure};
 use perilog_tests::flux::{self, Flux};
@@ -13,23 +13,37 @@ flux resource undrain 1
 flux resource drain -no '{nodelist}' > /tmp/after
 ";
 
+/// A batch script and the arguments that submit it for both nodes, but for those of the test.
+fn submit(flux: &Flux<'_>, more: &[&str]) -> Result<String> {
+    flux.install_rc1()?;
+    flux.rank_0()?.write_script("/tmp/batch.sh", BATCH)?;
+    let batch = ["batch", "--conf=resource.noverify=true", "-N2", "-n2", "--exclusive", "--cwd=/tmp"];
+    flux.run_as("alice", &[&batch[..], more, &["--output=/tmp/output", "/tmp/batch.sh"]].concat())?.ok()
+}
+
+/// The whole way: a check fails on n1, the edge tells the job, and the job's own instance drains the node.
+#[test]
+fn a_batch_job_drains_the_node_that_its_prolog_found() -> Result<()> {
+    let cluster = flux::edge_cluster(2).boot()?;
+    let flux = Flux::with_edge(&cluster, "[perilog]\nmax-tolerate = 1\n")?;
+    flux.lustre_fails(1)?;
+    let job = submit(&flux, &["--setattr=perilog.tolerate=1"])?;
+    flux.wait_clean(&job)?;
+    let said = |file: &str| cluster.node(0)?.read_file(file);
+    let output = said("/tmp/output").unwrap_or_default();
+    ensure!(flux.result(&job)? == "COMPLETED", "{output}{:#?}", flux.events(&job)?);
+    ensure!(said("/tmp/drained")?.trim() == "n1 perilog: lustre: /p/lustre1 is not mounted", "{output}");
+    ensure!(said("/tmp/ran")?.trim() == "n0", "{output}");
+    ensure!(said("/tmp/after")?.trim().is_empty(), "its user may undrain: {output}");
+    flux.assert_once(&job, &[("prolog", &[0, 1], &[]), ("epilog", &[0, 1], &[])])
+}
+
+/// The test posts the exception as the edge does.
 #[test]
 fn a_batch_job_begins_with_its_failed_nodes_drained() -> Result<()> {
     let cluster = flux::cluster(2).boot()?;
     let flux = Flux::start(&cluster, "")?;
-    flux.install_rc1()?;
-    flux.rank_0()?.write_script("/tmp/batch.sh", BATCH)?;
-    let batch = [
-        "batch",
-        "--conf=resource.noverify=true",
-        "-N2",
-        "-n2",
-        "--exclusive",
-        "--cwd=/tmp",
-        "--output=/tmp/output",
-        "/tmp/batch.sh",
-    ];
-    let job = flux.run_as("alice", &batch)?.ok()?;
+    let job = submit(&flux, &[])?;
     flux.wait_event(&job, "prolog-start")?;
     // An exception that the user raises has no mark, and drains nobody.
     flux.run_as("alice", &["job", "raise", "--type=node-failure", "--severity=1", &job, "n0"])?.ok()?;

@@ -1,0 +1,70 @@
+//! The edge under a real Flux, and what an operator does by hand: to settle a script that hangs, and to let go of a job
+//! without the edge.
+
+use anyhow::{Result, ensure};
+use perilog_tests::flux::{self, Flux};
+
+const BOTH: &[u32] = &[0, 1];
+
+/// An epilog hangs on n1. The job has completed; an operator settles the epilog, and the node is drained before it is
+/// free. The script goes on, and its own end is known.
+#[test]
+fn an_epilog_that_hangs_loses_nothing_and_is_settled_by_a_word() -> Result<()> {
+    let cluster = flux::edge_cluster(2).boot()?;
+    let flux = Flux::with_edge(&cluster, "")?;
+    let name = flux::plain;
+    flux.hold("epilog")?;
+    let job = flux.submit(2, &[], &["true"])?;
+    flux.wait_begun(&job, "epilog", BOTH)?;
+    cluster.node(0)?.sh("rm /run/hold-epilog")?;
+    ensure!(flux.wait_event(&job, "finish")?.context["status"] == 0, "{:?}", flux.story(&job)?);
+    cluster.bed().wait_until("the controller knows that it hangs on n1 alone", flux::SOON, || {
+        let ps = cluster.perilog(&["ps"])?.ok()?;
+        Ok(ps.contains("running") && ps.contains(" n1 "))
+    })?;
+    ensure!(!flux.story(&job)?.contains(&"epilog-finish".to_owned()), "{:?}", flux.story(&job)?);
+    cluster.perilog(&["resolve", &name(&job), "epilog", "--ranks", "n1", "--reason", "hangs in umount"])?.ok()?;
+    flux.wait_clean(&job)?;
+    ensure!(flux.result(&job)? == "COMPLETED", "{:#?}", flux.events(&job)?);
+    ensure!(flux.exception(&job, "epilog")?.context["severity"] == 2);
+    ensure!(flux.drained_at("n1")? <= flux.wait_event(&job, "free")?.timestamp, "{:?}", flux.story(&job)?);
+    ensure!(flux.drained()?.keys().eq(["n1"]), "{:?}", flux.drained()?);
+    flux.let_go("epilog")?;
+    cluster.bed().wait_until("its own end is told late", flux::SOON, || {
+        let job = cluster.job(&name(&job))?;
+        let actions = job.attempts.iter().flat_map(|attempt| &attempt.actions);
+        let mut late = actions.flat_map(|action| &action.ended).flat_map(|rank| &rank.late);
+        Ok(late.any(|late| late.outcome.to_string() == "ok"))
+    })?;
+    flux.assert_once(&job, &[("prolog", BOTH, &[]), ("epilog", BOTH, &[])])
+}
+
+/// Without the edge a job waits in its prolog. `perilog-flux --let-go` finishes what perilog holds of it, and the edge
+/// that comes back begins nothing for it.
+#[test]
+fn a_job_is_let_go_by_hand_while_the_edge_is_away() -> Result<()> {
+    let cluster = flux::edge_cluster(2).boot()?;
+    let flux = Flux::with_edge(&cluster, "")?;
+    let let_go = |job: &str| flux.rank_0()?.run(&["perilog-flux", "--let-go", job]);
+    flux.stop_edge()?;
+    let job = flux.submit(2, &[], &["true"])?;
+    flux.wait_event(&job, "prolog-start")?;
+    let said = let_go(&job)?.ok()?;
+    ensure!(said.contains("prolog is let go"), "{said}");
+    flux.wait_event(&job, "epilog-start")?;
+    let said = let_go("all")?.ok()?;
+    ensure!(said.contains("epilog is let go"), "{said}");
+    flux.wait_clean(&job)?;
+    ensure!(flux.result(&job)? == "COMPLETED", "{:#?}", flux.events(&job)?);
+    let said = let_go(&job)?;
+    ensure!(said.code() == Some(1) && said.stderr.contains("perilog holds nothing of"), "{said}");
+    flux.start_edge()?;
+    flux.wait_edge()?;
+    // The next job shows that the edge is at work again.
+    let next = flux.submit(2, &[], &["true"])?;
+    flux.wait_clean(&next)?;
+    flux.assert_once(&next, &[("prolog", BOTH, &[]), ("epilog", BOTH, &[])])?;
+    let runs = cluster.runs(&flux::plain(&job))?;
+    ensure!(runs.is_empty(), "{runs:?}");
+    flux.assert_idle()
+}
