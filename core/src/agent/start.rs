@@ -90,7 +90,7 @@ impl Machine {
             return Err(refused(format!("{open} tasks have not ended on this host, as many as it takes (max-tasks)")));
         }
         let held = self.tasks.len() + self.tombs.len();
-        // What follows a job finds room that nothing else takes: without it the node would stay dirty.
+        // Spare room is for after-actions alone: a node that refuses an epilog stays dirty.
         let spare = if start.after { policy.max_tasks } else { 0 };
         if held >= policy.max_tombstones.saturating_add(spare) {
             return Err(refused(format!(

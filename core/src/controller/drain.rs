@@ -348,7 +348,7 @@ impl Machine {
                     return Err(Refusal::Conflict(text));
                 }
                 Some(drain) => {
-                    // What the hook or the edge has told of shows in the resource manager.
+                    // The resource manager shows the faults that the hook or the edge has told it of.
                     let is_told = drain.confirmed && (forget || self.settings.drain_hook);
                     if let Some(reason) = unseen(drain, now).filter(|_| !is_told) {
                         let text = format!(

@@ -212,7 +212,7 @@ impl Machine {
         let r = attempt.terms.r.as_ref().map(|r| r.fragment(&ranks));
         let mut context = json!({"attempt": number, "ranks": ranks, "hosts": attempt.layout.hosts_of(&ranks),
             "resources": [], "final": attempt.complete, "R": r});
-        // Also where they were disowned when they were released, and nobody was told.
+        // `tell_manager` says nothing of disowned ranks, and these may have been disowned when they were released.
         self.outbox(Edge::Manager, job, number, told_as(&mut context, "release", None));
     }
 

@@ -32,7 +32,7 @@ pub(super) struct Recovery {
 const WITNESSES: usize = 3;
 
 impl Truth {
-    /// May a controller's store lack what nodes still hold?
+    /// Returns `true` if a controller's store may lack what nodes still hold.
     pub(super) const fn may_be_behind(&self) -> bool {
         self.recovery.may_be_behind
     }
@@ -49,7 +49,7 @@ impl Truth {
         self.recovery.numbers_repeat = true;
     }
 
-    /// Can a controller tell a task of a lost life from one that it has pruned?
+    /// Returns `true` if a controller can tell a task of a lost life from one that it has pruned.
     pub(crate) const fn tells_lost_tasks(&self) -> bool {
         !self.recovery.numbers_repeat
     }
@@ -63,12 +63,12 @@ impl Truth {
         self.recovery.forgers.insert(at);
     }
 
-    /// Was a release of this attempt ever told? A person who looks remembers.
+    /// Returns `true` if a release of this attempt was ever told. A person who looks remembers.
     pub(crate) fn was_given_back(&self, of: &(JobId, Attempt)) -> bool {
         self.recovery.given_back.contains(of)
     }
 
-    /// Does the resource manager show this host as drained?
+    /// Returns `true` if the resource manager shows this host as drained.
     pub(crate) fn is_drained_in_its_book(&self, host: &str) -> bool {
         self.given.is_drained(host)
     }

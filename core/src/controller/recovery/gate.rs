@@ -293,7 +293,7 @@ impl Machine {
             return Some(unasserted(job, attempt));
         }
         let host = attempt.layout.host(rank)?;
-        // What is owed to a disowned rank may have followed jobs under other settings.
+        // An action that waits on a disowned rank may have followed jobs under other settings.
         if self.follows(action) || attempt.disowned.contains(rank.0) {
             return self.must_not_clean(row.attempt, job, attempt, rank, &host);
         }
