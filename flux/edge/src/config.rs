@@ -19,7 +19,7 @@ pub struct Config {
     pub log: Log,
     pub flux: Socket,
     pub controller: Socket,
-    /// Tells this instance of Flux from others that the controller serves.
+    /// Distinguishes this instance of Flux from others that the controller serves.
     pub instance: Name,
     pub online_patience: Limit,
 }
@@ -37,10 +37,10 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Reads `file` and the drop-ins of the directory beside it; without a file all has its default.
+    /// Reads `file` and the drop-ins of the directory beside it; without a file, every key has its default.
     ///
     /// # Errors
-    /// [`ConfigError`]: all that is wrong, with lines.
+    /// [`ConfigError`]: all mistakes, with their lines.
     pub fn read(file: &Path) -> Result<Loaded<Self>, ConfigError> {
         perilog_host::config::load(file, MainFile::Optional, Some(&file.with_extension("d")))
     }

@@ -1,4 +1,4 @@
-//! perilog's controller, over its Varlink socket as any client calls it: one connection for a call, one for the feed.
+//! Client of perilog's controller over its Varlink socket: one connection for calls, one for the feed.
 
 use std::io;
 use std::path::Path;
@@ -42,12 +42,12 @@ pub struct Controller {
 
 impl Controller {
     /// # Errors
-    /// Nobody listens there.
+    /// No controller listens at `socket`.
     pub async fn connect(socket: &Path) -> Result<Self, CallError> {
         Ok(Self { stream: BufReader::new(UnixStream::connect(socket).await?) })
     }
 
-    /// One call, one reply.
+    /// Makes one call and returns its reply.
     ///
     /// # Errors
     /// [`CallError`]
@@ -91,7 +91,7 @@ impl Controller {
             Some("InvalidParameter") => {
                 Err(CallError::Refused { code: "parameter".to_owned(), text: text("parameter") })
             }
-            // Another seat, or another group, by and by.
+            // A refusal may end later: the caller gets a seat, or joins the group.
             Some(other) => Err(CallError::Refused { code: other.to_owned(), text: text("text") }),
         }
     }

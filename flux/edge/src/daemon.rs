@@ -1,4 +1,4 @@
-//! The daemon: one session with Flux after the other, until it is told to end.
+//! The daemon: runs one session with Flux after the other, until SIGTERM.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::broker::Broker;
 use crate::config::Config;
 use crate::session::Session;
 
-/// Flux is asked again after so long; an instance that boots takes seconds.
+/// Delay before the next attempt to reach Flux; an instance takes seconds to boot.
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// Runs until it is told to end.
@@ -34,7 +34,7 @@ pub async fn run(config: &Config) -> Result<(), String> {
             fault = session => fault.to_string(),
             () = terminated(&mut signals) => return Ok(()),
         };
-        // The same again is no news.
+        // Logs a repeated fault once.
         if fault != said {
             tracing::warn!("{fault}; trying again");
             notify::status(&format!("waits: {fault}"));
@@ -51,7 +51,7 @@ async fn terminated(signals: &mut Signals) {
     while signals.next().await != Signal::Terminate {}
 }
 
-/// `--let-go`: finishes the references of one job, or of all of them, whatever perilog makes of it.
+/// `--let-go`: finishes the references of one job, or of all jobs, whatever the state of the job in perilog.
 ///
 /// # Errors
 /// A text for people.

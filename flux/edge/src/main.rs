@@ -1,4 +1,4 @@
-//! perilog-flux: parse, configure, run, exit. What it does is told by the library beside it.
+//! perilog-flux: parse, configure, run, exit. The library beside this file documents the daemon.
 
 use std::process::ExitCode;
 

@@ -84,7 +84,7 @@ impl Errno {
     pub(crate) const PROTOCOL: Self = Self(71);
     pub(crate) const ALREADY: Self = Self(114);
 
-    /// Reads what a call that failed has left.
+    /// Turns the return code of a call, and `errno`, into a result.
     fn result(code: c_int) -> Result<(), Self> {
         if code >= 0 { Ok(()) } else { Err(Self(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))) }
     }
@@ -97,7 +97,7 @@ pub(crate) enum Level {
     Error = 3,
 }
 
-/// Makes a C string; a NUL inside ends nothing but this text.
+/// Makes a C string; a NUL inside becomes a space.
 fn c(text: &str) -> CString {
     CString::new(text.replace('\0', " ")).unwrap_or_default()
 }
@@ -163,7 +163,7 @@ impl Call {
         (code == 0).then_some(state)
     }
 
-    /// Has the job R?
+    /// Does the job have R?
     pub(crate) fn has_resources(&self) -> bool {
         let mut found: *mut c_void = null_mut();
         // SAFETY: `o` writes a borrowed pointer.
@@ -171,7 +171,7 @@ impl Call {
         code == 0
     }
 
-    /// Has the event of this callback `"bypass":true` in its context?
+    /// Does the context of this callback's event have `"bypass":true`?
     pub(crate) fn is_bypass(&self) -> bool {
         let mut bypass: c_int = 0;
         let format = c"{s:{s:{s:b}}}".as_ptr();
@@ -258,7 +258,7 @@ impl Request {
     }
 }
 
-/// Runs what Flux has called. `None`: it has panicked, and rank 0 lives on.
+/// Runs the body of a callback. Returns `None` after a panic, so that rank 0 lives on.
 fn guarded<T>(run: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(done) => Some(done),
@@ -315,10 +315,10 @@ static TABLE: Table = Table([
     Handler { topic: null(), callback: None, data: null_mut() },
 ]);
 
-/// Flux calls this when it loads the plugin.
+/// Flux calls this function when it loads the plugin.
 ///
 /// # Safety
-/// `p` is the plugin that is loaded.
+/// `p` is the plugin that Flux loads.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn flux_plugin_init(p: *mut FluxPlugin) -> c_int {
     guarded(plugin::begin);

@@ -1,5 +1,5 @@
-//! What the plugin does when Flux calls it. Safe code: `abi.rs` translates. The lock is never held while Flux is
-//! called, for Flux may call back.
+//! Callbacks of the plugin. This is safe code; `abi.rs` translates. The plugin never holds the lock during a call of
+//! Flux, because Flux may call back.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -14,7 +14,7 @@ const INTERFACE: u32 = 1;
 struct Held {
     references: References,
     cap: Cap,
-    /// What is wrong with the table that `cap` stands for; `None` before the first table.
+    /// Mistake in the table from which `cap` was read; `None` before the first table.
     configured: Option<Option<String>>,
 }
 
@@ -30,7 +30,7 @@ fn held() -> MutexGuard<'static, Held> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Forgets what an earlier life of the plugin has left in this process.
+/// Forgets the state of an earlier load of the plugin in this process.
 pub(crate) fn begin() {
     *held() = Held::new();
 }
@@ -113,8 +113,8 @@ fn run(plugin: &Plugin, call: &Call) {
     }
 }
 
-/// Holds the epilog of a job that has ended, was cancelled, failed in its prolog, or was lost with rank 0. A job that
-/// the plugin does not know was left alone at its begin, too.
+/// Holds the epilog of a job that has ended, was cancelled, failed in its prolog, or was lost with rank 0. The plugin
+/// leaves alone a job that it does not know, as it did at the job's begin.
 fn cleanup(plugin: &Plugin, call: &Call) {
     let known = call.id().filter(|id| call.has_resources() && held().references.knows(*id));
     let Some(id) = known else { return };

@@ -1,9 +1,9 @@
-//! Which references this life of the plugin holds: a table by job, pure. Flux counts references without looking at
-//! whose they are, so that a finish too many would take another plugin's. This table refuses such a finish.
+//! Table of the references that this load of the plugin holds, by job; pure. Flux counts references without their
+//! owners, so one finish too many would take another plugin's reference. This table refuses such a finish.
 //!
 //! ```text
 //!  none ──take──▶ open ──finish──▶ finished
-//!  before ───────────────finish──▶ finished        (was there when the plugin was loaded: only the eventlog knows whether it is open)
+//!  before ───────────────finish──▶ finished        (the job precedes the plugin: only the eventlog knows whether it is open)
 //! ```
 
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ impl What {
     }
 }
 
-/// A state that a job is in when it has resources (RFC 21).
+/// State of a job that has resources (RFC 21).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     Run,
@@ -84,7 +84,7 @@ impl Job {
     }
 }
 
-/// What finish was granted, for [`References::take_back`].
+/// A granted finish, for [`References::take_back`].
 #[derive(Debug)]
 pub(crate) struct Granted(u64, What, Reference);
 
@@ -96,7 +96,7 @@ impl References {
         Self(BTreeMap::new())
     }
 
-    /// Notes a job that was there before the plugin.
+    /// Notes a job that precedes the plugin.
     pub(crate) fn found(&mut self, id: u64, state: State) {
         let epilog = if state == State::Cleanup { Reference::Before } else { Reference::None };
         self.0.insert(id, Job { prolog: Reference::Before, epilog });
@@ -108,7 +108,7 @@ impl References {
         *self.0.entry(id).or_insert(none).of(what) = Reference::Open;
     }
 
-    /// Was the job noted, or a reference taken?
+    /// Does the table have an entry for the job?
     pub(crate) fn knows(&self, id: u64) -> bool {
         self.0.contains_key(&id)
     }

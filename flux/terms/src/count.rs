@@ -16,7 +16,7 @@ impl Count {
     /// Reads a JSON value.
     ///
     /// # Errors
-    /// What was expected, and what is there.
+    /// The expected form, and the value found.
     pub(crate) fn read(value: &str) -> Result<Self, String> {
         let text = json::text(value);
         let percent = text.and_then(|text| text.strip_suffix('%')).and_then(digits);
@@ -29,7 +29,7 @@ impl Count {
         })
     }
 
-    /// Is this more than `other`? `None` where only the job's size can tell.
+    /// Is this count above `other`? `None` if only the job's size can tell.
     pub(crate) fn exceeds(self, other: Self) -> Option<bool> {
         match (self, other) {
             (Self::Ranks(mine), Self::Ranks(most)) => Some(mine > most),
@@ -40,7 +40,7 @@ impl Count {
         }
     }
 
-    /// Of a job of `ranks` ranks; a percentage is rounded down.
+    /// Returns the count for a job of `ranks` ranks; rounds a percentage down.
     pub const fn of(self, ranks: u64) -> u64 {
         match self {
             Self::Ranks(count) => count as u64,

@@ -14,8 +14,8 @@ pub fn at<'a>(object: &'a str, path: &[&str]) -> Option<&'a str> {
     path.iter().try_fold(object, |object, name| member(object, name))
 }
 
-/// Returns an object's members in their order; `None` if the text is no object. Names stand without their quotes and
-/// with their escapes.
+/// Returns an object's members in their order; `None` if the text is no object. Names are without quotes, their escapes
+/// as they were.
 pub fn members(object: &str) -> Option<Vec<(&str, &str)>> {
     let inside = object.trim().strip_prefix('{')?.strip_suffix('}')?;
     let mut rest = inside.trim_start();
@@ -52,8 +52,8 @@ pub(crate) fn shown(value: &str) -> String {
     }
 }
 
-/// Where the value ends that the text begins with: at the bracket or quote that closes it, or before the next `,`, `:`,
-/// bracket or space.
+/// Returns the end of the value at the begin of the text: behind its closing bracket or quote, or before the next `,`,
+/// `:`, bracket or space.
 fn end_of_value(text: &str) -> Option<usize> {
     let (mut depth, mut quoted, mut escaped) = (0usize, false, false);
     for (at, byte) in text.bytes().enumerate() {

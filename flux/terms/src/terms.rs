@@ -9,14 +9,14 @@ use crate::json;
 /// Longest name of a check, as `perilog-report` takes it.
 const MAX_NAME: usize = 64;
 
-/// What a user asks for with `--setattr=perilog.TERM=VALUE`.
+/// Terms that a user sets with `--setattr=perilog.TERM=VALUE`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// So many ranks may fail named checks.
+    /// Number of ranks that may fail named checks.
     pub tolerate: Option<Count>,
-    /// So many good ranks are enough; at least 1.
+    /// Number of good ranks that suffice; at least 1.
     pub keep: Option<u32>,
-    /// So many ranks may fail this check.
+    /// Number of ranks that may fail this check.
     pub checks: BTreeMap<String, Count>,
 }
 
@@ -24,7 +24,7 @@ impl Terms {
     /// Reads `attributes.system.perilog`.
     ///
     /// # Errors
-    /// The term, what was expected, and what is there: one line for whoever submits the job.
+    /// The term, the expected form, and the value found: one line for the user who submits the job.
     pub fn read(perilog: &str) -> Result<Self, String> {
         let mut terms = Self::default();
         for (name, value) in table("perilog", perilog)? {
@@ -38,7 +38,7 @@ impl Terms {
         Ok(terms)
     }
 
-    /// Reads the terms of a job that may have come past the plugin. Malformed terms count as none.
+    /// Reads the terms of a job that the plugin may not have checked. Malformed terms count as none.
     pub fn read_or_none(perilog: &str) -> (Self, Option<String>) {
         match Self::read(perilog) {
             Ok(terms) => (terms, None),
@@ -46,11 +46,11 @@ impl Terms {
         }
     }
 
-    /// Are these terms within what the site allows? Only a job's size can compare a number with a percentage: such a
-    /// pair passes, for [`Terms::within`] is asked again when the size is known.
+    /// Confirms that the site allows these terms. Only a job's size can compare a number with a percentage, so such a
+    /// pair passes here; the edge calls [`Terms::within`] once it knows the size.
     ///
     /// # Errors
-    /// The first term that is above its cap.
+    /// The first term above its cap.
     pub fn check(&self, cap: &Cap) -> Result<(), String> {
         let within = |name: &str, asked: Option<Count>, most: Option<Count>| match (asked, most) {
             (Some(asked), Some(most)) if asked.exceeds(most) == Some(true) => {
@@ -77,7 +77,7 @@ impl Terms {
     }
 }
 
-/// What a site allows; what is not named has no cap.
+/// Cap of a site; a term without an entry has no cap.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cap {
     pub tolerate: Option<Count>,
@@ -90,7 +90,7 @@ impl Cap {
         Self { tolerate: None, checks: BTreeMap::new() }
     }
 
-    /// Nothing is tolerated: the cap of a site whose own could not be read.
+    /// Tolerates nothing: the cap of a site whose own cap is unreadable.
     pub fn none() -> Self {
         Self { tolerate: Some(Count::Ranks(0)), checks: BTreeMap::new() }
     }
@@ -98,7 +98,7 @@ impl Cap {
     /// Reads the table `[perilog]`, as JSON.
     ///
     /// # Errors
-    /// The key, what was expected, and what is there.
+    /// The key, the expected form, and the value found.
     pub fn read(table_perilog: &str) -> Result<Self, String> {
         let mut cap = Self::default();
         for (name, value) in table("[perilog]", table_perilog)? {
@@ -119,7 +119,7 @@ impl Cap {
             Count::Percent(_) => format!("\"{count}\""),
         };
         let tolerate = self.tolerate.iter().map(|most| format!("\"max-tolerate\":{}", value(most)));
-        // A name needs no escapes: `checks` lets none through that would.
+        // Names need no escapes: `checks` admits only such names.
         let checks: Vec<_> = self.checks.iter().map(|(check, most)| format!("\"{check}\":{}", value(most))).collect();
         let checks = (!checks.is_empty()).then(|| format!("\"max-tolerate-check\":{{{}}}", checks.join(",")));
         tolerate.chain(checks).collect()

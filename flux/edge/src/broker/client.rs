@@ -1,5 +1,5 @@
-//! Calls and streams over one connection to the broker. A task of its own reads, always: what nobody reads waits in the
-//! broker's memory, without a bound.
+//! Calls and streams over one connection to the broker. A task of its own reads without pause: messages that the edge
+//! does not read pile up in the broker's memory without a bound.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,11 +17,11 @@ use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot};
 
 use super::wire::{Kind, Message};
 
-/// How long Flux may take for one answer. A module that was reloaded meanwhile never gives one.
+/// Limit for one answer of Flux. A module that was reloaded meanwhile never answers.
 const ANSWER: Duration = Duration::from_secs(30);
-/// Replies of streams that wait for the session, which takes them as they come.
+/// Replies of streams that wait for the session.
 const REPLIES: usize = 1_024;
-/// Requests to our service name that wait for their refusal.
+/// Requests to perilog's service name that wait for their refusal.
 const REQUESTS: usize = 64;
 const EPERM: u32 = 1;
 const ENOSYS: u32 = 38;
@@ -93,7 +93,7 @@ impl Broker {
         Ok(broker)
     }
 
-    /// One call and its answer.
+    /// Makes one call and returns its answer.
     ///
     /// # Errors
     /// [`RpcError`]

@@ -14,7 +14,7 @@ const MAGIC: u32 = 0xffee_0012;
 const PROTO_MAGIC: u8 = 0x8e;
 const VERSION: u8 = 1;
 const PROTO_SIZE: usize = 20;
-/// R and a jobspec of a large job come in one message; more than this is no message.
+/// Largest message: R and the jobspec of a large job come in one. The edge takes a larger one for damage.
 const MAX_MESSAGE: usize = 256 * 1024 * 1024;
 
 const REQUEST: u8 = 1;
@@ -56,7 +56,7 @@ pub struct Message {
     pub payload: Option<Bytes>,
 }
 
-/// What came is no message: the connection is of no more use.
+/// The bytes are no message, so the connection is of no more use.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the broker's message cannot be read: {0}")]
 pub struct Malformed(&'static str);
@@ -76,7 +76,7 @@ impl Message {
         }
     }
 
-    /// The answer to a request that is refused; `None` where none is wanted.
+    /// Returns the answer that refuses this request; `None` if the sender wants no answer.
     pub fn refusal(&self, errnum: u32) -> Option<Self> {
         let wants_one = matches!(self.kind, Kind::Request { .. }) && self.flags & NO_RESPONSE == 0;
         wants_one.then(|| Self {
@@ -87,7 +87,7 @@ impl Message {
         })
     }
 
-    /// Is it from the instance's owner?
+    /// Did the instance's owner send this message?
     pub const fn is_of_owner(&self) -> bool {
         self.rolemask & OWNER != 0
     }
@@ -118,7 +118,7 @@ impl Message {
         bytes
     }
 
-    /// Takes the next message from the front; `None`: it is not all there.
+    /// Takes the next message from the front; `None` while it is incomplete.
     ///
     /// # Errors
     /// [`Malformed`]
@@ -213,7 +213,7 @@ mod tests {
     fn both_ways(message: &Message) {
         let bytes = message.encode();
         let mut buffer = BytesMut::new();
-        // In pieces: nothing is taken before all is there.
+        // Byte by byte: decoding takes nothing before the message is complete.
         for byte in &bytes[..bytes.len() - 1] {
             buffer.put_u8(*byte);
             assert_eq!(Message::decode(&mut buffer), Ok(None));
@@ -243,7 +243,7 @@ mod tests {
         assert!(!request.is_of_owner() && refusal.refusal(1).is_none());
     }
 
-    /// Whatever a socket says ends the connection, and not the process.
+    /// Bytes that are no message end the connection, not the process.
     #[test]
     fn what_is_no_message_is_refused() {
         let good = Message::request("x", "{}", 0, 1, false).encode();

@@ -1,5 +1,5 @@
-//! What the edge can do. Every action may be sent again: an edge that was killed does not know whether its last one
-//! arrived.
+//! Actions of the edge. The edge may send each action again: after a kill the next edge does not know whether the last
+//! action arrived.
 
 use perilog_core::{Attempt, HostName, JobId};
 use serde_json::Value;
@@ -24,13 +24,13 @@ impl Reference {
 pub enum Action {
     /// `JobAdd`: R, owner and terms.
     Add { id: u64, job: JobId, attempt: Attempt },
-    /// `Run` of the prolog, or of the epilog with the environment that Flux gives its own.
+    /// `Run` of the prolog, or of the epilog with the environment that Flux gives to its own epilog.
     Run { id: u64, job: JobId, attempt: Attempt, what: Reference },
     /// `JobFinish`: the epilog has the ranks from here on.
     LetGo { id: u64, job: JobId, attempt: Attempt },
     /// `Cancel` of the prolog.
     Cancel { id: u64, job: JobId, attempt: Attempt },
-    /// `post-event`: an exception, or a milestone of a user. `mark` says in the event's context what it is about.
+    /// `post-event`: an exception, or a milestone of a user. `mark` in the event's context names its subject.
     Post { id: u64, name: String, mark: String, context: Value },
     /// Finishes a reference of the plugin.
     Finish { id: u64, what: Reference, status: i32 },
@@ -38,14 +38,14 @@ pub enum Action {
     Drain { host: HostName, reason: String, overwrite: bool },
     /// `resource.undrain`.
     Undrain { host: HostName },
-    /// `DrainTold`: Flux has it so.
+    /// `DrainTold`: Flux shows this drain, or shows it lifted.
     Told { host: HostName, telling: u64, lifted: bool },
     /// `Undrain`: a person has lifted the drain in Flux.
     Lifted { host: HostName },
 }
 
 impl Action {
-    /// The job that it is about.
+    /// Returns the id of the action's job.
     pub const fn id(&self) -> Option<u64> {
         match self {
             Self::Add { id, .. }
@@ -58,7 +58,7 @@ impl Action {
         }
     }
 
-    /// Is it asked of the controller, and not of Flux?
+    /// Does this action go to the controller, not to Flux?
     pub const fn is_for_controller(&self) -> bool {
         matches!(
             self,

@@ -1,6 +1,5 @@
-//! What the controller is told at each connect, before anything else (`Assert`): every attempt that Flux has, and its
-//! drains. What the controller has of
-//! this edge and Flux has not is over: the controller cleans up there.
+//! The edge's first message at each connect (`Assert`): every attempt that Flux has, and its drains. The controller
+//! closes every other attempt of this edge, and cleans up its ranks.
 
 use perilog_core::Tolerance;
 use serde_json::{Value, json};
@@ -8,8 +7,8 @@ use serde_json::{Value, json};
 use super::job::{Allocated, Job};
 use super::view::View;
 
-/// Does the controller ask about an attempt that this edge has not been refused? Its store was put back while the edge
-/// was connected.
+/// Does the controller wait for an answer about an attempt that it has not refused? An operator restored its store
+/// while the edge was connected.
 pub fn is_due(view: &View) -> bool {
     view.attempts.iter().any(|(id, attempt)| attempt.unvouched && !view.refused.contains_key(id))
 }
@@ -33,8 +32,8 @@ fn listed(view: &View, job: &Job, of: &Allocated<'_>) -> Value {
     listed
 }
 
-/// What the job may be forgiven: its terms within the cap of the site. Said always, also that it is nothing: an id may
-/// be issued again.
+/// Returns the job's tolerance: its terms within the site's cap. The edge always sends it, also a tolerance of zero,
+/// because Flux may issue an id again.
 pub fn tolerate(view: &View, job: &Job, of: &Allocated<'_>) -> String {
     let (ranks, _) = job.terms.within(&view.cap, of.r.ranks().len());
     let ranks = u32::try_from(ranks).unwrap_or(u32::MAX);

@@ -1,19 +1,18 @@
-//! Drains, both ways. perilog's own list says which hosts are drained; Flux is made to say the same, and then perilog
-//! is told that it does. The telling of
-//! a drain stands in its reason in Flux, `[perilog:TELLING]`: so a drain of ours is known from anybody else's, and an
-//! old one from a new one.
+//! Drains, both ways. The edge makes Flux show the drains of perilog's list, and then confirms them to perilog. The
+//! reason of such a drain in Flux carries the number of perilog's notice, `[perilog:TELLING]`. By this mark the edge
+//! knows perilog's drains from those of people, and an old drain from a new one.
 //!
 //! | perilog | Flux | then |
 //! |---|---|---|
-//! | drained, not confirmed | not drained, or ours and older | `resource.drain` |
-//! | | ours, this telling; or anybody's | told |
-//! | drained, confirmed | not drained, and its log says lifted | lifted in perilog: a person did it |
-//! | | not drained, and its log says nothing | `resource.drain`: Flux has forgotten it |
-//! | lifted | ours | `resource.undrain` |
-//! | | not drained, or anybody's | told |
+//! | drained, not confirmed | not drained, or drained by perilog for an older notice | `resource.drain` |
+//! | | drained for this notice, or by a person | confirm |
+//! | drained, confirmed | not drained, and its log has an undrain | lift in perilog: a person lifted it |
+//! | | not drained, and its log has no undrain | `resource.drain`: Flux has forgotten it |
+//! | lifted | drained by perilog | `resource.undrain` |
+//! | | not drained, or drained by a person | confirm |
 //!
-//! A host that is drained to clean up after a job that Flux has lost is told to be so when its broker has joined anew:
-//! tasks of that job may live until then.
+//! A drain for the cleanup after a job that Flux has lost is confirmed when the host's broker has joined anew: tasks of
+//! the job may live until then.
 
 use perilog_core::controller::io::{DrainRow, Passing};
 use perilog_core::{HostList, HostName};
@@ -33,7 +32,7 @@ pub(super) fn plan(view: &View, now_ms: u64, due: &mut Due) {
 
 fn step(view: &View, drain: &DrainRow, now_ms: u64) -> Option<Step> {
     let host = drain.host.clone();
-    // A host that is none of the instance's: nothing of Flux runs there.
+    // The host is not in this instance: Flux runs nothing there.
     let is_ours = view.ranks.contains_key(&host);
     let standing = view.flux_drains.get(&host);
     let told = || Some(Step::Do(Action::Told { host: host.clone(), telling: drain.telling, lifted: drain.lifted }));
@@ -64,18 +63,18 @@ fn reason(drain: &DrainRow) -> String {
     format!("perilog: {} [perilog:{}]", drain.newest().reason, drain.telling)
 }
 
-/// Which telling of ours a drain's reason is of.
+/// Returns the number of perilog's notice in a drain's reason.
 pub(super) fn telling(reason: &str) -> Option<u64> {
     reason.rsplit_once("[perilog:")?.1.strip_suffix(']')?.parse().ok()
 }
 
-/// Is a drain of one of these hosts on its way?
+/// Does Flux still have to confirm a drain of one of these hosts?
 pub(super) fn are_awaited(view: &View, hosts: &HostList) -> bool {
     hosts.iter().filter_map(|host| HostName::new(host).ok()).any(|host| view.is_draining(&host))
 }
 
-/// Then, once the brokers of all ranks of the job are online. After the site's patience the hosts of those that are not
-/// are drained, one by one.
+/// Returns `then` once the brokers of all ranks of the job are online. After the site's patience, drains the hosts of
+/// the missing brokers, one by one.
 pub(super) fn when_online(view: &View, of: &Allocated<'_>, since_ms: u64, now_ms: u64, then: Step) -> Step {
     let away = view.away(of);
     if away.is_empty() {

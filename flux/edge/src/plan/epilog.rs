@@ -35,7 +35,7 @@ pub(super) fn step(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> S
 fn after_tasks(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> Step {
     let finish = |status| Step::Do(Action::Finish { id: job.id, what: Reference::Epilog, status });
     if let Some(why) = view.refused.get(&(of.job.clone(), of.attempt)) {
-        // What cannot be cleaned up is given back to nobody.
+        // No clean-up is possible: drains the hosts first, so that Flux gives the ranks to no other job.
         let hosts = of.r.hosts().iter().filter_map(|host| perilog_core::HostName::new(host).ok());
         let reason = format!("perilog: no epilog of {} can run: {why}", of.job);
         if let Some(host) = hosts.into_iter().find(|host| !view.flux_drains.contains_key(host)) {
@@ -75,7 +75,7 @@ fn after_tasks(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> Step 
     }
 }
 
-/// What followed the job and did not end well.
+/// Returns an after-action that did not end well.
 fn failed(attempt: &EdgeAttempt) -> Option<&perilog_core::controller::view::EdgeAction> {
     let of = |action: &&perilog_core::controller::view::EdgeAction| action.name.as_str() != "prolog";
     attempt.actions.iter().filter(of).find(|action| action.verdict.is_some_and(|verdict| verdict != Verdict::Ok))

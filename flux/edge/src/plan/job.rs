@@ -1,6 +1,5 @@
-//! A job of Flux, folded from its eventlog (RFC 21). Nothing is kept of a job that does not decide about it: a hundred
-//! thousand pending jobs are a
-//! hundred thousand small rows.
+//! A job of Flux, folded from its eventlog (RFC 21). A job keeps only what the plan needs, so that a hundred thousand
+//! pending jobs are a hundred thousand small rows.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +10,7 @@ use serde_json::{Map, Value};
 
 /// The description of the plugin's references.
 pub const DESCRIPTION: &str = "perilog";
-/// The key of our own events' contexts. `flux job raise` cannot set it: a user's exception is none of ours.
+/// Key of perilog's contexts in events. `flux job raise` cannot set it, so no user's exception carries it.
 pub const MARK: &str = "perilog";
 
 /// A reference of the plugin, by the eventlog.
@@ -28,13 +27,13 @@ impl Held {
         self.started > self.finished && !self.asked
     }
 
-    /// Was it held at all?
+    /// Did the plugin ever hold this reference?
     pub const fn was_held(self) -> bool {
         self.started > 0
     }
 }
 
-/// A job that has resources: what perilog knows it by.
+/// A job that has resources, as perilog knows it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Allocated<'a> {
     pub job: JobId,
@@ -47,10 +46,10 @@ pub struct Job {
     pub id: u64,
     pub userid: Option<u32>,
     pub alloc: Option<Attempt>,
-    /// An allocation that no scheduler made: it has no prolog.
+    /// The job's allocation comes from no scheduler, so it has no prolog.
     pub bypass: bool,
     pub r: Option<Box<ResourceSet>>,
-    /// R was told, and is none that perilog can read.
+    /// Flux has sent an R that perilog cannot read; this is the reason.
     pub malformed: Option<String>,
     pub terms: Terms,
     pub prolog: Held,
@@ -64,7 +63,7 @@ pub struct Job {
     /// A fatal exception, and its type.
     pub fatal: Option<String>,
     pub freed: bool,
-    /// The job was there when the plugin was loaded: what the eventlog says of its end may not be all.
+    /// The job was there when Flux loaded the plugin, so its eventlog may lack events of its end.
     pub before: bool,
     /// Marks of our own events.
     pub told: BTreeSet<String>,
@@ -77,7 +76,7 @@ impl Job {
         Self { id, ..Self::default() }
     }
 
-    /// The job's ranks and the attempt, once it has them.
+    /// Returns the job's ranks and attempt, once Flux has allocated them.
     pub fn held(&self) -> Option<Allocated<'_>> {
         let (attempt, r) = (self.alloc?, self.r.as_deref()?);
         (!self.bypass && !self.freed).then(|| Allocated { job: Fluid(self.id).job(), attempt, r })
@@ -96,7 +95,7 @@ impl Job {
             "alloc" => self.allocated(event),
             _ => {}
         }
-        // An event that RFC 21 forbids tells nothing.
+        // Skips an event that RFC 21 forbids.
         let Ok(Some(event_of)) = JobEvent::read(event) else { return };
         match event_of {
             JobEvent::PrologStart { description } if description == DESCRIPTION => self.prolog.started += 1,
@@ -116,7 +115,7 @@ impl Job {
         }
     }
 
-    /// A launch that was rolled back and comes again is another attempt: all of the last one is over.
+    /// A rolled-back launch that returns is another attempt: the earlier attempt is over.
     fn allocated(&mut self, event: &Event) {
         // The plugin says `before` ahead of the journal's backlog, which begins with this event.
         let (id, userid, before, terms) = (self.id, self.userid, self.before, std::mem::take(&mut self.terms));
@@ -134,7 +133,7 @@ impl Job {
         }
     }
 
-    /// Reads the terms of the jobspec. Returns what is wrong with them: then there are none.
+    /// Reads the terms of the jobspec. Returns the mistake in malformed terms; the job has no terms then.
     pub fn set_jobspec(&mut self, jobspec: &Value) -> Option<String> {
         let asked = jobspec.pointer("/attributes/system/perilog")?;
         let (terms, wrong) = Terms::read_or_none(&asked.to_string());
@@ -142,12 +141,12 @@ impl Job {
         wrong
     }
 
-    /// Is nothing of the job running any more? `starttime`: of the broker of rank 0, in seconds since the epoch.
+    /// Have all tasks of the job ended? `starttime`: of the broker of rank 0, in seconds since the epoch.
     ///
-    /// * Nothing was started: at once.
-    /// * `release` that is final: yes; but rank 0 that was restarted says so while tasks on other nodes live on
+    /// * A job that never started a task: yes.
+    /// * A job with a final `release`: yes. A restarted rank 0 sends one too, although tasks on other nodes may live
     ///   ([`Job::needs_rejoin`]).
-    /// * It was started before rank 0 was, and has no `release`: Flux never says so again.
+    /// * A job that started before rank 0 did, without a `release`: yes, because Flux will not send one any more.
     pub fn is_gone(&self, starttime: f64) -> bool {
         !self.may_have_tasks
             || self.released.is_some()

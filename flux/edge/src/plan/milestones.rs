@@ -1,6 +1,5 @@
-//! Milestones, as events in the user's own eventlog: `flux job wait-event JOB data-out`. Flux's job manager takes any
-//! name from `post-event` and obeys
-//! those that it knows: a milestone of such a name is told to nobody.
+//! Milestones, as events in the user's own eventlog: `flux job wait-event JOB data-out`. Flux's job manager accepts any
+//! name in `post-event` and acts on the names that it knows, so the edge posts no milestone of such a name.
 
 use serde_json::json;
 
@@ -9,7 +8,7 @@ use super::action::Action;
 use super::job::Job;
 use super::view::View;
 
-/// What Flux's job manager obeys, or may (RFC 21; names with these beginnings too).
+/// Names that Flux's job manager acts on, or may act on later (RFC 21). A name that begins with one is reserved too.
 const RESERVED: [&str; 26] = [
     "alloc",
     "annotations",
@@ -52,7 +51,7 @@ pub(super) fn plan(view: &View, job: &Job, due: &mut Due) {
     }
 }
 
-/// May a milestone be told under this name?
+/// May the edge post a milestone under this name?
 pub(super) fn is_free(name: &str) -> bool {
     let fits = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
     fits && !RESERVED.contains(&name) && !RESERVED_BEGINNINGS.iter().any(|begin| name.starts_with(begin))

@@ -1,5 +1,5 @@
-//! What the edge does next: Flux's journal and the controller's attempts in, actions out. Pure: no clock, no socket, no
-//! memory of what was done.
+//! The next actions of the edge: Flux's journal and the controller's attempts go in, actions come out. Pure: no clock,
+//! no socket, no memory of earlier actions.
 //!
 //! ```text
 //!   Flux's eventlog, drains, online ──┐
@@ -7,17 +7,16 @@
 //!   the View
 //!   attempts and drains of perilog ───┘
 //! ```
-//! Of each job at most one action is due at a time, and the answer to it makes the next one due. So the edge may be
-//! killed between any two: the next
-//! edge reads both sides again and finds the same action due, or the one after.
+//! At most one action per job is due at a time, and its answer makes the next one due. A kill may therefore hit the
+//! edge between any two actions: the next edge reads both sides again, and finds the same action due, or the one after.
 //!
 //! | module | decides |
 //! |---|---|
 //! | [`prolog`] | from `prolog-start` to `prolog-finish` |
 //! | [`epilog`] | from `epilog-start` to `epilog-finish` |
 //! | [`drains`] | drains, both ways |
-//! | [`milestones`] | what users wait for in their eventlog |
-//! | [`assert`] | what Flux has, told to the controller at each connect |
+//! | [`milestones`] | events in the eventlog that users wait for |
+//! | [`assert`] | the report of Flux's attempts to the controller at each connect |
 
 pub mod action;
 pub mod assert;
@@ -34,7 +33,7 @@ pub use action::{Action, Reference};
 pub use job::Job;
 pub use view::View;
 
-/// What is due now, and when to look again where nothing else changes.
+/// The actions that are due now, and when to plan again without a change.
 #[derive(Debug, Default, PartialEq)]
 pub struct Due {
     pub actions: Vec<Action>,
@@ -61,7 +60,7 @@ enum Step {
     WaitUntil(u64),
 }
 
-/// What is due, by both sides as they stand.
+/// Returns the due actions for the present state of both sides.
 pub fn plan(view: &View, now_ms: u64) -> Due {
     let mut due = Due::default();
     if !view.is_current {

@@ -23,7 +23,7 @@ use super::{Step, drains};
 
 /// wait(2) of an exit with 1.
 pub(super) const FAILED: i32 = 256;
-/// Longest note of an exception. Flux keeps it in the KVS, and each `flux jobs` reads it.
+/// Longest note of an exception. Flux keeps the note in the KVS, and `flux jobs` reads it each time.
 const MAX_NOTE: usize = 1024;
 
 pub(super) fn step(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> Step {
@@ -63,8 +63,7 @@ pub(super) fn step(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> S
         }
         Some(Verdict::Ok) => drains::when_online(view, of, prolog.ended_ms.unwrap_or(now_ms), now_ms, finish(0)),
         Some(verdict) if !job.told.contains("prolog") => {
-            // A cancel hides nothing of what failed before it; a prolog that was cancelled with its job failed at
-            // nothing.
+            // A cancel hides no failure before it. A prolog that was cancelled with its job has no failure to report.
             let severity = u8::from(is_fatal);
             if is_fatal && verdict == Verdict::Cancelled {
                 return finish(FAILED);
@@ -76,7 +75,7 @@ pub(super) fn step(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> S
     }
 }
 
-/// An exception of ours. `note` is always there: job-list of Flux ends with an exception that has none.
+/// Posts an exception of perilog. `note` is always present: Flux's job-list ends at an exception without a note.
 pub(super) fn post(job: &Job, mark: &str, severity: u8, note: &str, more: &Value) -> Step {
     let kind = match mark {
         "tolerated" => "node-failure",
@@ -91,17 +90,18 @@ pub(super) fn post(job: &Job, mark: &str, severity: u8, note: &str, more: &Value
     Step::Do(Action::Post { id: job.id, name: "exception".to_owned(), mark: mark.to_owned(), context })
 }
 
-/// What programs read of an exception.
+/// Returns the part of an exception that programs read.
 pub(super) fn told(action: &EdgeAction) -> Value {
     json!({ "ranks": action.bad, "hosts": action.bad_hosts, "action": action.name, "checks": action.failures })
 }
 
-/// `lustre: /p/lustre1 is not mounted (n2); failed (exit 3) (n4)`. Nothing that a script printed: guests read it.
+/// `lustre: /p/lustre1 is not mounted (n2); failed (exit 3) (n4)`. The text has no output of scripts, because guests
+/// can read it.
 pub(super) fn reasons(action: &EdgeAction) -> String {
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let reason = |failure: &Value| {
         let (check, message, hosts) = (text(failure, "check"), text(failure, "message"), text(failure, "hosts"));
-        // Of a script that reported no check the message is the outcome, which begins with its own name.
+        // If the script reported no check, the message is the outcome, which begins with the script's name.
         let what = if message.starts_with(&check) { message } else { format!("{check}: {message}") };
         format!("{what} ({hosts})")
     };
@@ -109,7 +109,7 @@ pub(super) fn reasons(action: &EdgeAction) -> String {
     reasons.join("; ")
 }
 
-/// One line, of a bounded length, without controls: post-event refuses others for ever.
+/// Cuts the note to one short line without control characters: Flux would refuse any other for ever.
 fn clean(note: &str) -> String {
     let mut line: String = note.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if line.len() > MAX_NOTE {

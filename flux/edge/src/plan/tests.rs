@@ -1,4 +1,4 @@
-//! Tables of cases: both sides as they may stand, and what is due.
+//! Tables of cases: possible states of both sides, and the actions that are due.
 
 use std::collections::BTreeSet;
 
@@ -96,7 +96,7 @@ fn with(actions: Vec<EdgeAction>) -> EdgeAttempt {
     EdgeAttempt { actions, ..attempt() }
 }
 
-/// All of it was given back, after an epilog that ended so.
+/// An attempt whose ranks are all released, after an epilog with this verdict.
 fn complete(verdict: Verdict, bad: bool) -> EdgeAttempt {
     let actions = vec![action("prolog", Some(Verdict::Ok), false), action("epilog", Some(verdict), bad)];
     EdgeAttempt { hold: Default::default(), released: "0-1".parse().unwrap(), complete: true, ..with(actions) }
@@ -106,7 +106,7 @@ fn drain(name: &str) -> DrainRow {
     DrainRow { telling: 7, ..DrainRow::new(host(name), "prolog 10-a: failed".to_owned(), None, NOW_MS - 1_000) }
 }
 
-/// What is due, in a word each.
+/// The due actions, one word each.
 fn due(view: &View) -> Vec<String> {
     due_at(view, NOW_MS)
 }
@@ -185,7 +185,7 @@ fn a_prolog_goes_from_its_start_to_its_finish() {
         ("tolerated, the drain is on its way", &[tolerated, draining], &["drain n1"]),
         ("failed", &[failed], &["exception prolog 0"]),
         ("failed, the drain is on its way", &[failed, draining], &["drain n1"]),
-        // A cancel that came between hides nothing.
+        // A cancel in between hides no failure.
         ("failed, cancelled", &[failed, fatal], &["exception prolog 1"]),
         ("cancelled by an operator", &[cancelled], &["exception prolog 0"]),
         ("cancelled with its job", &[cancelled, fatal], &["finish prolog 256"]),
@@ -217,9 +217,8 @@ fn after_the_patience_the_missing_are_drained_by_name_and_the_job_goes_on() {
     assert_eq!(due_at(&view, late), Vec::<String>::new());
 }
 
-/// The edge may die after any of its calls, also after one that was carried out and not answered. The next one asks for
-/// that again, or for the one after, and
-/// ends where this one would have ended.
+/// A kill may end the edge after any call, also after one that the other side carried out without an answer. The next
+/// edge repeats that call or makes the next one, and reaches the same end.
 #[test]
 fn each_call_may_be_the_last() {
     let start = || {
@@ -228,7 +227,7 @@ fn each_call_may_be_the_last() {
         view.drains.insert(host("n1"), drain("n1"));
         view
     };
-    // What Flux and perilog have of each call, once it was carried out.
+    // The state of Flux and perilog after a call was carried out.
     let effect = |view: &mut View, action: &Action| match action {
         Action::Drain { host, reason, .. } => {
             view.flux_drains.insert(host.clone(), FluxDrain { reason: reason.clone() });
@@ -254,7 +253,7 @@ fn each_call_may_be_the_last() {
         for step in 0..10 {
             let Some(action) = plan(&view, NOW_MS).actions.into_iter().next() else { break };
             effect(&mut view, &action);
-            // Another edge knows only what both sides have.
+            // A new edge knows only the state of both sides.
             if step != cut {
                 view.did(&action);
             }
@@ -354,8 +353,8 @@ fn a_job_from_before_a_restart_stays_one_when_its_backlog_is_read() {
     assert!(!due(&view).contains(&"run epilog".to_owned()), "{:?}", due(&view));
 }
 
-/// Between the answer to a call and the feed that tells of it nothing is asked for twice. Seen under a real Flux: four
-/// `Run` of one prolog.
+/// Seen under a real Flux: four `Run` of one prolog, because the edge asked again between the answer to a call and the
+/// feed's report of the change.
 #[test]
 fn what_was_answered_is_not_asked_for_again() {
     let mut view = view();
@@ -425,7 +424,7 @@ fn drains_are_made_to_say_the_same() {
         view.online = if online { "0-3" } else { "0,2-3" }.parse().unwrap();
         assert_eq!(due(&view), expect, "{name}");
     }
-    // A host that is none of this instance's: nothing of Flux can begin there.
+    // The host is not in this instance: Flux can begin nothing there.
     let mut view = view();
     view.jobs.clear();
     view.drains.insert(host("login1"), drain("login1"));
@@ -459,14 +458,14 @@ fn a_milestone_is_told_once_and_never_under_a_name_that_flux_obeys() {
     assert_eq!(due(&view), Vec::<String>::new());
 }
 
-/// A guest may raise any exception of severity 1 on the own job, of any type: what tells ours from it no guest can set.
+/// A guest may raise an exception of severity 1, of any type, on the guest's own job. No guest can set perilog's mark.
 #[test]
 fn what_a_user_raises_hides_nothing_of_ours() {
     let mut view = view();
     knows(&mut view, with(vec![action("prolog", Some(Verdict::Ok), true)]));
     take(&mut view, 1002.0, "exception", json!({"type": "node-failure", "severity": 1, "note": "n1", "userid": 1000}));
     assert_eq!(due(&view), ["exception tolerated 1"]);
-    // Nor does what was told of an attempt that was rolled back.
+    // An exception of a rolled-back attempt does not count either.
     let told =
         json!({"type": "node-failure", "severity": 1, "note": "", "perilog": {"attempt": "7", "what": "tolerated"}});
     take(&mut view, 1002.0, "exception", told);
@@ -503,7 +502,7 @@ fn perilog_is_told_all_that_flux_has() {
             .is_none()
     );
     view.flux_drains.insert(host("n3"), FluxDrain { reason: "perilog: x [perilog:7]".to_owned() });
-    // Pending, freed, and without a scheduler: perilog has nothing of them.
+    // Pending, freed, and without a scheduler: perilog has no part in these jobs.
     view.jobs.insert(1, Job::new(1));
     let said = assert::parameters(&view, &source);
     let listed = json!({"job": job_name(), "attempt": "1000.5", "userid": 1000, "ranks": "0-1", "hosts": "n[0-1]", "phase": "preparing", "tolerate": "1"});
@@ -524,12 +523,12 @@ fn perilog_is_told_again_when_it_asks() {
     assert!(!assert::is_due(&view));
     knows(&mut view, EdgeAttempt { unvouched: true, ..attempt() });
     assert!(assert::is_due(&view));
-    // What was refused is refused again.
+    // The controller would refuse the same attempt again.
     view.refused.insert((job_name(), Attempt::of_alloc(ALLOC).unwrap()), "of another user".to_owned());
     assert!(!assert::is_due(&view));
 }
 
-/// Terms that are no terms count as none: `novalidate`, or a plugin that was loaded later.
+/// Malformed terms count as none: a job may pass with `novalidate`, or before Flux loads the plugin.
 #[test]
 fn terms_that_came_past_the_plugin_forgive_nothing() {
     for (asked, expect, wrong) in [

@@ -10,7 +10,7 @@ use perilog_terms::Cap;
 use super::action::{Action, Reference};
 use super::job::{Allocated, Job};
 
-/// What the site lets the edge do.
+/// The site's settings for the edge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Site {
     /// How long a reference waits for the brokers of its job, after the verdict or the end of its tasks.
@@ -40,7 +40,7 @@ pub struct View {
     pub flux_lifted: BTreeSet<HostName>,
     pub attempts: BTreeMap<(JobId, Attempt), EdgeAttempt>,
     pub drains: BTreeMap<HostName, DrainRow>,
-    /// What the controller will never take, and why.
+    /// Attempts that the controller will never accept, and why.
     pub refused: BTreeMap<(JobId, Attempt), String>,
 }
 
@@ -80,12 +80,12 @@ impl View {
         away.filter_map(|(_, host)| HostName::new(host).ok()).collect()
     }
 
-    /// Is a drain of this host asked for that Flux does not have yet?
+    /// Does Flux still have to confirm a drain of this host?
     pub(super) fn is_draining(&self, host: &HostName) -> bool {
         self.drains.get(host).is_some_and(|drain| !drain.confirmed && !drain.lifted)
     }
 
-    /// Is a host of this attempt still to be cleaned up after another attempt, which is over?
+    /// Does another attempt, already over, still need its clean-up on a host of this attempt?
     pub(super) fn is_behind(&self, of: &Allocated<'_>) -> bool {
         let hosts: BTreeSet<&str> = of.r.hosts().iter().collect();
         let others = self.attempts.values().filter(|other| (&other.job, other.attempt) != (&of.job, of.attempt));
@@ -96,7 +96,7 @@ impl View {
         })
     }
 
-    /// An action was answered. What the other side tells of it later says the same.
+    /// Records an answered action. The later report of the other side says the same.
     pub fn did(&mut self, action: &Action) {
         match action {
             Action::Finish { id, what, .. } => {
@@ -124,7 +124,7 @@ impl View {
             Action::Undrain { host } => {
                 self.flux_drains.remove(host);
             }
-            // The controller tells all of these itself, a moment later, as they stand.
+            // The controller reports the final state of all these itself, a moment later.
             Action::Add { id, job, attempt } => {
                 let added = self.jobs.get(id).and_then(Job::held).map(|held| added(&held));
                 self.attempts

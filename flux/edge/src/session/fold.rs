@@ -1,4 +1,4 @@
-//! What came, into the view. No decision: an event that cannot be read is told in the journal, and skipped.
+//! Folds received events into the view, and decides nothing. Logs and skips an event that it cannot read.
 
 use perilog_core::controller::io::DrainRow;
 use perilog_core::controller::view::EdgeAttempt;
@@ -30,7 +30,7 @@ impl Session {
             }
             Event::Online(reply) => self.view.online = idset(&reply["members"]),
             Event::Lost(error) => return Some(error.into()),
-            // Of a connection that was given up: it knows nothing of the next one's Assert.
+            // An event of an abandoned connection, which precedes the next connection's Assert.
             Event::Asserted(_) | Event::Feed(_) | Event::Away(_) if self.link.is_none() => {}
             Event::Asserted(told) => self.asserted(&told),
             Event::Feed(reply) => {
@@ -51,7 +51,7 @@ impl Session {
         None
     }
 
-    /// What Flux has changed: `resource.status` says how it stands.
+    /// Flux has changed a resource: asks `resource.status` for the new state.
     fn ask_status(&mut self) {
         if std::mem::replace(&mut self.status_asked, true) {
             return;
@@ -128,7 +128,7 @@ pub(super) fn status(view: &mut View, status: &Value) {
     }
 }
 
-/// Takes events of `resource.journal`: whose drain was lifted last, and whose was not.
+/// Takes events of `resource.journal`: which hosts were undrained last.
 fn lifted(view: &mut View, reply: &Value) {
     for event in reply["events"].as_array().into_iter().flatten() {
         let ranks = idset(&event["context"]["idset"]);
@@ -154,7 +154,7 @@ pub(super) fn feed(view: &mut View, reply: &Value) -> bool {
             Ok(attempt) => {
                 let id = (attempt.job.clone(), attempt.attempt);
                 let is_there = || view.jobs.values().any(|job| perilog_core::Fluid(job.id).job() == attempt.job);
-                // What Flux has no more, and perilog gave back, is over for both.
+                // An attempt that Flux no longer has and perilog has released is over for both.
                 if attempt.complete && !is_there() {
                     view.attempts.remove(&id);
                 } else {
@@ -207,7 +207,7 @@ mod tests {
         }
     }
 
-    /// The job of the recording, from its backlog to its end.
+    /// The recorded job, from its backlog to its end.
     #[test]
     fn a_recorded_job_is_folded() {
         let mut view = View::new(Site { online_patience_ms: 0 });

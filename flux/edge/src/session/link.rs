@@ -1,6 +1,5 @@
-//! The controller: `Assert` of all that Flux has, then the feed, for as long as it lasts. After each absence all of
-//! that again: an edge needs to know
-//! nothing of what happened meanwhile.
+//! The session with the controller: an `Assert` of all attempts that Flux has, then the feed. After each absence the
+//! edge begins again with the `Assert`, so it needs no memory of the time between.
 
 use perilog_core::{Attempt, JobId};
 use serde_json::{Value, json};
@@ -11,7 +10,7 @@ use crate::controller::{CallError, Controller};
 use crate::plan::assert;
 
 impl Session {
-    /// Begins it; what comes is folded by the loop.
+    /// Begins the session; the loop folds its events.
     pub(super) fn link(&mut self) {
         let source = json!({ "name": "flux", "instance": self.config.instance.as_str() });
         let asserted = assert::parameters(&self.view, &source);

@@ -1,6 +1,5 @@
-//! One life with one broker: from the connect to the loss of the connection. The loop takes what comes, folds it into
-//! the [`View`], plans, and sends what is
-//! due; it waits for nothing else, so the streams are always read.
+//! One session with one broker, from the connect to the loss of the connection. The loop takes events, folds them into
+//! the [`View`], plans, and sends the due actions. It waits for nothing else, so the streams are always read.
 //!
 //! ```text
 //!   connect: rank 0 of the system instance? the name is ours? the plugin is there?
@@ -30,16 +29,16 @@ use crate::plan::{Action, View, plan};
 pub use open::{Fault, open_references};
 use send::Outcome;
 
-/// What waits for the loop. Few: a full queue slows down whoever brings it.
+/// Events that wait for the loop. The number is small: a full queue slows down its senders.
 const EVENTS: usize = 256;
 /// Actions on their way at once.
 const AT_ONCE: usize = 32;
 const FIRST_BACKOFF: Duration = Duration::from_millis(200);
 const LAST_BACKOFF: Duration = Duration::from_secs(30);
-/// A controller that is quiet is asked again after so long, by one job for all.
+/// Delay before the edge asks a quiesced controller again, for one job.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// What comes to the loop.
+/// Event for the loop.
 #[derive(Debug)]
 enum Event {
     Journal(Value),
@@ -50,7 +49,7 @@ enum Event {
     Online(Value),
     /// A stream of Flux ended: so does the session.
     Lost(RpcError),
-    /// The controller has heard what Flux has; what it refused.
+    /// The controller has received the `Assert`; its reply lists the refused attempts.
     Asserted(Value),
     Feed(Value),
     /// The controller is away.
@@ -71,7 +70,7 @@ pub struct Session {
     link_at: Option<Instant>,
     in_flight: HashSet<String>,
     delayed: HashMap<String, (Instant, Duration)>,
-    /// The controller begins nothing new: then one prolog is asked for, and the others wait for its answer.
+    /// The controller is quiesced: the edge asks for one prolog, and the others wait for its answer.
     quiet: Option<Instant>,
     room: Arc<Semaphore>,
     status_asked: bool,
@@ -88,7 +87,7 @@ impl Session {
                 () = sleep_until(wake) => None,
             };
             let mut next = event;
-            // All that is there, before the next plan.
+            // Folds all waiting events before the next plan.
             while let Some(event) = next {
                 if let Some(fault) = self.fold(event) {
                     return fault;

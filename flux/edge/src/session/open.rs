@@ -1,5 +1,5 @@
-//! The first words to a broker: is it the right one, are we alone, is the plugin there. A session that is refused here
-//! has done nothing.
+//! The first questions to a broker: is it the right one, is this the only edge, is the plugin loaded? A session that is
+//! refused here has changed nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -119,7 +119,7 @@ async fn attr(broker: &Broker, name: &str) -> Result<String, RpcError> {
     Ok(answer["value"].as_str().unwrap_or_default().to_owned())
 }
 
-/// What the plugin holds, and what the site allows.
+/// Asks the plugin for its references and the site's cap.
 async fn plugin(broker: &Broker, view: &mut View) -> Result<(), Fault> {
     let list = match broker.rpc(LIST, &json!({}), 0).await {
         Err(error) if error.errnum() == Some(ENOSYS) => return Err(Fault::NoPlugin),
@@ -145,7 +145,7 @@ async fn plugin(broker: &Broker, view: &mut View) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The references that are open by the eventlog, of one job or of all.
+/// Returns the references that the eventlog shows open, of one job or of all.
 ///
 /// # Errors
 /// [`Fault`]

@@ -1,4 +1,5 @@
-//! An action as a call, and what its answer means. A call that got no answer is made again: each is the same twice.
+//! Turns an action into a call, and its answer into an outcome. The edge repeats a call without an answer: each call
+//! has the same effect twice as once.
 
 use std::path::Path;
 
@@ -16,7 +17,7 @@ const EINVAL: u32 = 22;
 const EPROTO: u32 = 71;
 const EALREADY: u32 = 114;
 
-/// What became of an action.
+/// Outcome of an action.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Done(Value),
@@ -28,7 +29,7 @@ pub(super) enum Outcome {
     Quiet(String),
 }
 
-/// What is on its way once at a time.
+/// Returns the key of an action; at most one action of a key is on its way.
 pub(super) fn key(action: &Action) -> String {
     match action {
         Action::Post { id, mark, .. } => format!("{id} {mark}"),
@@ -42,7 +43,7 @@ pub(super) fn key(action: &Action) -> String {
     }
 }
 
-/// Is it what a controller that is quiet begins no more?
+/// Is this an action that a quiesced controller refuses?
 pub(super) const fn begins_anew(action: &Action) -> bool {
     matches!(action, Action::Run { what: Reference::Prolog, .. })
 }
@@ -130,7 +131,7 @@ impl Session {
                 if let Action::Add { job, .. } = action
                     && reply["over"] == true
                 {
-                    // The feed tells of what changes, and this changed before.
+                    // The feed reports changes, and this change came before it.
                     let source = json!({ "name": "flux", "instance": self.config.instance.as_str() });
                     self.look(json!({ "source": source, "jobs": [job] }));
                 }
@@ -142,7 +143,7 @@ impl Session {
                     Action::Add { job, attempt, .. } | Action::Run { job, attempt, .. } => {
                         drop(self.view.refused.insert((job.clone(), *attempt), why));
                     }
-                    // Whatever is asked for again is refused again.
+                    // A repeated request would be refused again.
                     action => self.view.did(action),
                 }
             }
@@ -198,7 +199,7 @@ async fn ask(socket: &Path, method: &str, parameters: &Value) -> Result<Value, C
     Controller::connect(socket).await?.call(method, &without_nulls(parameters)).await
 }
 
-/// The attempts of a few jobs, as one reply that is not current: the feed says that.
+/// Asks for the attempts of a few jobs. The result is not current; only the feed is.
 async fn attempts(socket: &Path, parameters: &Value) -> Result<Value, CallError> {
     let mut controller = Controller::connect(socket).await?;
     controller.call_more("Attempts", parameters).await?;
@@ -224,7 +225,7 @@ fn of_flux(action: &Action, answer: Result<Value, RpcError>) -> Outcome {
     };
     match (action, error.errnum()) {
         (Action::Finish { .. }, Some(EALREADY)) => Outcome::Done(Value::Null),
-        // The job is over, or Flux is past the point: nothing waits for this any more.
+        // The job is over, or Flux is past this point of the job, so no part of Flux waits for the call.
         (Action::Finish { .. } | Action::Post { .. }, Some(ENOENT | EINVAL | EPROTO)) => {
             Outcome::Refused(error.to_string())
         }
