@@ -1,4 +1,4 @@
-//! Part of a measurement in a process of its own: it reads commands in lines, and answers each with one line.
+//! Part of a measurement, in a separate process: reads commands in lines, and answers each command with a line.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -69,8 +69,8 @@ pub(crate) fn answer(result: &Result<String>) -> bool {
     out.write_all(line.as_bytes()).and_then(|()| out.flush()).is_ok()
 }
 
-/// Checks that there are descriptors for the connections. Without them the last ones would be retried for ever, and
-/// figures be wrong.
+/// Checks that the descriptors suffice for the connections. Otherwise the last connections would be retried for ever,
+/// and the figures would be wrong.
 pub(crate) fn room_for(connections: usize) -> Result<()> {
     let most = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     ensure!((connections + OWN) as u64 <= most, "{connections} connections, and {most} descriptors (ulimit -n)");

@@ -1,4 +1,4 @@
-//! State of a process from the kernel, read from outside: nothing here wakes it.
+//! State of a process, from the kernel: reading never wakes the process.
 
 use std::collections::BTreeMap;
 

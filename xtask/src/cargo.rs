@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 /// Returns the cargo that runs this program, from the root of the workspace, without the variables that cargo set for
-/// this package: build scripts that depend on such a variable would run again, and so would their dependents.
+/// this package: they would make build scripts that depend on them run again, with their dependents.
 pub(crate) fn command() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());

@@ -1,5 +1,5 @@
-//! `cargo xtask demo [tolerance | release]`: the product on real nodes, with faults, for people to watch. Its exit
-//! status says whether the demo showed what it tells.
+//! `cargo xtask demo [tolerance | release]`: the product on real nodes, with faults, for people to watch. The exit
+//! status says whether all checks of the demo held.
 
 mod narrator;
 mod release;
@@ -14,7 +14,7 @@ use perilog_tests::Layer;
 
 use crate::{cargo, nodes, prerequisites};
 
-/// Demo: plays on nodes with this product, and returns whether it showed what it tells.
+/// Demo: plays on nodes with this product; returns whether all its checks held.
 type Story = fn(Layer) -> Result<bool>;
 
 /// Each by the word after `demo`.

@@ -19,8 +19,8 @@ const VERSION: &str = "0.20.2";
 const AT_HAND: [&str; 3] = ["licenses", "bans", "sources"];
 const FROM_OUTSIDE: &str = "advisories";
 
-/// Installs cargo-deny below `target/`, unless present. Unoptimised, because its build costs two and a half minutes of
-/// one core, its four checks ten seconds.
+/// Installs cargo-deny below `target/`, unless present. Unoptimised: the build takes one core two and a half minutes,
+/// the four checks ten seconds.
 ///
 /// # Errors
 /// Names cargo-deny, its version and the command that would install it.

@@ -126,7 +126,7 @@ fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// Runs a packager. Shows its output only if it fails, because it prints a lot.
+/// Runs a packager. Shows the long output only after a failure.
 fn succeed(command: &mut Command) -> Result<String> {
     let output =
         command.stdin(Stdio::null()).output().with_context(|| format!("running {:?}", command.get_program()))?;

@@ -1,4 +1,4 @@
-//! `cargo xtask`: the one door for developers and CI. CI runs nothing that a laptop does not.
+//! `cargo xtask`: the one door for developers and CI. CI runs only commands that a laptop can run.
 
 mod bench;
 mod cargo;

@@ -1,6 +1,7 @@
 //! Part that needs root: this program starts itself again, through sudo(8) where necessary, and runs test programs.
 //!
-//! Built files belong to the user who built them; as root it builds nothing, and writes nothing below `target/`.
+//! Built files belong to the user who built them. As root, this program builds nothing and writes nothing below
+//! `target/`.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -38,7 +39,7 @@ pub(crate) fn as_root(command: &str, binaries: &Path) -> Result<Command> {
     Ok(root)
 }
 
-/// Runs these programs as root, shows their output as it comes, and counts results.
+/// Runs these programs as root, shows their output line by line, and counts results.
 pub(crate) fn run_tests(binaries: &Path, programs: &[&TestProgram], total: &mut Tally) -> Result<()> {
     ensure!(!programs.is_empty(), "there are no tests on real nodes");
     let mut command = as_root(TESTS, binaries)?;
@@ -67,7 +68,7 @@ pub(crate) fn run_tests(binaries: &Path, programs: &[&TestProgram], total: &mut 
 
 /// As root: runs each program with one installed product for all of them.
 pub(crate) fn tests(binaries: &str, programs: &[&str]) -> Result<bool> {
-    // A bed without nodes: it holds the layer, and removes it however this process ends.
+    // A bed without nodes holds the layer, and removes the layer even if this process is killed.
     let holder = Bed::builder().layer(Layer::Built(binaries.into())).build()?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = cores.clamp(*THREADS.start(), *THREADS.end()).to_string();

@@ -1,5 +1,5 @@
 //! `cargo xtask pages DIR`: manual pages and completions for packages, as `DIR/man/*` and `DIR/completions/*`. `pages/`
-//! makes them; this module chooses their date.
+//! makes them; this module chooses the date.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use crate::stages::say;
 use crate::{cargo, git};
 
-/// Variable that packagers set, so that the same source makes the same files.
+/// Variable with which packagers fix the date, so that the same source makes the same files.
 const EPOCH: &str = "SOURCE_DATE_EPOCH";
 
 pub(crate) fn run(directory: &str) -> Result<bool> {

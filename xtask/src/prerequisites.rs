@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::dist::Kind;
 use crate::{cargo, dependencies, privilege, stages::say};
 
-/// Prerequisite, as any one of these files or programs, and the packages that provide it.
+/// Prerequisite: any one of these files or programs, and the packages that provide one.
 struct Need {
     any: &'static [&'static str],
     debian: &'static str,
@@ -91,7 +91,7 @@ pub(crate) fn ensure_tests() -> Result<()> {
     dependencies::ensure_checker()
 }
 
-/// Can this system install its own packages? Nodes run this system, and their tests install with apt.
+/// Can this system install its own packages? The nodes of the bed run this system, and tests install with apt there.
 pub(crate) fn packages_are_tested() -> bool {
     is_there(&["apt-get"])
 }

@@ -23,7 +23,7 @@ pub(crate) fn command(program: &Path) -> Result<Command> {
     Ok(command)
 }
 
-/// Checks that root is available, so that sudo asks for a password at the beginning and not after the build.
+/// Obtains root first, so that sudo asks for a password before the build and not after.
 pub(crate) fn obtain() -> Result<()> {
     if !is_root()? {
         let status = Command::new("sudo").arg("-v").status();

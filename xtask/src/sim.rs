@@ -13,7 +13,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<bool> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["run", "--quiet", "--profile", "sim", "--package", "perilog-sim", "--manifest-path"]);
     command.arg(root.join("Cargo.toml")).arg("--");
-    // Before the caller's arguments, so that an option without its value does not take this word for it.
+    // Before the caller's arguments: an option without a value must not take this word as the value.
     if arguments.iter().any(|word| ["--for", "--count"].contains(word)) && !arguments.contains(&"--keep") {
         command.arg("--keep").arg(root.join("sim/regressions"));
     }

@@ -12,9 +12,9 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Reads the last line like `test result: ok. 5 passed; 0 failed; 1 ignored; ...` of one test program; `None`
-    /// without such a line, which means that the program ended early. (Earlier lines may be quotes from a failed test.)
-    /// Ignored tests are not omitted: other tests run them in a process of their own.
+    /// Reads the last line like `test result: ok. 5 passed; 0 failed; 1 ignored; ...` of one test program; `None` if
+    /// the program ended before it printed one. Earlier lines may be quotes from a failed test. Ignored tests do not
+    /// count as skipped: other tests run them in a process of their own.
     pub(crate) fn read(output: &str) -> Option<Self> {
         let result = output.lines().filter_map(|line| line.strip_prefix("test result: ")).next_back()?;
         let count = |word: &str| -> Option<usize> {
@@ -25,7 +25,7 @@ impl Tally {
     }
 
     /// Counts a finished test program. A program that failed without a failed test, for instance by a crash, counts as
-    /// one failure; so does a program that succeeded without a summary.
+    /// one failure; so does a success without a summary.
     pub(crate) fn judge(output: &str, success: bool) -> Self {
         let mut tally = Self::read(output).unwrap_or(Self { failed: 1, ..Self::default() });
         if !success {

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: everything that passes or fails; `cargo xtask test packages`: of that what is about packages.
+//! `cargo xtask test`: all tests and checks; `cargo xtask test packages`: the part about packages.
 
 use std::process::{Command, Stdio};
 
@@ -10,13 +10,13 @@ use crate::stages::{Stages, say};
 use crate::tally::Tally;
 use crate::{dependencies, dist, nodes, prerequisites, tidy};
 
-/// A pure test program takes seconds; one that hangs shall not hang CI.
+/// Limit for a pure test program, which takes seconds: a hanging program must not hang CI.
 const PURE_LIMIT_SECONDS: &str = "600";
 /// Programs of tests that install packages.
 const OF_PACKAGES: [&str; 2] = ["packages_come_and_go", "rpms_install_into_a_root"];
 /// Programs of tests named so need a real Flux.
 const OF_FLUX: &str = "flux_";
-/// This one plays Flux itself.
+/// Program that plays Flux itself.
 const WITHOUT_FLUX: &str = "flux_hooks";
 
 pub(crate) fn run() -> Result<bool> {
@@ -60,7 +60,7 @@ pub(crate) fn run() -> Result<bool> {
     stages.end()
 }
 
-/// Makes packages of what it has built for tests, and runs the tests that install them.
+/// Makes packages of the programs built for tests, and runs the tests that install packages.
 pub(crate) fn packages() -> Result<bool> {
     let mut stages = Stages::new();
     let there = stages.run("prerequisites", |_| {
@@ -77,7 +77,7 @@ pub(crate) fn packages() -> Result<bool> {
     stages.end()
 }
 
-/// What cannot be there is said before anything is built.
+/// Reports a missing commit before the build.
 fn history(stages: &mut Stages) -> Result<bool> {
     stages.run("history", |_| dist::earlier::is_known())
 }
@@ -91,7 +91,7 @@ fn build(stages: &mut Stages) -> Result<Option<Built>> {
     Ok(built)
 }
 
-/// Packages of what is built, and of what tests upgrade from.
+/// Packs the built programs, and the programs from which tests upgrade.
 fn pack(stages: &mut Stages, built: &Built) -> Result<bool> {
     let mut made = Vec::new();
     let packed = stages.run("packages", |_| {
@@ -99,7 +99,7 @@ fn pack(stages: &mut Stages, built: &Built) -> Result<bool> {
         Ok(())
     })?;
     if packed {
-        // Whatever it says: tests may tell something, too.
+        // Runs after a failed lint, too: the tests may show another fault.
         stages.run("lintian and rpmlint", |_| dist::lint::check(&made))?;
     }
     Ok(packed && stages.run("packages of an earlier commit", |_| dist::of_earlier(&built.binaries))?)
@@ -141,7 +141,7 @@ fn documentation_tests(total: &mut Tally) -> Result<()> {
     command.args(["test", "--workspace", "--doc"]).args(cargo::TEST_FEATURES).stdin(Stdio::null());
     let output = command.output().context("running cargo")?;
     let text = String::from_utf8_lossy(&output.stdout);
-    // One result for each library, each under a headline of its own.
+    // Reads one result for each library, each below its own headline.
     let results = text.split("\nrunning ").filter_map(Tally::read);
     results.for_each(|tally| *total += tally);
     if !output.status.success() {

@@ -1,4 +1,4 @@
-//! The house rules that no compiler knows. Each has one file; each says what it wants and where.
+//! The house rules that no compiler knows, one file each. Each finding names its place.
 
 mod api;
 mod arrows;
@@ -22,7 +22,7 @@ use anyhow::{Context, Result, ensure};
 use crate::cargo;
 use crate::stages::say;
 
-/// What is wrong, and what is only worth a thought.
+/// Findings: violations, and hints.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Findings {
     errors: Vec<String>,
@@ -33,7 +33,10 @@ pub(crate) fn run() -> Result<bool> {
     check().map(|()| true)
 }
 
-/// Prints warnings; errors are its error.
+/// Checks the tree and prints warnings.
+///
+/// # Errors
+/// All violations, one a line.
 pub(crate) fn check() -> Result<()> {
     let packages = cargo::packages()?;
     let mut findings = Findings::default();

@@ -1,8 +1,8 @@
-//! `perilog-bench-core`: time of the controller's machine for one action over thousands of ranks, without any I/O
-//! around it (`cases`).
+//! `perilog-bench-core`: time of the controller's machine for one action over thousands of ranks, without I/O
+//! (`cases`).
 //!
-//! A program of its own: its counting of allocations must not slow down the other measurements. Prints as they do
-//! (`bench/src/main.rs`).
+//! A separate program, because the counting of allocations would slow down the other measurements. Prints like
+//! `bench/src/main.rs`.
 
 mod cases;
 mod site;

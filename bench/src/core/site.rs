@@ -150,7 +150,7 @@ impl<'a> Site<'a> {
             - isize::try_from(now.bytes_deallocated).unwrap_or(isize::MAX)
     }
 
-    /// Returns the bytes that the machine holds now beyond its nodes, and the most that it held.
+    /// Returns the bytes that the machine holds now beyond its nodes, and the maximum so far.
     pub(crate) fn memory(&mut self) -> (isize, isize) {
         let now = self.allocated() - self.memory_before;
         self.memory_most = self.memory_most.max(now);

@@ -32,10 +32,10 @@ pub(super) struct Controller {
 impl Controller {
     /// Starts a new controller, and waits until it answers.
     pub(super) fn start(directory: &Path, agents: usize) -> Result<Self> {
-        // Bound and let go of: nobody else here asks for a port meanwhile.
+        // Binds and closes: no other program of the bench asks for a port meanwhile.
         let port = TcpListener::bind("0.0.0.0:0").and_then(|socket| socket.local_addr()).context("a free port")?.port();
         let files = authority::server(directory);
-        // Each round is another attempt: with an epilog, the attempt before would run that first.
+        // No epilog: each round is another attempt, and the epilog of the attempt before would run first.
         let config = format!(
             "cluster = \"bench\"\nlisten = \"0.0.0.0:{port}\"\nstore = {:?}\nafter = []\n[tls]\nca = {:?}\ncert = {:?}\nkey = {:?}\n[api]\nsocket = {:?}\n",
             directory.join("controller.db"),
@@ -63,7 +63,7 @@ impl Controller {
         wait_until("the controller answers", START, || Ok(self.client().is_ok())).with_context(|| self.log())
     }
 
-    /// Kills it with -9, and starts another at once.
+    /// Kills the controller with -9, and starts another at once.
     pub(super) fn kill_and_restart(&mut self) -> Result<()> {
         self.child.kill().context("killing the controller")?;
         self.child.wait().context("killing the controller")?;

@@ -1,5 +1,5 @@
 //! Bare wire: the same frames to the same number of mutually authenticated TLS connections, from a server that neither
-//! reads nor keeps its input. Its cost is the least that a fan-out over this wire can cost.
+//! reads nor keeps its input. No fan-out over this wire can cost less.
 //!
 //! | told | answers when |
 //! |---|---|

@@ -160,8 +160,8 @@ impl Bench {
         }))
     }
 
-    /// Runs one action through the controller; returns the milliseconds until its caller has the verdict, which proves
-    /// that all ends are durable.
+    /// Runs one action through the controller. Returns the milliseconds until the caller has the verdict, by when all
+    /// ends are durable.
     fn real(&mut self) -> Result<f64> {
         self.attempt += 1;
         let began = clock::mono_us();
@@ -221,8 +221,8 @@ impl Bench {
         Ok(json!({"live": live, "ready_ms": ready, "all_ms": all, "window_ms": window, "cpu_us_per_agent": per}))
     }
 
-    /// Kills the controller with -9 under an action whose tasks end while there is none, and starts a new one: measures
-    /// until the verdict, which the new controller owes and gives when it has heard all nodes.
+    /// Kills the controller with -9 while an action runs, and starts a new one after the tasks have ended. Measures
+    /// until the verdict, which the new controller gives once all nodes have reported.
     fn owed(&mut self, table: &mut Table) -> Result<Value> {
         progress(&format!("{} agents: kill -9, and a verdict is owed", self.agents));
         self.attempt += 1;
@@ -247,7 +247,7 @@ impl Bench {
         Ok(json!({"all_ms": all, "verdict_ms": verdict}))
     }
 
-    /// Checks that nothing was started twice and nothing was left out.
+    /// Checks that each task was started exactly once.
     fn account(&mut self, rounds: usize) -> Result<()> {
         let expected = [("real", &mut self.real, rounds + WARM_UP + 2), ("bare", &mut self.bare, 2 * rounds + WARM_UP)];
         for (which, swarm, times) in expected {

@@ -1,17 +1,17 @@
-//! Swarm of thousands of agents in one process: real wire, real TLS, each a host of its own with its own certificate.
-//! Each accepts its tasks and reports their ends, at once or on command.
+//! Swarm of thousands of agents in one process: real wire, real TLS, each agent a host with a certificate. The agents
+//! accept their tasks and report the ends, at once or on command.
 //!
-//! A Start names all hosts of its action. One node reads the list once, but ten thousand nodes in one process would do
-//! nothing else. So the swarm decodes the first Start of an action, and recognises the others, which differ in rank and
-//! boot only, by their first bytes.
+//! A Start names all hosts of its action. A node reads the list once, but ten thousand nodes in one process would do
+//! nothing else. So the swarm decodes the first Start of an action, and recognises the others by their first bytes:
+//! they differ in rank and boot only.
 //!
-//! | told | answers when |
+//! | command | answers when |
 //! |---|---|
-//! | `join PORT COUNT` | so many dial that port, once, and each was welcomed |
-//! | `hold 0\|1` | from now on a task is accepted only |
-//! | `release` | what is held was said to have ended |
-//! | `await WHAT NUMBER` | there were so many of WHAT: `welcomes`, `starts` or `acks`; or so many are `connected` |
-//! | `count WHAT` | at once, with their number |
+//! | `join PORT COUNT` | COUNT agents dialled PORT, once, and were welcomed |
+//! | `hold 0\|1` | at once; from now on agents only accept tasks |
+//! | `release` | the agents reported the held tasks as ended |
+//! | `await WHAT NUMBER` | NUMBER of WHAT were counted: `welcomes`, `starts`, `acks`, or agents that are `connected` |
+//! | `count WHAT` | at once, with the number |
 //! | `window` | at once, with the redial window of the last Welcome in ms |
 
 use std::path::{Path, PathBuf};
@@ -138,7 +138,7 @@ impl Group {
         }
     }
 
-    /// Decodes a Start; its rank is that of the first one.
+    /// Decodes a Start; the rank is that of the first Start.
     fn start(&self, frame: &Bytes) -> Result<Option<Arc<Start>>> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((common, start)) = &*last

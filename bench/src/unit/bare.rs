@@ -20,7 +20,7 @@ const SYSTEMD: &str = "org.freedesktop.systemd1";
 const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
 const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 const RUNNER: &str = "/usr/libexec/perilog/perilog-runner";
-/// Directory for tasks that only a runner sees; the agent has its own.
+/// Directory for tasks that only a runner sees; the agent uses another.
 const RUN_DIR: &str = "/run/perilog-bench";
 
 /// Program in the unit.
@@ -67,7 +67,7 @@ impl Bare {
         Ok(Self { connection, jobs, unloaded, boot })
     }
 
-    /// Prepares the files for a unit of this number; not part of its price.
+    /// Prepares the files for the unit with this number; this time is not measured.
     pub(crate) fn prepare(&self, number: u64, executes: Executes) -> Result<()> {
         if executes == Executes::Runner {
             let start = start(number, &self.boot);

@@ -25,7 +25,7 @@ impl NodeBed {
         let binaries = program.parent().context("a directory of programs")?.to_owned();
         let cluster = Cluster::builder(1).layer(Layer::Built(binaries)).build()?;
         let node = cluster.node(0)?;
-        // The controller's node stays off: this program takes its place on the node itself, so that one process
+        // The bed's controller stays off. This program runs on the node itself in its place, so that one process
         // measures everything.
         node.write_file(
             "/etc/perilog/agent.d/bench.toml",

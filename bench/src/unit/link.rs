@@ -1,4 +1,4 @@
-//! Minimal controller on the real wire: it welcomes one agent, starts tasks, and acknowledges their ends.
+//! Minimal controller on the real wire: welcomes one agent, starts tasks, and acknowledges their ends.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::wait::Waiters;
 
 /// Messages to the agent that may wait to be written: more than tasks are in flight.
 const WAITING: usize = 64;
-/// Time for which a Start is good. Short, so that the agent may soon forget its tombstones.
+/// Time within which a task may begin. Short, so that the agent may soon forget the tombstones.
 const NOT_AFTER_MS: u64 = 30_000;
 
 /// A connected agent.
@@ -111,7 +111,7 @@ fn cluster() -> ClusterId {
     ClusterId::from_name("bench")
 }
 
-/// Returns the Start of a task with a job of its own: tasks of one job would wait for each other.
+/// Returns the Start of a task, each in another job: tasks of one job would wait for each other.
 pub(crate) fn start(number: u64, boot: &BootId) -> Start {
     let job = JobId::new(&format!("f{number}")).expect("a letter and a number are a job id");
     let action = ActionName::new("prolog").expect("it is one");

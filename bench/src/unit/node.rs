@@ -1,4 +1,4 @@
-//! Ways to make a unit, on the node, in one process that lets them take turns.
+//! Ways to make a unit, on the node, taking turns in one process.
 
 use std::process::Stdio;
 
@@ -25,7 +25,7 @@ const MOST_OVER_BARE: f64 = 1.5;
 const LEAST_THROUGHPUT: f64 = 0.85;
 const MOST_OVER_SYSTEMD_RUN: f64 = 0.5;
 const IN_FLIGHT: u64 = 16;
-/// Units of one burst: enough that its beginning and end, when fewer are in flight, weigh little.
+/// Units of one burst: so many that the beginning and the end, with fewer in flight, weigh little.
 const BURST: u64 = 96;
 /// Turns that are not counted.
 const WARM_UP: usize = 5;

@@ -1,4 +1,5 @@
-//! Waiters for a named event that happens once: registered before the event can happen, so that none is missed.
+//! Waiters for a named event that happens once. Callers register before the event can happen, so no waiter misses the
+//! event.
 
 use std::collections::HashMap;
 use std::hash::Hash;

@@ -1,4 +1,4 @@
-//! Narrator of a demo: each step, the command as an operator would type it, its output as it comes, and the checks.
+//! Narrator of a demo: each step, the command as an operator would type it, the output line by line, and the checks.
 //!
 //! ```text
 //! >> a sentence
@@ -37,7 +37,7 @@ impl Narrator<'_> {
         say(&format!("\n>> {sentence}"))
     }
 
-    /// Runs a command that ends by itself, and shows its output.
+    /// Runs a command to the end, and shows the output.
     pub(super) fn show(&self, node: &Node, command: &[&str]) -> Result<Output> {
         say(&format!("   [{}]# {}", node.name(), typed(command)))?;
         let output = node.run(command)?;
@@ -126,7 +126,7 @@ fn typed(command: &[&str]) -> String {
     command.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// Command whose lines are shown as they come.
+/// Command whose output is shown line by line.
 pub(super) struct Watched {
     running: Running,
     /// Bytes of stderr and stdout shown so far.

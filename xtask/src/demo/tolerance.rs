@@ -1,8 +1,8 @@
 //! `cargo xtask demo tolerance`: one node of four fails a check of its prolog. The demo shows which failures a job may
-//! tolerate, which never, and how it goes on.
+//! tolerate, which never, and how the job goes on.
 //!
-//! The fault is the node's: a file is missing on n2. Scripts keep ledgers on their nodes, and the resource manager
-//! keeps one of its notices; all checks use these.
+//! The fault is on the node: n2 lacks a file. Scripts keep ledgers on their nodes, and the resource manager keeps a
+//! ledger of its notices; all checks use these ledgers.
 
 use anyhow::{Context, Result};
 use perilog_core::IdSet;
@@ -15,7 +15,7 @@ use crate::stages::say;
 
 /// Reports a failure of this node alone, and exits with 0: later scripts run as everywhere.
 const MARKED: &str = "[ -e /run/lustre ] || perilog-report tolerable --check lustre '/p/lustre1 is not mounted'";
-/// Reports nothing but its status.
+/// Reports only a status.
 const UNMARKED: &str = "[ ! -e /run/broken-gpu ] || { echo 'nvidia-smi: GPU 2 has fallen off the bus' >&2; exit 6; }";
 const SCRIPTS: &[(&str, &[&str])] = &[("prolog", &["10-lustre", "20-gpu", "30-tmp"]), ("epilog", &["10-clean"])];
 /// Rank of n2 in R.

@@ -1,7 +1,6 @@
-//! Packages of an earlier commit, for the test of upgrades: its programs with its own tables and messages, and its
-//! units.
+//! Packages of an earlier commit, for the test of upgrades: that commit's programs, tables, messages and units.
 //!
-//! They are built from git's history, which needs no trust in stored binaries. That commit had no packaging, so these
+//! They are built from git's history, so no stored binary needs trust. The earlier commit had no packaging, so these
 //! packages are plain: files and configuration, no scripts.
 
 use std::path::{Path, PathBuf};
@@ -17,8 +16,7 @@ const COMMIT: &str = "4671af0317252e94bab5560c397aa7732b127b0a";
 /// Below every version that was ever released.
 const VERSION: &str = "0.0.1";
 
-/// Package with its programs and their places, its units, and its configuration: the example in the sources, and its
-/// name.
+/// Package: programs and their places, units, and configuration as the example in the sources and the installed name.
 type Package = (
     &'static str,
     &'static [(&'static str, &'static str)],
@@ -96,7 +94,7 @@ fn build() -> Result<(PathBuf, PathBuf)> {
     let archive = target.join("earlier/source.tar");
     let mut archived = git::command();
     succeed(archived.args(["archive", "--format=tar", "--output"]).arg(&archive).arg(COMMIT))?;
-    // File times are the commit's, so that built programs are not built again.
+    // Files get the time of the commit, so that cargo does not build a built program again.
     succeed(Command::new("tar").arg("-xf").arg(&archive).arg("-C").arg(&source))?;
     let mut cargo = cargo::command();
     cargo.current_dir(&source).args(["build", "--quiet", "--locked", "--bins"]).args(EARLIER);

@@ -1,4 +1,4 @@
-//! Source tree of a release: the files that git knows, as they are now.
+//! Source tree of a release: the files that git knows, in their present state.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

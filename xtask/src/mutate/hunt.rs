@@ -34,9 +34,8 @@ impl Simulator {
         String::from_utf8(output.stdout).context("the simulator's table of defects")
     }
 
-    /// Plays fresh seeds, or those from `from` on, until one fails with the defect and passes without it. A seed that
-    /// also fails without the defect is an alarm of its own and proves nothing about the defect: the hunt goes on after
-    /// it.
+    /// Plays fresh seeds, or seeds from `from` on, until one fails with the defect and passes without. A seed that also
+    /// fails without the defect is recorded as an alarm and proves nothing about the defect: the hunt goes on.
     pub(super) fn hunt(&self, defect: &str, from: Option<&str>, alarms: &mut Vec<Alarm>) -> Result<Found> {
         let mut from = from.map(str::to_owned);
         let (mut histories, mut seconds) = (0, 0.0);

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use super::Findings;
 
 const PAGE: &str = "docs/api.md";
-/// Where the bodies of replies are, and which structures of that file are; none named: all.
+/// Files with the bodies of replies, and the structures to check there; all structures if none are named.
 const BODIES: [(&str, &[&str]); 3] = [
     ("core/src/controller/view.rs", &[]),
     ("core/src/task.rs", &["Ended", "Step", "Check", "Tail", "Process"]),

@@ -1,9 +1,10 @@
-//! Who may know whom (ARCHITECTURE.md).
+//! Allowed dependencies between packages (ARCHITECTURE.md).
 
 use super::Findings;
 use crate::cargo::Package;
 
-/// Each of our packages, and those of ours that it may name in any kind of dependency. `None`: whom it likes.
+/// Each package of the workspace, and the packages of the workspace that it may name in any kind of dependency. `None`:
+/// any.
 const ARROWS: [(&str, Option<&[&str]>); 14] = [
     ("perilog-core", Some(&[])),
     ("perilog-proto", Some(&["perilog-core"])),
@@ -24,7 +25,7 @@ const ARROWS: [(&str, Option<&[&str]>); 14] = [
     ("xtask", None),
 ];
 
-/// Packages that nobody may name but those beside them: development's own.
+/// Packages for development, each with the only packages that may name it.
 const NAMED_ONLY_BY: [(&str, &[&str]); 5] = [
     ("perilog-tests", &["xtask", "perilog-bench"]),
     ("perilog-sim", &["xtask", "perilog-tests"]),
@@ -33,11 +34,11 @@ const NAMED_ONLY_BY: [(&str, &[&str]); 5] = [
     ("xtask", &[]),
 ];
 
-/// What the core may be made of. Everything else is somebody's I/O, clock, thread or executor until it is shown not to
-/// be.
+/// Crates that the core may depend on. Any other crate counts as I/O, a clock, a thread or an executor until proven
+/// harmless.
 const CORE: [&str; 6] = ["proptest", "serde", "serde_json", "serde_path_to_error", "thiserror", "uuid"];
 
-/// Flux loads these into rank 0: nothing of a registry goes there.
+/// Packages that Flux loads into rank 0: they depend on no registry crate.
 const INSIDE_FLUX: [&str; 2] = ["perilog-hold", "perilog-terms"];
 
 pub(super) fn check(packages: &[Package], findings: &mut Findings) {

@@ -1,5 +1,5 @@
-//! Links of the book (docs/): its table of contents names every page, and every link leads somewhere. mdbook renders
-//! it; this module does not.
+//! Links of the book (docs/): the table of contents names every page, and every link leads to an existing target.
+//! mdbook renders the book; this module does not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};

@@ -8,7 +8,7 @@ pub(super) const PACKAGE: &str = "perilog-core";
 /// Words that only a program with an executor says.
 const WORDS: [&str; 4] = ["async", "await", "tokio", "futures"];
 
-/// Parts of the standard library that act on the world, or ask it.
+/// Parts of the standard library that act on the world or read it.
 const WORLD: [&str; 10] = [
     "std::env",
     "std::fs",

@@ -1,10 +1,10 @@
-//! `unsafe` is in one file of the workspace: the C side of Flux's plugin. Every other package inherits the lint that
-//! forbids it.
+//! `unsafe` is in one file of the workspace: the C side of Flux's plugin. All other packages inherit the lint that
+//! forbids `unsafe`.
 
 use super::Findings;
 use super::rust::tokens;
 
-/// The package that calls C, and its file that does.
+/// The package that calls C, and its file with the calls.
 const PACKAGE: &str = "perilog-hold";
 const FILE: &str = "flux/jobtap/src/abi.rs";
 
