@@ -1,4 +1,4 @@
-//! The bed: named nodes, the network between them, and the certainty that all of it goes away.
+//! The bed: named nodes, the network between them, and a clean-up that never fails to happen.
 //!
 //! ```text
 //!  this process ── pipe ──> reaper ──> hub: PID 1 of the bed's mount, network and pid namespace; br0, 10.77.0.1/16
@@ -7,13 +7,13 @@
 //!                                       └─ n1   10.77.0.4
 //! ```
 //!
-//! * Nothing is in the host's namespaces: no mount, no link, no named network namespace. What the host can see of a bed
-//!   is one directory, one cgroup and processes, all named after the bed.
-//! * A bed ends with this process, however that ends; the reaper waits for the pipe to close (see `bed/reaper.sh`).
+//! * The host's namespaces stay as they are: no mount, no link, no named network namespace. The host sees one
+//!   directory, one cgroup and processes, all named after the bed.
+//! * A bed ends with this process, even after SIGKILL: the reaper waits for the pipe to close (see `bed/reaper.sh`).
 //! * Beds run side by side: each has a network of its own, so all use the same addresses.
 //!
-//! A node's power failure ends its processes and its network; what was written stays written, for the page cache is
-//! the machine's. So a missing fsync(2) is not found here.
+//! A node's power failure ends its processes and its network. Written data stays written, because the page cache is the
+//! machine's, so the tests do not find a missing fsync(2).
 
 mod place;
 mod reaper;
@@ -59,7 +59,7 @@ impl Builder {
         self
     }
 
-    /// Makes the bed with its nodes switched off, so that files can be put on them first. Needs root.
+    /// Makes the bed with its nodes switched off, so that a test can put files on them first. Needs root.
     pub fn build(self) -> Result<Bed> {
         ensure!(rustix::process::geteuid().is_root(), "a bed of nodes needs root: run it through `cargo xtask test`");
         for (index, name) in self.nodes.iter().enumerate() {
@@ -91,7 +91,7 @@ impl Builder {
 /// A set of nodes. Dropping it takes everything down.
 #[derive(Debug)]
 pub struct Bed {
-    // Fields drop in order: the nodes' own processes first, then what holds them.
+    // Fields drop in order: the nodes' own processes first, then the reaper and the directory.
     nodes: Vec<Node>,
     reaper: Reaper,
 }
@@ -132,7 +132,7 @@ impl Bed {
         self.reaper.name()
     }
 
-    /// The directory of this bed on this machine. What is in it may live in the bed's own mount namespace.
+    /// The directory of this bed on this machine. Mounts in it may exist only in the bed's own mount namespace.
     pub fn directory(&self) -> &Path {
         self.reaper.directory()
     }

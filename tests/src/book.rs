@@ -1,4 +1,4 @@
-//! Pages of the book (docs/) as something to do: files to write, commands to type, and what they shall print.
+//! Pages of the book (docs/) as executable steps: files to write, commands to type, and their expected output.
 //!
 //! | in the page | is |
 //! |---|---|
@@ -9,9 +9,8 @@
 //! | `<!-- stand-in: name -->` before a block | the test does something of that name in its place |
 //! | a `text` block | to look at |
 //!
-//! Any other block is an error, so that nothing is left out by a slip. A command must end with 0. One that only looks
-//! (`perilog ps`) is looked at again until it shows what the page says, as its reader would: what it shows comes from
-//! elsewhere.
+//! Any other block is an error, so that no block is left out by a slip. A command must end with 0. The test repeats a
+//! command that only looks (`perilog ps`) until the output is as in the page, as a reader would.
 
 mod fits;
 mod read;

@@ -23,7 +23,7 @@ pub const CONTROLLER: &str = "ctl";
 /// For a loaded machine; an agent is online some tens of milliseconds after its start.
 const ONLINE: Duration = Duration::from_secs(60);
 const LOGGED: Duration = Duration::from_secs(90);
-/// Deliberate defect for every daemon of the cluster, in builds that have it (`perilog_host::defect`, `cargo xtask
+/// Deliberate defect for every daemon of the cluster, in builds with defects (`perilog_host::defect`, `cargo xtask
 /// mutate`).
 const DEFECT_VARIABLE: &str = "PERILOG_DEFECT";
 const DEFECT_FILE: &str = "/etc/perilog/defect";

@@ -1,7 +1,7 @@
 //! Commands under a time limit, whose output never goes through a pipe.
 //!
-//! A script may leave children that keep its output open, and reading a pipe to its end would wait for them. So output
-//! goes to memory files, and a command has ended when its process has.
+//! A script may leave children that keep its output open, and reading a pipe to the end would wait for the children. So
+//! output goes to memory files, and a command ends with its process.
 
 use std::fmt;
 use std::fs::File;

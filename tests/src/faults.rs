@@ -10,7 +10,7 @@ use crate::command::Running;
 use crate::ledger::{self, Run};
 use crate::node::Node;
 
-/// Script body that waits for its gate, then exits with a random status.
+/// Script body: waits for its gate, then exits with a random status.
 pub const AT_GATE: &str = "while [ ! -e /run/gate ]; do sleep 0.02; done\nexit $(draw 0 0 3 37)";
 /// For a loaded machine; what is waited for takes some tens of milliseconds.
 const SOON: Duration = Duration::from_secs(90);
@@ -56,7 +56,7 @@ impl Cluster {
 
     /// kill -9 of the controller; returns when it is gone.
     pub fn kill_controller(&self) -> Result<()> {
-        // Its socket unit would start it again at the first redial.
+        // Otherwise the socket unit would start the controller again at the first redial.
         self.controller()?.systemctl(&["stop", "perilog-controller.socket"])?;
         self.kill(self.controller()?, CONTROLLER)
     }
@@ -144,8 +144,8 @@ impl Cluster {
         running.output()?.code().context("an exit code")
     }
 
-    /// Asserts that the controller's view of this job agrees with the ledgers: one script, `10-gate`, of each of these
-    /// actions.
+    /// Asserts that the controller's view of this job agrees with the ledgers, for actions with the one script
+    /// `10-gate`.
     pub fn assert_true(&self, job: &str, actions: &[&str]) -> Result<()> {
         let scripts: Vec<(&str, &[&str])> = actions.iter().map(|action| (*action, &["10-gate"][..])).collect();
         let comparison = self.compare(job, &scripts)?;

@@ -19,7 +19,7 @@ pub use soak::{Report, soak};
 
 /// For a loaded machine: a broker that was killed joins again some seconds after its unit's restart.
 pub const SOON: Duration = Duration::from_secs(150);
-/// The oldest Flux that sends what the edge reads.
+/// The oldest Flux whose messages the edge can read.
 pub const OLDEST: (u32, u32) = (0, 73);
 
 const RC1: &str = include_str!("../../flux/rc1/10-perilog");
@@ -36,14 +36,14 @@ pub fn cluster(nodes: usize) -> ClusterBuilder {
     Cluster::builder(nodes)
 }
 
-/// Does `flux version` say a version that the tests can use?
+/// Does `flux version` report a version that the tests can use?
 fn is_enough(said: &str) -> bool {
     let version = said.lines().find_map(|line| line.strip_prefix("commands:")).map(str::trim).unwrap_or_default();
     let mut parts = version.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= OLDEST
 }
 
-/// Has this machine a Flux that the tests can use?
+/// Does this machine have a Flux that the tests can use?
 pub fn is_here() -> bool {
     let said = std::process::Command::new("flux").arg("version").output();
     said.is_ok_and(|said| is_enough(&String::from_utf8_lossy(&said.stdout)))
@@ -61,7 +61,7 @@ pub struct Event {
 /// An answer of a service of Flux's.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Answer {
-    /// errno(3); 0 for an answer that is none of an error.
+    /// errno(3); 0 if the answer is no error.
     pub errnum: i32,
     /// Text of an error.
     pub text: String,
@@ -77,7 +77,7 @@ pub struct Flux<'a> {
 }
 
 impl<'a> Flux<'a> {
-    /// Starts it: `more` is lines of Flux's configuration, such as the table `[perilog]`.
+    /// Starts Flux. `more` is lines of its configuration, such as the table `[perilog]`.
     pub fn start(cluster: &'a Cluster, more: &str) -> Result<Self> {
         ensure!(is_here(), "no Flux {}.{} or newer is on PATH", OLDEST.0, OLDEST.1);
         let rank_0 = cluster.controller()?;
@@ -139,7 +139,7 @@ impl<'a> Flux<'a> {
         self.run_as(USER, arguments)?.ok()
     }
 
-    /// Submits a job of alice's that takes whole nodes; its id in f58.
+    /// Submits a job of alice's that takes whole nodes; returns its id in f58.
     pub fn submit(&self, nodes: usize, more: &[&str], command: &[&str]) -> Result<String> {
         self.try_submit(nodes, more, command)?.ok()
     }
@@ -156,7 +156,7 @@ impl<'a> Flux<'a> {
         text.lines().map(|line| serde_json::from_str(line).with_context(|| format!("an event: {line}"))).collect()
     }
 
-    /// Returns the names of the job's events that are about holding it, in their order.
+    /// Returns the names of the events that hold or release the job, in their order.
     pub fn story(&self, job: &str) -> Result<Vec<String>> {
         const ASIDE: [&str; 6] = ["submit", "validate", "depend", "priority", "annotations", "memo"];
         let events = self.events(job)?.into_iter().map(|event| event.name);
@@ -216,7 +216,7 @@ impl<'a> Flux<'a> {
         self.wait("rank 0 is gone", |_| Ok(pid()? != was))
     }
 
-    /// kill -9 of rank 0 once the disk has all that its eventlogs say.
+    /// Kills rank 0 with -9 once its eventlogs are on the disk.
     pub fn kill_rank_0_after_sync(&self) -> Result<()> {
         self.ask(&["kvs", "sync"])?;
         self.kill_rank_0()
@@ -253,7 +253,8 @@ impl<'a> Flux<'a> {
         self.rpc("job-manager.perilog-hold.finish", &json!({"id": self.decimal(job)?, "what": what, "status": status}))
     }
 
-    /// Returns what the plugin says that it holds: prolog and epilog of a job; `None` for a job that it does not know.
+    /// Returns the references that the plugin holds for a job, prolog and epilog; `None` for a job unknown to the
+    /// plugin.
     pub fn held(&self, job: &str) -> Result<Option<(String, String)>> {
         let id = self.decimal(job)?;
         let list = self.rpc("job-manager.perilog-hold.list", &json!({}))?;
@@ -281,7 +282,7 @@ impl<'a> Flux<'a> {
     }
 }
 
-/// The unit that came with this Flux.
+/// Returns the unit that came with this Flux.
 fn unit(node: &Node, libexec: &str) -> Result<String> {
     let prefix = libexec.strip_suffix("/libexec/flux").unwrap_or("/usr");
     for path in [format!("{prefix}/lib/systemd/system/flux.service"), "/usr/lib/systemd/system/flux.service".into()] {
@@ -292,7 +293,7 @@ fn unit(node: &Node, libexec: &str) -> Result<String> {
     bail!("no flux.service beside {libexec}")
 }
 
-/// Who may start jobs through the IMP, and with what.
+/// Returns the IMP's configuration: who may start jobs, and with which shell.
 fn imp(libexec: &str) -> String {
     format!("[exec]\nallowed-users = [\"{USER}\"]\nallowed-shells = [\"{libexec}/flux-shell\"]\n")
 }

@@ -18,10 +18,11 @@ const BINARIES: [(&str, &str); 6] = [
 const PLUGIN: (&str, &str) = ("libperilog_hold.so", "usr/lib/perilog/perilog-hold.so");
 const UNITS: &str = "usr/lib/systemd/system";
 
-/// Variable that names a directory filled by [`Layer::install`]; xtask sets it so that test programs share one.
+/// Variable that names a directory filled by [`Layer::install`]; xtask sets the variable, so that test programs share
+/// one.
 pub const LAYER_VARIABLE: &str = "PERILOG_LAYER";
-/// Variable that names the directory of the built binaries; xtask sets it. Without it, they are expected where this
-/// program was built.
+/// Variable that names the directory of the built binaries; xtask sets the variable. Without it, the tests look where
+/// this program was built.
 pub const BINARIES_VARIABLE: &str = "PERILOG_BIN_DIR";
 
 /// Where the product comes from.
@@ -97,7 +98,7 @@ fn install_units(units: &Path, root: &Path) -> Result<()> {
                 }
                 continue;
             }
-            // Files that enable units; a bed enables its own.
+            // Files that enable units; a bed enables units itself.
             _ => continue,
         };
         put(&from, &to, 0o644)?;

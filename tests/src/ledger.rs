@@ -26,8 +26,8 @@ pub const PATH: &str = "/var/lib/ledger/ledger";
 
 const PRELUDE: &str = include_str!("ledger/prelude.sh");
 
-/// Returns a script that writes the ledger. `body` is sh(1); it may `exit $(draw 0 1 37)`, and otherwise exits as its
-/// last command does.
+/// Returns a script that writes the ledger. `body` is sh(1); the script may `exit $(draw 0 1 37)`, and otherwise exits
+/// as its last command does.
 pub fn script(body: &str) -> String {
     format!("#!/bin/sh\n{PRELUDE}\n{body}\n")
 }

@@ -22,16 +22,16 @@ use crate::cluster::Cluster;
 pub const HOOK: &str = "/usr/local/libexec/resource-manager";
 /// The hook's ledger; the controller's unit may write there.
 pub const TOLD: &str = "/var/lib/perilog/told";
-/// File: while it exists, the hook has recorded its notice and does not end.
+/// File that makes the hook wait after it has recorded its notice.
 pub const HOLD: &str = "/var/lib/perilog/hold";
 /// Lines of controller.toml that have the hook told of releases and drains.
 pub const CONFIGURATION: &str = "[release]\ncommand = [\"/usr/local/libexec/resource-manager\"]\n[drain]\ncommand = [\"/usr/local/libexec/resource-manager\"]\n";
 
-/// Fails every other time, before it records anything.
+/// Fails every other time, before it records the notice.
 pub const BUSY: &str = "if [ -e /var/lib/perilog/busy ]; then rm /var/lib/perilog/busy; echo busy >&2; exit 1; fi; : >/var/lib/perilog/busy";
 
-/// R, and the resources of each rank, written out: the code that cuts R into fragments is under test, so it cannot
-/// judge them.
+/// R, and the resources of each rank, written out: the code that cuts R into fragments is under test, so it cannot be
+/// the judge.
 #[derive(Debug, Clone, Copy)]
 pub struct Handed {
     pub r: &'static str,
@@ -108,7 +108,7 @@ pub fn ranks_of(r: &Value) -> Result<Ranks> {
     }
     ensure!(hosts.len() == ranks.len(), "{} hosts of {} ranks", hosts.len(), ranks.len());
     ranks.values_mut().zip(hosts).for_each(|(on_rank, host)| on_rank.host = host);
-    // In the order of their names: it is a map.
+    // In the order of their names, as a map has them.
     for (name, of) in execution.get("properties").and_then(Value::as_object).into_iter().flatten() {
         for rank in text(of)?.parse::<IdSet>()?.iter() {
             ranks.get_mut(&rank).with_context(|| format!("{name} of a rank {rank}"))?.properties.push(name.clone());

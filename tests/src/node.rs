@@ -1,4 +1,4 @@
-//! Node: a machine that can be switched on, asked, cut off and robbed of its power.
+//! Node: a machine that a test can switch on, ask, cut off from the network, and cut off from power.
 
 mod commands;
 mod files;
@@ -143,7 +143,7 @@ impl Node {
         booted.map_err(|error| anyhow!("{error:#}\n{}", self.diagnosis()))
     }
 
-    /// Cuts the node's power: its processes and its network end without a message; its files stay.
+    /// Cuts the node's power: processes and network end without a message; files stay.
     pub fn power_fail(&self) -> Result<()> {
         // The network goes first: otherwise the kernel, closing the sockets of killed processes, would tell their
         // peers.
@@ -171,7 +171,7 @@ impl Node {
         wait_until(&format!("{} switched off", self.name), limit, || Ok(!self.is_up()))
     }
 
-    /// Returns the node's PID 1 as this machine numbers it; an error while it is off.
+    /// Returns the node's PID 1 in this machine's numbering; an error while the node is off.
     pub fn leader(&self) -> Result<u32> {
         let leader = self.power().as_ref().and_then(Power::leader);
         leader.with_context(|| format!("{} is off", self.name))

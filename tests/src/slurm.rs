@@ -94,7 +94,7 @@ impl<'a> Slurm<'a> {
         let slurm = Self { cluster };
         for node in cluster.bed().nodes() {
             node.write_file("/etc/slurm/slurm.conf", format!("{CONFIGURATION}{more}{nodes}"))?;
-            // Nothing here uses cgroups; on a machine with both hierarchies, slurmd refuses the plugin that it would
+            // The tests use no cgroups; on a machine with both hierarchies, slurmd refuses the plugin that it would
             // choose.
             node.write_file("/etc/slurm/cgroup.conf", "CgroupPlugin=cgroup/v1\n")?;
             for (name, text) in EXAMPLES {

@@ -40,7 +40,7 @@ fn memory_does_not_grow_with_what_a_script_prints() -> Result<()> {
     let runner = main_pid(node, "perilog-task-prolog-*")?;
     let printing_kib = peak_kib(node, &runner)?;
     assert!(printing_kib <= FACTOR * quiet_kib, "runner: {printing_kib} KiB, a quiet one {quiet_kib} KiB");
-    // Until the controller has it, the kept output stays on the node: 32 KiB from each end, in whole lines.
+    // The kept output stays on the node until the controller has it: 32 KiB from each end, in whole lines.
     cluster.stop_controller()?;
     cluster.open_gates()?;
     let task = "/run/perilog/tasks/perilog-task-prolog-*";

@@ -22,7 +22,7 @@ fn while_a_script_runs() -> Result<()> {
     ensure!(controller.sh(&format!("stat -c %a {COPY}"))?.trim() == "600");
     ensure!(controller.sh("ls /var/lib/perilog")?.lines().all(|name| !name.ends_with("backup")), "left behind");
 
-    // The same three ways; later events are only in the first two.
+    // Exports in the same three ways; only the first two have later events.
     let of_copy = cluster.perilog(&["export", "--store", COPY])?.ok()?;
     ensure!(of_copy.starts_with("{\"") && of_copy.contains("\"kind\":\"job\""), "{of_copy}");
     ensure!(of_copy.contains("\"accepted\":\"0\"") && !of_copy.contains("\"name\":\"verdict\""), "{of_copy}");

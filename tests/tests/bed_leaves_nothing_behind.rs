@@ -152,7 +152,7 @@ fn a_killed_bed_and_reaper_leave_room_for_the_next_bed() -> Result<()> {
     child.wait_with_output()?;
     wait_until("its processes are gone", LIMIT, || Ok(!traces.left()?.iter().any(|left| left.starts_with("process"))))?;
     Bed::builder().build()?;
-    // Another test's sweep may have been quicker and still be at work.
+    // A sweep of another test may have come first and still be at work.
     wait_until("nothing is left", LIMIT, || Ok(traces.left()?.is_empty()))
 }
 

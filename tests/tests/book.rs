@@ -18,8 +18,8 @@ fn copy_certificates(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-/// One story: the guide sets up a cluster, an administrator writes scripts on it, and everything that can go wrong
-/// does.
+/// The guides and the trouble page as one story: the guide sets up a cluster, an administrator writes scripts on it,
+/// and everything that can go wrong does.
 #[test]
 fn the_guides_and_what_helps_in_trouble() {
     let bed = book::machines(&["ctl", "n0", "n1", "n2", "n3"]).unwrap();

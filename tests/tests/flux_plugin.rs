@@ -21,7 +21,7 @@ fn a_job_goes_on_when_its_references_are_finished() -> Result<()> {
     flux.wait_event(&job, "epilog-start")?;
     flux.wait_event(&job, "release")?;
     ensure!(flux.held(&job)? == held("finished", "open"), "{:?}", flux.held(&job)?);
-    // The job's user may not finish it, nor see what others have.
+    // The job's user may not finish the job, nor list the references of others.
     for service in ["finish", "list"] {
         let payload = json!({"id": 1, "what": "epilog", "status": 0});
         let answer = flux.rpc_as("alice", &format!("job-manager.perilog-hold.{service}"), &payload)?;

@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 use perilog_tests::flux::{self, Flux};
 use serde_json::json;
 
-/// The batch script says what its instance has drained, lifts it, and says it again.
+/// The batch script lists the drains of its instance, lifts them, and lists them again.
 const BATCH: &str = "#!/bin/sh
 flux resource drain -no '{nodelist} {reason}' > /tmp/drained
 flux run -N1 hostname > /tmp/ran
@@ -13,7 +13,7 @@ flux resource undrain 1
 flux resource drain -no '{nodelist}' > /tmp/after
 ";
 
-/// A batch script and the arguments that submit it for both nodes, but for those of the test.
+/// Submits a batch script for both nodes, with further arguments of the test.
 fn submit(flux: &Flux<'_>, more: &[&str]) -> Result<String> {
     flux.install_rc1()?;
     flux.rank_0()?.write_script("/tmp/batch.sh", BATCH)?;
@@ -45,7 +45,7 @@ fn a_batch_job_begins_with_its_failed_nodes_drained() -> Result<()> {
     let flux = Flux::start(&cluster, "")?;
     let job = submit(&flux, &[])?;
     flux.wait_event(&job, "prolog-start")?;
-    // An exception that the user raises has no mark, and drains nobody.
+    // An exception that the user raises has no mark, and drains no node.
     flux.run_as("alice", &["job", "raise", "--type=node-failure", "--severity=1", &job, "n0"])?.ok()?;
     let check = json!({"check": "lustre", "hosts": "n1", "ranks": "2", "message": "/p/lustre1 is not mounted"});
     let context = json!({

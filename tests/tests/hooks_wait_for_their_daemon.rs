@@ -1,5 +1,5 @@
-//! A hook waits for an absent agent, up to its patience. A hook that is asked to stop has its scripts stop, even if the
-//! agent was away just then. A killed hook leaves its scripts alone, and the next one attaches to them.
+//! A hook waits for an absent agent, up to its patience. A hook that is asked to stop stops its scripts, even if the
+//! agent was away just then. A killed hook leaves its scripts alone, and the next hook attaches to them.
 
 use std::time::Duration;
 

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use perilog_tests::{AT_GATE, Cluster, Order};
 
 const LONG: Duration = Duration::from_secs(90);
-/// A start that is good for a moment, and a controller that waits for it.
+/// Starts that are good for a moment, and a controller that waits longer for their agents.
 const BRIEF: &str = "not-after = \"1s\"\n";
 /// A controller that gives a start up.
 const IMPATIENT: &str = "start-grace = \"2s\"\n";
@@ -35,8 +35,7 @@ fn wait_too_late(cluster: &Cluster) -> Result<()> {
     })
 }
 
-/// Asserts that no script of `late` has begun or begins later: the node serves another job and holds nothing of this
-/// one.
+/// Asserts that no script of `late` has begun or begins later: the node serves another job and holds no task of `late`.
 fn assert_nothing_ran(cluster: &Cluster) -> Result<()> {
     let other = cluster.perilog(&["run", "prolog", "--job", "next", "--nodes", "n0"])?;
     ensure!(matches!(other.code(), Some(0 | 1)), "{other}");

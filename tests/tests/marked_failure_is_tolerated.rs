@@ -1,6 +1,6 @@
 //! One node of four fails a check that its prolog marks as tolerable. Within the job's tolerance the job goes on with
-//! the other three; the node is named to its owner and drained with its message. Beyond the tolerance, or for an
-//! unmarked failure, the job fails.
+//! the other three nodes; the job's owner sees the failed node, which is drained with the message of its check. Beyond
+//! the tolerance, or for an unmarked failure, the job fails.
 
 use anyhow::{Result, ensure};
 use perilog_tests::Cluster;

@@ -84,7 +84,7 @@ fn a_node_with_neither_key_nor_token_enrols_by_munge() -> Result<()> {
     n1.write_file(DROP_IN, agent("n1", "token = \"/etc/perilog/enroll-token\""))?;
     begin_anew(&cluster)?;
     cluster.wait_online().context("with a token")?;
-    // The next boot: its token is used up, and munge takes its place.
+    // The next boot: the token is used up, and munge takes its place.
     begin_anew(&cluster)?;
     cluster.wait_logged(n1, "perilog-agent", &["enrolled as n1 by munge"])?;
     cluster.wait_online().context("by munge again")
@@ -131,7 +131,7 @@ fn munge_enrols_only_root_of_the_named_host() -> Result<()> {
     cluster.wait_online().context("a new credential")?;
     is_refused(&cluster, n1.address(), "n1", "Replayed credential").context("a used credential")?;
 
-    // Another key of munge.
+    // munge gets another key.
     n1.sh("head -c 64 /dev/urandom >/etc/munge/munge.key")?;
     n1.systemctl(&["restart", "munge"])?;
     n1.write_file(DROP_IN, agent("n1", ""))?;

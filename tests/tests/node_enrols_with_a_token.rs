@@ -115,7 +115,8 @@ fn a_certificate_renews_in_a_session_until_it_is_revoked() -> Result<()> {
     cluster.wait_online().context("with a renewed certificate")?;
 
     cluster.perilog(&["--quiet", "ca", "revoke", "--dir", DIRECTORY, "n1"])?.ok()?;
-    // Revoked, it is not renewed, even before a reload; the reload ends its session, and no other.
+    // The controller does not renew a revoked certificate, even before a reload; the reload ends that node's session
+    // only.
     let why = ["refused", n1.address(), "enrolled as n1", "its certificate was revoked; if it is good again"];
     cluster.wait_logged(ctl, "perilog-controller", &why)?;
     ensure!(cluster.is_online("n1")?, "nobody has reloaded");

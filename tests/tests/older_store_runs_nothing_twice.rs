@@ -1,5 +1,5 @@
 //! A controller restarts on an older copy of its store, or on none: nodes refuse it until an operator lets it take
-//! over. Then it is in recovery, and an operator vouches for each job. Nothing runs twice, and every outcome comes
+//! over. Then it is in recovery, and an operator vouches for each job. No script runs twice, and every outcome comes
 //! back.
 
 use anyhow::Result;
@@ -23,7 +23,7 @@ fn run(cluster: &Cluster, action: &str, job: &str) -> Result<[(String, String); 
     Ok([cluster.outcome(job, action, 0)?, cluster.outcome(job, action, 1)?])
 }
 
-/// Kills the controller, starts it on that copy, or on nothing, and has it take over.
+/// Kills the controller, starts it on that copy, or on an empty store, and has it take over.
 fn set_back(cluster: &Cluster, copy: Option<&str>) -> Result<()> {
     cluster.kill_controller()?;
     cluster.replace_store(copy)?;
@@ -69,8 +69,8 @@ fn on_an_older_copy() -> Result<()> {
     let mut open = cluster.start_perilog(&["run", "prolog", "--job", "open", "--nodes", "n[0-1]"])?;
     cluster.wait_begun("open", &[0, 1])?;
     cluster.copy_store("/root/copy")?;
-    // Work goes on: an action that runs in the copy ends, one that the copy does not know comes and goes, another still
-    // runs.
+    // Work goes on: an action that runs in the copy ends, an action that the copy does not know comes and goes, and a
+    // third still runs.
     cluster.open_gates()?;
     cluster.wait_end(&mut open)?;
     let ended = [cluster.outcome("open", "prolog", 0)?, cluster.outcome("open", "prolog", 1)?];
@@ -87,7 +87,7 @@ fn on_an_older_copy() -> Result<()> {
     cluster.wait_verdicts("open")?;
     assert_eq!([cluster.outcome("open", "prolog", 0)?, cluster.outcome("open", "prolog", 1)?], ended);
     cluster.assert_true("open", &["prolog"])?;
-    // Its `perilog run` asks again by itself, and its tasks are no orphans any more.
+    // The job's `perilog run` asks again by itself, and the tasks are adopted.
     runs_on(&cluster, "late")?;
     cluster.open_gates()?;
     cluster.wait_scripts_ended("late", &[0, 1])?;

@@ -1,8 +1,9 @@
-//! A script traps TERM and cleans up past its limit: it is asked once and not killed; its activity is shown while it
-//! goes on, and its true status arrives when it has ended.
+//! A script traps TERM and cleans up past its limit. It gets one TERM and no KILL; its activity is shown while it goes
+//! on, and its true status arrives at its end.
 //!
-//! The test may end before a kill's grace would. So it asks those that decide about a kill: the policy in the runner's
-//! intent, and the time that systemd gives its unit to stop. `agent/src/runner/watchdog.rs` tests the runner's policy.
+//! The test may end before a kill's grace would. So it checks the two places that decide about a kill: the policy in
+//! the runner's intent, and the time that systemd gives its unit to stop. `agent/src/runner/watchdog.rs` tests the
+//! runner's policy.
 
 use std::time::Duration;
 

@@ -56,7 +56,7 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
         state(controller, "perilog-controller.service")? == down,
         "it has no name for its cluster, for all dpkg knows"
     );
-    // Files that guides tell administrators to install, in their places.
+    // Files that guides tell administrators to install, and their places.
     for file in [
         "administration.md",
         "troubleshooting.md",
@@ -77,7 +77,7 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
     }
     controller.write_file("/etc/perilog/controller.d/enroll.toml", "[enroll]\nlisten = \"[::]:5117\"\n")?;
     start_controller(controller)?;
-    // One node has no key, and enrols.
+    // One node has no key, so it enrols.
     let (n1, (image, token)) = (cluster.node(1)?, of_an_image()?);
     n1.sh("rm /etc/perilog/tls/cert.pem /etc/perilog/tls/key.pem")?;
     n1.write_file("/etc/perilog/agent.d/enroll.toml", image)?;
@@ -244,7 +244,7 @@ fn removal_leaves_scripts_alone_and_purge_leaves_nothing() -> Result<()> {
     cluster.open_gates()?;
     cluster.wait_scripts_ended("j", &[0])?;
 
-    // A new agent reports what happened while there was none.
+    // A new agent reports the ends that came while no agent ran.
     node.install(Release::Current, &["perilog-agent"])?;
     cluster.wait_end(&mut run)?;
     cluster.assert_exact("j", &["epilog"])?;
@@ -280,7 +280,7 @@ fn the_package_for_flux_comes_and_goes() -> Result<()> {
     node.install(Release::Current, &["perilog-flux"])?;
     node.sh("test -s /usr/lib/perilog/perilog-hold.so && test -x /etc/flux/rc1.d/10-perilog")?;
     assert_eq!(state(node, "perilog-flux.service")?, "disabled inactive", "Flux has no plugin yet");
-    // Its sockets come with Flux and with the controller.
+    // Flux and the controller bring the sockets.
     let checked = node.sh("perilog-flux --check-config 2>&1")?;
     ensure!(checked.contains("/etc/perilog/edge.toml: ok"), "{checked}");
     // Outside of a Flux instance the script has nothing to do.

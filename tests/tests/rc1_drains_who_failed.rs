@@ -6,8 +6,8 @@ use perilog_tests::{Cluster, Output};
 
 const EXAMPLE: &str = include_str!("../../docs/examples/rc1-drain-failed");
 const PROLOG: &str = "[ \"$(uname -n)\" != n1 ] || perilog-report tolerable --check lustre 'not mounted'";
-/// Stand-in for flux(1): a file holds the instance's hosts, the environment its rank and level. It supports only what
-/// the example uses.
+/// Stand-in for flux(1): a file holds the instance's hosts, the environment its rank and level. It supports only the
+/// example's calls.
 const STAND_IN: &str = r#"#!/bin/sh
 # A stand-in for flux(1).
 case "$*" in

@@ -1,6 +1,6 @@
-//! A copy of the store has an unfinished epilog that ran since, on a node that has rebooted and belongs to another job
-//! now. After a restore, nothing of the copy begins beside that job, and no node is released, until an operator vouched
-//! for it.
+//! A copy of the store has an unfinished epilog. The epilog has run since, on a node that has rebooted and now belongs
+//! to another job. After a restore, no action of the copy begins beside that job, and no node is released, until an
+//! operator vouches for the job.
 
 use anyhow::{Result, ensure};
 use perilog_tests::Cluster;
@@ -24,7 +24,7 @@ fn an_epilog_that_ran_since_does_not_run_beside_another_job() -> Result<()> {
     says(&["job", "finish", "P"])?;
     cluster.wait_action_begun("P", "epilog", &[0])?;
     says(&["controller", "backup", COPY])?;
-    // The epilog runs, its node reboots, and another job gets it.
+    // The epilog runs, the node reboots, and another job gets the node.
     cluster.start_agent(1)?;
     says(&["wait", "P", "--for", "clean"])?;
     ensure!(epilogs(&cluster, "P")? == 2);

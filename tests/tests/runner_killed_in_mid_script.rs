@@ -37,7 +37,7 @@ fn told(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Does a process of rank 1's first script live?
+/// Is a process of rank 1's first script alive?
 fn lives(cluster: &Cluster) -> Result<bool> {
     Ok(cluster.node(1)?.run(&["pgrep", "-f", "epilog[.]d/10-gate"])?.success())
 }

@@ -117,7 +117,7 @@ fn a_hook_of_a_slurmstepd_watches_slurmd() -> Result<()> {
 }
 
 /// Slurm restarts its job numbers when it has lost its state: scripts of an older job with the same number do not count
-/// for this one.
+/// for the new one.
 #[test]
 fn another_job_of_a_number_that_was_seen_fails() -> Result<()> {
     let cluster = gated(1).boot()?;

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use perilog_tests::Cluster;
 use perilog_tests::slurm::{ON_NODES, Slurm, gated};
 
-/// Runs until Slurm believes that the epilog is over while it runs; returns its job, and the next one, which waits.
+/// Runs until Slurm believes that the running epilog is over; returns the epilog's job, and the next job, which waits.
 fn killed(cluster: &Cluster, slurm: &Slurm<'_>) -> Result<(String, String)> {
     slurm.open_all("prolog")?;
     let job = slurm.submit(1, "true")?;
@@ -82,7 +82,7 @@ fn a_status_that_no_hook_lived_to_hear_drains() -> Result<()> {
     slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 9)])
 }
 
-/// A boot clears the node's knowledge of its tasks, and Slurm takes the epilog for one that ended well.
+/// A boot clears the node's knowledge of its tasks, so Slurm believes that the epilog ended well.
 #[test]
 fn an_epilog_cut_off_by_power_runs_again_before_a_prolog() -> Result<()> {
     let cluster = gated(1).agent("serialize = \"host\"\n").boot()?;

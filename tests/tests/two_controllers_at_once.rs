@@ -33,30 +33,30 @@ fn ranks(cluster: &Cluster, job: &str) -> Result<Vec<u32>> {
 #[test]
 fn nodes_obey_one_and_the_other_is_told() -> Result<()> {
     let cluster = Cluster::builder(2).script("prolog", "10-gate", AT_GATE).boot()?;
-    // The same epoch with another nonce: both count on from the copy.
+    // Both have the same epoch, with another nonce, and count on from the copy.
     cluster.copy_store("/root/copy")?;
     cluster.start_second("/root/copy")?;
     let mut first = [cluster.start_perilog(&prolog("i"))?, cluster.start_perilog(&prolog("j"))?];
     cluster.wait_begun("i", &[0, 1])?;
     cluster.wait_begun("j", &[0, 1])?;
-    // The second has work for the node that will connect: the same job, unknown to it, and another.
+    // The second has work for the node that will connect: the same job, unknown to the second, and another.
     let mut asked = vec![cluster.ask_second(&prolog("i"))?, cluster.ask_second(&prolog("k"))?];
     cluster.bed().wait_until("the second has been asked", SOON, || {
         let ps = cluster.second(&["ps"])?.ok()?;
         Ok(ps.contains(" i ") && ps.contains(" k "))
     })?;
 
-    // One node dials the second, refuses it, and goes on to the first.
+    // The first node dials the second controller, refuses it, and goes on to the first.
     cluster.dial(1, &[SECOND, FIRST])?;
     cluster.wait_journal("n1", "perilog-agent", &["the controller is not obeyed", "take-over"])?;
     cluster.wait_journal("ctl", "second", &["obeys a controller of epoch", "take-over"])?;
     cluster.wait_online()?;
-    // Nothing requested at the second has begun, neither the same job nor the other.
+    // No action requested at the second has begun, neither of the same job nor of the other.
     assert_eq!((ranks(&cluster, "i")?, ranks(&cluster, "k")?), (vec![0, 1], vec![]));
 
     // An operator makes the second take over: now the node obeys it, and refuses the first.
     cluster.second(&["controller", "recover", "--take-over"])?.ok()?;
-    // Its store may be behind then, so earlier requests are repeated.
+    // The second's store may be behind, so the test repeats earlier requests.
     let mut again = [cluster.ask_second(&prolog("i"))?, cluster.ask_second(&prolog("k"))?];
     cluster.dial(1, &[SECOND])?;
     cluster.bed().wait_until("the second has n1", SOON, || {
@@ -64,7 +64,7 @@ fn nodes_obey_one_and_the_other_is_told() -> Result<()> {
         Ok(nodes.lines().any(|line| line.contains("n1") && line.contains("online")))
     })?;
     asked.push(cluster.ask_second(&prolog("j"))?);
-    // Nothing begins on n1 while j is an orphan there: requested, it is adopted, and k begins.
+    // No action begins on n1 while j is an orphan there: a request adopts j, and k begins.
     cluster.wait_begun("k", &[1])?;
     cluster.dial(1, &[FIRST, SECOND])?;
     cluster.wait_journal("ctl", "perilog-controller", &["obeys a controller of epoch", "take-over"])?;

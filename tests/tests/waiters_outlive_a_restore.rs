@@ -48,7 +48,7 @@ fn wait_said(cluster: &Cluster, who: &mut Running, words: &[&str]) -> Result<()>
     })
 }
 
-/// Times that the hook was told of a release of this job's attempt.
+/// Counts the notices to the hook about releases of this job's attempt.
 fn told(cluster: &Cluster, job: &str, attempt: &str) -> Result<usize> {
     let heard = cluster.heard()?;
     Ok(heard.releases.iter().filter(|release| release.job == job && release.attempt == attempt).count())
@@ -71,7 +71,7 @@ fn no_rank_is_told_free_under_the_script_of_another_job() -> Result<()> {
     cluster.wait_begun("B", &[0])?;
 
     restore(&cluster)?;
-    // Who had begun B says by asking again that it goes on.
+    // The `perilog run` of B vouches for B when it asks again.
     wait_said(&cluster, &mut of_b, &["the controller's store did not know it any more"])?;
     let mut of_a = cluster.start_perilog(&["wait", "A", "--for", "clean"])?;
     wait_said(&cluster, &mut of_a, &["nobody has said whether A goes on", "perilog controller recover"])?;
@@ -81,7 +81,7 @@ fn no_rank_is_told_free_under_the_script_of_another_job() -> Result<()> {
     says(&cluster, &["controller", "recover", "--confirm", "A", "--gone"])?;
     ensure!(says(&cluster, &["controller", "recover"])?.contains("not in recovery"));
     ensure!(cluster.wait_end(&mut of_a)? == 0, "{}", of_a.output()?);
-    // What the hook is told goes to it in order: a release of A would have come before that of B.
+    // The hook gets notices in order: a release of A would have come before that of B.
     open(&cluster, &["B-epilog"])?;
     says(&cluster, &["job", "add", "B", "--nodes", "n0"])?;
     says(&cluster, &["job", "finish", "B"])?;
@@ -113,7 +113,7 @@ fn a_newer_attempt_and_a_younger_job_are_cleaned_up_after() -> Result<()> {
     restore(&cluster)?;
     wait_said(&cluster, &mut of_c, &["the log of C is read from its start"])?;
     wait_said(&cluster, &mut of_d, &["does not know D any more", "perilog job add"])?;
-    // Its resource manager asks for both again: nothing runs twice, and each gets its epilog.
+    // The resource manager asks for both again: no script runs twice, and each job gets its epilog.
     says(&cluster, &["job", "add", "C", "--attempt", "1", "--nodes", "n0"])?;
     says(&cluster, &["job", "add", "D", "--nodes", "n0"])?;
     says(&cluster, &["run", "prolog", "--job", "C", "--attempt", "1"])?;

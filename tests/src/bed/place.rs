@@ -1,7 +1,7 @@
 //! Place of a bed's cgroup on this machine.
 //!
-//! cgroup v2 is one tree with one owner. Where systemd runs the host that is systemd, which hands out subtrees only as
-//! delegated units; so the bed asks it for a scope. Elsewhere the bed makes a cgroup below the one it runs in.
+//! cgroup v2 is one tree with one owner. On a host with systemd, systemd owns the tree and hands out subtrees only as
+//! delegated units, so the bed asks for a scope. Elsewhere the bed makes a cgroup below its own.
 
 use std::path::{Path, PathBuf};
 

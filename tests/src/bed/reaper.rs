@@ -1,4 +1,4 @@
-//! Reaper: the process that outlives this one until everything is cleaned up; and the hub that it holds.
+//! Reaper: the process that outlives this one until everything is cleaned up; and the hub that the reaper holds.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -133,12 +133,12 @@ impl Drop for Reaper {
     }
 }
 
-/// Creates the bed's directory with its scripts, and a lock that is held for the bed's life. The directory gets its
-/// name last: one of that name with a free lock belongs to no living bed.
+/// Creates the bed's directory with its scripts, and a lock for the bed's life. The directory gets its name last, so a
+/// directory of that name with a free lock belongs to no living bed.
 fn make_directory(directory: &Path) -> Result<File> {
     let make = || -> std::io::Result<File> {
-        // A name that `sweep` does not take for a bed: another process may sweep at any moment, and this directory is
-        // not locked yet.
+        // `sweep` does not take this name for a bed: another process may sweep at any moment, and this directory is not
+        // locked yet.
         let name = directory.file_name().unwrap_or_default().to_string_lossy();
         let new = directory.with_file_name(format!(".new-{name}"));
         std::fs::create_dir_all(new.join("empty/usr"))?;
@@ -153,7 +153,7 @@ fn make_directory(directory: &Path) -> Result<File> {
     make().with_context(|| format!("making {}", directory.display()))
 }
 
-/// Removes leftovers of beds whose reaper was killed too; that killed their processes, but left the files.
+/// Removes leftovers of beds whose reaper was killed. The kill ended their processes, but left the files.
 pub(super) fn sweep() {
     let Ok(entries) = std::fs::read_dir(base()) else { return };
     for directory in entries.flatten().map(|entry| entry.path()) {

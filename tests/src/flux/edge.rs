@@ -47,7 +47,7 @@ impl<'a> Flux<'a> {
         Ok(flux)
     }
 
-    /// Waits until the edge says that it follows Flux and the controller.
+    /// Waits until the edge reports that it follows Flux and the controller.
     pub fn wait_edge(&self) -> Result<()> {
         let node = self.rank_0()?;
         let status = || node.systemctl(&["show", "--property=StatusText", "--value", UNIT]);
@@ -83,7 +83,7 @@ impl<'a> Flux<'a> {
         nodes.iter().try_for_each(|node| node.sh(&format!("rm -f /run/hold-{action}")).map(drop))
     }
 
-    /// The scripts of this action exit with this status on node `n{index}` from now on.
+    /// From now on the scripts of this action exit with this status on node `n{index}`.
     pub fn ends_with(&self, index: usize, action: &str, status: i32) -> Result<()> {
         self.cluster.node(index)?.write_file(&format!("/run/exit-{action}"), status.to_string())
     }
@@ -93,7 +93,7 @@ impl<'a> Flux<'a> {
         self.cluster.node(index)?.write_file("/run/lustre-prolog", "")
     }
 
-    /// The scripts of this action reach these milestones from now on, before they are held.
+    /// From now on the scripts of this action reach these milestones before they wait.
     pub fn reach(&self, action: &str, milestones: &str) -> Result<()> {
         let nodes = self.cluster.nodes();
         nodes.iter().try_for_each(|node| node.write_file(&format!("/run/milestones-{action}"), milestones))
@@ -179,7 +179,7 @@ impl<'a> Flux<'a> {
         Ok(self.ask(&["jobs", "-no", "{nodelist}", job])?.trim().to_owned())
     }
 
-    /// Returns the exception of this type; its severity and its note.
+    /// Returns the job's exception of this type, with severity and note.
     pub fn exception(&self, job: &str, kind: &str) -> Result<Event> {
         let of_kind = |event: &Event| event.name == "exception" && event.context["type"] == *kind;
         let events = self.events(job)?;

@@ -19,7 +19,7 @@ const AT_ONCE: usize = 6;
 /// Faults, by their names in [`Report::faults`].
 const FAULTS: [&str; 7] = ["edge", "controller", "rank 0", "rank 0 and edge", "leaf", "agent", "cancel"];
 
-/// What a soak did, and what it found wrong.
+/// Work of a soak, and the faults that it found.
 #[derive(Debug, Default)]
 pub struct Report {
     pub jobs: usize,
@@ -128,7 +128,7 @@ fn strike(flux: &Flux<'_>, cluster: &Cluster, fault: &str, draws: &mut Draws) ->
         }
         "leaf" => {
             Cluster::kill_unit(cluster.node(any)?, "flux.service")?;
-            // Nothing tells that a broker has not been declared lost yet.
+            // Flux does not show that a broker is not lost yet.
             flux.wait_up()
         }
         "agent" => Cluster::kill_unit(cluster.node(any)?, "perilog-agent.service"),
@@ -173,8 +173,8 @@ fn settle(flux: &Flux<'_>, cluster: &Cluster) -> Result<()> {
     })
 }
 
-/// By the ledgers alone: no script twice, none without its end, no prolog without its epilog, and no job on a node
-/// before the epilog of the job before it has ended there.
+/// Judges by the ledgers alone: each script once and with its end, each prolog with its epilog, and no job on a node
+/// before the epilog of the job before has ended there.
 fn judge(ledger: &Ledger, report: &mut Report) {
     let mut by_node: BTreeMap<(String, String, u32), Vec<(&str, &Run)>> = BTreeMap::new();
     for (key, runs) in &ledger.runs {

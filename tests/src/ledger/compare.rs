@@ -19,7 +19,7 @@ pub struct Known {
     pub outcome: String,
     /// The exit code of a task that `failed` with one.
     pub code: Option<i32>,
-    /// Exit code per script, for scripts that are known one by one.
+    /// Exit code per script, if the test knows the scripts one by one.
     pub scripts: BTreeMap<String, Option<i32>>,
 }
 

@@ -34,7 +34,7 @@ fn tasks(job: &JobView, attempt: &AttemptView, action: &ActionView) -> Vec<Known
         let outcome = &ended.ended.outcome;
         tasks.push(Known { code: code(outcome), scripts: scripts(&ended.ended), ..task(ended.rank.0, outcome.word()) });
     }
-    // Ranks of the action that the controller lost: without these, neither side would report them if nothing ran.
+    // Ranks of the action that the controller lost: otherwise neither side would report a rank where no script ran.
     let seen: IdSet = tasks.iter().map(|task| task.rank).collect();
     tasks.extend(action.ranks.difference(&seen).iter().map(|rank| task(rank, NOWHERE)));
     tasks

@@ -14,7 +14,7 @@ const GRACE: Duration = Duration::from_secs(2);
 const JOURNAL_LINES: &str = "60";
 
 impl Node {
-    /// Runs a command and waits for its end; the caller judges its status. Ends it after a minute.
+    /// Runs a command to its end, at most for a minute; the caller judges the status.
     pub fn run(&self, command: &[&str]) -> Result<Output> {
         self.run_within(COMMAND, command)
     }
