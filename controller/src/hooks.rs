@@ -1,8 +1,8 @@
 //! Hooks: the resource manager's edge as a command. The site's own program gets each notice as a JSON object on
-//! standard input, at least once, in order per job. Exit 0 confirms it. After another exit, or none within its limit,
-//! the controller repeats the notice with a delay that doubles from a second to a minute. Before that, it splits a
-//! drain of many hosts into halves, so that one refused host does not block the others; it joins them again once the
-//! resource manager answers. `perilog ps` shows waiting notices.
+//! standard input, at least once, in order per job. Exit 0 confirms the notice. After another exit, or none within its
+//! limit, the controller repeats the notice with a delay that doubles from a second to a minute. Before that, the
+//! controller splits a drain of many hosts into halves, so that one refused host does not block the others. It joins
+//! the hosts again once the resource manager answers. `perilog ps` shows waiting notices.
 //!
 //! ```text
 //!   [release] command   {"event":"release","sequence":7,"epoch":3,"job":"f1","attempt":"0","ranks":"0,2","hosts":"n[0,2]","resources":[],"final":false,"R":{...}}
@@ -33,7 +33,7 @@ use told::{Key, Told, Turn};
 
 /// Most commands of one hook that run at once: each is a process of the site's.
 const AT_ONCE: usize = 8;
-/// Of those, the most that failed before, so that repeated and new notices do not block each other.
+/// Most commands for repeated notices among them, so that repeated and new notices do not block each other.
 const AGAIN_AT_ONCE: usize = AT_ONCE / 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,7 +164,7 @@ impl Room {
         Self { all: AT_ONCE.saturating_sub(running.len()), again: AGAIN_AT_ONCE.saturating_sub(again) }
     }
 
-    /// Chooses the notices that waited longest for another try, and new ones.
+    /// Chooses the notices to repeat that waited longest, and new ones.
     fn chosen(self, mut tasks: Vec<Task>) -> Vec<Task> {
         tasks.sort_by_key(|task| task.turn);
         let again = tasks.iter().filter(|task| matches!(task.turn, Turn::Again(..))).count();
@@ -212,8 +212,8 @@ fn release(entry: OutboxEntry, told: &Told, now: Instant) -> Option<Task> {
     Some(Task { keys: vec![key], lifts: false, turn, about, job, hosts, body, what: vec![what], done: vec![done] })
 }
 
-/// Groups drains with the same reason into one command. Failed ones are told apart, in ever smaller groups (`told`).
-/// Leaves out hosts with a running notice, even its opposite: the resource manager would believe the one that arrived
+/// Groups drains with the same reason into one command. Failed drains go apart, in ever smaller groups (`told`). Leaves
+/// out hosts with a running notice, even the opposite one: the resource manager would believe the notice that arrived
 /// last.
 fn drained(drains: Vec<DrainRow>, told: &Told, now: Instant) -> Vec<Task> {
     let mut alike: BTreeMap<(Turn, bool, String, Option<u32>), Vec<DrainRow>> = BTreeMap::new();

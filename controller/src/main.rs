@@ -14,7 +14,7 @@ const MAX_WORKERS: usize = 4;
 
 fn main() -> ExitCode {
     perilog_core::switch_on_defect!(perilog_host::defect::chosen());
-    // Works on a store, without a configuration: it may be a copy on another host.
+    // The command works on a store, without a configuration: the store may be a copy on another host.
     if let Ok(arguments) = PROGRAM.parse(std::env::args().skip(1)) {
         if let Some(store) = arguments.own(EXPORT) {
             return PROGRAM.end(export(Path::new(store), &arguments));

@@ -1,6 +1,6 @@
-//! All attempts of a source: their present state, and with `follow` each one again when it changes. The follower
-//! registers before the machine is asked, so a change in between is sent again. A follower that is disconnected starts
-//! over and misses nothing.
+//! All attempts of a source: their present state, and with `follow` each attempt again when it changes. The follower
+//! registers before the machine is asked, so a change in between is sent again. A disconnected follower starts over and
+//! misses no change.
 
 use std::collections::BTreeSet;
 

@@ -27,7 +27,7 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
         return reply.more(json!({})).await;
     }
     let Some((Parameters {}, _, mut reply)) = call.parse::<Parameters>().await else { return Ok(()) };
-    // One at a time: each copy takes as much disk space as the store.
+    // One copy at a time: each takes as much disk space as the store.
     let _alone = api.backup.lock().await;
     let path = api.store.clone();
     let made = tokio::task::spawn_blocking(move || store::backup(&path)).await;

@@ -79,8 +79,8 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
     }
 }
 
-/// Receives the answers of `hosts` hosts, and collects those lost before their last one. `false`: this reader was too
-/// slow.
+/// Receives the answers of `hosts` hosts, and collects the hosts lost before their last answer. `false`: this reader
+/// was too slow.
 async fn hear(
     reply: &mut ReplySink,
     answers: &mut Drain<Part>,

@@ -76,8 +76,7 @@ pub(crate) struct Calls(Arc<Semaphore>);
 /// Each connection has one call at a time.
 const MAX_CALLS: u32 = BOUNDS.connections() as u32;
 
-/// Each job of a large machine has a hook that waits for it: room for ten thousand of them, and for commands beside
-/// them.
+/// Each job of a large machine has a waiting hook: room for ten thousand hooks, and for commands beside them.
 const BOUNDS: Bounds = Bounds { trusted: 12_288, for_root: 64, waiting: 10_240, strangers: 256, per_stranger: 8 };
 
 impl Calls {
@@ -194,7 +193,7 @@ impl Api {
             "Quiesce" => self.quiesce(call).await,
             "Resume" => self.simple::<parameters::Resume>(call).await,
             "OutboxApplied" => self.simple::<parameters::OutboxApplied>(call).await,
-            // The interface defines the method, but this table lacks it.
+            // The interface defines the method, but this table lacks an entry.
             _ => Ok(()),
         }
     }

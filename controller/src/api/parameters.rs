@@ -1,4 +1,4 @@
-//! Parameters of the methods that are one request: their types, and the request.
+//! Parameters of the methods that are one request with one reply: their types, and the request.
 
 use std::collections::BTreeMap;
 
@@ -113,7 +113,7 @@ impl Parameters for Signal {
         let unknown =
             || invalid(format_args!("unknown signal {:?}: expected a name such as TERM, or 1 to 64", self.signal));
         let signal = signal_number(&self.signal).ok_or_else(unknown)?;
-        // Refused here; otherwise each node would refuse it in its own journal.
+        // Refuses here; otherwise each node would refuse the signal in its own journal.
         check_sent(signal).map_err(invalid)?;
         Ok(Request::Signal { which, signal })
     }

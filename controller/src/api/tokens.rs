@@ -1,4 +1,4 @@
-//! One-time tokens for nodes without a certificate. A blocking thread reads and writes the files, without the writer.
+//! One-time tokens for nodes without a certificate. A blocking thread reads and writes their files, beside the writer.
 
 use std::io;
 use std::sync::Arc;

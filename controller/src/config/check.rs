@@ -7,8 +7,8 @@ use perilog_host::accounts;
 
 use super::{Config, Hook};
 
-/// Directories that the units create at their start (`StateDirectory=`, `RuntimeDirectory=`), so they are missing only
-/// before the first start.
+/// Directories that the units create at their start (`StateDirectory=`, `RuntimeDirectory=`): missing only before the
+/// first start.
 const MADE_BY_UNITS: [&str; 2] = ["/var/lib/perilog", "/run/perilog"];
 
 /// Returns warnings for people, one problem each.

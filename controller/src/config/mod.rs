@@ -37,7 +37,7 @@ const PROBE_MS: u64 = 5_000;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Config {
-    /// The cluster's name. Every action's id depends on it, so it never changes.
+    /// The cluster's name. Every action's id depends on the name, so an operator never changes it.
     pub cluster: ClusterName,
     #[serde(default = "defaults::listen")]
     pub listen: SocketAddr,
@@ -85,7 +85,7 @@ pub struct Config {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Metrics {
-    /// Address that serves them; none if absent.
+    /// Address of the server; no server if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
 }
@@ -187,7 +187,7 @@ pub struct Edge {
     /// Group whose members may act as an edge, and no more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Does the edge drain? A drain is in force once it has confirmed.
+    /// Does the edge drain? A drain is in force once the edge has confirmed.
     pub drains: bool,
 }
 

@@ -60,7 +60,7 @@ fn what_is_wrong_is_pointed_at() {
     }
 }
 
-/// The example contains every key, with its default where it has one.
+/// The example contains every key, with the default where one exists.
 #[test]
 fn the_example_is_the_default() {
     let example = include_str!("../../controller.toml.example");

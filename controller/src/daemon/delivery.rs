@@ -18,8 +18,8 @@ use super::feed::{Changes, Feed};
 use super::inlet::Entry;
 use super::outlet::{End, EventQueue, Outlet, Part, PartQueue};
 
-/// Followers that register before the next sweep for disconnected ones. If more stay than that, the next sweep waits
-/// for as many again, so that each registration is cheap.
+/// Followers that register before the next sweep for disconnected ones. If more remain after a sweep, the next sweep
+/// waits for as many again, so that each registration is cheap.
 const SWEEP_AT: usize = 1_024;
 /// Most hosts with journal lines of their own: the largest cluster. The lines of further hosts are left out.
 const MOST_HOSTS: usize = 65_536;
@@ -40,7 +40,7 @@ pub(crate) struct Delivery {
     outbox: watch::Sender<()>,
     /// The last fan, for ranks of the same action that begin one by one.
     fan: Option<StartFan>,
-    /// Lines that nodes cause, so many of each host.
+    /// Journal lines that nodes cause, counted for each host.
     of_nodes: Each<HostName>,
 }
 
@@ -122,7 +122,7 @@ impl Delivery {
         }
     }
 
-    /// Delivers effects; returns when to wake the machine, if it asked for that.
+    /// Delivers effects; returns when to wake the machine, if the machine asked for a wake-up.
     pub(crate) fn deliver(&mut self, effects: Vec<Effect>) -> Option<u64> {
         let mut wake = None;
         for effect in effects {
@@ -282,7 +282,7 @@ fn text(refusal: &Refusal) -> &str {
     text
 }
 
-/// Logs one line for each action, so that `journalctl PERILOG_JOB=` here shows its verdict; the event log has the
+/// Logs one line for each action, so that `journalctl PERILOG_JOB=` shows the verdict here; the event log has the
 /// details.
 fn log_verdict(job: &JobId, event: &Event) {
     let word = |name: &str| event.context().and_then(|context| context.get(name)).and_then(|value| value.as_str());

@@ -15,10 +15,10 @@ use crate::store::Numbered;
 const FRAMES: usize = 4_096;
 /// Most bytes of waiting frames: the memory that a peer can hold before it is disconnected.
 const FRAME_BYTES: usize = 4 * 1024 * 1024;
-/// Most events that wait for one follower; it reads later ones from the store. Few, because an event of a large job may
-/// have hundreds of KiB.
+/// Most events that wait for one follower; a slower one reads them from the store later. Few, because an event of a
+/// large job may have hundreds of KiB.
 const EVENTS: usize = 64;
-/// Most parts of nodes' answers that wait for one reader, and their bytes: a large job's nodes all answer at once.
+/// Most parts of nodes' answers that wait for one reader, and their bytes: all nodes of a large job answer at once.
 const PARTS: usize = 4_096;
 const PART_BYTES: usize = 16 * 1024 * 1024;
 
@@ -151,7 +151,7 @@ impl<T: Heavy> Queue<T> {
         self.items.try_send(item).map_err(|_| Overflow)
     }
 
-    /// Is the reader gone?
+    /// Has the reader gone?
     pub(crate) fn is_closed(&self) -> bool {
         self.items.is_closed()
     }

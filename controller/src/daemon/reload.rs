@@ -1,5 +1,5 @@
 //! SIGHUP: the controller reads settings and certificates again. It applies what it can and logs each key that needs a
-//! restart; it applies no part of a wrong configuration.
+//! restart. Of a wrong configuration it applies no part.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use super::start::{Certificates, Hooks};
 use super::whole_status;
 use crate::config::Config;
 
-/// Keys for what is opened once. `cluster`: every action's id depends on it.
+/// Keys of files and sockets that the controller opens once, and `cluster`, on which every action's id depends.
 const TAKES_RESTART: [&str; 8] =
     ["cluster", "listen", "store", "api", "edge.group", "metrics", "enroll.listen", "enroll.directory"];
 

@@ -111,7 +111,7 @@ impl Certificates {
 
     pub(super) fn apply(&self, Renewed { tls, enroll_tls, lifetime_ms, munged }: Renewed) {
         self.tls.send_replace(tls);
-        // The door keeps its earlier settings; switching it off takes a restart.
+        // The door keeps its earlier settings, because switching it off takes a restart.
         if enroll_tls.is_some() {
             self.enroll_tls.send_replace(enroll_tls);
         }
@@ -224,7 +224,7 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
     let mut clients = JoinSet::new();
     if let (Some(listener), Some(metrics)) = (scraped, metrics) {
         tracing::info!(address = %listener.local_addr().map_err(Fault::Listen)?, "figures for Prometheus");
-        // A connection of its own, so that a sum over a million tasks delays no scraper.
+        // A separate connection, so that a sum over a million tasks delays no scraper.
         let source = Source { metrics, inlet: inlet.clone(), steps: StepReader::open(&config.store)? };
         clients.spawn(async move {
             let Err(error) = metrics::serve(listener, source).await;

@@ -181,7 +181,7 @@ impl<S: Durable> Writer<S> {
         Ok(())
     }
 
-    /// Builds a machine from the store and commits its epoch. Without room for that there is no machine.
+    /// Builds a machine from the store and commits its epoch. Without room for the epoch there is no machine.
     fn begin(&mut self) -> Result<(), StoreError> {
         (self.wake_ms, self.disk_ms) = (None, None);
         let stored = self.store.load()?;

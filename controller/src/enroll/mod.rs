@@ -139,11 +139,11 @@ impl Enrolment {
         let munged = self.munged(peer, &ask).await;
         let (lock, mut records) = self.alone().await?;
         let registrar = self.clone();
-        // It writes to the disk, and completes even if the visitor leaves.
+        // The decision writes to the disk, and completes even if the visitor leaves.
         let judged = tokio::task::spawn_blocking(move || {
             registrar.judge(&lock, &mut records, peer, shown.as_ref(), &ask, munged, now_ms)
         });
-        // It panicked; the panic is in the log.
+        // The decision panicked; the panic is in the log.
         judged.await.unwrap_or_else(|error| Err(No::ours(error)))
     }
 
@@ -263,7 +263,7 @@ fn revoked(refused: Refused, host: &str) -> No {
     No { told: "the certificate was revoked".to_owned(), logged, weighs: true }
 }
 
-/// Explains a bad token. A visitor with another host's token is not told whose it is.
+/// Explains a bad token. A visitor with another host's token does not learn the host.
 fn refusal(bad: &Bad, host: &str) -> No {
     match bad {
         Bad::Unknown => No::both("the token is not known (any more)"),

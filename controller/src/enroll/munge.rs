@@ -24,13 +24,12 @@ use tokio::sync::Semaphore;
 /// Most credentials judged at once. Each takes some milliseconds, so ten thousand nodes that boot at once pass within a
 /// minute or two.
 const AT_ONCE: usize = 8;
-/// Longest wait for a turn; the steps after it have limits of their own. Together they are less than a decision's
-/// limit.
+/// Longest wait for a turn; the steps after it have limits of their own. The sum is below a decision's limit.
 const TURN: Duration = Duration::from_secs(2);
 /// For the addresses of a name. A resolver passes over a server that is down in 5 s (resolv.conf(5)).
 const LOOKUP: Duration = Duration::from_secs(6);
-/// Resolver of this host: /etc/hosts, DNS, as nsswitch.conf says. It runs as a program, which can be killed: a hanging
-/// call in this process would keep its turn for ever.
+/// Resolver of this host: /etc/hosts, DNS, as nsswitch.conf says. The resolver runs as a program, which can be killed:
+/// a hanging call in this process would keep its turn for ever.
 const GETENT: &str = "/usr/bin/getent";
 
 /// Hosts that munge enrols.
@@ -57,8 +56,8 @@ pub(super) struct Munge {
 /// Why the credential is rejected: for the log alone.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Doubt {
-    /// Did the peer prove that it has munge's key, or is the controller at fault? Such lines are not hidden by lines
-    /// about strangers.
+    /// Did the peer prove that it has munge's key, or is the controller at fault? Lines about strangers never hide a
+    /// line about such a peer.
     pub(super) weighs: bool,
     pub(super) why: String,
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use perilog_host::authority::{self, CRL, ISSUED, Issued, Lock, canonical};
 
-/// Largest revocation list. TLS accepts none that is larger (`perilog_host::tls`).
+/// Largest revocation list. TLS accepts no larger one (`perilog_host::tls`).
 const LARGEST_LIST: u64 = 8 * 1024 * 1024;
 
 /// Size below which the list of issued certificates is left alone: a boot a day of a thousand nodes, for a week.
@@ -82,8 +82,8 @@ impl Records {
         Ok(is_out.then_some(Refused::Host))
     }
 
-    /// Checks that a new certificate may begin the list of issued ones, if there is none: the list must not replace a
-    /// lost one.
+    /// Checks that a new certificate may begin the list of issued ones, if no list exists: a new list must not replace
+    /// a lost one.
     ///
     /// # Errors
     /// A sentence: the list was lost.
@@ -147,7 +147,7 @@ impl Records {
     /// Reads the lines added since the last call.
     fn read_issued(&mut self, dir: &Path) -> io::Result<()> {
         let mut file = match File::open(dir.join(ISSUED)) {
-            // There is no list yet, or it was lost: the revocation list shows which.
+            // No list exists yet, or the list was lost: the revocation list shows which.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 (self.issued, self.hosts) = Default::default();
                 return Ok(());

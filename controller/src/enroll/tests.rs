@@ -79,7 +79,7 @@ async fn a_token_or_a_certificate_of_ours_and_nothing_else_gives_one() {
         (&[], "n1", Some(token.as_str()), &key, "the token is not for n1"),
         (&[], "n 0", Some(&token), &key, "malformed host name"),
         (&[], "n0", Some(&token), &"no key".to_owned(), "no good request"),
-        // None of these cases has used the token.
+        // In all these cases the token stays unused.
         (&[], "n0", Some(&token), &key, "a certificate"),
         (&[], "n0", Some(&token), &other, used),
         // The first answer was lost.
@@ -286,7 +286,7 @@ async fn munge_enrols_only_the_listed_host_with_the_address() {
         (0, "10.0.0.1", &n1, "n1", "MUNGE:another:", &key, PEER, "exit status: 14", false),
         (0, "10.0.0.1", &n1, "n1", "token", &key, PEER, "what was sent is no credential", false),
         (0, "10.0.0.1", &n9, "n9", "MUNGE:abc:", &key, PEER, "n9 has no address here", true),
-        // An unlisted name of the same host, such as that of a service on it.
+        // An unlisted name of the same host, such as that of a service there.
         (0, "10.0.0.1", &alias, "other", "MUNGE:abc:", &key, PEER, "other is none of [enroll] munge-hosts", false),
     ] {
         unmunge(&bed, uid, origin, payload);

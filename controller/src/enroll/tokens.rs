@@ -5,11 +5,9 @@
 //!   made ──(its host asks, in time)──> used ──(a week)──> gone
 //!    └──────(its time is over)──> late ──(a week)──> gone
 //! ```
-//! Used is said before the certificate leaves. The same key may ask again while the token and the certificate of its
-//! first use last: an answer that was lost on its way is no loss. Whether that certificate was revoked since is asked
-//! by whoever signs. A token is marked as used before the certificate leaves. The same key may ask again while the
-//! token and the first certificate are valid, so a lost answer is no loss. The signer checks whether that certificate
-//! was revoked since.
+//! A token is marked as used before the certificate leaves. The same key may ask again while the token and the first
+//! certificate are valid, so a lost answer does no harm. The signer checks whether that certificate was revoked
+//! meanwhile.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -27,7 +25,7 @@ use sha2::{Digest, Sha256};
 
 use super::authority::Next;
 
-/// Time for which used and late tokens are kept, so that a host that shows one is told why it fails.
+/// Time for which the directory keeps used and late tokens, so that a host that shows one learns why it fails.
 const KEPT_MS: u64 = 7 * 24 * 3_600_000;
 /// Tokens at once, of all kinds: the largest cluster twice.
 const MOST: usize = 200_000;
@@ -128,7 +126,7 @@ impl Tokens {
         Ok(tokens)
     }
 
-    /// Revokes the usable tokens of these hosts, and returns how many. That includes used ones, with which the same key
+    /// Revokes the usable tokens of these hosts, and returns the number. Includes used tokens, with which the same key
     /// could ask again.
     pub(crate) fn take_back(&self, hosts: &HostList, now_ms: u64) -> io::Result<usize> {
         let hosts: BTreeSet<_> = hosts.iter().map(canonical).collect();

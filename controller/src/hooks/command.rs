@@ -20,7 +20,7 @@ const KEPT: usize = 4 * 1024;
 const PIPE_LIMIT: Duration = Duration::from_secs(1);
 /// Period of checks whether killed processes are gone: only a child's end is reported.
 const LOOK: Duration = Duration::from_millis(20);
-/// Limit for that; a process that still lives hangs in the kernel, and is logged.
+/// Limit for the end of a killed process group; a process that still lives hangs in the kernel, and is logged.
 const KILLED: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl Command {
 /// Why something is not told.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Untold {
-    /// One line for people: how the program ended, and the last line of its standard error.
+    /// A line for people: how the program ended, and the last line of its standard error.
     pub(crate) why: String,
     /// The kept part of its standard error, if longer than the last line.
     pub(crate) said: Option<String>,
@@ -156,7 +156,7 @@ impl Drop for Group {
     }
 }
 
-/// Does the group contain a process that is no zombie? Zombie orphans stay where no process reaps them, as in some
+/// Does the group contain a process that is no zombie? Zombie orphans stay if no process reaps them, as in some
 /// containers.
 fn lives(group: Pid) -> bool {
     if rustix::process::test_kill_process_group(group) == Err(rustix::io::Errno::SRCH) {
@@ -178,7 +178,7 @@ fn is_living_member(stat: &str, group: Pid) -> bool {
 /// then.
 fn told(body: &Value) -> io::Result<Stdio> {
     let make = |flags| memfd_create("perilog-hook", MemfdFlags::CLOEXEC | flags);
-    // A kernel before 6.3 does not know that flag; a later one may require it.
+    // A kernel before 6.3 does not know that flag; a later kernel may require the flag.
     let memory = make(MemfdFlags::NOEXEC_SEAL).or_else(|_| make(MemfdFlags::empty()))?;
     let mut file = fs::File::from(memory);
     writeln!(file, "{body}")?;

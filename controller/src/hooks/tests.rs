@@ -1,4 +1,4 @@
-//! Turns of notices: failing ones delay no other.
+//! Turns of notices: a failing notice delays no other.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ fn of_one_host_one_thing_is_told_at_a_time_whichever_way() {
         let words = |lifted: bool| if lifted { "undrain" } else { "drain" };
         let task = drained(vec![row("n1", first), row("n2", first)], &told, now).remove(0);
         told.begin(&task.keys, task.lifts);
-        // The opposite for one of them, and another set of hosts with the same reason.
+        // The opposite notice for one of these hosts, and other hosts with the same reason.
         let later = [row("n1", !first), row("n2", first), row("n3", first)];
         assert_eq!(would_tell(&later, &told, now), [format!("{} n3", words(first))]);
         told.done(&task.keys, now);
@@ -67,12 +67,12 @@ fn a_failing_notice_backs_off_and_delays_no_other() {
         told.begin(&task.keys, task.lifts);
         told.failed(&task.keys, now);
         assert_eq!(told.next(now), Some(now + backoff));
-        // Another host with the same reason, and the opposite, are told at once.
+        // A new host with the same reason, and the opposite notice, go out at once.
         assert_eq!(would_tell(&[row("n1", false), row("n2", false)], &told, now), ["drain n2"]);
         assert_eq!(would_tell(&[row("n1", true)], &told, now), ["undrain n1"]);
         now += backoff;
         backoff = (backoff * 2).min(LAST_BACKOFF);
-        // The time has come, so there is no sleep.
+        // At that moment the notice is due, so the controller does not sleep.
         assert_eq!((told.next(now), would_tell(&[row("n1", false)], &told, now).len()), (None, 1));
     }
     assert_eq!(backoff, LAST_BACKOFF);
@@ -156,7 +156,7 @@ fn after_an_outage_waiting_notices_are_told_together() {
     assert_eq!(tell(&mut rows, &mut told, now, |host| *host == bad), 2);
     assert_eq!(rows.len(), 49, "the drains: one of them is refused");
     let mut commands = 0;
-    // Until it waits: alone at first, it may be told again together with others.
+    // Until the host waits: alone at first, it may be in a group with others again.
     while rows.len() > 1 || told.next(now).is_none() {
         now = told.next(now).unwrap_or(now);
         commands += tell(&mut rows, &mut told, now, |host| *host == bad);
@@ -192,9 +192,9 @@ fn refused_hosts_keep_their_backoff_when_others_succeed() {
         late += if second >= 900 { commands } else { 0 };
     }
     assert_eq!(rows.len(), bad.len(), "one that is not refused waits");
-    // A minute apart, each of them; and the nine others.
+    // Each bad host once a minute, and the nine others.
     assert_eq!(late, 45 * bad.len() + 9, "commands in the last 45 minutes");
-    // One of them succeeds after all: the others are told once with the new ones, and then wait as before.
+    // A bad host succeeds after all: the others go out once with the new ones, and then wait as before.
     let now = began + FIRST_BACKOFF * 3600 + LAST_BACKOFF;
     let refuses = |host: &HostName| bad[1..].contains(host);
     assert_eq!(tell(&mut rows, &mut told, now, refuses), 3);
@@ -251,7 +251,7 @@ fn failed_notices_take_half_the_room_longest_waiting_first() {
     assert_eq!(turns(&many, room(1, 4)), [again(0)]);
 }
 
-/// Found by a review: the query asked for the lowest sequences, which included those that waited for another try.
+/// Found by a review: the query asked for the lowest sequences, and so for notices that waited for another try.
 #[tokio::test]
 async fn jobs_whose_release_fails_keep_no_other_job_waiting() {
     const BAD: u64 = 40;
@@ -309,7 +309,7 @@ async fn a_commands_output_is_bounded_and_its_last_line_is_why() {
     assert_eq!(tell(two, long).await, untold("/bin/sh: exit status: 3: two", Some("one\ntwo")));
     let flood = tell("seq 1 100000 >&2; exit 3", long).await;
     assert!(flood.why.ends_with(": 100000") && flood.said.is_some_and(|said| said.len() <= 4096));
-    // Killed at its limit, or outlived by a child that holds its pipe: the output until then.
+    // Killed at the limit, or outlived by a child that holds the pipe: keeps the output until then.
     let late = tell("echo stuck >&2; sleep 1000", Duration::from_secs(5)).await;
     assert_eq!(late, untold("/bin/sh: no end within 5s: stuck", None));
     let held = tell("echo held >&2; sleep 5 & exit 3", long).await;

@@ -1,11 +1,12 @@
-//! Turns of notices: which one to tell now, and when to repeat a failed one, by job or by host. No two running commands
-//! are about the same job or host, and a failing notice delays only itself. Hosts that failed together are told again
-//! in halves, until the refused one is alone.
+//! Turns of notices: which notice is next, and when to repeat a failed one, by job or by host. No two running commands
+//! are about the same job or host, and a failing notice delays only itself. A group of hosts whose command failed is
+//! repeated in halves, until the refused host is alone.
 //!
-//! If the resource manager is away, no host is at fault, and all are alone eventually. The first success shows that it
-//! is back: all that failed alone without a success in between are then told together, at once. A host that failed
-//! alone again after another host's success is at fault. It keeps its own backoff, whatever else succeeds, until it
-//! succeeds itself. Its success suggests that the others were not at fault either: they are told together once more.
+//! If the resource manager is away, no host is at fault, and all hosts are alone eventually. The first success shows
+//! that the resource manager is back: all hosts that failed alone without a success in between go out together, at
+//! once. A host that failed alone again after another host's success is at fault. It keeps its own backoff, whatever
+//! else succeeds, until its own success. Such a success suggests that the others were not at fault either: they go out
+//! together once more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,7 +26,7 @@ pub(super) enum Key {
 /// Permission to tell a notice now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Turn {
-    /// It failed, and is due since that moment, together with its group.
+    /// The notice failed, and is due since that moment, together with its group.
     Again(Instant, Group),
     Fresh,
 }
@@ -36,7 +37,7 @@ pub(super) type Group = u64;
 #[derive(Debug, Clone, Copy)]
 enum Stand {
     Telling,
-    /// It failed; due at that moment, together with its group.
+    /// The notice failed; it is due at that moment, together with its group.
     Again(Instant, Group),
 }
 
@@ -57,9 +58,9 @@ struct Tried {
 enum Failed {
     /// Together with others, or not yet.
     Together,
-    /// Alone, and no command succeeded since its earlier failure: perhaps none can.
+    /// Alone, and no command succeeded since the earlier failure: perhaps none can.
     Alone,
-    /// Alone, although another command succeeded since its earlier failure; until it succeeds.
+    /// Alone, although another command succeeded since the earlier failure; until its own success.
     AtFault,
 }
 
@@ -150,8 +151,8 @@ impl Told {
         }
     }
 
-    /// Records that a command failed. For many hosts this accuses none: each half is told alone next, until the refused
-    /// one is alone. Only a single host's delay grows.
+    /// Records that a command failed. A failure of many hosts accuses none: each half goes out alone next, until the
+    /// refused host is alone. Only a single host's delay grows.
     pub(super) fn failed(&mut self, keys: &[Key], now: Instant) {
         let (first, second) = keys.split_at(keys.len() / 2);
         for half in [first, second].into_iter().filter(|half| !half.is_empty()) {

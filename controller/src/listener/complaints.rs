@@ -40,8 +40,8 @@ pub(super) fn canonical(peer: SocketAddr) -> SocketAddr {
     SocketAddr::new(peer.ip().to_canonical(), peer.port())
 }
 
-/// Journal lines about peers that proved to be a host of the site. Each address has lines of its own, so that none
-/// hides another.
+/// Journal lines about peers that proved to be a host of the site. The lines of each address are counted separately, so
+/// no address hides another.
 #[derive(Debug)]
 pub(crate) struct ComplaintsOfEach {
     each: Each<IpAddr>,

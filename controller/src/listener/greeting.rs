@@ -1,9 +1,9 @@
-//! Peers that greet: they have shown a certificate, and have not said all of Hello. A Hello waits in memory until its
-//! last page, so the listener lets in few for a certificate, and few large ones at a time.
+//! Peers that greet: they have shown a certificate, and have not sent all of Hello. A Hello waits in memory until its
+//! last page, so the listener admits few per certificate, and few large ones at a time.
 //!
-//! * **Two for a certificate**: the node's last session and the one that replaces it. A third one takes the place of
-//!   the oldest from its own address, or of the oldest of all: a thief cannot keep the true agent from greeting.
-//! * **Eight that have more than a page.** The ninth waits with its second page.
+//! * **Two for a certificate**: the node's last session and its replacement. A third peer takes the place of the oldest
+//!   one from its own address, or of the oldest of all: a thief cannot keep the true agent from greeting.
+//! * **Eight with more than a page.** The ninth waits with its second page.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -30,7 +30,7 @@ struct Greeter {
     _stay: oneshot::Sender<()>,
 }
 
-/// A peer's place among those that greet; given back when it is dropped.
+/// A peer's place among those that greet; dropping it frees the place.
 #[derive(Debug)]
 pub(super) struct Place<'a> {
     greetings: &'a Greetings,
@@ -61,7 +61,7 @@ impl Greetings {
 }
 
 impl Place<'_> {
-    /// Until another peer with this certificate needs the place.
+    /// Returns when another peer with this certificate needs the place.
     pub(super) async fn lost(&mut self) {
         let _ = (&mut self.stay).await;
     }
@@ -100,7 +100,7 @@ mod tests {
             assert!(is_gone(&mut second) && !is_gone(&mut other) && !is_gone(&mut own), "{number}");
             second = other;
         }
-        // Others have places of their own; and what is given back is nobody's.
+        // Other certificates have places of their own, and a freed place is free for any peer.
         let mut others = [greetings.enter("n1", thief, 1_000), greetings.enter("n1", thief, 1_001)];
         assert!(!others.iter_mut().any(is_gone) && !is_gone(&mut own));
         drop((own, second, others));

@@ -26,8 +26,8 @@ use tokio::sync::{Semaphore, watch};
 use crate::daemon::Inlet;
 pub(crate) use complaints::{Complaints, ComplaintsOfEach};
 
-/// Most connections at once: all nodes of the largest planned cluster, and those that return before their old
-/// connection ends. The unit's LimitNOFILE is above it.
+/// Most connections at once: all nodes of the largest planned cluster, and nodes that return before their old
+/// connection ends. The unit's LimitNOFILE is above this number.
 const MAX_SESSIONS: u32 = 100_000;
 
 /// State that all sessions share.

@@ -1,4 +1,4 @@
-//! Session of one connection, from its handshake to its end, in one task: it reads and writes concurrently.
+//! Session of one connection, from its handshake to its end, in one task that reads and writes concurrently.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ use crate::daemon::{Drain, End, Entry, Outbound, Outlet, WeakQueue, Weight};
 const HELLO_LIMIT: Duration = Duration::from_secs(30);
 /// Time for a refused peer to take the last messages.
 const FLUSH_LIMIT: Duration = Duration::from_secs(5);
-/// What all pages of one Hello may weigh. A node that holds as much as it can hold says a few MiB.
+/// Most bytes of all pages of one Hello. A node that is full of tasks and tombstones sends a few MiB.
 const HELLO_BYTES: usize = 16 * 1024 * 1024;
 
 /// Why a session is over.
@@ -122,7 +122,7 @@ async fn revoked(chain: &PeerChain, mut tls: watch::Receiver<Option<ServerTls>>)
     std::future::pending().await
 }
 
-/// Exchanges preambles. The controller's goes first, so that a peer of another version can log it.
+/// Exchanges preambles. The controller sends first, so that a peer of another version can log the controller's version.
 async fn greet(reader: &mut FrameReader, writer: &mut FrameWriter, release: &str) -> Result<(), Over> {
     writer.send(Preamble::ours(release).encode()).await?;
     let theirs = reader.next().await?.ok_or_else(|| Over::Ended("it went away before it said anything".to_owned()))?;
@@ -146,7 +146,7 @@ async fn write(writer: &mut FrameWriter, mut frames: Drain<bytes::Bytes>) -> Ove
 struct Hearing<'a> {
     id: SessionId,
     peer: SocketAddr,
-    /// Hosts that its certificate may speak for; `None` in plain text.
+    /// Hosts that the peer's certificate may speak for; `None` in plain text.
     names: Option<Vec<String>>,
     own: WeakQueue<bytes::Bytes>,
     sessions: &'a Sessions,
@@ -219,7 +219,7 @@ impl Hearing<'_> {
     }
 
     async fn put(&self, message: FromAgent, weight: Weight) -> Result<(), Over> {
-        // Only Hello is judged by its sender; other messages come by the thousand.
+        // Only the sender of a Hello is judged; other messages come by the thousand.
         let (names, peer) = match &message {
             FromAgent::Hello(_) => (self.names.clone(), canonical(self.peer).to_string()),
             _ => (Some(Vec::new()), String::new()),
@@ -233,7 +233,7 @@ async fn frame(reader: &mut FrameReader) -> Result<bytes::Bytes, Over> {
     reader.next().await?.ok_or_else(|| Over::Ended("the agent ended it".to_owned()))
 }
 
-/// Until it has to make room for another peer with its certificate, if it ever does.
+/// Returns when another peer with the same certificate needs the place; otherwise never.
 async fn lost(place: &mut Option<Place<'_>>) -> Over {
     match place {
         Some(place) => place.lost().await,

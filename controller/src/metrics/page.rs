@@ -12,7 +12,8 @@ use super::text::{Text, Type};
 use crate::daemon::Inlet;
 use crate::store::{Pending, StepReader};
 
-/// Limit for the writer's answer. Past it the page lacks that part and shows so, which makes a hanging disk visible.
+/// Limit for the writer's answer. Past it, the page lacks the writer's part and shows the gap, so a hanging disk is
+/// visible.
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// Where figures come from. Cheap to clone.

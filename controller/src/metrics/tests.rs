@@ -109,7 +109,7 @@ fn what_is_counted_of_an_action_is_there_before_it_happens() {
     }
 }
 
-/// Every outcome: one that is added to core is counted from zero, too.
+/// Every outcome has a counter that begins at zero, also an outcome that core adds later.
 #[test]
 fn every_outcome_has_a_counter() {
     use perilog_core::outcome::{Failure, Loss, Outcome};

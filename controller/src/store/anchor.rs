@@ -26,7 +26,7 @@ pub(super) struct Anchor {
 }
 
 impl Anchor {
-    /// Opens the anchor of a store, and creates an empty one if there is none.
+    /// Opens the anchor of a store; creates an empty anchor if none exists.
     pub(super) fn open(store: &Path) -> Result<Self, OpenError> {
         let path = place::beside(store, "anchor");
         let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);

@@ -52,7 +52,7 @@ fn copy(store: &Path, to: &Path) -> Result<(), StoreError> {
             }
         }
     }
-    // One file without a log beside it, which an operator could forget.
+    // A copy is one file without a log beside it: an operator could forget the log.
     to.pragma_update_and_check(None, "journal_mode", "DELETE", |_| Ok(()))?;
     // Stamps the copy: a restored store is behind.
     to.execute("INSERT INTO stamp (made_ms) VALUES (?1)", [i64::try_from(clock::wall_ms()).unwrap_or(i64::MAX)])?;
@@ -66,7 +66,7 @@ fn copy(store: &Path, to: &Path) -> Result<(), StoreError> {
 /// # Errors
 /// The problem.
 pub fn check(store: &Path) -> Result<(), OpenError> {
-    // Without this check, SQLite would create a journal beside it, or wait for one.
+    // Without this check, SQLite would create a journal beside the path, or wait for one.
     fs::metadata(store).map_err(|source| OpenError::Place { path: store.to_owned(), source })?;
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(store, flags)?;

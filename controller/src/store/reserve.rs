@@ -48,7 +48,7 @@ impl Reserve {
         released
     }
 
-    /// Creates it again if there is room; returns whether it exists now.
+    /// Creates the reserve again if the disk has room; returns whether the reserve exists now.
     pub(super) fn refill(&mut self) -> bool {
         if !self.held && self.free().is_ok_and(|free| free >= ROOM) {
             self.held = self.make().is_ok();
@@ -60,7 +60,7 @@ impl Reserve {
         self.held
     }
 
-    /// Is almost no room left?
+    /// Is the disk almost full?
     pub(super) fn disk_is_full(&self) -> bool {
         self.free().is_ok_and(|free| free < NO_ROOM)
     }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::StoreError;
 use super::took::{Since, StepReader, layout, scripts, walk};
 
-/// Script that is not the same on all nodes that ran its action.
+/// Script that differs between the nodes that ran its action.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Skewed {
     pub action: String,
@@ -76,7 +76,7 @@ impl StepReader {
 
 /// The newest task of a node.
 struct Newest {
-    /// All its scripts ran, so an absent one is missing on the node.
+    /// All scripts of the task ran, so an absent script is missing on the node.
     whole: bool,
     began_ms: u64,
     scripts: Vec<i64>,

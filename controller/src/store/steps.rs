@@ -1,9 +1,8 @@
-//! Durations of each task's scripts: one row per task, written in the transaction that makes its end durable, and
-//! removed with its attempt.
+//! Durations of each task's scripts: one row per task, written in the transaction that makes the task's end durable,
+//! and removed with the attempt.
 //!
-//! They are for people (`perilog timeline`, `stats`, `skew`): no decision reads them, the machine does not know them,
-//! and they are dropped first when there is no room. A row has numbers only; names and digests of scripts are in
-//! `scripts`, once each.
+//! The durations are for people (`perilog timeline`, `stats`, `skew`): no decision reads them, the machine does not
+//! know them, and a full disk drops them first. A row has numbers only; `scripts` has names and digests, once each.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use perilog_core::task::Step;
 use perilog_core::{ExitStatus, HostName, TaskId};
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
-/// Actions whose layout is cached: more than have ranks that end within one batch.
+/// Actions whose layout is cached: more than end ranks within one batch.
 const ACTIONS: usize = 64;
 /// Digests whose number is kept at hand: more than a site has scripts.
 const DIGESTS: usize = 4_096;

@@ -327,7 +327,7 @@ fn a_store_of_an_earlier_version_goes_on() {
     assert_eq!(tables(&path), tables_of_a_new_file());
 }
 
-/// A version that differs by one column: its attempts are unchanged.
+/// An earlier version whose tables differ by one column: its attempts are unchanged.
 #[test]
 fn a_store_of_the_version_before_goes_on() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Durations of scripts: one job's tasks, and sums over a time (`skew`: scripts that differ between nodes). A read-only
-//! connection of its own, so that a sum over a million tasks delays no follower of an event log.
+//! Durations of scripts: one job's tasks, and sums over a time (`skew`: scripts that differ between nodes). A separate
+//! read-only connection, so that a sum over a million tasks delays no follower of an event log.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;

@@ -101,7 +101,7 @@ fn who_waits_for_quiet_and_hangs_up_is_forgotten() {
         notes.contains(text)
     };
     let until = |text: &str, says: bool| {
-        // Each question is a client of its own: only a hang outlasts that many.
+        // Each question comes from a new client: only a hang outlasts so many clients.
         assert!((0..1_000).any(|_| notes_say(text) == says), "the notes never said {text:?}: {says}");
     };
     let wait = || Stream::open(&bed, "Quiesce", json!({"wait": true}), &[]);
@@ -162,7 +162,7 @@ async fn others_see_only_the_last_line_of_a_failed_script() {
         assert!(theirs.contains("\"failed\"") && !theirs.contains("SESAME"), "{method}: {theirs}");
         assert!(method == "Events" || ours.contains("SESAME"), "{method}: {ours}");
     }
-    // One line is no secret, whatever a script prints last (docs/security.md).
+    // A last line of output is no secret, whatever the script prints (docs/security.md).
     for (method, parameters) in [("Events", json!({"job": "f1"})), ("Drains", json!({}))] {
         let theirs = replies(&bed, method, parameters, &["uid=65534"])[0].to_string();
         assert!(theirs.contains("no such device") && !theirs.contains("SESAME"), "{method}: {theirs}");

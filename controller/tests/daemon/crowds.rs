@@ -99,7 +99,7 @@ fn strangers_that_send_much_and_read_nothing_make_nothing_grow() {
                 let mut stream = UnixStream::connect(&socket).unwrap();
                 stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
                 let refused = request("Cancel", json!({"job": "f1"}), false);
-                // Until its replies fill the socket, or the server closes it.
+                // Sends until the replies fill the socket, or the server closes it.
                 let _ = (0..2_000).try_for_each(|_| stream.write_all(&refused));
                 let _ = stream.write_all(&bomb);
                 let after = rss_mib(pid);

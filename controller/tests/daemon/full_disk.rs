@@ -120,7 +120,7 @@ async fn without_a_reserve_nothing_is_acknowledged_or_lost() {
     std::fs::remove_file(disk.reserve()).unwrap();
     disk.fill();
     agent.send(&finished(&start)).await;
-    // No Ack: the session ends, so that the agent repeats everything.
+    // No Ack: the session ends, so the agent repeats its reports.
     let end = crate::agent::next_frame(&mut agent.link).await;
     assert!(matches!(end, Ok(None)), "{end:?}");
     controller.log.wait_for("beginning anew from the store");
@@ -150,7 +150,7 @@ async fn a_controller_that_comes_up_on_a_full_disk_serves_what_runs() {
     let mut agent = Agent::connect(&bed, &controller, "n0").await;
     call(&bed, "Run", run("f1", "n0"));
     let start = agent.accept().await;
-    // Ended in good order, so that its log is gone and must be made again.
+    // The controller ended in good order, so the store's log is gone and must be made again.
     controller.signal(rustix::process::Signal::TERM);
     assert_eq!(controller.terminated().code(), Some(0));
     disk.fill();

@@ -95,7 +95,7 @@ async fn a_certificate_of_another_authority_is_refused() {
     let mut bed = Bed::new();
     let controller = bed.start();
     let other = crate::authority::Authority::new(&bed.dir.path().join("other"));
-    // The client trusts the bed's authority, so that only its own certificate is wrong.
+    // The client trusts the bed's authority, so only its own certificate is wrong.
     let mut files = other.files("n0");
     files.ca = bed.dir.path().join("tls/ca.pem");
     let tls = perilog_host::tls::ClientTls::load(&files).unwrap();
@@ -109,7 +109,7 @@ async fn a_certificate_of_another_authority_is_refused() {
     Agent::connect(&bed, &controller, "n0").await;
 }
 
-/// Dials with these files, as far as it gets; returns what the controller logs.
+/// Dials with these files, as far as possible; returns the controller's log line.
 async fn refusal(controller: &Controller, files: &perilog_host::tls::TlsFiles, why: &str) -> String {
     let tls = perilog_host::tls::ClientTls::load(files).unwrap();
     let address = format!("localhost:{}", controller.address.port());
@@ -156,7 +156,7 @@ async fn who_is_revoked_is_cut_off_by_a_reload_and_stays_out() {
     good.link.writer.send(vec![0x7f, 0xff].into()).await.unwrap();
     good.next().await;
     assert_eq!(call(&bed, "Status", serde_json::json!({}))["status"]["online"], 1);
-    // An unreadable list changes nothing; above all, it admits no revoked peer.
+    // An unreadable list changes nothing, so it admits no revoked peer.
     std::fs::write(&list, "nothing").unwrap();
     assert!(reload().contains("the configuration is wrong"));
     refusal(&controller, &stolen, "the peer's certificate was revoked").await;

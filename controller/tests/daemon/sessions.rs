@@ -80,7 +80,7 @@ async fn acknowledged_ends_survive_kill_9_and_others_are_told_again() {
     assert_eq!(action["ended"][0]["ended"]["outcome"]["outcome"], "failed", "{shown}");
     // Unfinished work goes on when both are back.
     let _first = Agent::connect(&bed, &controller, "n0").await;
-    // The other task ended while there was no controller.
+    // The other task ended while no controller ran.
     let mut said = hello("n1", vec![held(&start, HeldState::Ended)]);
     said.link = 2;
     let mut agent = Agent::connect_with(&bed, &controller, said).await;

@@ -1,4 +1,4 @@
-//! A thief with the key of one node: what it makes of the controller, and what others notice.
+//! A thief with the key of one node: the thief's effects on the controller and on other nodes.
 
 use std::fs;
 
@@ -71,7 +71,7 @@ async fn endless_hellos_make_nothing_grow_and_nobody_wait() {
     let mut longest = 0;
     for n in 0..SESSIONS {
         let mut thief = link(&bed, &controller, "n1").await;
-        // Until it is sent away.
+        // Sends until the controller closes the session.
         for page in if n % 2 == 0 { &large } else { &many } {
             if thief.writer.send(page.clone()).await.is_err() {
                 break;
@@ -89,7 +89,7 @@ async fn endless_hellos_make_nothing_grow_and_nobody_wait() {
     );
     assert!(after.rss_mib < before.rss_mib + 128, "{} MiB, then {} MiB", before.rss_mib, after.rss_mib);
     assert!(after.store_kib < before.store_kib + 1024, "{} KiB, then {}", before.store_kib, after.store_kib);
-    // The node itself is let in beside all of them, and others have noticed nothing.
+    // The controller admits the node itself beside all of them, and other nodes are undisturbed.
     let mut own = Agent::connect(&bed, &controller, "n1").await;
     ask(&bed.socket(), "Run", json!({"action": "prolog", "job": "f1", "nodes": "n[0-1]"}));
     own.run(Outcome::Ok).await;
@@ -124,7 +124,7 @@ async fn endless_words_of_a_task_do_not_fill_the_disk() {
     assert!(after.store_kib < before.store_kib + 5 * 1024, "{} KiB, then {}", before.store_kib, after.store_kib);
 }
 
-/// Lines of one host in a window, and those that say how many were left out.
+/// Journal lines of one host in a window, and the lines that count the omitted ones.
 const LINES: usize = 40;
 
 /// A thief's words and sessions cost the journal a line each.

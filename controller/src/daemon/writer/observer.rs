@@ -231,7 +231,7 @@ mod tests {
         };
         let mut told = row(3, true, false);
         if let Record::Rank(row) = &mut told {
-            // The task ended by itself, and its node reported that.
+            // The task ended by itself, and its node reported the end.
             row.ended.elapsed_ms = Some(250);
         }
         let records = vec![row(0, true, false), row(1, true, true), row(2, false, false), told];

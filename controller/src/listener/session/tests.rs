@@ -10,7 +10,7 @@ use perilog_proto::encode_from_agent;
 use super::*;
 use crate::daemon::Inlet;
 
-/// Returns how a session ends whose peer sends these frames and then nothing.
+/// Returns how a session ends whose peer sends these frames and then falls silent.
 async fn over(frames: Vec<bytes::Bytes>) -> String {
     let (inlet, mut entries) = Inlet::new();
     let sessions = Sessions::new(inlet, "test");

@@ -214,7 +214,7 @@ fn on_a_full_disk_it_is_the_first_to_go() {
     assert_eq!(commit(&mut store, vec![many(0)]), 1, "nothing of the failed transaction is remembered");
 }
 
-/// Whatever is wrong with the durations, no outcome is lost for them.
+/// Damaged durations cost no outcome.
 #[test]
 fn a_damaged_table_costs_no_record() {
     let dir = tempfile::tempdir().unwrap();
