@@ -1,8 +1,8 @@
-//! Choice of a job's attempt where the operator names none: the newest requested one. An attempt reported only by a
-//! node is an orphan until it is requested, whatever its number (docs/decisions/0014).
+//! Choice of a job's attempt if the operator names none: the newest requested one. An attempt that only a node reports
+//! is an orphan until a request names it, whatever its number (docs/decisions/0014).
 //!
-//! The controller logs the event `attempt` once for each requested attempt. If its store was lost, no such event
-//! exists: then the newest reported attempt is meant.
+//! The controller logs the event `attempt` once for each requested attempt. After a loss of the store no such event
+//! exists, and the choice is the newest reported attempt.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! Aligned columns without lines, as `ps` prints them.
 //!
 //! A column that is empty in every row is left out. On a terminal, the last column is wrapped at words under its own
-//! head, and long cells of other columns are cut. Elsewhere nothing is cut, so that `grep` sees everything. Widths are
+//! head, and long cells of other columns are cut. In a pipe no cell is cut, so `grep` sees everything. Widths are
 //! counted in characters: names are ASCII, and foreign text is in the last column.
 
 use owo_colors::Style;

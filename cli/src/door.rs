@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::fault::Fault;
 
-/// Limit for one answer of a daemon. A commit takes milliseconds; only a hanging disk takes longer than this.
+/// Limit for one answer of a daemon. A commit takes milliseconds; only a hanging disk takes longer than the limit.
 const ANSWER: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -32,7 +32,7 @@ pub(crate) enum Fault {
     #[error("{}", text::line(text))]
     Refused { code: String, text: String },
 
-    /// The controller knew this job before, and its store was put back or lost.
+    /// The controller knew this job before an operator restored its store, or before the store was lost.
     #[error(
         "the controller's store does not know {job} any more, so it was put back or lost: perilog controller recover; perilog job add makes {job} known again"
     )]
@@ -102,7 +102,7 @@ impl Fault {
         }
     }
 
-    /// Does the controller not know the job, or that attempt of it?
+    /// Did the controller answer that it does not know the job, or the attempt?
     pub(crate) fn is_unknown(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if [NO_SUCH_JOB, NO_SUCH_ATTEMPT].contains(&code.as_str()))
     }

@@ -1,9 +1,9 @@
 //! Patience with a daemon that may go away and come back at any moment, while its scripts go on.
 //!
-//! [`keep`] runs a *session* (calls on one connection) in a thread of its own. Whenever the daemon goes away, it runs
-//! the session again on a new connection, until the session is done, the daemon refuses, or the verb stops listening.
-//! One channel carries everything, so that the verb is one loop: the session's messages, that the daemon is away (once
-//! per absence) and back, and an operator's signals.
+//! [`keep`] runs a *session* (calls on one connection) in a separate thread. Whenever the daemon goes away, the thread
+//! runs the session again on a new connection, until the session is done, the daemon refuses, or the verb stops
+//! listening. One channel carries everything, so that the verb is one loop: the session's messages, the daemon's
+//! absence (once per absence) and return, and an operator's signals.
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
@@ -42,8 +42,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// Signals that ask the verb to stop.
 pub(crate) type Asking = &'static [Signal];
 pub(crate) const ANY: Asking = &[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
-/// Ctrl-C alone. SIGTERM and SIGHUP carry no wish here: systemd sends them to every process of a service that stops or
-/// has lost its main process.
+/// Ctrl-C alone. SIGTERM and SIGHUP express no wish of a user: systemd sends them to every process of a service that
+/// stops or has lost its main process.
 pub(crate) const TYPED: Asking = &[Signal::SIGINT];
 
 /// Sender of a session's events.
@@ -126,7 +126,7 @@ where
                 Ok(()) => break drop(teller.send(Happening::Done)),
                 Err(stop) => stop,
             };
-            // A daemon that died during the very first call was there, and the requested action may have begun.
+            // A daemon that died during the very first call did run, and the requested action may have begun.
             teller.met |= matches!(stop, Stop::Fault(Fault::WentAway { .. }));
             match stop {
                 Stop::Again => {}

@@ -55,7 +55,7 @@ pub(crate) struct Tail {
     start: u64,
     /// Sequence and time of the last reported event.
     last: Option<(u64, f64)>,
-    /// Does the tail end with [`Stop::Again`] when the attempt waits for a word?
+    /// Does the tail end with [`Stop::Again`] when the attempt waits for an operator's word?
     asks_again: bool,
 }
 

@@ -56,8 +56,8 @@ fn pointed<T: FromStr<Err = ParseError>>(text: &str) -> Result<T, Pointed> {
     text.parse().map_err(|error| Pointed::of(text, error))
 }
 
-/// Parses a job's name. With its sign, a Flux id becomes the plain F58 that perilog uses: `ƒuZZybuNNy` is `fuZZybuNNy`.
-/// Other forms stay unchanged, because another resource manager may use them: `1234` is a name of Slurm's.
+/// Parses a job's name. A Flux id with its sign becomes the plain F58 that perilog uses: `ƒuZZybuNNy` is `fuZZybuNNy`.
+/// Other forms stay unchanged, because another resource manager may use them: `1234` is a job of Slurm.
 pub(crate) fn job(text: &str) -> Result<JobId, Pointed> {
     if text.trim_start().starts_with('\u{192}') {
         return pointed::<Fluid>(text).map(Fluid::job);

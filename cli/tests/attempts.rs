@@ -1,5 +1,5 @@
-//! Choice of an attempt where none is named: the newest requested one. A node that reports a newer one, from an old
-//! state or with a stolen key, has no influence.
+//! Choice of an attempt if the operator names none: the newest requested one. A node that reports a newer attempt, from
+//! an old state or with a stolen key, has no influence.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 

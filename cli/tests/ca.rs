@@ -101,7 +101,7 @@ fn nodes_and_controller_know_each_other_by_what_was_issued() {
         handshake(&n0, &ctl, name).unwrap();
     }
     handshake(&ca.path("nodes/login1"), &ctl, "10.0.0.1").unwrap();
-    // Not under another name, not in the other role, not from another authority.
+    // The handshake fails under another name, in the other role, and from another authority.
     assert!(handshake(&n0, &ctl, "other.site.example").is_err());
     assert!(handshake(&n0, &n0, "n0").is_err());
     assert!(handshake(&ctl, &ctl, "10.0.0.1").is_err());
@@ -223,7 +223,7 @@ fn revoked_certificates_stay_refused_and_others_pass() {
     (0..4).for_each(|n| let_in(&ca, &format!("nodes/n{n}")).unwrap());
     assert!(revoke(&[]).out.contains("nothing is revoked"));
 
-    // By its host, which has two certificates by now; by its number; by its file; and again.
+    // Revokes by host, which has two certificates by now; by serial number; by file; and again.
     ca.issue("node", &["n0", "--force"], "again");
     let said = revoke(&["n0"]);
     assert_eq!((said.code, said.err.contains("reload")), (Some(0), true), "{} {}", said.out, said.err);

@@ -21,7 +21,8 @@ fn refused(code: &str) -> Step {
     Error("io.perilog.Controller.Refused", json!({"code": code, "text": "no job f1"}))
 }
 
-/// The log of the copy is shorter than what was read: its new events have numbers that were passed long ago.
+/// The log of the copy is shorter than the part that the client has read: its new events have numbers that the client
+/// passed long ago.
 #[test]
 fn an_older_log_is_read_from_its_start() {
     let before = vec![
@@ -69,7 +70,7 @@ fn a_run_whose_job_the_store_lost_says_so_and_asks_until_it_is_there() {
     assert!(lines[3].contains("asked for again"), "{lines:?}");
 }
 
-/// What asks for an action says by that that its job goes on: it says it again when the controller wants to hear it.
+/// A `perilog run` vouches for its job: it repeats its request when the controller waits for a word.
 #[test]
 fn a_run_asks_again_when_its_attempt_waits_for_a_word() {
     let why = "the controller has started, and waits for its nodes first";
@@ -103,7 +104,7 @@ fn a_run_asks_again_when_its_attempt_waits_for_a_word() {
     assert_eq!(asked.last().unwrap()["after"], 5);
 }
 
-/// What ended in the lost life has not ended in the one that goes on.
+/// An end in the lost life does not count in the life that goes on.
 #[test]
 fn a_wait_says_what_it_waits_for_and_reads_the_log_of_the_copy() {
     let begun = event(2, "action-start", json!({"id": "x", "ranks": "0-3", "hosts": "n[0-3]"}));

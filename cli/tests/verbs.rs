@@ -95,7 +95,7 @@ fn wait_has_its_forms() {
         (&["--for", "clean"], unclean(), 0, "everything of f1 was given back, and not clean: epilog of f1 cancelled: 1 ok, 1 cancelled (n1)\n", ""),
         // After-actions of a closed attempt still release its ranks.
         (&["--for", "clean"], vec![closed(), last_release(10)], 0, "clean of f1\n", ""),
-        // Given back in a life that the store lost: nobody is told.
+        // The store lost the release's life: the hook is told nothing.
         (&["--for", "clean"], vec![closed(), untold()], 0, "clean of f1\n", ""),
         (&["--for", "shrink"], vec![closed(), last_release(10)], 1, "f1: everything was given back without shrink\n", ""),
         (&["--for", "verdict:prolog"], vec![], 0, "verdict of f1\n", ""),

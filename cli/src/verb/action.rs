@@ -56,13 +56,13 @@ struct Start {
     #[arg(long, required = true)]
     #[serde(skip)]
     external: bool,
-    /// These ranks, as an idset or as a hostlist. Without --ranks, --nodes and --resources: everything.
+    /// Only these ranks, as an idset or as a hostlist. Without --ranks, --nodes and --resources: everything.
     #[arg(long = "ranks", visible_alias = "targets", value_name = "RANKS", value_parser = values::targets)]
     targets: Option<Targets>,
     /// The ranks on these hosts; an unknown job begins with them.
     #[arg(long, value_name = "HOSTLIST", value_parser = values::hosts, conflicts_with = "targets")]
     nodes: Option<HostList>,
-    /// These named resources of the job, such as rabbit1,rabbit2.
+    /// Only these named resources of the job, such as rabbit1,rabbit2.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = values::resource)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     resources: Vec<ResourceName>,
@@ -87,7 +87,8 @@ struct Report {
     of: Of,
     #[arg(value_name = "OUTCOME", value_enum)]
     outcome: Outcome,
-    /// These ranks, as an idset or as a hostlist. Without --ranks and --resources: everything that the action covers.
+    /// Only these ranks, as an idset or as a hostlist. Without --ranks and --resources: everything that the action
+    /// covers.
     #[arg(long = "ranks", visible_alias = "targets", value_name = "RANKS", value_parser = values::targets)]
     targets: Option<Targets>,
     /// These named resources.

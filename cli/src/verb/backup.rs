@@ -21,8 +21,8 @@ struct Piece {
     size: Option<u64>,
 }
 
-/// Writes the whole copy or nothing (temporary file, fsync, rename) and returns its size. Only its owner may read it,
-/// as with the store itself.
+/// Writes the whole copy or no file (temporary file, fsync, rename), and returns the size. Only the owner may read the
+/// copy, as with the store itself.
 pub(crate) fn take(file: &Path, door: &Door) -> Result<u64, Fault> {
     let failed = |source| Fault::File { what: "cannot write", path: file.to_owned(), source };
     let mut name = file.file_name().ok_or_else(|| Fault::Usage(format!("{}: no file", file.display())))?.to_owned();

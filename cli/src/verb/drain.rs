@@ -24,7 +24,7 @@ pub(crate) struct Args {
     /// Why, in words.
     #[arg(value_name = "REASON")]
     reason: Option<String>,
-    /// Also hosts that the controller has never heard of.
+    /// Drain also hosts that the controller has never heard of.
     #[arg(long, requires = "reason")]
     force: bool,
 }
@@ -34,8 +34,8 @@ pub(crate) struct Args {
 pub(crate) struct Lift {
     #[arg(value_name = "HOSTLIST", value_parser = values::hosts)]
     nodes: HostList,
-    /// Drop it at once, without the drain hook: for hosts that the resource manager does not know, or undrained there
-    /// by other means.
+    /// Drop the drain at once, without the drain hook: for hosts that the resource manager does not know, or that an
+    /// operator undrained there.
     #[arg(long)]
     forget: bool,
 }

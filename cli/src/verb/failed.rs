@@ -1,5 +1,5 @@
-//! `perilog failed`: ranks of a job that failed before the job ran. For its owner's scripts: a sub-instance drains
-//! these (docs/examples).
+//! `perilog failed`: ranks of a job that failed before the job ran. For scripts of the job's owner: a sub-instance
+//! drains these ranks (docs/examples).
 
 use clap::ValueEnum;
 use perilog_core::{Attempt, HostList, IdSet, JobId, ResourceName};
@@ -14,8 +14,8 @@ use crate::{text, values};
 
 /// Ranks of a job that failed in an action before it
 ///
-/// One line, empty if none failed. --json adds the messages of their checks, and the results of named resources. Failed
-/// named resources are also listed on standard error, because the line holds ranks only.
+/// One line, empty if none failed. --json adds the messages of the failed checks, and the results of named resources.
+/// Standard error lists failed named resources, because the line holds ranks only.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[arg(value_name = "JOB", value_parser = values::job)]

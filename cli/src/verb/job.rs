@@ -16,8 +16,8 @@ use crate::{text, values};
 
 /// Add a job, or finish it
 ///
-/// A job holds all its ranks until `finish`. Its after-actions (its epilog) hold them from the same moment on, and each
-/// rank is released when its epilog has ended.
+/// A job holds all its ranks until `finish`. Then its after-actions (its epilog) hold them, and each rank is released
+/// when its epilog has ended.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -139,7 +139,7 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
     Ok(Exit::Ok)
 }
 
-/// Reads R here, so that an error is shown before the controller is asked.
+/// Reads R here, so that the user sees a mistake before the verb asks the controller.
 fn read(file: &std::path::Path) -> Result<ResourceSet, Fault> {
     let fault = |source| Fault::File { what: "cannot read R from", path: file.to_owned(), source };
     let text = if file.as_os_str() == "-" {

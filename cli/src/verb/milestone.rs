@@ -12,9 +12,9 @@ use crate::values;
 
 /// Report that a job has reached a milestone
 ///
-/// As `perilog-report milestone NAME` does for the rank on which a script runs. Each rank reaches it once. The job
-/// reaches it when all its ranks have; ranks that failed within its tolerance or were released while the job went on do
-/// not count. Then `perilog wait JOB --for NAME` ends.
+/// As `perilog-report milestone NAME` does for the rank on which a script runs. Each rank reaches a milestone once. The
+/// job reaches it when all its ranks have; ranks that failed within its tolerance or were released while the job went
+/// on do not count. Then `perilog wait JOB --for NAME` ends.
 #[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct Args {
     #[arg(value_name = "JOB", value_parser = values::job)]

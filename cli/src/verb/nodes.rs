@@ -23,7 +23,7 @@ use crate::{style, text, values};
 /// the names.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only these, one line each.
+    /// Show only these nodes, one line each.
     #[arg(value_name = "HOSTLIST", value_parser = values::hosts)]
     nodes: Option<HostList>,
 }
@@ -50,7 +50,7 @@ impl Nodes {
     }
 }
 
-/// Returns the agent's state and everything that keeps the node from its next job: `online, drained, held`.
+/// Returns the agent's state and each reason that keeps the node from its next job: `online, drained, held`.
 fn state(node: &NodeView) -> String {
     let drain = node.drain.as_ref().map(super::drain::state);
     let all = [Some(text::line(&node.state)), drain.map(str::to_owned), node.held.then(|| "held".to_owned())];

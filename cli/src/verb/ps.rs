@@ -26,7 +26,7 @@ pub(crate) struct Args {
     /// Only work older than this.
     #[arg(long, value_name = "TIME", value_parser = values::span)]
     older_than: Option<Span>,
-    /// Also what jobs and actions hold, and until when.
+    /// List also what jobs and actions hold, and until when.
     #[arg(long)]
     held: bool,
 }

@@ -18,8 +18,8 @@ pub(crate) struct Args {
     /// controller runs: this check keeps two controllers from commanding one node.
     #[arg(long, conflicts_with_all = ["confirm", "all", "attempt", "forget"])]
     take_over: bool,
-    /// Forget all that this host told and the store does not have. Its session ends, and its agent tells anew what it
-    /// has. First revoke a stolen key.
+    /// Forget all reports of this host about tasks that the store does not have. The host's session ends, and its agent
+    /// reports anew what it has. First revoke a stolen key.
     #[arg(long, value_name = "HOST", conflicts_with_all = ["confirm", "all", "attempt", "word"])]
     forget: Option<HostName>,
     /// Give your word for this job.

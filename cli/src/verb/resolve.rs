@@ -15,23 +15,23 @@ use crate::{text, values};
 ///
 /// The ranks count as failed, or with --ok as ok. Use it for tasks that will not end by themselves, such as those of a
 /// node that is gone for good. A node whose task may be alive is drained first, and the task is settled when the drain
-/// is in force (until then `perilog ps` shows it as resolving). Resolving stops no script: a running one goes on, and
-/// its own result is recorded as late; one that has not begun never begins. Recorded with your uid and the reason, for
-/// good.
+/// is in force (until then `perilog ps` shows it as resolving). Resolving stops no script: a running script goes on,
+/// and its own result is recorded as late; a task that has not begun never begins. The resolution is recorded with your
+/// uid and the reason, for good.
 #[derive(Debug, clap::Args, Serialize)]
 pub(crate) struct Args {
     #[command(flatten)]
     #[serde(flatten)]
     which: Which,
-    /// These named resources of the job, such as rabbit1,rabbit2: settles a service's work there. Without --ranks no
-    /// rank is settled.
+    /// Only these named resources of the job, such as rabbit1,rabbit2: settles a service's work there. Without --ranks
+    /// no rank is settled.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = values::resource)]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     resources: Vec<ResourceName>,
     /// Why, for later readers of the log.
     #[arg(long, value_name = "TEXT", value_parser = reason)]
     reason: String,
-    /// They count as ok.
+    /// Count the ranks as ok.
     #[arg(long)]
     ok: bool,
 }

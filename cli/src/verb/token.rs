@@ -11,7 +11,7 @@ use crate::fault::Fault;
 use crate::out::{Face, Faces, Out, Page, aside};
 use crate::{style, text, values, when};
 
-/// One-time tokens for nodes without a certificate
+/// Make and revoke one-time tokens for nodes without a certificate
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -23,7 +23,7 @@ enum What {
     /// Makes a token for each of these nodes.
     ///
     /// A token is good once, for its node, for the time of --for. Put it into the file that the node's agent.toml names
-    /// ([enroll] token); only root may be able to read that file. It is shown only now: the controller keeps its
+    /// ([enroll] token); only root may be able to read that file. The token is shown only now: the controller keeps a
     /// digest.
     Create {
         #[arg(value_name = "HOSTLIST", value_parser = values::hosts)]

@@ -106,7 +106,7 @@ pub(crate) fn run(args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
 #[derive(Default)]
 struct Action {
     roster: Roster,
-    /// Is it an after-action, begun after the job handed over ranks?
+    /// Is the action an after-action, begun after the job handed over ranks?
     follows: bool,
     verdict: Option<(Decided, Entry)>,
 }
@@ -166,7 +166,7 @@ impl Ledger {
         (self.attempts, self.asked, self.caught_up) = (BTreeMap::new(), Asked::default(), false);
     }
 
-    /// Tells the operator at once that the attempt waits for a word, or has it.
+    /// Tells the operator at once when the attempt begins to wait for a word, and when an operator has given it.
     fn say(&self, entry: &Entry) {
         let is_vouching = [UNVOUCHED, VOUCHED].contains(&entry.name.as_str());
         if is_vouching
@@ -275,8 +275,8 @@ impl Ledger {
             return Some(self.never(format!("the attempt has as many milestones as it may without {}", awaited.event)));
         }
         let action = awaited.action.as_ref().map(|action| log.actions.get(action.as_str()));
-        // A closed attempt's running actions go on and its after-actions begin, until everything is released; nothing
-        // else begins.
+        // Running actions of a closed attempt go on and its after-actions begin, until everything is released; no other
+        // action begins.
         let goes_on = action.map_or(!awaited.is_milestone(), |action| action.is_some());
         if let Some(why) = log.closed.as_ref().filter(|_| !goes_on) {
             return Some(self.never(format!("the attempt was closed ({why}) without {}", awaited.event)));

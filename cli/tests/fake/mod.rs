@@ -73,7 +73,7 @@ fn play(mut stream: &UnixStream, steps: Vec<Step>, asked: &mut Vec<Value>) {
             Step::Call(method) => {
                 let mut bytes = Vec::new();
                 if reader.read_until(0, &mut bytes).is_err() || bytes.is_empty() {
-                    // Gone: it had seen enough, or never wanted anything. A reset says that it left an answer unread.
+                    // The client has gone with a reset, because it left an answer unread, or without a request.
                     return;
                 }
                 assert_eq!(bytes.pop(), Some(0), "a whole call of {method}");

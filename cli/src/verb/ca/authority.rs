@@ -55,7 +55,7 @@ impl Signer {
         Ok(Self { issuer, not_after_ms: own.not_after_ms, subject: own.subject })
     }
 
-    /// Does the controller enrol nodes with this authority? It reads the authority's lists in place.
+    /// Does the controller enrol nodes with this authority? The controller reads the authority's lists in place.
     pub(super) fn enrols(&self) -> bool {
         self.subject.starts_with(ENROLS)
     }

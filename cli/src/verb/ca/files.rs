@@ -109,7 +109,7 @@ fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Creates an empty list that only its owner can read, if there is none. Refuses anything at `path` that is no file,
+/// Creates an empty list that only its owner can read, if no list exists. Refuses anything at `path` that is no file,
 /// such as a link.
 pub(super) fn begin_list(path: &Path) -> Result<(), Fault> {
     let failed = |source| Fault::File { what: "cannot write", path: path.to_owned(), source };
@@ -119,7 +119,7 @@ pub(super) fn begin_list(path: &Path) -> Result<(), Fault> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         Err(_) => {}
     }
-    // Creates it under a temporary name first, so that it never appears with another owner.
+    // Creates the list under a temporary name first, so that it never appears with another owner.
     write_as(path, Who::OwnerOnly, true, "")
 }
 

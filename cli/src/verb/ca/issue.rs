@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
         let made = signer.issue(args.role, names, args.days, clock::wall_ms())?;
         let cert = dir.join(CERT);
         let read = certificates(&cert, &made.cert)?;
-        // Recorded before the certificate leaves: one that is not on the list cannot be revoked by its host.
+        // Records before the certificate leaves: an operator can revoke a host only by the certificates on the list.
         issued::add(&args.dir, &read)?;
         files::directory(dir)?;
         files::write(&dir.join(CA_CERT), Who::Everybody, &ca)?;

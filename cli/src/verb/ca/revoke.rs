@@ -97,7 +97,8 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     Ok(Exit::Ok)
 }
 
-/// Checks the size: a controller refuses a larger list. It would keep the one that it has, and not start again.
+/// Checks the size: a controller refuses a larger list. A running controller would keep its old list, and would not
+/// start again.
 fn fits(path: &Path, bytes: u64) -> Result<(), Fault> {
     if bytes <= MAX_FILE {
         return Ok(());
@@ -158,20 +159,21 @@ impl Issuances {
         self.get(serial).map(|issued| issued.names.join(", ")).unwrap_or_default()
     }
 
-    /// May the entry leave the list? It must have run out and been revoked long ago, and must not be the evidence that
-    /// the host was revoked.
+    /// May the entry leave the list? The certificate must have run out and been revoked long ago, and the entry must
+    /// not be the evidence that the host was revoked.
     fn is_over(&self, revoked: &Revoked) -> bool {
         let long_ago = |at_ms: u64| at_ms.saturating_add(KEPT_MS) < self.now_ms;
         let has_run_out = self.get(&revoked.serial).is_some_and(|issued| long_ago(issued.not_after_ms));
         has_run_out && long_ago(revoked.at_ms) && !self.newest.contains(&revoked.serial)
     }
 
-    /// Does this authority enrol nodes? Then its list is in its place already.
+    /// Does this authority enrol nodes? The controller then reads the list in place.
     fn enrols(&self) -> bool {
         self.issued.iter().any(|issued| issued.enrolled_ms.is_some())
     }
 
-    /// Returns hosts named by one of their certificates, with the number of their other good certificates.
+    /// Returns the hosts that the operator named by one of their certificates, with the number of their other good
+    /// certificates.
     fn left(&self, args: &Args, revoked: &HashSet<String>) -> Vec<(String, usize)> {
         let one = args.what.iter().filter(|what| !matches!(what, What::Host(_)));
         let serials = one.flat_map(|what| self.serials(&args.dir, what).unwrap_or_default());

@@ -100,7 +100,7 @@ fn issued(path: &Path) -> Option<Finding> {
     })
 }
 
-/// Reports a file that the controller does not own: it cannot write it, and perhaps not read it.
+/// Reports a file that the controller does not own, and so cannot write or perhaps read.
 fn owner(path: &Path, own: &Metadata) -> Option<Finding> {
     let file = path.symlink_metadata().ok()?;
     let (shown, name) = (path.display(), path.file_name().unwrap_or_default());
@@ -209,8 +209,8 @@ mod tests {
         let (program, text) = (dir.path().join("getent"), dir.path().join("text"));
         fs::write(&text, "#!/bin/sh\ncase $2 in n[02]) exit 2;; esac\n").unwrap();
         fs::set_permissions(&text, Permissions::from_mode(0o755)).unwrap();
-        // `cp` makes the executable: a test that forks at this moment would inherit this process's open file, and exec
-        // would fail with "text file busy".
+        // `cp` makes the executable: if this process wrote the file, a test that forks at this moment would inherit the
+        // open file, and exec would fail with "text file busy".
         assert!(std::process::Command::new("cp").args([&text, &program]).status().unwrap().success());
         let of = |hosts: &str| names(&hosts.parse().unwrap(), program.to_str().unwrap());
         let found = of("n[0-3]");

@@ -66,8 +66,8 @@ pub(super) fn look(role: Role, file: &Path, findings: &mut Vec<Finding>) -> Opti
     table
 }
 
-/// Does another room report this warning, with its remedy? If a daemon rewords it, the operator sees it twice, never
-/// not at all.
+/// Does another room report this warning, with its remedy? After a change of the daemon's wording, the operator sees
+/// the warning twice, never not at all.
 fn told_elsewhere(warning: &str) -> bool {
     warning.starts_with("tls: ")
         || warning.starts_with("tls.enabled is false")

@@ -1,4 +1,4 @@
-//! Unit of the daemon: does it run, what did it log last, and which program is it?
+//! Unit of the daemon: whether it runs, its last log lines, and its program.
 
 use std::collections::HashMap;
 

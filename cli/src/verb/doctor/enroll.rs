@@ -24,7 +24,7 @@ const GETENT: &str = "/usr/bin/getent";
 /// munged's, unless it was built or told otherwise.
 const MUNGED: &str = "/run/munge/munge.socket.2";
 
-/// Does this node ask for its certificate itself?
+/// Does this node renew its certificate itself?
 pub(super) fn renews_itself(table: &Table) -> bool {
     of(table).is_some_and(|enroll| !config::texts(enroll, "controller").is_empty())
 }
@@ -156,7 +156,7 @@ fn keeps(enroll: &Table, listens: bool) -> Vec<Finding> {
     dir.map(|dir| authority::look(dir, listens)).unwrap_or_default()
 }
 
-/// Does a controller listen for enrolment?
+/// Checks that the controller listens for enrolment.
 fn controller(enroll: &Table) -> Vec<Finding> {
     let listen = config::text(enroll, &["listen"]).and_then(|listen| listen.parse::<SocketAddr>().ok());
     listen.map(listens).into_iter().collect()
@@ -192,7 +192,7 @@ fn has_munge(program: &Path, socket: &Path) -> Finding {
     }
 }
 
-/// Checks that only root can bind low ports: by the port, the controller sees that root of this host asks.
+/// Checks that only root can bind low ports: the port shows the controller that root of this host asks.
 fn ports(first: u32) -> Finding {
     if first < 1024 {
         return Finding::wrong(
@@ -262,7 +262,7 @@ mod tests {
         assert!(silent.level == Level::Wrong && silent.what.contains("munged does not answer"), "{silent:?}");
         let munged = UnixListener::bind(&socket).unwrap();
         assert_eq!(of("/bin/sh").level, Level::Ok);
-        // Stopped, it accepts no connection, and its queue fills up (net.core.somaxconn).
+        // A stopped munged accepts no connection, and its queue fills up (net.core.somaxconn).
         assert!((0..100_000).any(|_| of("/bin/sh").level == Level::Wrong), "it is let in for ever");
         drop(munged);
     }

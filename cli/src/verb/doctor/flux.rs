@@ -1,5 +1,4 @@
-//! The edge of Flux, where it is used: its state, what the controller lets it do, and how much Flux remembers of a
-//! crash.
+//! The edge of Flux: its state, its rights at the controller, and how much Flux remembers of a crash.
 
 use toml::Table;
 
@@ -25,7 +24,7 @@ pub(super) fn look(controller: Option<&Table>) -> Vec<Finding> {
     findings
 }
 
-/// Does the edge work, or what does it wait for?
+/// Checks that the edge works; names what it waits for.
 fn edge(state: &str, status: &str) -> Finding {
     let todo = "systemctl status perilog-flux; journalctl -u perilog-flux";
     if state != "active" {
@@ -38,7 +37,7 @@ fn edge(state: &str, status: &str) -> Finding {
     }
 }
 
-/// May the edge come in, and does it drain?
+/// Checks that the controller admits the edge, and that the edge drains.
 fn settings(controller: &Table) -> Vec<Finding> {
     const GUIDE: &str = "/etc/perilog/controller.d/edge.toml, as in /usr/share/doc/perilog/flux.md; systemctl restart perilog-controller";
     let has = |path: &[&str]| config::text(controller, path).is_some();

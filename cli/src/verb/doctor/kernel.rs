@@ -8,7 +8,7 @@ use super::{Finding, shell};
 /// Without a better knowledge of how many nodes there are.
 const SOME_NODES: u64 = 1_000;
 
-/// Is the clock synchronised? Certificates and log times depend on it; perilog's decisions do not.
+/// Is the clock synchronised? Certificates and log times depend on the clock; perilog's decisions do not.
 pub(super) fn clock(findings: &mut Vec<Finding>) {
     const ABOUT: &str = "clock";
     let said = shell::ask("timedatectl", &["show", "--property", "NTPSynchronized", "--value"]);

@@ -18,7 +18,7 @@ const MIB: u64 = 1024 * 1024;
 struct Need {
     /// In systemd's words; the property is of the same name (`Soft` of a resource limit).
     directive: &'static str,
-    /// Its line in /proc/PID/limits; `None` for a limit of the unit's control group.
+    /// The limit's line in /proc/PID/limits; `None` for a limit of the unit's control group.
     line: Option<&'static str>,
     what: &'static str,
     least: u64,
@@ -70,7 +70,8 @@ pub(super) fn look(role: Role, nodes: Option<u64>, findings: &mut Vec<Finding>) 
     findings.extend(judge(unit, (role == Role::Controller).then_some(nodes), &needs, limit));
 }
 
-/// Checks that root has inotify instances left: the agent needs two, and root's other programs use the same number.
+/// Checks that root has inotify instances left. The agent needs two, and shares root's limit with root's other
+/// programs.
 fn inotify(is_running: bool, another: impl FnOnce() -> rustix::io::Result<()>) -> Finding {
     match another() {
         Ok(()) => Finding::ok(ABOUT, "root may have another inotify instance"),

@@ -46,10 +46,10 @@ use crate::fault::Fault;
 use crate::out::{Faces, Out, Page};
 use crate::{style, text};
 
-/// What is wrong on this host, and what to do about it
+/// Find what is wrong on this host, and what to do about it
 ///
 /// Inspects configuration, certificates, bus, directories, scripts, clock, limits, versions and connections of a node
-/// or of the controller, also where its daemon is down; changes nothing. Run it as root: others may not read keys.
+/// or of the controller, also if its daemon is down; changes nothing. Run it as root: other users may not read keys.
 /// Exits with 0 if nothing is wrong (a warning is no fault), 1 otherwise. With --quiet: only problems.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

@@ -1,5 +1,5 @@
-//! Needs of a node's agent beside its configuration: the bus, room in /run, and a controller that accepts it and speaks
-//! its protocol.
+//! Needs of a node's agent beside its configuration: the bus, room in /run, and a controller that accepts the agent and
+//! speaks the same protocol.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -205,8 +205,8 @@ mod tests {
         assert!(found[0].what.contains(&port.to_string()) && !found[0].todo.is_empty(), "{found:?}");
     }
 
-    /// The first message identifies a controller; a controller of another version, and a port of another service, are
-    /// named.
+    /// A controller names itself in its first message. doctor reports a controller of another version, and a port of
+    /// another service.
     #[test]
     fn what_a_controller_says_first_is_heard() {
         let to_come = Preamble { lowest: 900, highest: 901, release: "9.0".to_owned() };

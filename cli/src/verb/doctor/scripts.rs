@@ -87,7 +87,7 @@ fn wrong(name: &str, why: &Wrong) -> Finding {
     Finding::wrong(ABOUT, format!("{name}: {why}: every task fails"), todo)
 }
 
-/// Is this a directory like /tmp, whose rights are correct?
+/// Is this a directory like /tmp, with the sticky bit?
 fn is_for_everyone(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && found.mode() & 0o1002 == 0o1002)
 }

@@ -1,4 +1,4 @@
-//! Other programs, run with a limit: one of them may hang with the service that it asks.
+//! Other programs, run with a limit: a program may hang with the service behind it.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};

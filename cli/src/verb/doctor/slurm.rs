@@ -32,7 +32,7 @@ fn longest(config: &Table) -> Span {
     ACTIONS.iter().filter_map(limit).max().unwrap_or(Span::INFINITE)
 }
 
-/// Does a stopping slurmd live until its scripts have ended?
+/// Checks that a stopping slurmd waits until its scripts have ended.
 fn waits(stop: Option<Span>, limit: Span) -> Finding {
     match stop {
         None => Finding::skipped(ABOUT, "systemd does not say how long it waits for slurmd to stop"),
@@ -45,7 +45,7 @@ fn waits(stop: Option<Span>, limit: Span) -> Finding {
     }
 }
 
-/// Does Slurm hold a node until its epilog has ended?
+/// Checks that Slurm holds a node until its epilog has ended.
 fn selects(said: Result<shell::Said, String>) -> Finding {
     let config = match said {
         Ok(said) if said.ok => said.stdout,

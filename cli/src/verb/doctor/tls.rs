@@ -1,4 +1,4 @@
-//! Certificates: do they exist, form a pair, fit this host, and how long do they last?
+//! Certificates: existing, a pair, for this host, and how long they last.
 
 use std::path::{Path, PathBuf};
 
@@ -51,7 +51,7 @@ pub(super) fn look(role: Role, table: &Table, findings: &mut Vec<Finding>) {
         Ok(names) => findings.push(names_of(role, &names, own_name(table).as_deref(), &files.cert)),
     }
     let now_ms = clock::wall_ms();
-    // A certificate that renews itself lasts a month; the room for enrolment checks its renewal.
+    // A certificate that the node renews lasts a month; the room for enrolment checks the renewal.
     let own = (role == Role::Controller || !enroll::renews_itself(table)).then_some(&files.cert);
     for path in own.into_iter().chain([&files.ca]) {
         // An unreadable file was reported above.

@@ -1,11 +1,11 @@
-//! Flux's prologs, epilogs and housekeeping: the variables that Flux sets, and the data to ask it for.
+//! Flux's prologs, epilogs and housekeeping: the variables that Flux sets, and the data to ask Flux for.
 //!
-//! * FLUX_JOB_ID: for a prolog and an epilog in F58 with its sign, for housekeeping in decimal. Scripts get it
+//! * FLUX_JOB_ID: for a prolog and an epilog in F58 with its sign, for housekeeping in decimal. Scripts get the id
 //!   unchanged; all forms name the same job.
 //! * FLUX_JOB_RANKS (RFC 22), FLUX_JOB_USERID. Flux sets no hosts: they are in R, `flux job info ID R`.
-//! * Attempt: a job whose launch was rolled back with the KVS is launched again under the same id, so its attempt is
-//!   the time of its `alloc`.
-//! * Flux only logs housekeeping's status, so a hook that wants the node drained must drain it before it exits.
+//! * Attempt: Flux launches a job again under the same id after it rolled back the launch with the KVS, so the attempt
+//!   is the time of the job's `alloc`.
+//! * Flux only logs housekeeping's status, so a hook that wants the node drained must drain the node before the exit.
 
 use std::process::{Command, Stdio};
 

@@ -160,7 +160,7 @@ impl Waiting {
         }
     }
 
-    /// Was the controller away for too long?
+    /// Has the controller been away for too long?
     fn given_up(&self) -> Option<Exit> {
         self.give_up_ms.filter(|deadline_ms| clock::mono_ms() >= *deadline_ms)?;
         aside(format_args!(
@@ -189,7 +189,7 @@ pub(super) fn prolog(mut call: Call, door: Door, out: Out) -> Result<Exit, Fault
         }
         let added = call.add(&at, client)?;
         if added.over && origin.is_none() {
-            // That prolog prepared nodes that were released since: it says nothing about a job that begins now.
+            // That prolog prepared nodes that were released since, so its end says nothing about a job that begins now.
             let (job, attempt) = (&call.job, added.attempt);
             let text = format!(
                 "attempt {attempt} of job {job} is over, and holds nothing any more: its prolog says nothing of a job that begins now"

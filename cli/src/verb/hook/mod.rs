@@ -1,8 +1,8 @@
 //! `perilog hook`: the program that a resource manager (Slurm, Flux) runs as its prolog or epilog.
 //!
 //! A hook starts no script itself and keeps no state. It asks the agent of its node ([`node`]) or the controller
-//! ([`job`]) to start the action or attach to it, waits for the end, and exits with its status. So killing a hook loses
-//! nothing, and running it twice doubles nothing: the same (job, attempt, action, rank) is the same task.
+//! ([`job`]) to start the action or attach to it, waits for the end, and exits with the action's status. So a killed
+//! hook loses nothing, and a repeated hook doubles nothing: the same (job, attempt, action, rank) is the same task.
 //!
 //! ```text
 //!   slurmd     Prolog, Epilog                    slurm-prolog, slurm-epilog          the agent of the node
@@ -33,7 +33,7 @@ use self::environment::Environment;
 use self::node::Manager;
 use self::slurm::Side;
 
-/// What a resource manager runs as its prolog or epilog
+/// Run as prolog or epilog of a resource manager
 ///
 /// Starts the action for the job that the environment names, or attaches to it, and waits for its end. If a restarted
 /// daemon runs a hook again, the hook attaches and exits with the same status. Set up with slurm.md and flux.md in
@@ -89,8 +89,8 @@ struct OnNode {
     /// Repeated, after 1/4 s to 1 min, until it exits with 0.
     #[arg(long, value_name = "PROGRAM")]
     orphaned: Option<std::path::PathBuf>,
-    /// For Slurm's hooks: record a running epilog in this directory on disk. If a boot of the node cuts it off, the
-    /// next prolog runs it again first.
+    /// For Slurm's hooks: record a running epilog in this directory on disk. If a boot of the node cuts the epilog off,
+    /// the next prolog runs the epilog again first.
     #[arg(long, value_name = "DIR")]
     owed: Option<std::path::PathBuf>,
     #[command(flatten)]

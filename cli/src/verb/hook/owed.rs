@@ -1,13 +1,12 @@
 //! Owed epilogs: a node began them, and a boot cut them off. The agent keeps its tasks in /run, which a boot clears,
-//! and Slurm takes an epilog lost with its node for one that ended well. So the hook of an epilog records on disk how
-//! it was called, before it asks the agent. The next prolog on the node runs owed epilogs first: the node is clean
-//! before a job uses it, or that prolog fails.
+//! and Slurm believes that an epilog lost with its node ended well. So the hook of an epilog records its call on disk
+//! before it asks the agent. The next prolog on the node runs owed epilogs first: the node is clean before a job uses
+//! it, or that prolog fails.
 //!
 //! ```text
 //!   DIR/5-0.json            on the disk: the epilog has begun, and has not ended
 //!   /run/perilog/owed/...   its twin: ... in this boot
 //! ```
-//! A note without its twin is of an earlier boot.
 //! A note without its twin is from an earlier boot.
 
 use std::collections::BTreeMap;
@@ -61,8 +60,8 @@ impl Owed {
         note
     }
 
-    /// Makes the calls that a boot cut off, one after the other. If one fails, this hook exits with its status: the
-    /// node is not clean.
+    /// Makes the calls that a boot cut off, one after the other. If one fails, this hook exits with that status,
+    /// because the node is not clean.
     pub(super) fn settle(&self, is_env: impl Fn(&str) -> bool) -> Option<Exit> {
         for name in self.cut_off() {
             let note = Note { disk: self.disk.join(&name), run: self.run.join(&name) };

@@ -44,7 +44,7 @@ pub(super) fn node(env: &Environment, side: Side, action: Option<ActionName>) ->
         rank: rank(env)?,
         userid: env.read("SLURM_JOB_UID")?,
         env: env.offer(is_slurms),
-        // An epilog belongs to the newest known attempt, whenever Slurm says that its job began.
+        // An epilog belongs to the newest known attempt, whenever its job began by Slurm's account.
         instance: (side == Side::Prolog).then(|| env.get(BEGAN)).flatten().map(str::to_owned),
     })
 }

@@ -87,8 +87,8 @@ fn processes() -> Vec<Process> {
     pids.filter_map(Process::of).collect()
 }
 
-/// Returns the slurmd of this host, or of this node if there are several. Skips its children, which have its name until
-/// they exec.
+/// Returns the slurmd of this host, or of this node if the host runs several. Skips children of slurmd, which have its
+/// name until they exec.
 fn slurmd(processes: &[Process], node: Option<&str>) -> Option<Pid> {
     let all = || processes.iter().filter(|process| process.name == "slurmd");
     let is_child = |process: &&Process| all().any(|other| Some(other.pid) == process.parent);

@@ -160,9 +160,9 @@ impl Session {
         self.tail.follow(client, teller)
     }
 
-    /// Checks that the controller still knows the attempt to which this command is attached: a store that was put back
-    /// may not. A request that names the nodes makes the attempt anew on the same hosts. Without names `Run` could make
-    /// it on other hosts, so the command waits until the resource manager has added the job.
+    /// Checks that the controller still knows the attempt to which this command is attached: a restored store may not.
+    /// A request that names the nodes makes the attempt anew on the same hosts. Without names, `Run` could choose other
+    /// hosts, so the command waits until the resource manager has added the job.
     fn find(&self, client: &mut perilog_host::varlink::Client) -> Result<(), Fault> {
         let Some(attempt) = self.request.attempt.filter(|_| self.origin.is_some() && self.request.nodes.is_none())
         else {

@@ -37,7 +37,7 @@ pub(crate) struct Args {
     /// All ranks, not only the slowest twenty of each action.
     #[arg(long)]
     all: bool,
-    /// Also draw into this file; `-` draws on standard output, and prints nothing else.
+    /// Draw also into this file; `-` draws on standard output, and prints nothing else.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
