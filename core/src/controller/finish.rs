@@ -9,7 +9,6 @@ use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{ActionRow, JobAdd, Now, Record, Refusal, Reply, Which};
 use crate::controller::layout::Layout;
 use crate::controller::machine::Machine;
-use crate::controller::tally::last_line;
 use crate::defect;
 use crate::duration::Span;
 use crate::ids::{ActionId, ActionName, Attempt, JobId, Rank, ResourceName, TaskId};
@@ -141,26 +140,6 @@ impl Machine {
         self.job_finish(&all, now)
     }
 
-    pub(super) fn failed(&self, job: &JobId, attempt: Option<Attempt>) -> Result<Reply, Refusal> {
-        let (_, entry) = self.attempt_of(job, attempt)?;
-        let (mut ranks, mut resources, mut checks) = (IdSet::new(), Vec::new(), Vec::new());
-        for id in &entry.actions {
-            let Some(action) = self.actions.get(id).filter(|action| !self.settings.after.contains(&action.row.name))
-            else {
-                continue;
-            };
-            let bad = action.bad();
-            checks.extend(self.failed_checks(*id, &bad));
-            ranks.extend_with(&bad);
-            let bad = action.row.external.iter().flat_map(|external| external.bad());
-            resources.extend(bad.map(|(name, ended)| {
-                json!({"resource": name, "action": action.row.name, "outcome": ended.outcome.word(),
-                    "result": ended.outcome.to_string(), "message": last_line(ended), "checks": ended.checks})
-            }));
-        }
-        Ok(Reply::Failed { hosts: entry.layout.hosts_of(&ranks), ranks, resources, checks })
-    }
-
     /// Returns the attempt that a request means: the open one, or the last.
     pub(super) fn attempt_of(&self, job: &JobId, asked: Option<Attempt>) -> Result<(Attempt, &JobAttempt), Refusal> {
         let entry = self.jobs.get(job).ok_or_else(|| self.no_job(job))?;
@@ -169,6 +148,15 @@ impl Machine {
             let known: Vec<String> = entry.attempts.keys().map(ToString::to_string).collect();
             Refusal::NoSuchAttempt(format!("no such attempt of job {job}; it has {}", known.join(", ")))
         })
+    }
+
+    /// Refuses an unknown job, and points an operator who typed a node's name to `why`.
+    pub(super) fn no_job(&self, job: &JobId) -> Refusal {
+        let hint = match self.nodes.contains_key(job.as_str()) {
+            true => format!("; {job} is a node: perilog why {job}"),
+            false => String::new(),
+        };
+        Refusal::NoSuchJob(format!("no job {job}{hint}"))
     }
 
     /// Returns the option with which a command names this attempt, if the default is another.

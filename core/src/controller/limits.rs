@@ -4,7 +4,7 @@
 use crate::controller::action::Action;
 use crate::controller::io::Now;
 use crate::controller::machine::Machine;
-use crate::controller::views::list;
+use crate::controller::show::list;
 use crate::defect;
 use crate::duration::Span;
 use crate::ids::{ActionId, HostName, Rank, TaskId};

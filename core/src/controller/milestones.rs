@@ -123,19 +123,6 @@ impl Machine {
         }
     }
 
-    /// Returns a line for `ps` on the attempts that have no room for another milestone.
-    pub(super) fn full_of_milestones(&self) -> Option<String> {
-        let mut full = self.attempts().filter(|(_, _, attempt)| !attempt.complete && attempt.milestones.is_full());
-        let (job, number, _) = full.next()?;
-        let more = match full.count() {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        Some(format!(
-            "job {job} attempt {number}{more}: {MAX_NAMES} milestones, and no room for another: the next is not told"
-        ))
-    }
-
     /// Logs milestones that the job has reached, after a report or after ranks that need not report any more.
     pub(super) fn reach_milestones(&mut self, job: &JobId, number: Attempt, now: Now) {
         let entry = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));

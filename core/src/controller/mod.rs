@@ -8,10 +8,9 @@
 //! `superseded` (by another attempt), `order` (what may begin on a rank), `boot` (a boot that is a task's end), `tally`
 //! and `tolerance` (what ends add up to, and what is forgiven), `release` (what goes back), `drain` (who is at fault),
 //! `external` and `report` (what a service outside runs, and says), `limits` (what time does), `retention` (what is
-//! forgotten), `milestones` (what a job has reached), `events` (what is told), `views`, `nodes`, `held` and `untold`
-//! (what is shown). What all of them share: `attempt`, `action` and `layout` as values, `io` and `request` as what goes
-//! in and out, `rows` as what the store keeps, `writer` as the step that commits what the machine gave before any of it
-//! leaves.
+//! forgotten), `milestones` (what a job has reached), `events` (what is told), `show` (what is shown). What all of them
+//! share: `attempt`, `action` and `layout` as values, `io` and `request` as what goes in and out, `rows` as what the
+//! store keeps, `writer` as the step that commits what the machine gave before any of it leaves.
 
 mod action;
 mod attempt;
@@ -19,18 +18,15 @@ mod body;
 mod boot;
 mod configured;
 mod drain;
-mod edges;
 mod events;
 mod external;
 mod finish;
 mod forget;
-mod held;
 pub mod io;
 mod layout;
 mod limits;
 mod machine;
 mod milestones;
-mod nodes;
 mod order;
 mod outbox;
 mod progress;
@@ -47,6 +43,7 @@ mod rows;
 mod run;
 mod session;
 mod settle;
+mod show;
 mod snapshot;
 mod stands;
 mod superseded;
@@ -54,9 +51,7 @@ mod tally;
 #[cfg(test)]
 mod tests;
 mod tolerance;
-mod untold;
 pub mod view;
-mod views;
 mod writer;
 
 pub use body::Body;

@@ -86,25 +86,11 @@ impl Machine {
             self.reply(client, Ok(Reply::Quiet { actions: 0, tasks: 0 }));
         }
     }
-
-    /// Returns the most important notes for an operator.
-    pub(super) fn standing_notes(&self, now: Now) -> Vec<String> {
-        let full = self.store_full.then(|| "the disk under the store is full: no new prologs are begun".to_owned());
-        let quiet = self.quiet.as_ref();
-        let waits = match self.quiet_waits.len() {
-            0 => String::new(),
-            1 => "; 1 waits until nothing is open".to_owned(),
-            waits => format!("; {waits} wait until nothing is open"),
-        };
-        let quiet =
-            quiet.map(|quiet| format!("{}: nothing new is begun until: perilog resume{waits}", quiet.words(now)));
-        self.recovery_note().into_iter().chain(full).chain(quiet).collect()
-    }
 }
 
 impl Quiet {
     /// Returns a text such as `quiet for 5m by uid 0 (new release)`.
-    fn words(&self, now: Now) -> String {
+    pub(super) fn words(&self, now: Now) -> String {
         let reason = if self.reason.is_empty() { String::new() } else { format!(" ({})", self.reason) };
         let seconds = now.wall_ms.saturating_sub(self.since_ms) / 1000;
         format!("quiet for {} by uid {}{reason}", Span::from_millis(seconds * 1000), self.by)

@@ -168,7 +168,7 @@ pub struct RunRequest {
     pub timeout_ms: Option<u64>,
 }
 
-/// Which attempts of a source. See [`crate::controller::edges`].
+/// Which attempts of a source. See `crate::controller::show::edge`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttemptsOf {
     pub source: Source,

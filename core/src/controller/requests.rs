@@ -35,7 +35,7 @@ impl Machine {
             Request::Milestone { job, attempt, name, targets } => {
                 self.say_by_hand(&job, attempt, &name, targets.as_ref(), uid, now)
             }
-            Request::Failed { job, attempt } => self.failed(&job, attempt),
+            Request::Failed { job, attempt } => self.show(now).failed(&job, attempt),
             Request::Drains => Ok(Reply::Drains(self.drains.values().cloned().collect())),
             Request::Drain { hosts, reason, force } => self.drain(&hosts, &reason, force, uid, now),
             Request::Undrain { hosts, forget } => self.undrain(&hosts, forget, uid, now),
@@ -44,18 +44,19 @@ impl Machine {
             Request::Signal { which, signal } => self.signal(&which, signal),
             Request::Resolve { which, ok, reason } => self.resolve(&which, ok, &reason, uid, now),
             Request::Ps { older_than_ms, held } => {
-                let notes = self.standing_notes(now).into_iter().chain(self.full_of_milestones());
-                Ok(Reply::Ps { notes: notes.collect(), rows: self.ps(older_than_ms, held, now) })
+                let show = self.show(now);
+                let notes = show.standing_notes().into_iter().chain(show.full_of_milestones());
+                Ok(Reply::Ps { notes: notes.collect(), rows: show.ps(older_than_ms, held) })
             }
-            Request::Show { job } => self.show(&job, now).map(|view| Reply::Show(Box::new(view))),
-            Request::Nodes { targets } => self.list_nodes(targets.as_ref(), now).map(Reply::Nodes),
-            Request::Why { host } => self.why(&host, now).map(|view| Reply::Why(Box::new(view))),
+            Request::Show { job } => self.show(now).job(&job).map(|view| Reply::Show(Box::new(view))),
+            Request::Nodes { targets } => self.show(now).list_nodes(targets.as_ref()).map(Reply::Nodes),
+            Request::Why { host } => self.show(now).why(&host).map(|view| Reply::Why(Box::new(view))),
             Request::Ask { which, ask } => self.ask(which, ask),
             Request::AskEnds { question } => {
                 self.questions.remove(&question);
                 Ok(Reply::Done)
             }
-            Request::Status => Ok(Reply::Status(Box::new(self.status(now)))),
+            Request::Status => Ok(Reply::Status(Box::new(self.show(now).status()))),
             Request::Quiesce { reason, wait } => match self.quiesce(client, reason, wait, uid, now) {
                 Some(reply) => reply,
                 None => return,
@@ -68,7 +69,7 @@ impl Machine {
                 if self.attempts().any(|(_, _, attempt)| attempt.source.as_ref() == Some(&of.source)) {
                     self.recovery.followed.insert(of.source.name.clone());
                 }
-                Ok(self.edge_attempts(&of))
+                Ok(self.show(now).edge_attempts(&of))
             }
             Request::Outbox { after, limit } => {
                 // An entry of a frozen attempt holds back all entries after it, because a reader reports its progress

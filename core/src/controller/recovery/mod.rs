@@ -48,7 +48,7 @@ pub(super) struct Recovery {
     pub(super) row: Option<RecoveryRow>,
     gate: Option<Gate>,
     /// Hosts that are not welcomed, with the foreign commit that each reported.
-    suspects: BTreeMap<HostName, Commit>,
+    pub(in crate::controller) suspects: BTreeMap<HostName, Commit>,
     /// Lives that nodes of this recovery have obeyed and the store never had: each counted as evidence once. At most
     /// [`MAX_JUDGED`].
     judged: BTreeSet<Epoch>,
@@ -57,7 +57,7 @@ pub(super) struct Recovery {
     refused: BTreeMap<String, BTreeMap<HostName, (JobId, Attempt)>>,
     /// Names of the sources whose edges have followed their attempts (`Attempts`) in this life.
     pub(super) followed: BTreeSet<String>,
-    orphan_hosts: BTreeSet<HostName>,
+    pub(in crate::controller) orphan_hosts: BTreeSet<HostName>,
     /// When hosts with orphans are drained (monotonic); `None`: no orphan waits for that.
     orphans_ms: Option<u64>,
     /// Attempts with unreleased ranks that the resource manager no longer holds for them.

@@ -33,9 +33,9 @@ const MAX_TOMBSTONES: usize = 4_096;
 /// Task that this store does not know.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::controller) struct Orphan {
-    pub(super) job: JobId,
-    pub(super) attempt: Attempt,
-    pub(super) action: ActionName,
+    pub(in crate::controller) job: JobId,
+    pub(in crate::controller) attempt: Attempt,
+    pub(in crate::controller) action: ActionName,
     pub(super) userid: Option<u32>,
     /// The state that the node told last, when that was, and the limit of the task.
     state: HeldState,
@@ -54,7 +54,7 @@ impl Orphan {
         self.state == HeldState::Ended
     }
 
-    pub(super) const fn word(&self) -> &'static str {
+    pub(in crate::controller) const fn word(&self) -> &'static str {
         match self.state {
             HeldState::Unclaimed => "unclaimed",
             HeldState::Live { .. } => "live",
@@ -317,7 +317,7 @@ impl Machine {
     }
 
     /// Returns the hosts and tasks of orphans of which no operator has said that they are given up.
-    pub(super) fn orphans(&self) -> impl Iterator<Item = (&HostName, TaskId, &Orphan)> {
+    pub(in crate::controller) fn orphans(&self) -> impl Iterator<Item = (&HostName, TaskId, &Orphan)> {
         let nodes = self.recovery.orphan_hosts.iter().filter_map(|host| Some((host, self.nodes.get(host)?)));
         let all = nodes.flat_map(|(host, node)| node.unsettled.orphans.iter().map(move |(task, of)| (host, *task, of)));
         all.filter(|(_, _, orphan)| !orphan.given_up)

@@ -5,28 +5,26 @@
 
 use crate::controller::action::Action;
 use crate::controller::attempt::JobAttempt;
-use crate::controller::io::Now;
 use crate::controller::layout::Layout;
-use crate::controller::machine::Machine;
+use crate::controller::show::Show;
 use crate::controller::view::PsRow;
 use crate::ids::{ActionName, Attempt, JobId, Rank};
 use crate::idset::IdSet;
 use crate::job::Part;
 use crate::task::NO_SCRIPT;
 
-impl Machine {
+impl Show<'_> {
     /// Returns the holds; without `all`, only those of jobs that may have been forgotten.
-    pub(super) fn held(&self, all: bool, now: Now) -> Vec<PsRow> {
-        self.attempts().flat_map(|(job, number, attempt)| self.held_of(job, number, attempt, all, now)).collect()
+    pub(in crate::controller) fn held(&self, all: bool) -> Vec<PsRow> {
+        self.attempts().flat_map(|(job, number, attempt)| self.held_of(job, number, attempt, all)).collect()
     }
 
-    pub(super) fn held_of(
+    pub(in crate::controller) fn held_of(
         &self,
         job: &JobId,
         number: Attempt,
         attempt: &JobAttempt,
         all: bool,
-        now: Now,
     ) -> Vec<PsRow> {
         let mut rows = Vec::new();
         if attempt.complete {
@@ -40,7 +38,7 @@ impl Machine {
             ranks: part.ranks,
             state: "held".to_owned(),
             why,
-            age_ms: now.wall_ms.saturating_sub(since_ms),
+            age_ms: self.now.wall_ms.saturating_sub(since_ms),
             local: false,
             resources: part.resources,
             lease_left_ms: None,
@@ -53,7 +51,7 @@ impl Machine {
             let mut part = action.row.held.clone();
             part.subtract(&action.open_part());
             if !part.is_empty() {
-                let why = self.not_let_go(action, &part, &attempt.layout, now);
+                let why = self.not_let_go(action, &part, &attempt.layout);
                 rows.push(row(action.row.name.clone(), part, why, action.row.began_ms));
             }
         }
@@ -61,7 +59,7 @@ impl Machine {
     }
 
     /// Explains why an action holds its finished ranks: what else its release policy waits for.
-    fn not_let_go(&self, action: &Action, done: &Part, layout: &Layout, now: Now) -> String {
+    fn not_let_go(&self, action: &Action, done: &Part, layout: &Layout) -> String {
         let row = &action.row;
         let ran_nothing =
             |ranks: &IdSet| row.remarks.iter().any(|(text, of)| text.starts_with(NO_SCRIPT) && ranks.is_subset(of));
@@ -75,7 +73,7 @@ impl Machine {
             .filter(|hosts| !hosts.is_empty())
             .chain(open.resources.iter().map(ToString::to_string))
             .collect();
-        let still = open.ranks.first().map(|rank| self.standing(action, Rank(rank), now));
+        let still = open.ranks.first().map(|rank| self.standing(action, Rank(rank)));
         let still = still.map(|(state, why, _)| format!(" ({state}: {why})")).unwrap_or_default();
         format!("done here{nothing}; given back together with {}{still}, by {policy}", others.join(","))
     }

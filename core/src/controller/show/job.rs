@@ -1,65 +1,40 @@
-//! The views of waits: every wait with its age and reason, folded over ranks in the same state.
+//! View of a job: its attempts and actions, and every wait with its age and reason, folded over ranks in the same
+//! state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde_json::json;
+
 use crate::controller::action::{Action, Stand};
-use crate::controller::io::{External, Now, Refusal};
-use crate::controller::machine::Machine;
-use crate::controller::view::{ActionView, AttemptView, JobView, PsRow, RankView, StatusView};
+use crate::controller::io::{External, Refusal, Reply};
+use crate::controller::show::Show;
+use crate::controller::tally::last_line;
+use crate::controller::view::{ActionView, AttemptView, JobView, PsRow, RankView};
 use crate::duration::Span;
 use crate::hostlist::HostList;
-use crate::ids::{JobId, Rank};
+use crate::ids::{Attempt, JobId, Rank};
 use crate::idset::IdSet;
 use crate::message::Phase;
 use crate::task::Process;
 
 const CANCELLING: &str = "; cancel asked for";
 
-impl Machine {
-    /// Returns one line for `systemctl status`.
-    pub fn status_line(&self) -> String {
-        let online = self.nodes.values().filter(|n| n.session.is_some()).count();
-        let open = self.actions.values().filter(|a| a.row.verdict.is_none()).count();
-        let plural = |n: usize| if n == 1 { "" } else { "s" };
-        format!(
-            "epoch {}; {online} of {} node{} online; {open} action{} open{}",
-            self.epoch.number,
-            self.nodes.len(),
-            plural(self.nodes.len()),
-            plural(open),
-            if self.quiet.is_some() { "; quiet: no new starts" } else { "" }
-        )
-    }
-
-    pub(super) fn ps(&self, older_than_ms: u64, held: bool, now: Now) -> Vec<PsRow> {
-        let mut rows = Vec::new();
-        for action in self.actions.values().filter(|a| a.is_open()) {
-            rows.extend(self.open_rows(action, now));
-        }
-        rows.extend(self.untold(now));
-        rows.extend(self.held(held, now));
-        rows.retain(|row| row.age_ms >= older_than_ms);
-        rows.sort_by(|a, b| {
-            b.age_ms.cmp(&a.age_ms).then_with(|| a.job.cmp(&b.job)).then_with(|| a.ranks.first().cmp(&b.ranks.first()))
-        });
-        rows
-    }
-
+impl Show<'_> {
     /// Returns rows for the open ranks of an action. Ranks in the same state share a row, with the age of the oldest
     /// rank.
-    fn open_rows(&self, action: &Action, now: Now) -> Vec<PsRow> {
+    pub(super) fn open_rows(&self, action: &Action) -> Vec<PsRow> {
         let row = &action.row;
         let Some(layout) = self.layout(row.id) else {
             return Vec::new();
         };
         let mut groups: BTreeMap<(&'static str, String), (IdSet, u64)> = BTreeMap::new();
         for rank in action.open().iter().map(Rank) {
-            let (state, why, age_ms) = self.standing(action, rank, now);
+            let (state, why, age_ms) = self.standing(action, rank);
             let (ranks, oldest) = groups.entry((state, why)).or_insert_with(|| (IdSet::new(), 0));
             ranks.insert(rank.0);
             *oldest = (*oldest).max(age_ms);
         }
-        let lease_left_ms = self.lease_left(action, now);
+        let lease_left_ms = self.lease_left(action);
         let resources = action.open_part().resources;
         let mut rows: Vec<PsRow> = groups
             .into_iter()
@@ -86,8 +61,8 @@ impl Machine {
                 hosts: HostList::new(),
                 ranks: IdSet::new(),
                 state: "external".to_owned(),
-                why: format!("{}{}", self.lease_text(action, now), if asked { CANCELLING } else { "" }),
-                age_ms: now.wall_ms.saturating_sub(row.began_ms),
+                why: format!("{}{}", self.lease_text(action), if asked { CANCELLING } else { "" }),
+                age_ms: self.now.wall_ms.saturating_sub(row.began_ms),
                 local: false,
                 resources,
                 lease_left_ms,
@@ -97,22 +72,22 @@ impl Machine {
     }
 
     /// Returns how long the service of an external action may still be silent.
-    fn lease_left(&self, action: &Action, now: Now) -> Option<u64> {
+    fn lease_left(&self, action: &Action) -> Option<u64> {
         let external = action.row.external.as_ref().filter(|_| action.is_open())?;
-        Some(action.armed_ms.saturating_add(external.lease_ms).saturating_sub(now.mono_ms))
+        Some(action.armed_ms.saturating_add(external.lease_ms).saturating_sub(self.now.mono_ms))
     }
 
-    fn lease_text(&self, action: &Action, now: Now) -> String {
+    fn lease_text(&self, action: &Action) -> String {
         let seconds = |ms: u64| Span::from_millis(ms / 1000 * 1000);
         let lease = action.row.external.as_ref().map_or(0, |external| external.lease_ms);
-        let left = seconds(self.lease_left(action, now).unwrap_or_default());
+        let left = seconds(self.lease_left(action).unwrap_or_default());
         format!("its service must be heard of within {left} (lease {})", Span::from_millis(lease))
     }
 
     /// Returns the state word, reason and age of an open rank.
-    pub(super) fn standing(&self, action: &Action, rank: Rank, now: Now) -> (&'static str, String, u64) {
+    pub(in crate::controller) fn standing(&self, action: &Action, rank: Rank) -> (&'static str, String, u64) {
         let task = action.task(rank);
-        let asked_ms = now.wall_ms.saturating_sub(action.row.began_ms);
+        let asked_ms = self.now.wall_ms.saturating_sub(action.row.began_ms);
         let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
         let online = node.is_some_and(|n| n.session.is_some());
         let cancelling = if action.row.cancelling.contains(rank.0) { CANCELLING } else { "" };
@@ -127,7 +102,7 @@ impl Machine {
                 let why = format!("resolved by hand ({reason}) once the drain of its node is in force{hook}");
                 ("resolving", why, asked_ms)
             }
-            _ if action.row.external.is_some() => ("external", self.lease_text(action, now), asked_ms),
+            _ if action.row.external.is_some() => ("external", self.lease_text(action), asked_ms),
             Stand::Accepted if expected.is_some_and(|e| e.is_over) && online => {
                 ("rebooting", "its scripts ended; the node is to boot, as one of them said".to_owned(), asked_ms)
             }
@@ -154,7 +129,7 @@ impl Machine {
             _ => match node.and_then(|n| n.live.get(&task)) {
                 Some((phase, since_ms)) => {
                     let (state, why) = describe(phase);
-                    (state, why, now.mono_ms.saturating_sub(*since_ms))
+                    (state, why, self.now.mono_ms.saturating_sub(*since_ms))
                 }
                 None if online => ("accepted", "its unit is about to begin".to_owned(), asked_ms),
                 None => (
@@ -167,7 +142,7 @@ impl Machine {
         (state, format!("{why}{cancelling}"), age)
     }
 
-    pub(super) fn show(&self, job: &JobId, now: Now) -> Result<JobView, Refusal> {
+    pub(in crate::controller) fn job(&self, job: &JobId) -> Result<JobView, Refusal> {
         let entry = self.jobs.get(job).ok_or_else(|| self.no_job(job))?;
         let attempts = entry
             .attempts
@@ -177,14 +152,9 @@ impl Machine {
                 open: attempt.open,
                 hosts: attempt.layout.hosts().clone(),
                 waits: self.waits_for(job, *number),
-                held: self.held_of(job, *number, attempt, true, now),
+                held: self.held_of(job, *number, attempt, true),
                 released: attempt.released.clone(),
-                actions: attempt
-                    .actions
-                    .iter()
-                    .filter_map(|id| self.actions.get(id))
-                    .map(|a| self.show_action(a, now))
-                    .collect(),
+                actions: attempt.actions.iter().filter_map(|id| self.actions.get(id)).map(|a| self.action(a)).collect(),
             })
             .collect();
         let meant = self.attempt_of(job, None).ok();
@@ -192,7 +162,7 @@ impl Machine {
         Ok(JobView { job: job.clone(), userid, attempts })
     }
 
-    fn show_action(&self, action: &Action, now: Now) -> ActionView {
+    fn action(&self, action: &Action) -> ActionView {
         let row = &action.row;
         let ended = action
             .ended
@@ -214,35 +184,30 @@ impl Machine {
             verdict: row.verdict,
             ok: row.ok.clone(),
             remarks: row.remarks.clone(),
-            open: self.open_rows(action, now),
+            open: self.open_rows(action),
             ended,
             external: row.external.as_deref().map(|of| External { heard_ms: action.heard_ms, ..of.clone() }),
         }
     }
 
-    pub(super) fn status(&self, now: Now) -> StatusView {
-        let (actions_open, tasks_open) = self.open_count();
-        let mut notes: Vec<String> =
-            self.nodes.values().filter_map(|n| n.note.as_ref().map(|note| format!("{}: {note}", n.row.host))).collect();
-        // A problem that a hundred nodes share is one problem.
-        notes.truncate(20);
-        notes.splice(0..0, self.standing_notes(now));
-        StatusView {
-            recovery: self.recovery.row.clone().filter(|row| row.ended_ms.is_none()),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            cluster: self.settings.cluster.0.to_string(),
-            epoch: self.epoch.number,
-            nodes: self.nodes.len() as u64,
-            drained: self.drains.values().filter(|drain| !drain.lifted).count() as u64,
-            held: self.held_hosts().len() as u64,
-            online: self.nodes.values().filter(|n| n.session.is_some()).count() as u64,
-            jobs: self.jobs.len() as u64,
-            actions_open,
-            tasks_open,
-            quiet: self.quiet.clone(),
-            outbox: self.outbox.owed() as u64,
-            notes,
+    pub(in crate::controller) fn failed(&self, job: &JobId, attempt: Option<Attempt>) -> Result<Reply, Refusal> {
+        let (_, entry) = self.attempt_of(job, attempt)?;
+        let (mut ranks, mut resources, mut checks) = (IdSet::new(), Vec::new(), Vec::new());
+        for id in &entry.actions {
+            let Some(action) = self.actions.get(id).filter(|action| !self.settings.after.contains(&action.row.name))
+            else {
+                continue;
+            };
+            let bad = action.bad();
+            checks.extend(self.failed_checks(*id, &bad));
+            ranks.extend_with(&bad);
+            let bad = action.row.external.iter().flat_map(|external| external.bad());
+            resources.extend(bad.map(|(name, ended)| {
+                json!({"resource": name, "action": action.row.name, "outcome": ended.outcome.word(),
+                    "result": ended.outcome.to_string(), "message": last_line(ended), "checks": ended.checks})
+            }));
         }
+        Ok(Reply::Failed { hosts: entry.layout.hosts_of(&ranks), ranks, resources, checks })
     }
 }
 
@@ -268,7 +233,7 @@ fn describe(phase: &Phase) -> (&'static str, String) {
 }
 
 /// Lists a few processes by name.
-pub(super) fn list(processes: &[Process]) -> String {
+pub(in crate::controller) fn list(processes: &[Process]) -> String {
     const SHOWN: usize = 4;
     let mut text: Vec<String> = processes.iter().take(SHOWN).map(|p| format!("{} ({})", p.pid, p.command)).collect();
     if processes.len() > SHOWN {

@@ -4,20 +4,21 @@ use std::collections::BTreeSet;
 
 use crate::controller::action::{Action, Stand};
 use crate::controller::attempt::JobAttempt;
-use crate::controller::io::{Now, Refusal};
-use crate::controller::machine::{Machine, Node};
+use crate::controller::io::Refusal;
+use crate::controller::machine::Node;
+use crate::controller::show::Show;
 use crate::controller::view::{NodeView, PsRow, WhyTask, WhyView};
 use crate::hostlist::HostList;
 use crate::ids::{HostName, JobId, Rank, TaskId, stem, unit_of};
 use crate::message::Phase;
 
-impl Machine {
-    pub(super) fn list_nodes(&self, targets: Option<&HostList>, now: Now) -> Result<Vec<NodeView>, Refusal> {
+impl Show<'_> {
+    pub(in crate::controller) fn list_nodes(&self, targets: Option<&HostList>) -> Result<Vec<NodeView>, Refusal> {
         let held = self.held_hosts();
         let Some(targets) = targets else {
-            return Ok(self.nodes.values().map(|node| self.show_node(node, &held, now)).collect());
+            return Ok(self.nodes.values().map(|node| self.show_node(node, &held)).collect());
         };
-        targets.iter().map(|host| self.node_named(host).map(|node| self.show_node(node, &held, now))).collect()
+        targets.iter().map(|host| self.node_named(host).map(|node| self.show_node(node, &held))).collect()
     }
 
     fn node_named(&self, host: &str) -> Result<&Node, Refusal> {
@@ -33,7 +34,7 @@ impl Machine {
         self.nodes.get(host).ok_or_else(unknown)
     }
 
-    fn show_node(&self, node: &Node, held: &BTreeSet<&str>, now: Now) -> NodeView {
+    fn show_node(&self, node: &Node, held: &BTreeSet<&str>) -> NodeView {
         let probing = self.is_probed(node);
         let state = match node.session {
             Some(_) if probing => "probing",
@@ -47,7 +48,7 @@ impl Machine {
         NodeView {
             host: node.row.host.to_string(),
             state: state.to_owned(),
-            since_ms: now.mono_ms.saturating_sub(node.since_ms),
+            since_ms: self.now.mono_ms.saturating_sub(node.since_ms),
             machine: Some(node.row.machine.to_string()),
             boot: Some(node.row.boot.to_string()),
             boot_number: Some(node.row.boot_number),
@@ -61,7 +62,7 @@ impl Machine {
     }
 
     /// Returns hosts of unreleased ranks: a job goes on there, or an action holds them.
-    pub(super) fn held_hosts(&self) -> BTreeSet<&str> {
+    pub(in crate::controller) fn held_hosts(&self) -> BTreeSet<&str> {
         let attempts = self.jobs.values().flat_map(|entry| entry.attempts.values());
         let mut hosts = BTreeSet::new();
         for attempt in attempts.filter(|attempt| !attempt.complete) {
@@ -73,12 +74,12 @@ impl Machine {
     }
 
     /// Returns rows of the jobs and actions that hold a rank of this host, each with the reason.
-    fn held_on(&self, host: &HostName, now: Now) -> Vec<PsRow> {
+    fn held_on(&self, host: &HostName) -> Vec<PsRow> {
         let mut rows = Vec::new();
         for (job, entry) in &self.jobs {
             for (number, attempt) in entry.attempts.iter().filter(|(_, attempt)| !attempt.complete) {
                 let Some(rank) = attempt.layout.rank(host.as_str()) else { continue };
-                let held = self.held_of(job, *number, attempt, true, now);
+                let held = self.held_of(job, *number, attempt, true);
                 rows.extend(held.into_iter().filter(|row| row.ranks.contains(rank)));
             }
         }
@@ -101,16 +102,7 @@ impl Machine {
         }
     }
 
-    /// Refuses an unknown job, and points an operator who typed a node's name to `why`.
-    pub(super) fn no_job(&self, job: &JobId) -> Refusal {
-        let hint = match self.nodes.contains_key(job.as_str()) {
-            true => format!("; {job} is a node: perilog why {job}"),
-            false => String::new(),
-        };
-        Refusal::NoSuchJob(format!("no job {job}{hint}"))
-    }
-
-    pub(super) fn why(&self, host: &HostName, now: Now) -> Result<WhyView, Refusal> {
+    pub(in crate::controller) fn why(&self, host: &HostName) -> Result<WhyView, Refusal> {
         let node = self.node_named(host.as_str())?;
         let mut open: Vec<WhyTask> = node
             .tasks
@@ -119,7 +111,7 @@ impl Machine {
                 let action = self.actions.get(&task.action)?;
                 let (state, why, age_ms) = match action.stand(task.rank) {
                     Stand::Ok | Stand::Ended | Stand::NotMine => return None,
-                    _ => self.standing(action, task.rank, now),
+                    _ => self.standing(action, task.rank),
                 };
                 let phase = node.live.get(task).map(|(phase, _)| phase.clone());
                 Some(self.why_task(action, task.rank, state, phase, age_ms, why))
@@ -133,14 +125,14 @@ impl Machine {
             .filter_map(|task| {
                 let action = self.actions.get(&task.action)?;
                 let ended = &action.ended.get(&task.rank)?.ended;
-                let age_ms = now.wall_ms.saturating_sub(ended.ended_ms);
+                let age_ms = self.now.wall_ms.saturating_sub(ended.ended_ms);
                 let mut shown = self.why_task(action, task.rank, "ended", None, age_ms, ended.outcome.to_string());
                 shown.ended = Some(ended.clone());
                 Some(shown)
             })
             .collect();
-        let (held, next) = (self.held_on(host, now), self.next_of_node(node, !open.is_empty()));
-        Ok(WhyView { node: self.show_node(node, &self.held_hosts(), now), open, failed, held, next })
+        let (held, next) = (self.held_on(host), self.next_of_node(node, !open.is_empty()));
+        Ok(WhyView { node: self.show_node(node, &self.held_hosts()), open, failed, held, next })
     }
 
     fn why_task(

@@ -9,12 +9,12 @@
 use crate::controller::action::Action;
 use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{AttemptsOf, Reply};
-use crate::controller::machine::Machine;
+use crate::controller::show::Show;
 use crate::controller::view::{EdgeAction, EdgeAttempt};
 use crate::ids::{Attempt, JobId};
 
-impl Machine {
-    pub(super) fn edge_attempts(&self, of: &AttemptsOf) -> Reply {
+impl Show<'_> {
+    pub(in crate::controller) fn edge_attempts(&self, of: &AttemptsOf) -> Reply {
         let is_of = |attempt: &JobAttempt| attempt.source.as_ref() == Some(&of.source);
         let view = |job: &JobId, number: Attempt, attempt: &JobAttempt| self.edge_attempt(job, number, attempt);
         if let Some(jobs) = &of.jobs {

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
-use crate::controller::io::{DrainRow, Now};
-use crate::controller::machine::Machine;
+use crate::controller::io::DrainRow;
+use crate::controller::show::Show;
 use crate::controller::view::PsRow;
 use crate::hostlist::HostList;
 use crate::ids::{ActionName, Attempt, HostName, JobId};
@@ -23,9 +23,9 @@ struct Told<'a> {
     at_ms: Option<u64>,
 }
 
-impl Machine {
+impl Show<'_> {
     /// Lists what the hooks have not carried out: untold releases, ranks that wait for a drain, and drains.
-    pub(super) fn untold(&self, now: Now) -> Vec<PsRow> {
+    pub(in crate::controller) fn untold(&self) -> Vec<PsRow> {
         let row = |job: &JobId, attempt, ranks: IdSet, hosts, state: &str, why, since_ms| PsRow {
             job: Some(job.clone()),
             attempt,
@@ -34,7 +34,7 @@ impl Machine {
             hosts,
             state: state.to_owned(),
             why,
-            age_ms: now.wall_ms.saturating_sub(since_ms),
+            age_ms: self.now.wall_ms.saturating_sub(since_ms),
             local: false,
             resources: BTreeSet::new(),
             lease_left_ms: None,
@@ -50,7 +50,7 @@ impl Machine {
                 Some(why) => format!("the release hook failed, and is tried again: {why}"),
                 None => "the release hook has not carried it out yet".to_owned(),
             };
-            let since_ms = told.at_ms.unwrap_or(now.wall_ms);
+            let since_ms = told.at_ms.unwrap_or(self.now.wall_ms);
             let (ranks, hosts) = (told.ranks.parse().unwrap_or_default(), told.hosts.parse().unwrap_or_default());
             rows.push(row(&entry.job, entry.attempt, ranks, hosts, "telling", why, since_ms));
         }
@@ -73,14 +73,14 @@ impl Machine {
                 ));
             }
         }
-        rows.extend(self.untold_drains(now));
+        rows.extend(self.untold_drains());
         rows
     }
 
     /// Lists drains that the hook has not carried out, or not lifted, and that no rank waits for. Drains in the same
     /// state share a row. The age of a drain counts from its beginning; the age of a lifted drain counts from the
     /// telling, as does the hook's error.
-    fn untold_drains(&self, now: Now) -> impl Iterator<Item = PsRow> {
+    fn untold_drains(&self) -> impl Iterator<Item = PsRow> {
         let mut alike: BTreeMap<(bool, String), (Vec<&HostName>, u64)> = BTreeMap::new();
         let unsettled = |host: &HostName, drain: &DrainRow| {
             drain.lifted || (!drain.confirmed && !self.undrained.contains_key(host))
@@ -92,7 +92,7 @@ impl Machine {
                 None => format!("the drain hook has not carried it out yet ({})", newest.reason),
             };
             let since_ms = match drain.lifted {
-                true => failed.map_or(now.wall_ms, |(since_ms, _)| *since_ms),
+                true => failed.map_or(self.now.wall_ms, |(since_ms, _)| *since_ms),
                 false => drain.asked_ms,
             };
             let (hosts, oldest_ms) = alike.entry((drain.lifted, why)).or_insert_with(|| (Vec::new(), since_ms));
@@ -108,7 +108,7 @@ impl Machine {
             hosts: HostList::from_names(hosts.iter().map(|host| host.as_str())).unwrap_or_default(),
             state: "telling".to_owned(),
             why,
-            age_ms: now.wall_ms.saturating_sub(since_ms),
+            age_ms: self.now.wall_ms.saturating_sub(since_ms),
             local: false,
             resources: BTreeSet::new(),
             lease_left_ms: None,

@@ -1,0 +1,124 @@
+//! Views of the machine for operators and programs. A view reads and changes nothing.
+//!
+//! `job` shows a job and its open ranks, `node` a node and what is stuck on it, `holds` who holds what, `notices` what
+//! a hook has still to carry out, `edge` the attempts of an edge, `recovery` what a recovery waits for.
+
+use std::ops::Deref;
+
+use crate::controller::io::Now;
+use crate::controller::machine::Machine;
+use crate::controller::view::{PsRow, StatusView};
+use crate::milestone::MAX_NAMES;
+
+mod edge;
+mod holds;
+mod job;
+mod node;
+mod notices;
+mod recovery;
+
+pub(super) use job::list;
+
+/// The machine as it stands at a moment, for reading.
+#[derive(Clone, Copy)]
+pub(super) struct Show<'a> {
+    machine: &'a Machine,
+    now: Now,
+}
+
+impl Deref for Show<'_> {
+    type Target = Machine;
+
+    fn deref(&self) -> &Machine {
+        self.machine
+    }
+}
+
+impl Machine {
+    /// Returns a view of the machine at this moment.
+    pub(super) const fn show(&self, now: Now) -> Show<'_> {
+        Show { machine: self, now }
+    }
+
+    /// Returns one line for `systemctl status`.
+    pub fn status_line(&self) -> String {
+        let online = self.nodes.values().filter(|n| n.session.is_some()).count();
+        let open = self.actions.values().filter(|a| a.row.verdict.is_none()).count();
+        let plural = |n: usize| if n == 1 { "" } else { "s" };
+        format!(
+            "epoch {}; {online} of {} node{} online; {open} action{} open{}",
+            self.epoch.number,
+            self.nodes.len(),
+            plural(self.nodes.len()),
+            plural(open),
+            if self.quiet.is_some() { "; quiet: no new starts" } else { "" }
+        )
+    }
+}
+
+impl Show<'_> {
+    pub(in crate::controller) fn ps(&self, older_than_ms: u64, held: bool) -> Vec<PsRow> {
+        let mut rows = Vec::new();
+        for action in self.actions.values().filter(|a| a.is_open()) {
+            rows.extend(self.open_rows(action));
+        }
+        rows.extend(self.untold());
+        rows.extend(self.held(held));
+        rows.retain(|row| row.age_ms >= older_than_ms);
+        rows.sort_by(|a, b| {
+            b.age_ms.cmp(&a.age_ms).then_with(|| a.job.cmp(&b.job)).then_with(|| a.ranks.first().cmp(&b.ranks.first()))
+        });
+        rows
+    }
+
+    pub(in crate::controller) fn status(&self) -> StatusView {
+        let (actions_open, tasks_open) = self.open_count();
+        let mut notes: Vec<String> =
+            self.nodes.values().filter_map(|n| n.note.as_ref().map(|note| format!("{}: {note}", n.row.host))).collect();
+        // A problem that a hundred nodes share is one problem.
+        notes.truncate(20);
+        notes.splice(0..0, self.standing_notes());
+        StatusView {
+            recovery: self.recovery.row.clone().filter(|row| row.ended_ms.is_none()),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            cluster: self.settings.cluster.0.to_string(),
+            epoch: self.epoch.number,
+            nodes: self.nodes.len() as u64,
+            drained: self.drains.values().filter(|drain| !drain.lifted).count() as u64,
+            held: self.held_hosts().len() as u64,
+            online: self.nodes.values().filter(|n| n.session.is_some()).count() as u64,
+            jobs: self.jobs.len() as u64,
+            actions_open,
+            tasks_open,
+            quiet: self.quiet.clone(),
+            outbox: self.outbox.owed() as u64,
+            notes,
+        }
+    }
+
+    /// Returns the most important notes for an operator.
+    pub(in crate::controller) fn standing_notes(&self) -> Vec<String> {
+        let full = self.store_full.then(|| "the disk under the store is full: no new prologs are begun".to_owned());
+        let quiet = self.quiet.as_ref();
+        let waits = match self.quiet_waits.len() {
+            0 => String::new(),
+            1 => "; 1 waits until nothing is open".to_owned(),
+            waits => format!("; {waits} wait until nothing is open"),
+        };
+        let quiet =
+            quiet.map(|quiet| format!("{}: nothing new is begun until: perilog resume{waits}", quiet.words(self.now)));
+        self.recovery_note().into_iter().chain(full).chain(quiet).collect()
+    }
+    /// Returns a line for `ps` on the attempts that have no room for another milestone.
+    pub(in crate::controller) fn full_of_milestones(&self) -> Option<String> {
+        let mut full = self.attempts().filter(|(_, _, attempt)| !attempt.complete && attempt.milestones.is_full());
+        let (job, number, _) = full.next()?;
+        let more = match full.count() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        Some(format!(
+            "job {job} attempt {number}{more}: {MAX_NAMES} milestones, and no room for another: the next is not told"
+        ))
+    }
+}
