@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 
 use crate::controller::io::{AttemptRow, Source};
 use crate::controller::layout::Layout;
-use crate::controller::machine::Job;
 use crate::controller::stands::Holds;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, JobId};
@@ -41,22 +40,6 @@ pub(super) struct JobAttempt {
     pub(super) asserted: bool,
     /// A person has vouched for its disowned ranks.
     pub(super) by_hand: bool,
-}
-
-impl Job {
-    /// Returns the default attempt of a request: the newest open one.
-    pub(super) fn open_attempt(&self) -> Option<Attempt> {
-        self.attempts.iter().rev().find(|(_, attempt)| attempt.open).map(|(number, _)| *number)
-    }
-
-    pub(super) fn last_attempt(&self) -> Option<Attempt> {
-        self.attempts.keys().next_back().copied()
-    }
-
-    /// Returns the attempt that a requeue continues.
-    pub(super) fn before_the_next(&self) -> Option<&JobAttempt> {
-        self.attempts.values().next_back()
-    }
 }
 
 impl JobAttempt {

@@ -88,7 +88,7 @@ impl Machine {
         }
         let grace = self.settings.unreachable_grace_ms;
         let Some((boot_number, machine)) = self.boot_of(task) else { return };
-        let Some(action) = self.actions.get_mut(&task.action) else { return };
+        let Some(action) = self.jobs.action_mut(task.action) else { return };
         if !action.is_open_on(task.rank) {
             // The rank has ended here, so no reboot will end it, and its script is not told.
             return;
@@ -116,21 +116,21 @@ impl Machine {
 
     /// Returns the present boot of its node, and the machine.
     fn boot_of(&self, task: TaskId) -> Option<(u32, MachineId)> {
-        let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
+        let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
         node.map(|node| (node.row.boot_number, node.row.machine.clone()))
     }
 
     /// Returns `true` if the task's node is still in the boot of the rank's Start.
     fn is_in_its_boot(&self, task: TaskId) -> bool {
-        let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
-        let boot = self.actions.get(&task.action).and_then(|action| action.boot(task.rank));
+        let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
+        let boot = self.jobs.action(task.action).and_then(|action| action.boot(task.rank));
         node.is_some_and(|node| boot == Some(node.row.boot_number))
     }
 
     /// Handles another boot of its node, if the rank expects one; returns `false` otherwise.
     pub(super) fn booted(&mut self, task: TaskId, boot_number: u32, now: Now) -> bool {
         let machine = self.boot_of(task).map(|(_, machine)| machine);
-        let Some(action) = self.actions.get_mut(&task.action) else { return false };
+        let Some(action) = self.jobs.action_mut(task.action) else { return false };
         let Some(expected) = action.expected.get(&task.rank) else { return false };
         if action.boot(task.rank) == Some(boot_number) || defect!(ExpectedBootForgotten) {
             return false;
@@ -164,7 +164,7 @@ impl Machine {
         let in_its_boot = ended.reboot() == Reboot::Expected || self.is_in_its_boot(task);
         let grace = self.settings.unreachable_grace_ms;
         let Some((boot_number, machine)) = self.boot_of(task) else { return Some(ended) };
-        let Some(action) = self.actions.get_mut(&task.action) else { return Some(ended) };
+        let Some(action) = self.jobs.action_mut(task.action) else { return Some(ended) };
         if well && ended.reboot() == Reboot::Since && action.is_open_on(task.rank) {
             // A lost store began it, and only its node knows in which boot.
             action.seen_in(task.rank, EARLIER);
@@ -207,7 +207,7 @@ impl Machine {
             expected.is_over = true;
             expected.until_ms
         });
-        if let Some(node) = self.host_of(task).and_then(|host| self.nodes.get_mut(&host)) {
+        if let Some(node) = self.jobs.host_of(task).and_then(|host| self.nodes.get_mut(&host)) {
             node.live.remove(&task);
         }
         if let Some(until) = until_ms {
@@ -220,7 +220,7 @@ impl Machine {
     /// Starts the limits of ranks that expect a reboot of their node.
     pub(super) fn arm_boots(&mut self, id: ActionId, now: Now) {
         let grace = self.settings.unreachable_grace_ms;
-        let Some(action) = self.actions.get_mut(&id) else { return };
+        let Some(action) = self.jobs.action_mut(id) else { return };
         let mut first = None::<u64>;
         for expected in action.expected.values_mut() {
             expected.until_ms = Expected::until(&expected.row, now.mono_ms, grace);
@@ -235,13 +235,13 @@ impl Machine {
     /// and counts when its node goes away.
     pub(super) fn check_boots(&mut self, id: ActionId, now: Now) -> Option<u64> {
         let grace = self.settings.unreachable_grace_ms;
-        let action = self.actions.get(&id)?;
+        let action = self.jobs.action(id)?;
         let (mut next, mut over) = (None::<u64>, Vec::new());
         for (rank, expected) in &action.expected {
             let task = action.task(*rank);
             let Some(until) = expected.until_ms else { continue };
             // A node that left just now may be rebooting; it has the usual grace.
-            let away = self.host_of(task).and_then(|host| self.nodes.get(&host)).filter(|node| node.session.is_none());
+            let away = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host)).filter(|node| node.session.is_none());
             let due = away.map_or(until, |node| until.max(node.since_ms.saturating_add(grace)));
             if now.mono_ms < due {
                 next = Some(next.map_or(due, |next| next.min(due)));
@@ -263,7 +263,7 @@ impl Machine {
     /// Returns the end of a task whose node is lost. An earlier result of its scripts stands if it is worse.
     pub(super) fn lost(&self, task: TaskId, why: Loss, now: Now) -> Ended {
         let outcome = Outcome::Lost { why };
-        match self.actions.get(&task.action).and_then(|action| action.expected.get(&task.rank)) {
+        match self.jobs.action(task.action).and_then(|action| action.expected.get(&task.rank)) {
             Some(expected) => expected.but(outcome, "a boot of the node was expected", now),
             None => Ended::bare(outcome, now.wall_ms),
         }
@@ -280,7 +280,7 @@ impl Machine {
     /// Returns `true` if this node is away, or about to be, because of an announced reboot.
     pub(super) fn is_to_boot(&self, host: &HostName) -> bool {
         let expects = |task: &TaskId| {
-            self.actions.get(&task.action).is_some_and(|action| action.expected.contains_key(&task.rank))
+            self.jobs.action(task.action).is_some_and(|action| action.expected.contains_key(&task.rank))
         };
         self.nodes.get(host).is_some_and(|node| node.tasks.iter().any(expects))
     }
@@ -288,10 +288,10 @@ impl Machine {
     /// Returns the ranks of an action whose nodes will reboot; the action waits for them.
     pub(super) fn to_boot(&self, id: ActionId) -> IdSet {
         let mut hosts = BTreeSet::new();
-        for action in self.actions.values() {
-            hosts.extend(action.expected.keys().filter_map(|rank| self.host_of(action.task(*rank))));
+        for action in self.jobs.actions.values() {
+            hosts.extend(action.expected.keys().filter_map(|rank| self.jobs.host_of(action.task(*rank))));
         }
-        let Some(layout) = self.layout(id).filter(|_| !hosts.is_empty()) else { return IdSet::new() };
+        let Some(layout) = self.jobs.layout(id).filter(|_| !hosts.is_empty()) else { return IdSet::new() };
         let of = layout.ranks().iter().zip(layout.hosts().iter());
         of.filter(|(_, host)| hosts.contains(*host)).map(|(rank, _)| rank).collect()
     }

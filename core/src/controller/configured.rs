@@ -44,8 +44,8 @@ impl Machine {
 
     /// Returns `true` if the node of this task is known not to configure its action.
     pub(super) fn is_unconfigured(&self, task: TaskId) -> bool {
-        let Some(action) = self.actions.get(&task.action) else { return false };
-        let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
+        let Some(action) = self.jobs.action(task.action) else { return false };
+        let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
         node.and_then(|node| node.actions.as_ref()).is_some_and(|actions| !actions.contains(&action.row.name))
     }
 }

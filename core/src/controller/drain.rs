@@ -68,7 +68,7 @@ fn is_at_fault(outcome: &Outcome) -> bool {
 impl Machine {
     /// Drains the host of a task whose end is its node's fault, or after which no clean-up happens there.
     pub(super) fn drain_for(&mut self, task: TaskId, ended: &Ended, now: Now) {
-        let Some(action) = self.actions.get(&task.action) else { return };
+        let Some(action) = self.jobs.action(task.action) else { return };
         let row = &action.row;
         // A cancelled after-action did not clean up there.
         let unclean = matches!(ended.outcome, Outcome::Cancelled { .. }) && self.follows(action);
@@ -130,19 +130,19 @@ impl Machine {
     }
 
     fn drain_alive(&mut self, task: TaskId, what: &str, fault: Fault, now: Now) {
-        let Some(row) = self.actions.get(&task.action).map(|action| &action.row) else { return };
+        let Some(row) = self.jobs.action(task.action).map(|action| &action.row) else { return };
         let (reason, suffix) = (format!("{}: {what}", row.name), format!(" (job {} attempt {})", row.job, row.attempt));
         self.drain_task(task, reason, &suffix, fault, now);
     }
 
     fn drain_task(&mut self, task: TaskId, reason: String, suffix: &str, fault: Fault, now: Now) {
-        let Some(host) = self.host_of(task) else { return };
+        let Some(host) = self.jobs.host_of(task) else { return };
         let room = MAX_REASON.saturating_sub(suffix.chars().count());
         let reason: String = reason.chars().map(|c| if c.is_control() { ' ' } else { c }).take(room).collect();
         if self.drain_host(&host, format!("{reason}{suffix}"), None, fault, now) == Told::Known {
             return;
         }
-        let Some(row) = self.actions.get(&task.action).map(|action| &action.row) else { return };
+        let Some(row) = self.jobs.action(task.action).map(|action| &action.row) else { return };
         let (job, drain) = (row.job.clone(), self.drains.get(&host));
         let newest = drain.map(|drain| drain.newest().reason).unwrap_or_default();
         let context = json!({"action": row.name, "attempt": row.attempt, "ranks": task.rank.0.to_string(), "hosts": host,

@@ -19,13 +19,13 @@ const MAX_MESSAGE: usize = 200;
 impl Machine {
     /// Folds the ends of this batch into the job's event log, and decides the verdict.
     pub(super) fn tell(&mut self, id: ActionId, now: Now) {
-        let Some(action) = self.actions.get_mut(&id) else {
+        let Some(action) = self.jobs.action_mut(id) else {
             return;
         };
         let (job, name, attempt) = (action.row.job.clone(), action.row.name.clone(), action.row.attempt);
         let fresh = std::mem::take(&mut action.fresh);
         for (ranks, folded) in fold(fresh) {
-            let hosts = self.layout(id).map(|layout| layout.hosts_of(&ranks));
+            let hosts = self.jobs.layout(id).map(|layout| layout.hosts_of(&ranks));
             let mut context = Map::new();
             context.insert("action".into(), json!(name));
             context.insert("attempt".into(), json!(attempt));
@@ -35,19 +35,19 @@ impl Machine {
             self.event(&job, now, "finish", Value::Object(context));
         }
         let may = !self.is_frozen_action(id) || defect!(FrozenJudged);
-        if !(may && self.actions.get(&id).is_some_and(Action::is_to_be_decided)) {
+        if !(may && self.jobs.action(id).is_some_and(Action::is_to_be_decided)) {
             return;
         }
         let forgiveness = self.forgiveness(id);
-        let Some(verdict) = self.actions.get_mut(&id).and_then(|action| action.decide(forgiveness, now.wall_ms)) else {
+        let Some(verdict) = self.jobs.action_mut(id).and_then(|action| action.decide(forgiveness, now.wall_ms)) else {
             return;
         };
         self.release_index(id);
-        let Some(action) = self.actions.get(&id) else { return };
+        let Some(action) = self.jobs.action(id) else { return };
         let (ok, by_outcome, status) = (action.row.ok.clone(), action.by_outcome(), action.status());
         let resources = action.bad_resources();
         let bad = action.row.ranks.difference(&action.row.ok);
-        let bad = self.layout(id).filter(|_| !bad.is_empty()).map(|layout| layout.hosts_of(&bad));
+        let bad = self.jobs.layout(id).filter(|_| !bad.is_empty()).map(|layout| layout.hosts_of(&bad));
         let mut context = json!({"action": name, "attempt": attempt, "verdict": verdict, "status": status, "ok": ok, "by_outcome": by_outcome});
         if let (Some(resources), Some(context)) = (resources, context.as_object_mut()) {
             context.insert("resources".to_owned(), resources);
@@ -65,8 +65,8 @@ impl Machine {
 
     /// Drops the action's tasks from the nodes' indexes: after the verdict, a boot changes nothing.
     fn release_index(&mut self, id: ActionId) {
-        let Some(action) = self.actions.get(&id) else { return };
-        let Some(layout) = self.layout(id).cloned() else { return };
+        let Some(action) = self.jobs.action(id) else { return };
+        let Some(layout) = self.jobs.layout(id).cloned() else { return };
         for (rank, host) in layout.pairs(&action.row.ranks) {
             if let Some(node) = self.nodes.get_mut(host) {
                 node.tasks.remove(&TaskId { action: id, rank });
@@ -75,7 +75,7 @@ impl Machine {
     }
 
     fn touch_attempt(&mut self, job: &JobId, number: crate::ids::Attempt, now: Now) {
-        if let Some(attempt) = self.jobs.get_mut(job).and_then(|j| j.attempts.get_mut(&number)) {
+        if let Some(attempt) = self.jobs.attempt_mut(&job, number) {
             attempt.touched_ms = now.wall_ms;
             self.batch.attempts.insert((job.clone(), number));
         }

@@ -93,7 +93,7 @@ impl Machine {
         now: Now,
     ) -> Result<Reply, Refusal> {
         let reply = self.attach(id, run)?;
-        let Some(action) = self.actions.get_mut(&id) else { return Ok(reply) };
+        let Some(action) = self.jobs.action_mut(id) else { return Ok(reply) };
         let (covers, over) = (action.covers(), action.row.verdict.is_some());
         let only_resources = run.nodes.is_none() && run.targets.is_none();
         let named = !asked.resources.is_empty();
@@ -134,7 +134,7 @@ impl Machine {
                 );
                 return Err(Refusal::Unavailable(text));
             }
-            for there in self.of(before) {
+            for there in self.jobs.of(before) {
                 let at = |(_, host): &(Rank, &str)| {
                     before.layout.rank(host).is_some_and(|rank| there.is_open_on(Rank(rank)))
                 };
@@ -163,7 +163,7 @@ impl Machine {
         now: Now,
     ) {
         let names: BTreeSet<ResourceName> = names.into_iter().collect();
-        let Some(action) = self.actions.get_mut(&id).filter(|_| !names.is_empty()) else { return };
+        let Some(action) = self.jobs.action_mut(id).filter(|_| !names.is_empty()) else { return };
         let (job, name, attempt) = (action.row.job.clone(), action.row.name.clone(), action.row.attempt);
         let Some(external) = action.external_mut() else { return };
         for resource in &names {
@@ -177,7 +177,7 @@ impl Machine {
 
     /// Renews the lease of its service.
     pub(super) fn heard(&mut self, id: ActionId, now: Now) {
-        let Some(action) = self.actions.get_mut(&id).filter(|action| action.row.verdict.is_none()) else { return };
+        let Some(action) = self.jobs.action_mut(id).filter(|action| action.row.verdict.is_none()) else { return };
         (action.armed_ms, action.heard_ms) = (now.mono_ms, now.wall_ms);
         let Some(external) = &action.row.external else { return };
         let (lease_ms, stored_ms) = (external.lease_ms, external.heard_ms);
@@ -194,7 +194,7 @@ impl Machine {
 
     /// Ends with `lost` whatever a service had not reported when its lease ran out; returns when to check again.
     pub(super) fn check_lease(&mut self, id: ActionId, now: Now) -> Option<u64> {
-        let action = self.actions.get(&id).filter(|action| action.is_open())?;
+        let action = self.jobs.action(id).filter(|action| action.is_open())?;
         let external = action.row.external.as_ref()?;
         let at = if defect!(LeaseOnWallClock) {
             let left = action.heard_ms.saturating_add(external.lease_ms).saturating_sub(now.wall_ms);
@@ -215,7 +215,7 @@ impl Machine {
         let said = format!("its lease was {lease}, its service was last heard of at {heard}");
         let tail = Tail { script: row.name.to_string(), text: said };
         let lost = Ended { tails: vec![tail], ..Ended::bare(Outcome::Lost { why: Loss::Lease }, now.wall_ms) };
-        let hosts = self.layout(id).map(|layout| layout.hosts_of(&open.ranks));
+        let hosts = self.jobs.layout(id).map(|layout| layout.hosts_of(&open.ranks));
         let context = json!({"action": row.name, "attempt": row.attempt, "ranks": open.ranks, "hosts": hosts,
             "resources": open.resources, "lease": lease, "heard_ms": action.heard_ms});
         self.event(&row.job, now, "lease-expired", context);
@@ -234,7 +234,7 @@ impl Machine {
             Some(names) => names.contains(name),
             None => which.targets.is_none(),
         };
-        let actions = attempt.actions.iter().filter_map(|id| self.actions.get(id));
+        let actions = attempt.actions.iter().filter_map(|id| self.jobs.action(*id));
         let named = actions.filter(|action| which.action.as_ref().is_none_or(|name| action.row.name == *name));
         let open = named.map(|action| (action.row.id, action.open_part().resources));
         let meant = open.map(|(id, names)| (id, names.into_iter().filter(is_meant).collect::<BTreeSet<_>>()));
@@ -260,7 +260,7 @@ impl Machine {
     pub(super) fn cancel_resources(&mut self, which: &Which, why: &str, uid: u32, now: Now) -> u64 {
         let mut count = 0;
         for (id, names) in self.open_resources(which) {
-            let Some(action) = self.actions.get_mut(&id) else { continue };
+            let Some(action) = self.jobs.action_mut(id) else { continue };
             let (job, name, attempt) = (action.row.job.clone(), action.row.name.clone(), action.row.attempt);
             if let Some(external) = action.external_mut() {
                 external.cancelling = true;
@@ -274,7 +274,7 @@ impl Machine {
     }
 
     pub(super) fn is_external(&self, id: ActionId) -> bool {
-        self.actions.get(&id).is_some_and(|action| action.row.external.is_some())
+        self.jobs.action(id).is_some_and(|action| action.row.external.is_some())
     }
 }
 

@@ -20,7 +20,7 @@ impl Machine {
         let number = self.choose_attempt(&add.job, add.attempt, |number| self.is_unvouched(&add.job, number))?;
         let layout = layout_of(&add)?;
         // A request that names some of its hosts means the existing ranks.
-        let there = self.attempt(&add.job, number).filter(|there| there.unvouched && add.terms.r.is_none());
+        let there = self.jobs.attempt(&add.job, number).filter(|there| there.unvouched && add.terms.r.is_none());
         let layout = there.and_then(|there| there.layout.on(layout.hosts())).unwrap_or(layout);
         check(&add.terms, &layout)?;
         let (hosts, ranks) = (layout.hosts().clone(), layout.ranks().clone());
@@ -29,7 +29,7 @@ impl Machine {
         let missing = missing.map(|(action, used)| {
             format!("job {} attempt {number}: its {action} has {used}, which the job is to have no more", add.job)
         });
-        let attached = match self.jobs.get_mut(&add.job).and_then(|job| job.attempts.get_mut(&number)) {
+        let attached = match self.jobs.attempt_mut(&add.job, number) {
             None => {
                 let attempt = JobAttempt::new(layout, add.userid, add.terms, true, now.wall_ms);
                 let attempt = JobAttempt { source: add.source, recovered: in_recovery, ..attempt };
@@ -82,13 +82,13 @@ impl Machine {
         }
         self.own(&add.job, number, &ranks);
         self.assert_attempt(&add.job, number, now);
-        let there = self.jobs.get(&add.job).and_then(|job| job.attempts.get(&number));
+        let there = self.jobs.attempt(&add.job, number);
         let over = there.is_some_and(|there| there.hold.is_empty());
         Ok(Reply::Added { job: add.job, attempt: number, hosts, attached, over })
     }
 
     fn touch_all(&mut self, job: &JobId, number: Attempt, now: Now) {
-        let attempt = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
+        let attempt = self.jobs.attempt(&job, number);
         for id in attempt.map(|attempt| attempt.actions.clone()).unwrap_or_default() {
             self.touch(id, now);
         }
@@ -96,8 +96,8 @@ impl Machine {
 
     /// Returns named resources that an action of this attempt covers, with the action's name.
     fn in_use(&self, job: &JobId, number: Attempt) -> impl Iterator<Item = (&ActionName, &ResourceName)> {
-        let attempt = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
-        let actions = attempt.into_iter().flat_map(|attempt| &attempt.actions).filter_map(|id| self.actions.get(id));
+        let attempt = self.jobs.attempt(&job, number);
+        let actions = attempt.into_iter().flat_map(|attempt| &attempt.actions).filter_map(|id| self.jobs.action(*id));
         actions.flat_map(|action| {
             let external = action.row.external.iter();
             external.flat_map(|external| &external.resources).map(|used| (&action.row.name, used))
@@ -129,7 +129,7 @@ impl Machine {
     ) -> Result<Reply, Refusal> {
         let (number, entry) = self.attempt_of(job, attempt)?;
         // An epilog cleans up after the job, however that ended.
-        let names = entry.actions.iter().filter_map(|id| self.actions.get(id)).map(|action| action.row.name.clone());
+        let names = entry.actions.iter().filter_map(|id| self.jobs.action(*id)).map(|action| action.row.name.clone());
         let stopped: Vec<ActionName> = names.filter(|name| !self.settings.after.contains(name)).collect();
         for action in stopped {
             let which =
@@ -167,7 +167,7 @@ impl Machine {
 
     /// Hands a part of the job's hold over to its after-actions, in one step; returns the part.
     pub(super) fn let_go(&mut self, job: &JobId, number: Attempt, asked: &Part, now: Now) -> Part {
-        let Some(entry) = self.jobs.get_mut(job).and_then(|entry| entry.attempts.get_mut(&number)) else {
+        let Some(entry) = self.jobs.attempt_mut(&job, number) else {
             return Part::default();
         };
         let part = entry.let_go(asked);
@@ -204,9 +204,9 @@ impl Machine {
 
     /// Marks the after-actions of a job without ranks as complete.
     pub(super) fn nothing_more(&mut self, job: &JobId, number: Attempt) {
-        let attempt = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
+        let attempt = self.jobs.attempt(&job, number);
         for id in attempt.map(|attempt| attempt.actions.clone()).unwrap_or_default() {
-            if let Some(action) = self.actions.get_mut(&id) {
+            if let Some(action) = self.jobs.action_mut(id) {
                 action.grown();
             }
             self.batch.touched.insert(id);
@@ -224,10 +224,10 @@ impl Machine {
         now: Now,
     ) {
         let id = ActionId::of(self.settings.cluster, job, number, name);
-        if ranks.is_empty() && !self.actions.contains_key(&id) {
+        if ranks.is_empty() && !self.jobs.actions.contains_key(&id) {
             return;
         }
-        if let Some(action) = self.actions.get(&id) {
+        if let Some(action) = self.jobs.action(id) {
             // An operator began it by hand before: it has covered its own ranks.
             let new = ranks.difference(&action.row.ranks);
             if action.row.verdict.is_none() && action.row.external.is_none() {
@@ -242,7 +242,7 @@ impl Machine {
             }
             return;
         }
-        let userid = self.jobs.get(job).and_then(|j| j.attempts.get(&number)).and_then(|a| a.userid);
+        let userid = self.jobs.attempt(&job, number).and_then(|a| a.userid);
         let mut row = ActionRow::new(id, job.clone(), number, name.clone(), ranks.clone(), now.wall_ms);
         row.userid = userid;
         row.timeout_ms = self.settings.timeouts.get(name).copied();
@@ -255,7 +255,7 @@ impl Machine {
 
     /// Adds ranks to an action, and begins it there.
     pub(super) fn grow(&mut self, id: ActionId, new: &IdSet, now: Now) {
-        if let Some(action) = self.actions.get_mut(&id) {
+        if let Some(action) = self.jobs.action_mut(id) {
             action.grow(new);
             self.index(id, new);
             self.adopt(id, new, now);
@@ -275,7 +275,7 @@ impl Machine {
         self.adopt(id, &ranks, now);
         self.arm(id, now);
         self.touch(id, now);
-        let hosts = self.layout(id).map(|layout| layout.hosts_of(&ranks));
+        let hosts = self.jobs.layout(id).map(|layout| layout.hosts_of(&ranks));
         let mut context = json!({"action": name, "attempt": attempt, "id": id, "ranks": ranks, "hosts": hosts});
         if let (Some(external), Some(context)) = (external, context.as_object_mut()) {
             context.insert("resources".to_owned(), json!(external.resources));

@@ -113,7 +113,7 @@ impl Machine {
     /// Starts the limits of an action: they count from now.
     pub(super) fn arm(&mut self, id: ActionId, now: Now) {
         let grace = self.settings.start_grace_ms;
-        if let Some(action) = self.actions.get_mut(&id) {
+        if let Some(action) = self.jobs.action_mut(id) {
             let first = action.row.external.as_ref().map_or(grace, |external| external.lease_ms);
             action.armed_ms = now.mono_ms;
             action.check_ms = Some(now.mono_ms.saturating_add(first));
@@ -122,7 +122,7 @@ impl Machine {
 
     /// Starts the time for accepting a Start, because the node is there now, however long it was away.
     pub(super) fn arm_start(&mut self, task: TaskId, now: Now) {
-        if let Some(action) = self.actions.get_mut(&task.action) {
+        if let Some(action) = self.jobs.action_mut(task.action) {
             action.ready(&IdSet::from(task.rank.0..=task.rank.0), now.mono_ms);
         }
         self.check_by(task.action, now.mono_ms.saturating_add(self.settings.start_grace_ms));
@@ -130,7 +130,7 @@ impl Machine {
 
     /// Starts a task's limit when its scripts begin, not when it was sent: it may have waited for its turn on its node.
     pub(super) fn begins(&mut self, task: TaskId, since_ms: u64) {
-        if let Some(action) = self.actions.get_mut(&task.action)
+        if let Some(action) = self.jobs.action_mut(task.action)
             && since_ms > action.armed(task.rank).saturating_add(AT_ONCE_MS)
         {
             action.ready(&IdSet::from(task.rank.0..=task.rank.0), since_ms);
@@ -139,10 +139,10 @@ impl Machine {
 
     /// Records the limit that a node reported for its task.
     pub(super) fn limit_told(&mut self, host: &HostName, task: TaskId, limit_ms: Option<u64>) {
-        if self.host_of(task).as_ref() != Some(host) {
+        if self.jobs.host_of(task).as_ref() != Some(host) {
             return;
         }
-        if let Some(action) = self.actions.get_mut(&task.action).filter(|action| action.is_open_on(task.rank)) {
+        if let Some(action) = self.jobs.action_mut(task.action).filter(|action| action.is_open_on(task.rank)) {
             action.limited(task.rank, limit_ms);
         }
     }
@@ -153,7 +153,7 @@ impl Machine {
         let ids: Vec<ActionId> =
             self.nodes.get(host).map(|n| n.tasks.iter().map(|t| t.action).collect()).unwrap_or_default();
         for id in ids {
-            if let Some(action) = self.actions.get_mut(&id) {
+            if let Some(action) = self.jobs.action_mut(id) {
                 action.check_ms = Some(action.check_ms.map_or(at, |before| before.min(at)));
             }
         }
@@ -162,7 +162,7 @@ impl Machine {
     /// Starts the action's limit once more for lingering processes, from when the controller knows of them.
     pub(super) fn watch_lingering(&mut self, task: TaskId, phase: &Phase, now: Now) {
         let lingers = matches!(phase, Phase::Lingering { .. });
-        let Some(action) = self.actions.get_mut(&task.action).filter(|a| lingers && a.is_open_on(task.rank)) else {
+        let Some(action) = self.jobs.action_mut(task.action).filter(|a| lingers && a.is_open_on(task.rank)) else {
             return;
         };
         if action.row.lingering.contains(task.rank.0) {
@@ -177,7 +177,7 @@ impl Machine {
     /// Drains the nodes on which processes were left behind for too long; returns when to check again. Without a limit
     /// nothing is too long.
     fn check_lingering(&mut self, id: ActionId, now: Now) -> Option<u64> {
-        let action = self.actions.get_mut(&id)?;
+        let action = self.jobs.action_mut(id)?;
         let (mut next, mut due) = (None::<u64>, Vec::new());
         for (rank, since) in &action.lingering {
             let Some(limit) = action.limit(*rank) else { continue };
@@ -191,7 +191,7 @@ impl Machine {
         // Drains once, also over later controllers: the operator who lifts the drain has seen it.
         due.iter().for_each(|(task, _)| action.lingers_too_long(task.rank));
         for (task, limit) in due {
-            let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
+            let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
             let left = match node.and_then(|node| node.live.get(&task)) {
                 Some((Phase::Lingering { processes }, _)) => format!(": {}", list(processes)),
                 _ => String::new(),
@@ -204,7 +204,7 @@ impl Machine {
 
     pub(super) fn next_check(&self, now: Now) -> Option<u64> {
         let open =
-            self.actions.values().filter(|a| a.row.verdict.is_none() && !self.is_frozen(&a.row.job, a.row.attempt));
+            self.jobs.actions.values().filter(|a| a.row.verdict.is_none() && !self.is_frozen(&a.row.job, a.row.attempt));
         let limits = open.filter_map(|a| a.check_ms);
         limits
             .chain(self.next_probe())
@@ -222,7 +222,7 @@ impl Machine {
         self.drain_orphans(now);
         let due = |check: Option<u64>| check.is_some_and(|at| at <= now.mono_ms);
         let ids: Vec<ActionId> = self
-            .actions
+            .jobs.actions
             .iter()
             .filter(|(_, a)| a.row.verdict.is_none() && due(a.check_ms))
             .map(|(id, _)| *id)
@@ -234,7 +234,7 @@ impl Machine {
     }
 
     fn check(&mut self, id: ActionId, now: Now) {
-        let Some(action) = self.actions.get_mut(&id) else {
+        let Some(action) = self.jobs.action_mut(id) else {
             return;
         };
         action.check_ms = None;
@@ -262,7 +262,7 @@ impl Machine {
     /// action has unlimited time.
     fn check_starts(&mut self, id: ActionId, now: Now) -> Option<u64> {
         let grace = self.settings.start_grace_ms;
-        let action = self.actions.get(&id)?;
+        let action = self.jobs.action(id)?;
         let (mut next, mut late) = (None::<u64>, Vec::new());
         // A node with an announced reboot comes back, or that task ends by its own limit.
         let to_boot = self.to_boot(id);
@@ -291,7 +291,7 @@ impl Machine {
     /// Gives up a Start past start-grace: lost, and fenced at a connected node; otherwise the answer to its Hello
     /// fences it.
     fn give_up_start(&mut self, task: TaskId, now: Now) {
-        let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
+        let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
         let (session, known) = (node.and_then(|node| node.session), node.is_some());
         self.lose(task, if known { Loss::Offline } else { Loss::UnknownNode }, now);
         if let Some(session) = session.filter(|_| !defect!(OfflineUnfenced)) {
@@ -304,7 +304,7 @@ impl Machine {
     /// resolved by an operator.
     fn check_absent(&mut self, id: ActionId, now: Now) -> Option<u64> {
         let grace = self.settings.unreachable_grace_ms;
-        let action = self.actions.get(&id)?;
+        let action = self.jobs.action(id)?;
         if !action.has_limits() {
             return None;
         }
@@ -322,7 +322,7 @@ impl Machine {
                 limit_at
             } else {
                 let away =
-                    self.host_of(task).and_then(|host| self.nodes.get(&host)).filter(|node| node.session.is_none());
+                    self.jobs.host_of(task).and_then(|host| self.nodes.get(&host)).filter(|node| node.session.is_none());
                 let Some(node) = away else { continue };
                 node.since_ms.saturating_add(grace)
             };

@@ -10,10 +10,10 @@ use crate::controller::action::Action;
 use crate::controller::attempt::JobAttempt;
 use crate::controller::boot::Expected;
 use crate::controller::io::{
-    ActionRow, AttemptRow, Client, DrainRow, Effect, Input, NodeRow, Now, Output, Quiet, Record, Refusal, Reply,
+    AttemptRow, Client, DrainRow, Effect, Input, NodeRow, Now, Output, Quiet, Record, Refusal, Reply,
     SessionId, Settings, Snapshot,
 };
-use crate::controller::layout::Layout;
+use crate::controller::jobs::Jobs;
 use crate::controller::milestones::Saying;
 use crate::controller::outbox::{Outbox, first_sequence};
 use crate::controller::recovery::{Recovery, Unsettled};
@@ -40,8 +40,7 @@ pub struct Machine {
     pub(super) sessions: BTreeMap<SessionId, Session>,
     /// Sessions that wait for an older session to answer a probe.
     pub(super) probing: BTreeSet<SessionId>,
-    pub(super) jobs: BTreeMap<JobId, Job>,
-    pub(super) actions: BTreeMap<ActionId, Action>,
+    pub(super) jobs: Jobs,
     pub(super) drains: BTreeMap<HostName, DrainRow>,
     /// Ranks without a hold that wait for the drain of their host.
     pub(super) undrained: BTreeMap<HostName, BTreeSet<(JobId, Attempt, Rank)>>,
@@ -92,12 +91,6 @@ pub(super) struct Node {
     pub(super) unsettled: Unsettled,
 }
 
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Job {
-    pub(super) attempts: BTreeMap<Attempt, JobAttempt>,
-    pub(super) events_last: u64,
-}
-
 /// Output of one batch so far.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Batch {
@@ -133,8 +126,7 @@ impl Machine {
             nodes: BTreeMap::new(),
             sessions: BTreeMap::new(),
             probing: BTreeSet::new(),
-            jobs: BTreeMap::new(),
-            actions: BTreeMap::new(),
+            jobs: Jobs::default(),
             drains: snapshot.drains.into_iter().map(|drain| (drain.host.clone(), drain)).collect(),
             undrained: BTreeMap::new(),
             drain_failed: BTreeMap::new(),
@@ -164,7 +156,7 @@ impl Machine {
             machine.load_action(Action::stored(row, now.mono_ms));
         }
         for row in snapshot.ranks {
-            let Some(action) = machine.actions.get_mut(&row.task.action) else { continue };
+            let Some(action) = machine.jobs.action_mut(row.task.action) else { continue };
             if row.expects.is_some() {
                 let expected = Expected::stored(row, now.mono_ms, machine.settings.unreachable_grace_ms);
                 action.expected.insert(expected.row.task.rank, expected);
@@ -187,7 +179,7 @@ impl Machine {
         // Hooks may have gone from the configuration meanwhile.
         machine.on_settings(machine.settings.clone());
         let ids: Vec<ActionId> =
-            machine.actions.iter().filter(|(_, a)| a.row.verdict.is_none()).map(|(id, _)| *id).collect();
+            machine.jobs.actions.iter().filter(|(_, a)| a.row.verdict.is_none()).map(|(id, _)| *id).collect();
         for id in ids {
             machine.arm(id, now);
             // A crash between the last end and the verdict: both are one commit, but a store restored by hand may
@@ -206,7 +198,7 @@ impl Machine {
 
     /// Finds ranks without a hold that are not released: a drain was not in force yet, or a batch's clock starts anew.
     fn let_go_again(&mut self) {
-        for (job, entry) in &self.jobs {
+        for (job, entry) in self.jobs.iter() {
             for (number, attempt) in entry.attempts.iter().filter(|(_, attempt)| !attempt.complete) {
                 let mut part = attempt.whole();
                 part.subtract(&attempt.released);
@@ -218,19 +210,18 @@ impl Machine {
     pub(super) fn load_action(&mut self, action: Action) {
         let row = &action.row;
         let id = row.id;
-        if let Some(attempt) = self.jobs.get_mut(&row.job).and_then(|j| j.attempts.get_mut(&row.attempt)) {
+        if let Some(attempt) = self.jobs.attempt_mut(&row.job, row.attempt) {
             attempt.actions.push(id);
         }
         let ranks = if row.verdict.is_none() { row.ranks.clone() } else { IdSet::new() };
-        self.actions.insert(id, action);
+        self.jobs.actions.insert(id, action);
         self.index(id, &ranks);
     }
 
     /// Enters these ranks of an action in the index of their nodes.
     pub(super) fn index(&mut self, id: ActionId, ranks: &IdSet) {
-        let Self { actions, jobs, nodes, .. } = self;
-        let of = |row: &ActionRow| Some(&jobs.get(&row.job)?.attempts.get(&row.attempt)?.layout);
-        let Some(layout) = actions.get(&id).and_then(|action| of(&action.row)) else { return };
+        let Self { jobs, nodes, .. } = self;
+        let Some(layout) = jobs.layout(id) else { return };
         for (rank, host) in layout.pairs(ranks) {
             if let Some(node) = nodes.get_mut(host) {
                 node.tasks.insert(TaskId { action: id, rank });
@@ -271,7 +262,7 @@ impl Machine {
         [
             ("sessions", self.sessions.len()),
             ("jobs", self.jobs.len()),
-            ("actions", self.actions.len()),
+            ("actions", self.jobs.actions.len()),
             ("tasks by node", of_nodes),
             ("outbox entries", self.outbox.len()),
             ("questions", self.questions.len()),
@@ -306,7 +297,7 @@ impl Machine {
             }
         }
         for id in changed {
-            if let Some(action) = self.actions.get_mut(&id) {
+            if let Some(action) = self.jobs.action_mut(id) {
                 action.take_records(&mut self.batch.records);
             }
         }
@@ -325,11 +316,11 @@ impl Machine {
     fn record_attempts(&mut self) {
         let (given, whole) = (std::mem::take(&mut self.batch.given), std::mem::take(&mut self.batch.attempts));
         let parts = given.into_iter().filter(|(key, _)| !whole.contains(key)).filter_map(|((job, number), ranks)| {
-            let holds = Box::new(self.attempt(&job, number)?.holds(&ranks));
+            let holds = Box::new(self.jobs.attempt(&job, number)?.holds(&ranks));
             Some((job.clone(), Record::Given { job, attempt: number, holds }))
         });
         let rows = whole.iter().filter_map(|(job, number)| {
-            Some((job.clone(), Record::Attempt(self.attempt(job, *number)?.row(job.clone(), *number))))
+            Some((job.clone(), Record::Attempt(self.jobs.attempt(job, *number)?.row(job.clone(), *number))))
         });
         let mut first: BTreeMap<usize, Vec<Record>> = BTreeMap::new();
         let pruned = self.batch.pruned();
@@ -410,16 +401,16 @@ impl Machine {
 
     /// Schedules a look at an action's limits at that moment, if not before.
     pub(super) fn check_by(&mut self, id: ActionId, at_ms: u64) {
-        if let Some(action) = self.actions.get_mut(&id) {
+        if let Some(action) = self.jobs.action_mut(id) {
             action.check_ms = Some(action.check_ms.map_or(at_ms, |before| before.min(at_ms)));
         }
     }
 
     pub(super) fn touch(&mut self, id: ActionId, now: Now) {
         self.batch.touched.insert(id);
-        let Some(action) = self.actions.get(&id) else { return };
+        let Some(action) = self.jobs.action(id) else { return };
         let key = (action.row.job.clone(), action.row.attempt);
-        if let Some(attempt) = self.jobs.get_mut(&key.0).and_then(|j| j.attempts.get_mut(&key.1)) {
+        if let Some(attempt) = self.jobs.attempt_mut(&key.0, key.1) {
             // A minute is fine enough for retention; a row per batch is not.
             if now.wall_ms.abs_diff(attempt.touched_ms) > 60_000 {
                 attempt.touched_ms = now.wall_ms;
@@ -428,31 +419,9 @@ impl Machine {
         }
     }
 
-    /// Returns all attempts of all jobs.
-    pub(super) fn attempts(&self) -> impl Iterator<Item = (&JobId, Attempt, &JobAttempt)> {
-        self.jobs.iter().flat_map(|(job, entry)| entry.attempts.iter().map(move |(number, of)| (job, *number, of)))
-    }
-
-    pub(super) fn attempt(&self, job: &JobId, number: Attempt) -> Option<&JobAttempt> {
-        self.jobs.get(job)?.attempts.get(&number)
-    }
-
-    pub(super) fn attempt_mut(&mut self, job: &JobId, number: Attempt) -> Option<&mut JobAttempt> {
-        self.jobs.get_mut(job)?.attempts.get_mut(&number)
-    }
-
-    pub(super) fn layout(&self, id: ActionId) -> Option<&Layout> {
-        let row = &self.actions.get(&id)?.row;
-        Some(&self.attempt(&row.job, row.attempt)?.layout)
-    }
-
-    pub(super) fn host_of(&self, task: TaskId) -> Option<HostName> {
-        self.layout(task.action)?.host(task.rank)
-    }
-
     fn index_failed(&mut self) {
         let mut failed: Vec<(u64, TaskId)> = Vec::new();
-        for action in self.actions.values() {
+        for action in self.jobs.actions.values() {
             failed.extend(
                 action
                     .ended
@@ -468,7 +437,7 @@ impl Machine {
     }
 
     pub(super) fn remember_failed(&mut self, task: TaskId) {
-        let Some(node) = self.host_of(task).and_then(|host| self.nodes.get_mut(&host)) else {
+        let Some(node) = self.jobs.host_of(task).and_then(|host| self.nodes.get_mut(&host)) else {
             return;
         };
         // A boot may have undone what was tolerable.
@@ -503,11 +472,11 @@ impl Node {
 impl Machine {
     /// Asserts that the deltas in the store add up to the machine's rows.
     pub(super) fn is_stored_in(&self, store: &Snapshot) {
-        for action in self.actions.values() {
+        for action in self.jobs.actions.values() {
             let row = store.actions.iter().find(|row| row.id == action.row.id);
             assert_eq!(row, Some(&action.row), "the row of an action");
         }
-        for (job, entry) in &self.jobs {
+        for (job, entry) in self.jobs.iter() {
             for (number, attempt) in &entry.attempts {
                 let row = store.attempts.iter().find(|row| row.job == *job && row.attempt == *number);
                 let touched_ms = row.map_or(0, |row| row.touched_ms);

@@ -28,7 +28,7 @@ pub(super) struct Saying {
 impl Machine {
     /// Records a script's report, whatever became of its task meanwhile.
     pub(super) fn task_says(&mut self, task: TaskId, name: &str) {
-        let Some(action) = self.actions.get(&task.action).filter(|a| a.stand(task.rank) != Stand::NotMine) else {
+        let Some(action) = self.jobs.action(task.action).filter(|a| a.stand(task.rank) != Stand::NotMine) else {
             return;
         };
         // The runner takes no other names.
@@ -43,7 +43,7 @@ impl Machine {
     /// the job's.
     pub(super) fn service_says(&mut self, id: ActionId, name: &MilestoneName, ranks: &IdSet) -> Result<(), Refusal> {
         not_an_event(name)?;
-        let (Some(action), Some(layout)) = (self.actions.get(&id), self.layout(id)) else { return Ok(()) };
+        let (Some(action), Some(layout)) = (self.jobs.action(id), self.jobs.layout(id)) else { return Ok(()) };
         let (job, attempt) = (action.row.job.clone(), action.row.attempt);
         let ranks = if action.row.ranks.is_empty() { layout.ranks().clone() } else { ranks.clone() };
         let saying = Saying { job, attempt, name: name.clone(), action: Some(action.row.name.clone()), by: None };
@@ -71,13 +71,13 @@ impl Machine {
         let saying = Saying { job: job.clone(), attempt: number, name: name.clone(), action: None, by: Some(uid) };
         let ranks = self.say(saying, &ranks).map_err(|TooMany| too_many(job, number))?;
         self.tell_milestones(now);
-        let entry = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
+        let entry = self.jobs.attempt(&job, number);
         Ok(Reply::Said { ranks, reached: entry.is_some_and(|entry| entry.milestones.is_reached(name)) })
     }
 
     /// Notes a report, logged at the end of the batch. Returns the ranks for which it is new.
     fn say(&mut self, saying: Saying, ranks: &IdSet) -> Result<IdSet, TooMany> {
-        let Some(entry) = self.jobs.get_mut(&saying.job).and_then(|entry| entry.attempts.get_mut(&saying.attempt))
+        let Some(entry) = self.jobs.attempt_mut(&saying.job, saying.attempt)
         else {
             return Ok(IdSet::new());
         };
@@ -98,7 +98,7 @@ impl Machine {
         for (saying, ranks) in std::mem::take(&mut self.batch.said) {
             let Saying { job, attempt, name, action, by } = saying;
             // Pruned in this very batch: nothing is logged.
-            let Some(entry) = self.jobs.get(&job).and_then(|entry| entry.attempts.get(&attempt)) else { continue };
+            let Some(entry) = self.jobs.attempt(&job, attempt) else { continue };
             let hosts = entry.layout.hosts_of(&ranks);
             let mut context = Map::new();
             context.extend(action.map(|action| ("action".to_owned(), json!(action))));
@@ -114,7 +114,7 @@ impl Machine {
 
     /// Logs that there is no room for another name: waiting for one ends.
     fn tell_full(&mut self, job: &JobId, number: Attempt, now: Now) {
-        let entry = self.jobs.get_mut(job).and_then(|entry| entry.attempts.get_mut(&number));
+        let entry = self.jobs.attempt_mut(&job, number);
         let Some(entry) = entry.filter(|entry| entry.milestones.is_full()) else { return };
         if !std::mem::replace(&mut entry.too_many_milestones, true) {
             let text = format!("attempt {number} has {MAX_NAMES} milestones: others are not told");
@@ -125,12 +125,12 @@ impl Machine {
 
     /// Logs milestones that the job has reached, after a report or after ranks that need not report any more.
     pub(super) fn reach_milestones(&mut self, job: &JobId, number: Attempt, now: Now) {
-        let entry = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
+        let entry = self.jobs.attempt(&job, number);
         if !entry.is_some_and(|entry| entry.milestones.is_under_way()) {
             return;
         }
         let forgiven = self.tolerated(job, number);
-        let Some(entry) = self.jobs.get_mut(job).and_then(|entry| entry.attempts.get_mut(&number)) else { return };
+        let Some(entry) = self.jobs.attempt_mut(&job, number) else { return };
         for (name, without) in entry.milestones.reach(entry.layout.ranks(), &forgiven, &entry.released.ranks) {
             let mut context = json!({"attempt": number, "name": name});
             if !without.is_empty() {

@@ -23,6 +23,7 @@ mod external;
 mod finish;
 mod forget;
 pub mod io;
+mod jobs;
 mod layout;
 mod limits;
 mod machine;

@@ -34,7 +34,7 @@ impl Machine {
     /// Returns the action that blocks this one on a rank: one of its attempt, or of an earlier attempt, which has not
     /// ended on that host.
     pub(super) fn before(&self, id: ActionId, rank: Rank) -> Option<&Action> {
-        let action = self.actions.get(&id)?;
+        let action = self.jobs.action(id)?;
         let row = &action.row;
         let entry = self.jobs.get(&row.job)?;
         let attempt = entry.attempts.get(&row.attempt)?;
@@ -46,14 +46,14 @@ impl Machine {
                 older.disowned.contains(there.0) && action.stand(there) == Stand::Waiting
             };
             let open =
-                there.and_then(|there| self.of(older).find(|action| action.is_open_on(there) && !waits(action, there)));
+                there.and_then(|there| self.jobs.of(older).find(|action| action.is_open_on(there) && !waits(action, there)));
             if open.is_some() {
                 return open;
             }
         }
         let follows = self.follows(action);
         let mut earlier = true;
-        self.of(attempt).find(|other| {
+        self.jobs.of(attempt).find(|other| {
             earlier &= other.row.id != id;
             let waits = match (follows, self.follows(other)) {
                 (true, false) if defect!(EpilogInTurn) => earlier,
@@ -71,25 +71,21 @@ impl Machine {
         action.row.external.is_none() && self.settings.after.contains(&action.row.name)
     }
 
-    pub(super) fn of<'a>(&'a self, attempt: &'a JobAttempt) -> impl Iterator<Item = &'a Action> {
-        attempt.actions.iter().filter_map(|id| self.actions.get(id))
-    }
-
     /// Returns `true` if an action of this attempt is open.
     fn is_at_work(&self, attempt: &JobAttempt) -> bool {
-        self.of(attempt).any(|action| action.is_open())
+        self.jobs.of(attempt).any(|action| action.is_open())
     }
 
     /// Starts actions that waited for the end of these ranks.
     pub(super) fn start_later(&mut self, id: ActionId, now: Now) {
-        let Some(action) = self.actions.get_mut(&id) else { return };
+        let Some(action) = self.jobs.action_mut(id) else { return };
         let freed = action.take_freed();
         if freed.is_empty() {
             return;
         }
         let (job, number) = (action.row.job.clone(), action.row.attempt);
-        let attempt = self.jobs.get(&job).and_then(|job| job.attempts.get(&number));
-        let others = attempt.into_iter().flat_map(|attempt| self.of(attempt));
+        let attempt = self.jobs.attempt(&job, number);
+        let others = attempt.into_iter().flat_map(|attempt| self.jobs.of(attempt));
         let waiting = others.filter(|other| !other.row.waiting.is_empty());
         let mut later: Vec<(ActionId, IdSet)> = waiting.map(|other| (other.row.id, freed.clone())).collect();
         later.extend(attempt.into_iter().flat_map(|attempt| self.of_newer(&job, number, &attempt.layout, &freed)));
@@ -100,7 +96,7 @@ impl Machine {
 
     /// Starts waiting actions after the list of after-actions changed.
     pub(super) fn reordered(&mut self, now: Now) {
-        let waiting = self.actions.values().filter(|action| !action.row.waiting.is_empty());
+        let waiting = self.jobs.actions.values().filter(|action| !action.row.waiting.is_empty());
         let waiting: Vec<(ActionId, IdSet)> =
             waiting.map(|action| (action.row.id, action.row.waiting.clone())).collect();
         for (id, ranks) in waiting {
@@ -113,7 +109,7 @@ impl Machine {
         let newer = self.jobs.get(job).into_iter().flat_map(|job| job.attempts.range((Excluded(number), Unbounded)));
         let mut found = Vec::new();
         for (_, newer) in newer {
-            let waiting = || self.of(newer).filter(|action| !action.row.waiting.is_empty());
+            let waiting = || self.jobs.of(newer).filter(|action| !action.row.waiting.is_empty());
             if waiting().next().is_none() {
                 continue;
             }
@@ -133,14 +129,14 @@ impl Machine {
     /// Starts these ranks where they may begin, on every connected node. Gives up nodes that are down, and names nodes
     /// that never connected, unless they may still come.
     pub(super) fn start_ready(&mut self, id: ActionId, ranks: &IdSet, now: Now) {
-        let Some(action) = self.actions.get(&id) else { return };
+        let Some(action) = self.jobs.action(id) else { return };
         let waiting = action.row.waiting.intersection(ranks);
         let held = self.may_be_held_back(id);
         let is_held = |rank| held && self.is_held_back(id, rank).is_some();
         let may = |rank: &u32| !self.is_behind(id, Rank(*rank)) && !is_held(Rank(*rank));
         let ready: IdSet = waiting.iter().filter(may).collect();
-        let Some(layout) = self.layout(id).cloned().filter(|_| !ready.is_empty()) else { return };
-        if let Some(action) = self.actions.get_mut(&id) {
+        let Some(layout) = self.jobs.layout(id).cloned().filter(|_| !ready.is_empty()) else { return };
+        if let Some(action) = self.jobs.action_mut(id) {
             action.ready(&ready, now.mono_ms);
         }
         // Starts are committed with the batch that sends them.
@@ -155,7 +151,7 @@ impl Machine {
                 None => unknown.push(rank),
                 Some(node) if self.is_down(node, now) => down.push(rank),
                 Some(node) => {
-                    if let (Some(session), Some(action)) = (node.session, self.actions.get_mut(&id)) {
+                    if let (Some(session), Some(action)) = (node.session, self.jobs.action_mut(id)) {
                         action.send(rank, node.row.boot_number);
                         to.push((session, rank, node.row.boot.clone()));
                     }
@@ -168,7 +164,7 @@ impl Machine {
         for rank in down {
             self.lose(TaskId { action: id, rank }, Loss::Offline, now);
         }
-        if let (Some(action), Some((_, rank, boot))) = (self.actions.get(&id), to.first()) {
+        if let (Some(action), Some((_, rank, boot))) = (self.jobs.action(id), to.first()) {
             let mut start = action.start(&layout, self.settings.not_after_ms, *rank, boot);
             start.after = self.follows(action);
             self.batch.effects.push(Effect::Fan { start: Box::new(start), to });

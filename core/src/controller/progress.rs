@@ -30,7 +30,7 @@ impl Machine {
         let ok = ended.outcome.is_ok();
         let is_unfollowed = self.unfollowed(task, &ended).is_some();
         let milestones = ended.milestones.clone();
-        let Some(action) = self.actions.get_mut(&task.action) else {
+        let Some(action) = self.jobs.action_mut(task.action) else {
             return;
         };
         // The node was drained when the limit passed, which covers this end.
@@ -38,10 +38,10 @@ impl Machine {
         let blame = (!ok && !told || is_unfollowed).then(|| ended.clone());
         let expected = action.expected.contains_key(&task.rank);
         action.end(task.rank, ended);
-        if let Some(host) = self.host_of(task).filter(|_| expected) {
+        if let Some(host) = self.jobs.host_of(task).filter(|_| expected) {
             self.boot_over(&host, now);
         }
-        if let Some(node) = self.host_of(task).and_then(|host| self.nodes.get_mut(&host)) {
+        if let Some(node) = self.jobs.host_of(task).and_then(|host| self.nodes.get_mut(&host)) {
             node.live.remove(&task);
         }
         if !ok {
@@ -59,8 +59,8 @@ impl Machine {
     /// Was this the good end of a prolog in a boot that is over? A soft reboot ends all processes, but leaves /run with
     /// the records of their ends.
     fn is_undone(&self, task: TaskId, ended: &Ended) -> bool {
-        let Some(action) = self.actions.get(&task.action) else { return false };
-        let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
+        let Some(action) = self.jobs.action(task.action) else { return false };
+        let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
         if self.is_frozen_action(task.action) {
             // Reboots count when the attempt was vouched for.
             return false;
@@ -76,7 +76,7 @@ impl Machine {
     pub(super) fn counts_on(&self, action: &Action, outcome: &Outcome) -> bool {
         let row = &action.row;
         let sheds = || {
-            let attempt = self.jobs.get(&row.job).and_then(|entry| entry.attempts.get(&row.attempt));
+            let attempt = self.jobs.attempt(&row.job, row.attempt);
             attempt.is_some_and(|attempt| attempt.terms.sheds())
         };
         outcome.went_well() && (*outcome == Outcome::Ok || !sheds())
@@ -93,7 +93,7 @@ impl Machine {
         if !self.speaks_for(host, task) {
             return;
         }
-        let Some(action) = self.actions.get_mut(&task.action) else {
+        let Some(action) = self.jobs.action_mut(task.action) else {
             return;
         };
         let stand = action.stand(task.rank);
@@ -112,7 +112,7 @@ impl Machine {
     }
 
     pub(super) fn on_moved(&mut self, host: &HostName, task: TaskId, phase: Phase, age_ms: u64, now: Now) {
-        let Some(action) = self.actions.get_mut(&task.action) else {
+        let Some(action) = self.jobs.action_mut(task.action) else {
             return;
         };
         let (job, name, attempt) = (action.row.job.clone(), action.row.name.clone(), action.row.attempt);
@@ -143,7 +143,7 @@ impl Machine {
     pub(super) fn past_its_limit(&mut self, host: &HostName, task: TaskId, phase: &Phase, now: Now) {
         let Phase::Overdue { script, limit_ms, doing } = phase else { return };
         let script = script_name(script);
-        let Some(action) = self.actions.get_mut(&task.action) else { return };
+        let Some(action) = self.jobs.action_mut(task.action) else { return };
         if !action.is_overdue_now(task.rank, script) {
             return;
         }
@@ -165,7 +165,7 @@ impl Machine {
     /// Drains the host of a live task that was given up as lost: the operator who lifted the drain for the loss could
     /// not know. Once only, because the operator who lifts this one has seen it.
     pub(super) fn lives_after_all(&mut self, task: TaskId, phase: &Phase, now: Now) {
-        let Some(action) = self.actions.get_mut(&task.action).filter(|_| !is_before_its_begin(phase)) else { return };
+        let Some(action) = self.jobs.action_mut(task.action).filter(|_| !is_before_its_begin(phase)) else { return };
         if action.lives_after_all(task.rank) && !defect!(LostMayLive) {
             self.touch(task.action, now);
             self.drain_stuck(task, "lives, and had been given up as lost", now);
@@ -175,7 +175,7 @@ impl Machine {
     pub(super) fn on_finished(&mut self, id: SessionId, host: &HostName, task: TaskId, ended: Ended, now: Now) {
         let ack = Effect::Send { session: id, message: ToAgent::Ack { task, commit: 0 } };
         let is_orphan = self.nodes.get(host).is_some_and(|node| node.unsettled.orphans.contains_key(&task));
-        let Some(action) = self.actions.get(&task.action).filter(|_| !is_orphan) else {
+        let Some(action) = self.jobs.action(task.action).filter(|_| !is_orphan) else {
             // The task belongs to a pruned attempt, or is an orphan.
             if self.unknown_ended(host, task, now) {
                 self.batch.effects.push(ack);
@@ -195,7 +195,7 @@ impl Machine {
                 if let Some(ended) = self.end_or_boot(task, ended, now) {
                     self.end_task(task, ended, now);
                 }
-                let is_open = self.actions.get(&task.action).is_none_or(|action| action.is_open_on(task.rank));
+                let is_open = self.jobs.action(task.action).is_none_or(|action| action.is_open_on(task.rank));
                 if let Some(own) = own.filter(|_| !is_open) {
                     self.on_late(host, task, own, now);
                 }
@@ -214,7 +214,7 @@ impl Machine {
             self.task_says(task, name);
         }
         let (outcome, has_run) = (ended.outcome.clone(), ended.has_run());
-        let Some(action) = self.actions.get_mut(&task.action) else {
+        let Some(action) = self.jobs.action_mut(task.action) else {
             return;
         };
         if defect!(LateDropped) || !action.late(task.rank, ended, now.wall_ms) {
@@ -246,19 +246,19 @@ impl Machine {
     /// Returns the after-action that should have cleaned up after this end, but was cancelled before it was sent to its
     /// node: the operator who lifted the drain for that could not know that this would run, or how it would end.
     pub(super) fn unfollowed(&self, task: TaskId, ended: &Ended) -> Option<&ActionName> {
-        let action = self.actions.get(&task.action).filter(|action| !self.follows(action))?;
+        let action = self.jobs.action(task.action).filter(|action| !self.follows(action))?;
         // A stopped service does not report the work that it had done.
         let by_service = action.row.external.is_some() && matches!(ended.outcome, Outcome::Cancelled { .. });
         if !(ended.has_run() || by_service) {
             return None;
         }
-        let attempt = self.jobs.get(&action.row.job)?.attempts.get(&action.row.attempt)?;
+        let attempt = self.jobs.attempt(&action.row.job, action.row.attempt)?;
         let was_cancelled = |other: &&Action| {
             let ended = other.ended.get(&task.rank).map(|row| &row.ended.outcome);
             let was_sent = || other.boot(task.rank).is_some();
             matches!(ended, Some(Outcome::Cancelled { .. })) && !was_sent()
         };
-        let follower = self.of(attempt).filter(|other| self.follows(other)).find(was_cancelled)?;
+        let follower = self.jobs.of(attempt).filter(|other| self.follows(other)).find(was_cancelled)?;
         Some(&follower.row.name)
     }
 }

@@ -73,13 +73,13 @@ impl Machine {
 
     /// Returns how many actions and tasks are open.
     pub(super) fn open_count(&self) -> (u64, u64) {
-        let open = self.actions.values().filter(|action| action.is_open());
+        let open = self.jobs.actions.values().filter(|action| action.is_open());
         open.fold((0, 0), |(actions, tasks), action| (actions + 1, tasks + action.count_open()))
     }
 
     /// Answers waiting clients at the end of a batch, if no action is open.
     pub(super) fn tell_quiet(&mut self) {
-        if self.quiet_waits.is_empty() || self.actions.values().any(|action| action.is_open()) {
+        if self.quiet_waits.is_empty() || self.jobs.actions.values().any(|action| action.is_open()) {
             return;
         }
         for client in std::mem::take(&mut self.quiet_waits) {

@@ -105,7 +105,7 @@ impl Machine {
         if self.is_frozen_action(id) {
             return;
         }
-        let Some(action) = self.actions.get_mut(&id) else { return };
+        let Some(action) = self.jobs.action_mut(id) else { return };
         let policy = self.settings.release.get(&action.row.name).copied().unwrap_or_default();
         let part = action.let_go(policy, now.mono_ms);
         let (job, attempt, at) = (action.row.job.clone(), action.row.attempt, action.batches.at_ms);
@@ -117,9 +117,9 @@ impl Machine {
 
     /// Releases to the resource manager those resources of `part` that nobody holds and that wait for no drain.
     pub(super) fn release(&mut self, job: &JobId, number: Attempt, part: Part, now: Now) {
-        let attempt = self.attempt(job, number).filter(|attempt| attempt.asserted || defect!(FrozenReleased));
+        let attempt = self.jobs.attempt(job, number).filter(|attempt| attempt.asserted || defect!(FrozenReleased));
         let Some(attempt) = attempt else { return };
-        let actions: Vec<_> = attempt.actions.iter().filter_map(|id| self.actions.get(id)).collect();
+        let actions: Vec<_> = attempt.actions.iter().filter_map(|id| self.jobs.action(*id)).collect();
         let held =
             |rank: u32| attempt.hold.ranks.contains(rank) || actions.iter().any(|a| a.row.held.ranks.contains(rank));
         let mut free = Part::default();
@@ -147,7 +147,7 @@ impl Machine {
     /// Marks this part as released. Tells the resource manager, except of ranks that the resource manager no longer
     /// holds for the attempt.
     fn give(&mut self, job: &JobId, number: Attempt, free: &Part, now: Now) {
-        let Some(attempt) = self.jobs.get_mut(job).and_then(|entry| entry.attempts.get_mut(&number)) else { return };
+        let Some(attempt) = self.jobs.attempt_mut(&job, number) else { return };
         if attempt.complete || free.is_empty() {
             return;
         }
@@ -202,7 +202,7 @@ impl Machine {
     /// Repeats a release. The resource manager lists these ranks as held; perilog tells it again of those already
     /// released, unless that telling is still on its way.
     pub(super) fn release_again(&mut self, job: &JobId, number: Attempt, listed: &IdSet) {
-        let Some(attempt) = self.attempt(job, number) else { return };
+        let Some(attempt) = self.jobs.attempt(job, number) else { return };
         let ranks = attempt.released.ranks.intersection(listed);
         let is_under_way =
             || self.outbox.manager(0).any(|entry| entry.job == *job && entry.attempt == number && entry.is_release());
@@ -218,7 +218,7 @@ impl Machine {
 
     /// Tells the resource manager of an event, unless the resource manager has nothing left of the attempt.
     pub(super) fn tell_manager(&mut self, job: &JobId, attempt: Attempt, event: &str, mut context: Value) {
-        if self.attempt(job, attempt).is_some_and(|attempt| attempt.owed().ranks.is_empty()) {
+        if self.jobs.attempt(job, attempt).is_some_and(|attempt| attempt.owed().ranks.is_empty()) {
             return;
         }
         self.outbox(Edge::Manager, job, attempt, told_as(&mut context, event, None));

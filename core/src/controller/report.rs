@@ -29,7 +29,7 @@ impl Machine {
             let text = format!("job {job} attempt {number} has no action {name}: whoever runs it starts it first");
             Refusal::NoSuchAction(text)
         };
-        let action = self.actions.get(&id).ok_or_else(none)?;
+        let action = self.jobs.action(id).ok_or_else(none)?;
         if action.row.external.is_none() {
             let text =
                 format!("{} of job {} attempt {number} is run by agents, who report it", report.action, report.job);
@@ -48,7 +48,7 @@ impl Machine {
                 self.report_resources(id, part.resources, said, &mut ended, &mut late, now);
             }
         }
-        let action = self.actions.get(&id).ok_or_else(none)?;
+        let action = self.jobs.action(id).ok_or_else(none)?;
         Ok(Reply::Reported { ended, late, open: action.open_part(), cancelling: action.cancelling_part() })
     }
 
@@ -57,7 +57,7 @@ impl Machine {
     /// one other attempt has the action open, that one.
     fn attempt_reported(&self, report: &Report) -> Result<(Attempt, &JobAttempt), Refusal> {
         let (number, attempt) = self.attempt_of(&report.job, report.attempt)?;
-        let of = |number| self.actions.get(&ActionId::of(self.settings.cluster, &report.job, number, &report.action));
+        let of = |number| self.jobs.actions.get(&ActionId::of(self.settings.cluster, &report.job, number, &report.action));
         if report.attempt.is_some() || of(number).is_some() {
             return Ok((number, attempt));
         }
@@ -71,7 +71,7 @@ impl Machine {
     }
 
     fn report_rank(&mut self, task: TaskId, said: &Said, ended: &mut Part, late: &mut Part, now: Now) {
-        let Some(action) = self.actions.get(&task.action) else { return };
+        let Some(action) = self.jobs.action(task.action) else { return };
         let rank = task.rank;
         let before = action.ended.get(&rank).map(|row| &row.ended.outcome);
         let asked = action.row.cancelling.contains(rank.0) || is_cancelled(before);
@@ -81,7 +81,7 @@ impl Machine {
             self.end_task(task, end, now);
         } else if !action.knows(rank, &end) {
             late.ranks.insert(rank.0);
-            if let Some(host) = self.host_of(task) {
+            if let Some(host) = self.jobs.host_of(task) {
                 self.on_late(&host, task, end, now);
             }
         }
@@ -96,7 +96,7 @@ impl Machine {
         late: &mut Part,
         now: Now,
     ) {
-        let Some(action) = self.actions.get_mut(&id).filter(|_| !names.is_empty()) else { return };
+        let Some(action) = self.jobs.action_mut(id).filter(|_| !names.is_empty()) else { return };
         let row = action.row.clone();
         let Some(external) = action.external_mut() else { return };
         let asked = external.cancelling;

@@ -66,7 +66,7 @@ impl Machine {
             Request::Recover(asked) => self.recover(asked, uid, now),
             Request::Attempts(of) => {
                 // An edge without attempts leaves nothing here, so sources that nobody has cannot pile up.
-                if self.attempts().any(|(_, _, attempt)| attempt.source.as_ref() == Some(&of.source)) {
+                if self.jobs.attempts().any(|(_, _, attempt)| attempt.source.as_ref() == Some(&of.source)) {
                     self.recovery.followed.insert(of.source.name.clone());
                 }
                 Ok(self.show(now).edge_attempts(&of))
@@ -115,7 +115,7 @@ impl Machine {
         let named = attempt
             .actions
             .iter()
-            .filter_map(|id| self.actions.get(id))
+            .filter_map(|id| self.jobs.action(*id))
             .filter(|a| which.action.as_ref().is_none_or(|n| a.row.name == *n));
         let mut found = false;
         let mut tasks = Vec::new();
@@ -140,14 +140,14 @@ impl Machine {
 
     /// Returns the newest attempt of a job that has an action of this name.
     fn attempt_with(&self, job: &JobId, name: &ActionName) -> Option<Attempt> {
-        let of = |id| self.actions.get(id).is_some_and(|action| action.row.name == *name);
+        let of = |id: &ActionId| self.jobs.action(*id).is_some_and(|action| action.row.name == *name);
         let mut attempts = self.jobs.get(job)?.attempts.iter().rev();
         attempts.find(|(_, attempt)| attempt.actions.iter().any(of)).map(|(number, _)| *number)
     }
 
     /// Returns the session of the task's node; `None` for an external action, because no node is told of one.
     pub(super) fn session_of(&self, task: TaskId) -> Option<SessionId> {
-        let host = self.host_of(task).filter(|_| !self.is_external(task.action));
+        let host = self.jobs.host_of(task).filter(|_| !self.is_external(task.action));
         host.and_then(|host| self.nodes.get(&host)).and_then(|node| node.session)
     }
 
@@ -156,9 +156,9 @@ impl Machine {
         let mut tasks = self.tasks(which, true)?;
         if which.action.is_none() && !defect!(CancelTakesEpilog) {
             // An after-action cleans up after the cancelled actions: only a request that names it cancels it.
-            let follows = |id: &ActionId| self.actions.get(id).is_some_and(|action| self.follows(action));
+            let follows = |id: &ActionId| self.jobs.action(*id).is_some_and(|action| self.follows(action));
             let (behind, before): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|(id, _)| follows(id));
-            let name = behind.first().and_then(|(id, _)| self.actions.get(id)).map(|action| &action.row.name);
+            let name = behind.first().and_then(|(id, _)| self.jobs.action(*id)).map(|action| &action.row.name);
             if let Some(name) = name.filter(|_| before.is_empty() && self.open_resources(which).is_empty()) {
                 let job = &which.job;
                 return Err(Refusal::Conflict(format!(
@@ -172,7 +172,7 @@ impl Machine {
             count += ranks.len();
             for rank in ranks.iter().map(Rank) {
                 let task = TaskId { action: id, rank };
-                let Some(action) = self.actions.get_mut(&id) else {
+                let Some(action) = self.jobs.action_mut(id) else {
                     continue;
                 };
                 if action.stand(rank) == Stand::Waiting {
@@ -186,7 +186,7 @@ impl Machine {
                 }
             }
             self.touch(id, now);
-            if let Some(row) = self.actions.get(&id).map(|a| a.row.clone()) {
+            if let Some(row) = self.jobs.action(id).map(|a| a.row.clone()) {
                 let context =
                     json!({"action": row.name, "attempt": row.attempt, "ranks": ranks, "why": why, "by": uid});
                 self.event(&row.job, now, "cancel", context);
@@ -200,7 +200,7 @@ impl Machine {
         for (id, ranks) in self.tasks(which, true)? {
             for rank in ranks.iter().map(Rank) {
                 let task = TaskId { action: id, rank };
-                let accepted = self.actions.get(&id).is_some_and(|a| a.stand(rank) == Stand::Accepted);
+                let accepted = self.jobs.action(id).is_some_and(|a| a.stand(rank) == Stand::Accepted);
                 if let Some(session) = self.session_of(task).filter(|_| accepted) {
                     count += 1;
                     self.batch.effects.push(Effect::Send { session, message: ToAgent::Signal { task, signal } });
@@ -249,7 +249,7 @@ impl Machine {
     fn hosts_of_tasks(&self, which: &Which) -> Result<HostList, Refusal> {
         let mut hosts: std::collections::BTreeSet<HostName> = std::collections::BTreeSet::new();
         for (id, ranks) in self.tasks(which, false)? {
-            hosts.extend(ranks.iter().filter_map(|rank| self.host_of(TaskId { action: id, rank: Rank(rank) })));
+            hosts.extend(ranks.iter().filter_map(|rank| self.jobs.host_of(TaskId { action: id, rank: Rank(rank) })));
         }
         Ok(HostList::from_names(hosts.iter().map(HostName::as_str)).unwrap_or_default())
     }

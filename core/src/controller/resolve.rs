@@ -66,8 +66,8 @@ impl Machine {
                 continue;
             }
             waiting += later.len();
-            let hosts = self.layout(id).map(|layout| layout.hosts_of(&later));
-            let Some(action) = self.actions.get_mut(&id) else { continue };
+            let hosts = self.jobs.layout(id).map(|layout| layout.hosts_of(&later));
+            let Some(action) = self.jobs.action_mut(id) else { continue };
             action.resolve_later(Resolving { ranks: later.clone(), ok, reason: reason.to_owned(), by: uid });
             let context = json!({"action": action.row.name, "attempt": action.row.attempt, "ranks": later, "hosts": hosts, "ok": ok,
                 "reason": reason, "by": uid});
@@ -81,12 +81,12 @@ impl Machine {
     /// Drains the host of a task that may be alive, and stops a task that has not begun. Returns `true` if the drain is
     /// not in force yet.
     fn begin_resolve(&mut self, task: TaskId, reason: &str, now: Now) -> bool {
-        let stand = self.actions.get(&task.action).map_or(Stand::NotMine, |action| action.stand(task.rank));
+        let stand = self.jobs.action(task.action).map_or(Stand::NotMine, |action| action.stand(task.rank));
         if stand == Stand::Waiting {
             return false;
         }
         self.drain_given_up(task, &format!("resolved by hand while it may be alive: {}", reason.trim()), now);
-        let host = self.host_of(task);
+        let host = self.jobs.host_of(task);
         let node = host.as_ref().and_then(|host| self.nodes.get(host));
         // As far as the controller knows. A task that has just begun gets a TERM with this cancel.
         let begun = match node.and_then(|node| node.live.get(&task)) {
@@ -101,7 +101,7 @@ impl Machine {
 
     /// Weighs an end of a task against an operator's word that waits; returns `None` if the word waits on.
     pub(super) fn weigh(&self, task: TaskId, ended: Ended, now: Now) -> Option<Ended> {
-        let Some(word) = self.actions.get(&task.action).and_then(|action| action.resolving(task.rank)) else {
+        let Some(word) = self.jobs.action(task.action).and_then(|action| action.resolving(task.rank)) else {
             return Some(ended);
         };
         match &ended.outcome {
@@ -121,7 +121,7 @@ impl Machine {
             return;
         }
         for (task, outcome) in self.resolving() {
-            let host = self.host_of(task).filter(|host| hosts.contains(host) && !self.is_draining(host));
+            let host = self.jobs.host_of(task).filter(|host| hosts.contains(host) && !self.is_draining(host));
             if host.is_some() {
                 self.end_task(task, Ended::bare(outcome, now.wall_ms), now);
             }
@@ -131,13 +131,13 @@ impl Machine {
     /// Looks at all waiting words again after a restart: drains may have changed meanwhile.
     pub(super) fn resolve_again(&mut self) {
         let tasks = self.resolving();
-        let hosts: BTreeSet<HostName> = tasks.into_iter().filter_map(|(task, _)| self.host_of(task)).collect();
+        let hosts: BTreeSet<HostName> = tasks.into_iter().filter_map(|(task, _)| self.jobs.host_of(task)).collect();
         self.batch.in_force.extend(hosts);
     }
 
     fn resolving(&self) -> Vec<(TaskId, Outcome)> {
         let words =
-            self.actions.values().flat_map(|action| action.row.resolving.iter().map(move |word| (action, word)));
+            self.jobs.actions.values().flat_map(|action| action.row.resolving.iter().map(move |word| (action, word)));
         let tasks = words.flat_map(|(action, word)| word.ranks.iter().map(move |rank| (action.task(Rank(rank)), word)));
         tasks.map(|(task, word)| (task, word.outcome())).collect()
     }

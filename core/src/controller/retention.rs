@@ -68,7 +68,7 @@ impl Machine {
         }
         let owed = self.owed();
         let (mut may, mut total) = (Vec::new(), 0);
-        for (job, entry) in &self.jobs {
+        for (job, entry) in self.jobs.iter() {
             total += entry.attempts.len();
             // No attempt goes before an older attempt of its job: the number would become free for another attempt, and
             // the ids with it.
@@ -100,7 +100,7 @@ impl Machine {
     }
 
     fn may_go(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, owed: &Owed) -> May {
-        let ended = |id: &ActionId| self.actions.get(id).is_none_or(|action| action.row.verdict.is_some());
+        let ended = |id: &ActionId| self.jobs.action(*id).is_none_or(|action| action.row.verdict.is_some());
         if !attempt.asserted || attempt.is_expected() || !attempt.actions.iter().all(ended) {
             return May::Never;
         }
@@ -124,7 +124,7 @@ impl Machine {
     /// although nobody says so.
     fn is_followed(&self, attempt: &JobAttempt) -> bool {
         let after = &self.settings.after;
-        let actions = || attempt.actions.iter().filter_map(|id| self.actions.get(id)).map(|action| &action.row);
+        let actions = || attempt.actions.iter().filter_map(|id| self.jobs.action(*id)).map(|action| &action.row);
         let covered =
             |name: &ActionName| actions().any(|row| row.name == *name && attempt.hold.ranks.is_subset(&row.ranks));
         !after.is_empty() && after.iter().all(covered) && attempt.hold.resources.is_empty()
@@ -142,7 +142,7 @@ impl Machine {
         }
         let mut by_session: BTreeMap<_, Vec<TaskId>> = BTreeMap::new();
         for id in &attempt.actions {
-            let Some(action) = self.actions.remove(id) else {
+            let Some(action) = self.jobs.actions.remove(id) else {
                 continue;
             };
             let external = action.row.external.is_some();

@@ -26,10 +26,10 @@ impl Machine {
         now: Now,
     ) -> Result<Reply, Refusal> {
         let id_in = |attempt| ActionId::of(self.settings.cluster, &run.job, attempt, &run.action);
-        let exists = |attempt| self.actions.contains_key(&id_in(attempt));
+        let exists = |attempt| self.jobs.actions.contains_key(&id_in(attempt));
         let attempt = self.choose_attempt(&run.job, run.attempt, exists)?;
         let id = id_in(attempt);
-        if let Some(action) = self.actions.get(&id) {
+        if let Some(action) = self.jobs.action(id) {
             let by = |who: &str| {
                 let text = format!("{} of job {} attempt {attempt} is run by {who}", run.action, run.job);
                 Err(Refusal::Conflict(text))
@@ -53,7 +53,7 @@ impl Machine {
         }
         self.may_begin(&run.action, now)?;
         let (layout, mut ranks) = self.choose_ranks(&run, attempt)?;
-        let entry = self.jobs.get(&run.job).and_then(|job| job.attempts.get(&attempt));
+        let entry = self.jobs.attempt(&run.job, attempt);
         if let Some(asked) = &external {
             external::check_resources(entry, &run, asked)?;
             // A request that names resources and no ranks means only the resources.
@@ -105,12 +105,12 @@ impl Machine {
             }
         }
         let timeout_ms = run.timeout_ms.or_else(|| self.settings.timeouts.get(&run.action).copied());
-        let owner = self.jobs.get(&run.job).and_then(|j| j.attempts.get(&attempt)).and_then(|a| a.userid);
+        let owner = self.jobs.attempt(&run.job, attempt).and_then(|a| a.userid);
         let userid = run.userid.or(owner);
         let row = ActionRow::new(id, run.job, attempt, run.action, ranks, now.wall_ms);
         let row = ActionRow { userid, env: run.env, timeout_ms, ..row };
         self.begin(external.map_or(row.clone(), |external| external::row(row, external)), now);
-        match (self.actions.get(&id), self.layout(id)) {
+        match (self.jobs.action(id), self.jobs.layout(id)) {
             (Some(action), Some(layout)) => Ok(self.running(id, &action.row, layout, false)),
             _ => Err(Refusal::NoSuchAction("it could not begin".to_owned())),
         }
@@ -122,8 +122,8 @@ impl Machine {
         if defect!(PrologAfterEpilog) {
             return Ok(());
         }
-        let entry = self.jobs.get(&run.job).and_then(|job| job.attempts.get(&attempt));
-        let following = entry.into_iter().flat_map(|entry| self.of(entry)).filter(|action| self.follows(action));
+        let entry = self.jobs.attempt(&run.job, attempt);
+        let following = entry.into_iter().flat_map(|entry| self.jobs.of(entry)).filter(|action| self.follows(action));
         let mut known = following.map(|follower| (&follower.row.name, ranks.intersection(&follower.row.ranks)));
         let Some((name, covered)) = known.find(|(_, covered)| !covered.is_empty()) else { return Ok(()) };
         let RunRequest { job, action, .. } = run;
@@ -203,12 +203,12 @@ impl Machine {
     /// Extends a growing after-action that somebody begins by hand: the action grows by all ranks that the job still
     /// holds.
     fn join(&mut self, id: ActionId, number: Attempt, run: &RunRequest, now: Now) {
-        let Some(attempt) = self.jobs.get(&run.job).and_then(|job| job.attempts.get(&number)) else { return };
+        let Some(attempt) = self.jobs.attempt(&run.job, number) else { return };
         let named = match (&run.targets, &run.nodes) {
             (Some(targets), _) => attempt.layout.choose(targets).ok(),
             (None, nodes) => nodes.as_ref().and_then(|nodes| attempt.layout.ranks_of(nodes).ok()),
         };
-        let Some(action) = self.actions.get(&id).filter(|action| self.follows(action)) else { return };
+        let Some(action) = self.jobs.action(id).filter(|action| self.follows(action)) else { return };
         let row = &action.row;
         let may = row.growing && row.verdict.is_none();
         let all = row.ranks.union(&attempt.hold.ranks);
@@ -220,7 +220,7 @@ impl Machine {
     }
 
     pub(super) fn attach(&self, id: ActionId, run: &RunRequest) -> Result<Reply, Refusal> {
-        let (Some(action), Some(layout)) = (self.actions.get(&id), self.layout(id)) else {
+        let (Some(action), Some(layout)) = (self.jobs.action(id), self.jobs.layout(id)) else {
             return Err(Refusal::NoSuchAction(format!("no action {} of job {}", run.action, run.job)));
         };
         let row = &action.row;

@@ -7,15 +7,13 @@
 //! ```
 //! The host in the certificate is the host that an agent may speak for.
 
-use std::collections::{BTreeMap, BTreeSet};
 
 use crate::agent::io::Level;
-use crate::controller::action::Action;
 use crate::controller::io::{Effect, NodeRow, Now, Record, SessionId};
-use crate::controller::machine::{Job, Machine, Node};
+use crate::controller::machine::{Machine, Node};
 use crate::controller::rivals::address;
 use crate::defect;
-use crate::ids::{ActionId, BootId, Epoch, HostName, JobId, MachineId, Rank, TaskId};
+use crate::ids::{BootId, Epoch, HostName, MachineId, TaskId};
 use crate::message::{FromAgent, Held, HeldState, Hello, MAX_TASKS, Phase, ToAgent};
 
 /// Most tasks that one Hello may tell of, over all its pages: an agent keeps at most 16,384 tasks and tombstones
@@ -143,7 +141,7 @@ impl Machine {
         let address = self.sessions.get(&id).map(|session| address(&session.peer).to_owned()).unwrap_or_default();
         let node = self.nodes.entry(host.clone()).or_insert_with(|| Node::new(row.clone(), now.mono_ms));
         if known.is_none() {
-            node.tasks = waiting_for(&self.actions, &self.jobs, &host);
+            node.tasks = self.jobs.waiting_for(&host);
         }
         node.boots(&machine, &boot);
         node.row = row;
@@ -221,7 +219,7 @@ impl Machine {
 
     /// Returns `true` if this session's host is the host of the task's rank. Unknown tasks belong to no host.
     pub(super) fn speaks_for(&mut self, host: &HostName, task: TaskId) -> bool {
-        self.host_of(task).is_some() && !self.is_anothers(host, task)
+        self.jobs.host_of(task).is_some() && !self.is_anothers(host, task)
     }
 
     /// Returns `true` if the task belongs to another host. The controller then ignores what this host says of the task,
@@ -229,7 +227,7 @@ impl Machine {
     /// lost store) would lock its first hosts out for ever.
     pub(super) fn is_anothers(&mut self, host: &HostName, task: TaskId) -> bool {
         let external = self.is_external(task.action);
-        let Some(of) = self.host_of(task).filter(|of| of != host || external) else { return false };
+        let Some(of) = self.jobs.host_of(task).filter(|of| of != host || external) else { return false };
         let whose = if external { "run by a service outside".to_owned() } else { format!("of {of}") };
         let text = format!("spoke for task {task}, which is {whose}");
         let news = |node: &&mut Node| node.note.as_ref() != Some(&text);
@@ -302,19 +300,6 @@ impl Machine {
         }
         self.open_waiting(&waiting, now);
     }
-}
-
-/// Returns the tasks of a node that is new to this store: tasks of actions that were requested before the node
-/// connected.
-fn waiting_for(actions: &BTreeMap<ActionId, Action>, jobs: &BTreeMap<JobId, Job>, host: &HostName) -> BTreeSet<TaskId> {
-    let shown = |a: &&Action| a.row.external.is_some() && a.row.verdict.is_none();
-    let open = actions.values().filter(|a| !a.row.waiting.is_empty() || shown(a));
-    open.filter_map(|action| {
-        let layout = &jobs.get(&action.row.job)?.attempts.get(&action.row.attempt)?.layout;
-        let rank = Rank(layout.rank(host.as_str())?);
-        action.row.ranks.contains(rank.0).then(|| action.task(rank))
-    })
-    .collect()
 }
 
 /// Returns the time over which agents spread their redials: the number of agents divided by the connections that the

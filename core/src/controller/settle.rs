@@ -79,7 +79,7 @@ impl Machine {
     /// Undoes a prolog that ended well in a boot that is over, even if a /run that outlived the boot still reports
     /// success.
     pub(super) fn undo(&mut self, task: TaskId, boot_number: u32, now: Now) {
-        let Some(action) = self.actions.get(&task.action) else { return };
+        let Some(action) = self.jobs.action(task.action) else { return };
         let had_done = match action.stand(task.rank) {
             Stand::Ok => true,
             Stand::Ended => action.ended.get(&task.rank).is_some_and(|row| self.counts_on(action, &row.ended.outcome)),
@@ -96,8 +96,8 @@ impl Machine {
     fn is_known(&self, host: &HostName, held: &Held) -> bool {
         let task = held.task;
         let is_stone = matches!(held.state, HeldState::Tombstone { .. });
-        let anothers = self.is_external(task.action) || self.host_of(task).is_none_or(|of| of != *host);
-        let action = self.actions.get(&task.action);
+        let anothers = self.is_external(task.action) || self.jobs.host_of(task).is_none_or(|of| of != *host);
+        let action = self.jobs.action(task.action);
         action.is_some_and(|action| action.stand(task.rank) != Stand::NotMine) && !(is_stone && anothers)
     }
 
@@ -123,7 +123,7 @@ impl Machine {
             return;
         }
         let Some(boot_number) = self.nodes.get(host).map(|node| node.row.boot_number) else { return };
-        let Some(action) = self.actions.get_mut(&task.action) else { return };
+        let Some(action) = self.jobs.action_mut(task.action) else { return };
         let open = action.is_open_on(rank);
         if open && action.boot(rank).is_none() {
             // A restored store has no Start of the task: as far as the controller knows, the node began the task in
@@ -131,7 +131,7 @@ impl Machine {
             action.seen_in(rank, boot_number);
         }
         let held_back = open && *state == HeldState::Unclaimed && self.is_held_back(task.action, rank).is_some();
-        let Some(action) = self.actions.get_mut(&task.action) else { return };
+        let Some(action) = self.jobs.action_mut(task.action) else { return };
         match state {
             HeldState::Tombstone { outcome, reboot, .. } => {
                 let mut ended = Ended::of_tombstone(outcome.clone(), *reboot, now.wall_ms);
@@ -199,7 +199,7 @@ impl Machine {
         boot: &crate::ids::BootId,
         now: Now,
     ) {
-        let Some(action) = self.actions.get(&task.action) else {
+        let Some(action) = self.jobs.action(task.action) else {
             return;
         };
         let same_boot = action.boot(task.rank) == Some(boot_number);
@@ -218,7 +218,7 @@ impl Machine {
             Stand::Accepted => self.lose(task, Loss::Vanished, now),
             // The node never had the task: the task again waits for whatever holds it back.
             Stand::Sent if cancel.is_none() && self.is_held_back(task.action, task.rank).is_some() => {
-                if let Some(action) = self.actions.get_mut(&task.action) {
+                if let Some(action) = self.jobs.action_mut(task.action) {
                     action.unsend(task.rank);
                     self.touch(task.action, now);
                 }
@@ -242,11 +242,11 @@ impl Machine {
         now: Now,
     ) {
         let not_after_ms = self.settings.not_after_ms;
-        let Some(layout) = self.layout(task.action).cloned() else {
+        let Some(layout) = self.jobs.layout(task.action).cloned() else {
             return;
         };
-        let after = self.actions.get(&task.action).is_some_and(|action| self.follows(action));
-        let Some(action) = self.actions.get_mut(&task.action) else {
+        let after = self.jobs.action(task.action).is_some_and(|action| self.follows(action));
+        let Some(action) = self.jobs.action_mut(task.action) else {
             return;
         };
         action.send(task.rank, boot_number);
@@ -256,7 +256,7 @@ impl Machine {
     }
 
     pub(super) fn send_cancel(&mut self, id: SessionId, task: TaskId, why: &str) {
-        let Some(row) = self.actions.get(&task.action).map(|a| &a.row) else {
+        let Some(row) = self.jobs.action(task.action).map(|a| &a.row) else {
             return;
         };
         let message = ToAgent::Cancel {

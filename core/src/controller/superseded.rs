@@ -32,7 +32,7 @@ impl Machine {
 
     /// Closes an attempt: hands its ranks to its after-actions, or releases them; `why`: for the event log.
     pub(super) fn close_attempt(&mut self, job: &JobId, number: Attempt, why: &str, now: Now) {
-        let Some(entry) = self.jobs.get_mut(job).and_then(|entry| entry.attempts.get_mut(&number)) else { return };
+        let Some(entry) = self.jobs.attempt_mut(&job, number) else { return };
         let was_open = std::mem::replace(&mut entry.open, false);
         entry.touched_ms = now.wall_ms;
         let part = entry.let_go(&entry.whole());
@@ -55,8 +55,8 @@ impl Machine {
 
     /// Returns the setup actions of this attempt: all actions except the after-actions.
     fn preparing(&self, job: &JobId, number: Attempt) -> impl Iterator<Item = &Action> {
-        let attempt = self.jobs.get(job).and_then(|entry| entry.attempts.get(&number));
-        let actions = attempt.into_iter().flat_map(|attempt| &attempt.actions).filter_map(|id| self.actions.get(id));
+        let attempt = self.jobs.attempt(&job, number);
+        let actions = attempt.into_iter().flat_map(|attempt| &attempt.actions).filter_map(|id| self.jobs.action(*id));
         actions.filter(|action| !self.follows(action))
     }
 
@@ -66,7 +66,7 @@ impl Machine {
         let unbegun = self.preparing(job, number).map(|action| (action.row.id, waiting(action)));
         let unbegun: Vec<(ActionId, IdSet)> = unbegun.filter(|(_, ranks)| !ranks.is_empty()).collect();
         for (id, ranks) in unbegun {
-            let Some(action) = self.actions.get(&id) else { continue };
+            let Some(action) = self.jobs.action(id) else { continue };
             let (name, tasks): (_, Vec<_>) =
                 (action.row.name.clone(), ranks.iter().map(|rank| action.task(Rank(rank))).collect());
             let context = json!({"action": name, "attempt": number, "ranks": ranks, "why": why});
@@ -86,7 +86,7 @@ impl Machine {
             .filter(|(_, part)| !part.is_empty())
             .collect();
         for (id, part) in parts {
-            let Some(action) = self.actions.get_mut(&id).filter(|_| !defect!(SupersededServiceUntold)) else {
+            let Some(action) = self.jobs.action_mut(id).filter(|_| !defect!(SupersededServiceUntold)) else {
                 continue;
             };
             let name = action.row.name.clone();
@@ -99,7 +99,7 @@ impl Machine {
 
     /// Returns the ranks on which a setup action may have begun, as far as the store knows.
     pub(super) fn begun(&self, job: &JobId, number: Attempt) -> IdSet {
-        if let Some(attempt) = self.attempt(job, number).filter(|attempt| attempt.recovered) {
+        if let Some(attempt) = self.jobs.attempt(job, number).filter(|attempt| attempt.recovered) {
             return attempt.layout.ranks().clone();
         }
         let mut begun = IdSet::new();

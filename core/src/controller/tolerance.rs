@@ -49,9 +49,9 @@ impl Machine {
     pub(super) fn forgiveness(&self, id: ActionId) -> Forgiveness {
         let shed = IdSet::new();
         let none = Forgiveness { ranks: 0, enough: true, lost: self.settings.tolerate_lost, shed };
-        let Some(action) = self.actions.get(&id) else { return none };
+        let Some(action) = self.jobs.action(id) else { return none };
         let row = &action.row;
-        let Some(attempt) = self.jobs.get(&row.job).and_then(|job| job.attempts.get(&row.attempt)) else { return none };
+        let Some(attempt) = self.jobs.attempt(&row.job, row.attempt) else { return none };
         // The job does not wait for its after-actions: at that point forgiving would spare nobody.
         if self.settings.after.contains(&row.name) {
             return none;
@@ -59,7 +59,7 @@ impl Machine {
         // Ranks that other actions forgave use up the tolerance, except ranks that failed again here.
         let shed = action.shed(&attempt.hold.ranks);
         let bad = action.bad().difference(&shed);
-        let others = attempt.actions.iter().filter_map(|id| self.actions.get(id));
+        let others = attempt.actions.iter().filter_map(|id| self.jobs.action(*id));
         let others = others.filter(|other| other.row.verdict == Some(Verdict::Ok) && other.row.id != id);
         let resources: usize = others.map(|other| other.row.external.iter().flat_map(|it| it.bad()).count()).sum();
         let before = self.tolerated(&row.job, row.attempt).difference(&bad).len() + resources as u64;
@@ -79,8 +79,8 @@ impl Machine {
     /// Returns the ranks that failed in a succeeded action of this attempt.
     pub(super) fn tolerated(&self, job: &JobId, attempt: Attempt) -> IdSet {
         let mut tolerated = IdSet::new();
-        let ids = self.jobs.get(job).and_then(|job| job.attempts.get(&attempt)).map(|attempt| attempt.actions.clone());
-        for action in ids.into_iter().flatten().filter_map(|id| self.actions.get(&id)) {
+        let ids = self.jobs.attempt(&job, attempt).map(|attempt| attempt.actions.clone());
+        for action in ids.into_iter().flatten().filter_map(|id| self.jobs.action(id)) {
             if action.row.verdict == Some(Verdict::Ok) && !self.settings.after.contains(&action.row.name) {
                 tolerated.extend_with(&action.bad().difference(&action.never_begun()));
             }
@@ -91,14 +91,14 @@ impl Machine {
     /// Handles an action that succeeded without some of its ranks: reports the failed ranks with reasons, and lets go
     /// of ranks if the job asked for that.
     pub(super) fn forgive(&mut self, id: ActionId, now: Now) {
-        let Some(action) = self.actions.get(&id) else { return };
+        let Some(action) = self.jobs.action(id) else { return };
         let (job, number, name) = (action.row.job.clone(), action.row.attempt, action.row.name.clone());
         if self.settings.after.contains(&name) {
             return;
         }
         // The verdict is `ok`: the job had let go of the never-begun ranks before.
         let bad = action.bad().difference(&action.never_begun());
-        let Some(attempt) = self.jobs.get(&job).and_then(|job| job.attempts.get(&number)) else { return };
+        let Some(attempt) = self.jobs.attempt(&job, number) else { return };
         let terms = &attempt.terms;
         let surplus: IdSet = match terms.keep {
             // Before the `keep-after` action, further ranks may still fail.
@@ -132,7 +132,7 @@ impl Machine {
 
     /// Lists the failures on these ranks: each check with its ranks and messages, and each other outcome likewise.
     pub(super) fn failed_checks(&self, id: ActionId, ranks: &IdSet) -> Vec<Value> {
-        let Some(action) = self.actions.get(&id) else { return Vec::new() };
+        let Some(action) = self.jobs.action(id) else { return Vec::new() };
         let mut by: BTreeMap<(String, String), IdSet> = BTreeMap::new();
         for (rank, row) in action.ended.iter().filter(|(rank, _)| ranks.contains(rank.0)) {
             if row.ended.checks.is_empty() {
@@ -144,7 +144,7 @@ impl Machine {
                 by.entry((check.check.clone(), check.message.clone())).or_default().insert(rank.0);
             }
         }
-        let layout = self.layout(id);
+        let layout = self.jobs.layout(id);
         let tell = |((check, message), ranks): ((String, String), IdSet)| {
             let hosts = layout.map(|layout| layout.hosts_of(&ranks));
             json!({"check": check, "message": message, "hosts": hosts, "ranks": ranks})
@@ -155,7 +155,7 @@ impl Machine {
     /// Lets the job continue without these ranks; the after-actions hold the ranks from now on.
     fn give_back(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
         self.let_go(job, number, &Part::of_ranks(ranks.clone()), now);
-        let Some(attempt) = self.jobs.get(job).and_then(|job| job.attempts.get(&number)) else { return };
+        let Some(attempt) = self.jobs.attempt(&job, number) else { return };
         let left = attempt.hold.ranks.clone();
         let r = attempt.terms.r.as_ref().map(|r| r.fragment(&left));
         let context = json!({"attempt": number, "ranks": ranks, "hosts": attempt.layout.hosts_of(ranks), "left": left,

@@ -60,7 +60,7 @@ impl Machine {
                 && !listed.contains(&(job.clone(), number))
                 && (!attempt.complete || attempt.unvouched)
         };
-        let missing = self.attempts().filter(|(job, number, attempt)| is_missing(job, *number, attempt));
+        let missing = self.jobs.attempts().filter(|(job, number, attempt)| is_missing(job, *number, attempt));
         let missing: Vec<(JobId, Attempt)> = missing.map(|(job, number, _)| (job.clone(), number)).collect();
         for (job, number) in missing.into_iter().filter(|_| !defect!(MissingGoesOn)) {
             self.over_untold(&job, number, now);
@@ -79,7 +79,7 @@ impl Machine {
             return Err("it holds no rank".to_owned());
         }
         let (job, number) = (of.job, of.attempt);
-        let added = match self.attempt(&job, number) {
+        let added = match self.jobs.attempt(&job, number) {
             Some(attempt) => {
                 contradicts(attempt, &layout, of.userid).map_or(Ok(()), Err)?;
                 false
@@ -103,7 +103,7 @@ impl Machine {
             if self.is_unvouched(&job, number) {
                 self.drop_releases(&job, number);
             }
-            if let Some(attempt) = self.attempt_mut(&job, number) {
+            if let Some(attempt) = self.jobs.attempt_mut(&job, number) {
                 let changed = attempt.source.is_none() || !attempt.added;
                 attempt.source.get_or_insert_with(|| source.clone());
                 attempt.added = true;
@@ -116,7 +116,7 @@ impl Machine {
             self.release_again(&job, number, &of.ranks);
         }
         if of.phase == JobPhase::Ended {
-            let whole = self.attempt(&job, number).map(JobAttempt::whole).unwrap_or_default();
+            let whole = self.jobs.attempt(&job, number).map(JobAttempt::whole).unwrap_or_default();
             self.let_go(&job, number, &whole, now);
         }
         Ok(added)

@@ -70,12 +70,12 @@ impl Machine {
         let is_meant = |of: &JobId, number: Attempt| {
             job.is_none_or(|job| job == of) && attempt.is_none_or(|attempt| attempt == number)
         };
-        let waiting = self.attempts().filter(|(_, _, attempt)| attempt.waits_for_a_word());
+        let waiting = self.jobs.attempts().filter(|(_, _, attempt)| attempt.waits_for_a_word());
         let mut waiting: BTreeSet<(JobId, Attempt)> = waiting.map(|(job, number, _)| (job.clone(), number)).collect();
         waiting.extend(self.orphan_attempts());
         waiting.retain(|(of, number)| is_meant(of, *number));
         // The attempt's nodes report their own tasks, but not the job's other nodes.
-        let is_known = |of: &(JobId, Attempt)| word != Confirm::Running || self.attempt(&of.0, of.1).is_some();
+        let is_known = |of: &(JobId, Attempt)| word != Confirm::Running || self.jobs.attempt(&of.0, of.1).is_some();
         let unknown = waiting.iter().find(|of| !is_known(of)).cloned();
         waiting.retain(is_known);
         if waiting.is_empty() {
@@ -100,7 +100,7 @@ impl Machine {
                 continue;
             }
             // The resource manager vouches for the rest of its job: only disowned ranks and orphans are in question.
-            let is_vouched = self.attempt(job, *number).is_some_and(JobAttempt::is_vouched);
+            let is_vouched = self.jobs.attempt(job, *number).is_some_and(JobAttempt::is_vouched);
             let handed = self.adopt_orphans_of(job, *number, word, now);
             self.assert_attempt(job, *number, now);
             self.clean_by_hand(job, *number);
@@ -108,20 +108,20 @@ impl Machine {
                 Confirm::Gone => {}
                 Confirm::Over if is_vouched => drop(self.let_go(job, *number, &Part::of_ranks(handed), now)),
                 Confirm::Over => {
-                    let whole = self.attempt(job, *number).map(JobAttempt::whole).unwrap_or_default();
+                    let whole = self.jobs.attempt(job, *number).map(JobAttempt::whole).unwrap_or_default();
                     self.let_go(job, *number, &whole, now);
                 }
                 Confirm::Running => {
-                    if let Some(attempt) = self.attempt_mut(job, *number).filter(|attempt| attempt.open) {
+                    if let Some(attempt) = self.jobs.attempt_mut(job, *number).filter(|attempt| attempt.open) {
                         attempt.added = true;
                         self.batch.attempts.insert((job.clone(), *number));
                     }
                     self.let_go(job, *number, &Part::of_ranks(handed), now);
                 }
             }
-            let ids = self.attempt(job, *number).map(|attempt| attempt.actions.clone()).unwrap_or_default();
+            let ids = self.jobs.attempt(job, *number).map(|attempt| attempt.actions.clone()).unwrap_or_default();
             for id in ids {
-                let ranks = self.actions.get(&id).map(|action| action.row.ranks.clone()).unwrap_or_default();
+                let ranks = self.jobs.action(id).map(|action| action.row.ranks.clone()).unwrap_or_default();
                 self.start_ready(id, &ranks, now);
             }
         }
@@ -137,7 +137,7 @@ impl Machine {
         for (host, task) in orphans {
             self.give_up_orphan(&host, task, now);
         }
-        let Some(attempt) = self.attempt(job, number) else { return };
+        let Some(attempt) = self.jobs.attempt(job, number) else { return };
         if attempt.is_vouched() {
             let part = Part::of_ranks(attempt.in_doubt());
             return self.close_part(job, number, &part, uid, now);
@@ -145,7 +145,7 @@ impl Machine {
         self.drop_owed(job, number);
         let left = self.unreleased(job, number);
         self.close_part(job, number, &left, uid, now);
-        if let Some(attempt) = self.attempt_mut(job, number) {
+        if let Some(attempt) = self.jobs.attempt_mut(job, number) {
             attempt.open = false;
         }
         self.stop_services(job, number, GIVEN_BACK, now);
@@ -157,10 +157,10 @@ impl Machine {
     /// resource manager is not told. What runs goes on to its end.
     fn close_part(&mut self, job: &JobId, number: Attempt, part: &Part, uid: u32, now: Now) {
         self.disown(job, number, &part.ranks);
-        let Some(attempt) = self.attempt(job, number) else { return };
+        let Some(attempt) = self.jobs.attempt(job, number) else { return };
         for id in attempt.actions.clone() {
             let unbegun = |action: &Action| action.row.waiting.union(&action.row.sent).intersection(&part.ranks);
-            let ranks = self.actions.get(&id).map(unbegun).unwrap_or_default();
+            let ranks = self.jobs.action(id).map(unbegun).unwrap_or_default();
             for rank in ranks.iter().map(Rank) {
                 let task = TaskId { action: id, rank };
                 if let Some(session) = self.session_of(task) {
@@ -170,7 +170,7 @@ impl Machine {
                 self.end_task(task, Ended::bare(outcome, now.wall_ms), now);
             }
         }
-        let Some(attempt) = self.attempt_mut(job, number) else { return };
+        let Some(attempt) = self.jobs.attempt_mut(job, number) else { return };
         attempt.by_hand = true;
         let part = attempt.let_go(part);
         let last = attempt.hold.ranks.is_empty();
@@ -193,7 +193,7 @@ impl Machine {
         if of.is_empty() {
             return IdSet::new();
         }
-        if self.attempt(job, number).is_none() {
+        if self.jobs.attempt(job, number).is_none() {
             let by_rank: BTreeMap<u32, &HostName> = of.iter().map(|(host, task, ..)| (task.rank.0, host)).collect();
             let hosts = HostList::from_names(by_rank.values().map(|host| host.as_str())).unwrap_or_default();
             let userid = of.iter().find_map(|(.., userid, _)| *userid);
@@ -209,23 +209,23 @@ impl Machine {
         let mut setup: BTreeMap<(ActionId, ActionName), IdSet> = BTreeMap::new();
         for (host, task, name, _, is_unclaimed) in of {
             let id = ActionId::of(self.settings.cluster, job, number, &name);
-            let fits = self.attempt(job, number).is_some_and(|attempt| {
+            let fits = self.jobs.attempt(job, number).is_some_and(|attempt| {
                 let holds = attempt.hold.ranks.contains(task.rank.0);
                 attempt.layout.host(task.rank).as_ref() == Some(&host) && holds && id == task.action
             });
             let follows = self.settings.after.contains(&name);
-            let is_open = self.actions.get(&id).is_none_or(|action| action.row.verdict.is_none());
+            let is_open = self.jobs.action(id).is_none_or(|action| action.row.verdict.is_none());
             let is_stale = is_unclaimed && word == Confirm::Over;
             if fits && follows && is_open {
                 handed.insert(task.rank.0);
-            } else if fits && !follows && !self.actions.contains_key(&id) && !is_stale {
+            } else if fits && !follows && !self.jobs.actions.contains_key(&id) && !is_stale {
                 setup.entry((id, name)).or_default().insert(task.rank.0);
             } else {
                 self.give_up_orphan(&host, task, now);
             }
         }
         for ((id, name), ranks) in setup {
-            let userid = self.attempt(job, number).and_then(|attempt| attempt.userid);
+            let userid = self.jobs.attempt(job, number).and_then(|attempt| attempt.userid);
             let mut row = ActionRow::new(id, job.clone(), number, name.clone(), ranks.clone(), now.wall_ms);
             row.timeout_ms = self.settings.timeouts.get(&name).copied();
             (row.userid, row.waiting, row.accepted) = (userid, IdSet::new(), ranks.clone());
@@ -236,7 +236,7 @@ impl Machine {
 
     /// Returns `true` if this attempt is unvouched.
     pub(in crate::controller) fn is_unvouched(&self, job: &JobId, number: Attempt) -> bool {
-        self.attempt(job, number).is_some_and(|attempt| attempt.unvouched)
+        self.jobs.attempt(job, number).is_some_and(|attempt| attempt.unvouched)
     }
 
     /// Reduces an attempt to these ranks: an assertion with fewer ranks names everything that is not released. Where a
@@ -246,7 +246,7 @@ impl Machine {
         let gone = Part::of_ranks(gone);
         self.disown(job, number, &gone.ranks);
         self.let_go(job, number, &gone, now);
-        if self.attempt(job, number).is_some_and(|attempt| attempt.source.is_none()) {
+        if self.jobs.attempt(job, number).is_some_and(|attempt| attempt.source.is_none()) {
             self.close_part(job, number, &gone, 0, now);
         }
     }

@@ -66,7 +66,7 @@ impl Machine {
         self.recovery.gate = None;
         self.drop_tombstones();
         for (job, number) in self.frozen() {
-            if self.attempt(&job, number).is_some_and(|attempt| !attempt.unvouched) {
+            if self.jobs.attempt(&job, number).is_some_and(|attempt| !attempt.unvouched) {
                 self.thaw(&job, number, now);
             }
         }
@@ -74,7 +74,7 @@ impl Machine {
 
     /// Returns unasserted attempts.
     pub(super) fn frozen(&self) -> Vec<(JobId, Attempt)> {
-        let unasserted = self.attempts().filter(|(_, _, attempt)| !attempt.asserted);
+        let unasserted = self.jobs.attempts().filter(|(_, _, attempt)| !attempt.asserted);
         unasserted.map(|(job, number, _)| (job.clone(), number)).collect()
     }
 
@@ -86,7 +86,7 @@ impl Machine {
         let (mut owing, mut released) = (Vec::new(), BTreeSet::new());
         let unread: BTreeSet<(&JobId, Attempt)> =
             self.outbox.manager(0).map(|entry| (&entry.job, entry.attempt)).collect();
-        for (job, entry) in &self.jobs {
+        for (job, entry) in self.jobs.iter() {
             for (number, attempt) in &entry.attempts {
                 let hooked = self.outbox.is_hooked(job, *number);
                 if hooked || !(attempt.complete || self.is_spent(attempt)) {
@@ -100,7 +100,7 @@ impl Machine {
             self.drop_owed(&job, number);
         }
         for (job, number) in owing.into_iter().filter(|_| !defect!(NothingFrozen)) {
-            let Some(attempt) = self.attempt_mut(&job, number) else { continue };
+            let Some(attempt) = self.jobs.attempt_mut(&job, number) else { continue };
             let is_new = !std::mem::replace(&mut attempt.unvouched, true);
             (attempt.asserted, attempt.by_hand) = (false, false);
             let actions = attempt.actions.clone();
@@ -109,7 +109,7 @@ impl Machine {
             }
             self.batch.attempts.insert((job, number));
             for id in actions {
-                if let Some(action) = self.actions.get_mut(&id).filter(|action| action.row.verdict.is_none()) {
+                if let Some(action) = self.jobs.action_mut(id).filter(|action| action.row.verdict.is_none()) {
                     action.row.unvouched = true;
                     action.changed = true;
                     self.batch.touched.insert(id);
@@ -120,18 +120,18 @@ impl Machine {
 
     /// Returns `true` if this attempt is frozen: nothing of it begins, is told or released.
     pub(in crate::controller) fn is_frozen(&self, job: &JobId, number: Attempt) -> bool {
-        self.recovery.freezes() && self.attempt(job, number).is_some_and(|attempt| !attempt.asserted)
+        self.recovery.freezes() && self.jobs.attempt(job, number).is_some_and(|attempt| !attempt.asserted)
     }
 
     pub(in crate::controller) fn is_frozen_action(&self, id: ActionId) -> bool {
         self.recovery.freezes()
-            && self.actions.get(&id).is_some_and(|action| self.is_frozen(&action.row.job, action.row.attempt))
+            && self.jobs.action(id).is_some_and(|action| self.is_frozen(&action.row.job, action.row.attempt))
     }
 
     /// Asserts an attempt, by the word of its source or an operator: it exists, and holds its ranks.
     pub(in crate::controller) fn assert_attempt(&mut self, job: &JobId, number: Attempt, now: Now) {
         let in_recovery = self.recovery.is_on();
-        let Some(attempt) = self.attempt_mut(job, number).filter(|attempt| !attempt.asserted) else { return };
+        let Some(attempt) = self.jobs.attempt_mut(job, number).filter(|attempt| !attempt.asserted) else { return };
         if std::mem::replace(&mut attempt.unvouched, false) {
             attempt.recovered |= in_recovery;
             self.batch.attempts.insert((job.clone(), number));
@@ -142,7 +142,7 @@ impl Machine {
 
     /// Asserts an action that was asked for again: a setup action, or that of a service outside.
     pub(in crate::controller) fn assert_action(&mut self, id: ActionId, now: Now) {
-        let Some(action) = self.actions.get_mut(&id).filter(|action| action.row.unvouched) else { return };
+        let Some(action) = self.jobs.action_mut(id).filter(|action| action.row.unvouched) else { return };
         action.row.unvouched = false;
         action.changed = true;
         self.thaw_action(id, now);
@@ -150,7 +150,7 @@ impl Machine {
 
     /// Thaws an attempt: waiting actions go on, and limits count from now.
     fn thaw(&mut self, job: &JobId, number: Attempt, now: Now) {
-        let Some(attempt) = self.attempt_mut(job, number) else { return };
+        let Some(attempt) = self.jobs.attempt_mut(job, number) else { return };
         attempt.asserted = true;
         let actions = attempt.actions.clone();
         let mut left = attempt.whole();
@@ -168,7 +168,7 @@ impl Machine {
     }
 
     fn thaw_action(&mut self, id: ActionId, now: Now) {
-        let Some(action) = self.actions.get(&id) else { return };
+        let Some(action) = self.jobs.action(id) else { return };
         if action.row.verdict.is_some() {
             self.batch.touched.insert(id);
             return;
@@ -176,8 +176,8 @@ impl Machine {
         self.arm(id, now);
         self.arm_boots(id, now);
         self.touch(id, now);
-        let ranks = action_ranks(self.actions.get(&id));
-        let Some(layout) = self.layout(id).cloned() else { return };
+        let ranks = action_ranks(self.jobs.action(id));
+        let Some(layout) = self.jobs.layout(id).cloned() else { return };
         if !self.is_external(id) {
             for (rank, host) in layout.pairs(&ranks) {
                 let Some(node) = self.nodes.get(host) else { continue };
@@ -201,7 +201,7 @@ impl Machine {
 
     /// Begins an unclaimed task of an asserted attempt, unless it was cancelled.
     pub(in crate::controller) fn begin_unclaimed(&mut self, session: SessionId, task: TaskId) {
-        let Some(action) = self.actions.get(&task.action) else { return };
+        let Some(action) = self.jobs.action(task.action) else { return };
         match action.must_not_begin(task.rank) {
             Some(why) if !defect!(CancelledBegins) => self.send_cancel(session, task, &why),
             _ if self.is_held_back(task.action, task.rank).is_some() => self.leave_unclaimed(task),
@@ -213,8 +213,8 @@ impl Machine {
     /// it never begins.
     pub(in crate::controller) fn is_stale(&self, task: TaskId) -> bool {
         let stale = |action: &&Action| action.row.unvouched && !self.follows(action);
-        let Some(row) = self.actions.get(&task.action).filter(stale).map(|action| &action.row) else { return false };
-        self.attempt(&row.job, row.attempt)
+        let Some(row) = self.jobs.action(task.action).filter(stale).map(|action| &action.row) else { return false };
+        self.jobs.attempt(&row.job, row.attempt)
             .is_some_and(|attempt| attempt.asserted && !attempt.hold.ranks.contains(task.rank.0))
     }
 
@@ -227,8 +227,8 @@ impl Machine {
 
     /// Withdraws setup actions without a new request on ranks of a hand-over.
     pub(in crate::controller) fn withdraw_stale(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
-        let Some(attempt) = self.attempt(job, number) else { return };
-        let stale = self.of(attempt).filter(|action| action.row.unvouched && action.row.external.is_none());
+        let Some(attempt) = self.jobs.attempt(job, number) else { return };
+        let stale = self.jobs.of(attempt).filter(|action| action.row.unvouched && action.row.external.is_none());
         let stale = stale.flat_map(|action| {
             let waiting = action.row.waiting.intersection(ranks);
             waiting.iter().map(|rank| action.task(Rank(rank))).collect::<Vec<_>>()
@@ -242,14 +242,14 @@ impl Machine {
 
     /// Records that the node has an unclaimed task that must not begin yet.
     pub(in crate::controller) fn leave_unclaimed(&mut self, task: TaskId) {
-        if let Some(node) = self.host_of(task).and_then(|host| self.nodes.get_mut(&host)) {
+        if let Some(node) = self.jobs.host_of(task).and_then(|host| self.nodes.get_mut(&host)) {
             node.unsettled.unclaimed.insert(task);
         }
     }
 
     /// Records that the node does not hold this task of a frozen attempt.
     pub(in crate::controller) fn leave_absent(&mut self, task: TaskId) {
-        if let Some(node) = self.host_of(task).and_then(|host| self.nodes.get_mut(&host)) {
+        if let Some(node) = self.jobs.host_of(task).and_then(|host| self.nodes.get_mut(&host)) {
             node.unsettled.absent.insert(task);
         }
     }
@@ -257,15 +257,15 @@ impl Machine {
     /// Has this task's node reported that it does not hold it, while its attempt is frozen? Its end is decided when the
     /// attempt thaws.
     pub(in crate::controller) fn is_absent(&self, task: TaskId) -> bool {
-        let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
+        let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
         node.is_some_and(|node| node.unsettled.absent.contains(&task))
     }
 
     /// Returns `true` if recovery may keep this action from beginning on some rank.
     pub(in crate::controller) fn may_be_held_back(&self, id: ActionId) -> bool {
-        let Some(action) = self.actions.get(&id) else { return false };
+        let Some(action) = self.jobs.action(id) else { return false };
         let disowned = || {
-            let attempt = self.attempt(&action.row.job, action.row.attempt);
+            let attempt = self.jobs.attempt(&action.row.job, action.row.attempt);
             attempt.is_some_and(|attempt| !attempt.asserted || !attempt.disowned.is_empty())
         };
         action.row.unvouched || self.has_orphans() || disowned()
@@ -273,11 +273,11 @@ impl Machine {
 
     /// Returns why the attempt, or something of it, waits; a client that waits for the job shows it.
     pub(in crate::controller) fn waits_for(&self, job: &JobId, number: Attempt) -> Option<String> {
-        let attempt = self.attempt(job, number).filter(|attempt| !attempt.complete || attempt.unvouched)?;
+        let attempt = self.jobs.attempt(job, number).filter(|attempt| !attempt.complete || attempt.unvouched)?;
         if let Some(why) = self.is_frozen(job, number).then(|| unasserted(job, attempt)) {
             return Some(why);
         }
-        let mut actions = self.of(attempt).filter(|action| self.may_be_held_back(action.row.id));
+        let mut actions = self.jobs.of(attempt).filter(|action| self.may_be_held_back(action.row.id));
         actions.find_map(|action| {
             let mut unbegun = action.row.waiting.iter().map(Rank);
             unbegun.find_map(|rank| self.is_held_back(action.row.id, rank))
@@ -286,9 +286,9 @@ impl Machine {
 
     /// Returns why recovery keeps this action from beginning on a rank; `None` if it does not.
     pub(in crate::controller) fn is_held_back(&self, id: ActionId, rank: Rank) -> Option<String> {
-        let action = self.actions.get(&id)?;
+        let action = self.jobs.action(id)?;
         let row = &action.row;
-        let (job, attempt) = (&row.job, self.attempt(&row.job, row.attempt)?);
+        let (job, attempt) = (&row.job, self.jobs.attempt(&row.job, row.attempt)?);
         if !attempt.asserted {
             return Some(unasserted(job, attempt));
         }
@@ -308,7 +308,7 @@ impl Machine {
 
     /// Ends the recovery when no attempt needs a word any more. The gate is as open as after any start.
     pub(in crate::controller) fn leave_recovery(&mut self, now: Now) {
-        let waits = || self.attempts().any(|(_, _, attempt)| attempt.waits_for_a_word());
+        let waits = || self.jobs.attempts().any(|(_, _, attempt)| attempt.waits_for_a_word());
         let obeyed_another = self.highest_seen.as_ref().is_some_and(|(_, seen)| !seen.admits(self.epoch));
         if !self.recovery.is_on() || obeyed_another || self.orphans().next().is_some() || waits() {
             return;
@@ -325,7 +325,7 @@ impl Machine {
 
     /// Returns the part of an attempt that is not given back.
     pub(super) fn unreleased(&self, job: &JobId, number: Attempt) -> Part {
-        let Some(attempt) = self.attempt(job, number) else { return Part::default() };
+        let Some(attempt) = self.jobs.attempt(job, number) else { return Part::default() };
         let mut left = attempt.whole();
         left.subtract(&attempt.released);
         left

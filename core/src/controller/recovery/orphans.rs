@@ -108,7 +108,7 @@ impl Machine {
     /// Returns `true` if the task is of a lost life, on another host than the store has for it.
     pub(in crate::controller) fn is_of_a_lost_life(&self, host: &HostName, held: &Held) -> bool {
         let foreign = held.commit.is_some_and(|commit| self.history.place(commit) == Place::Foreign);
-        foreign && self.host_of(held.task).is_some_and(|of| of != *host)
+        foreign && self.jobs.host_of(held.task).is_some_and(|of| of != *host)
     }
 
     /// Completes a Hello: orphans that an operator gave up before are given up again, and a drain for orphans that are
@@ -154,10 +154,10 @@ impl Machine {
     /// if the node had just told of it. A node that waits for the acknowledgement of an end tells the end again when a
     /// Start asks for it.
     pub(in crate::controller) fn adopt(&mut self, id: ActionId, ranks: &IdSet, now: Now) {
-        let Some(layout) = self.layout(id).cloned().filter(|_| self.has_orphans()) else { return };
+        let Some(layout) = self.jobs.layout(id).cloned().filter(|_| self.has_orphans()) else { return };
         for rank in ranks.iter().map(Rank) {
             let task = TaskId { action: id, rank };
-            let is_open = self.actions.get(&id).is_some_and(|action| action.is_open_on(rank));
+            let is_open = self.jobs.action(id).is_some_and(|action| action.is_open_on(rank));
             let Some(host) = layout.host(rank).filter(|_| is_open) else { continue };
             let Some(node) = self.nodes.get_mut(&host) else { continue };
             let Some(Orphan { mut state, told_ms, limit_ms, .. }) = node.unsettled.orphans.get(&task).cloned() else {
@@ -173,7 +173,7 @@ impl Machine {
             match session {
                 Some(session) => self.settle_held(session, &host, task, &state, limit_ms, now),
                 None => {
-                    if let Some(action) = self.actions.get_mut(&id) {
+                    if let Some(action) = self.jobs.action_mut(id) {
                         action.seen_in(rank, boot_number);
                         action.accept(rank);
                     }

@@ -23,7 +23,7 @@ use crate::idset::IdSet;
 impl Machine {
     /// Marks ranks as disowned: the resource manager no longer holds them for this attempt.
     pub(in crate::controller) fn disown(&mut self, job: &JobId, number: Attempt, ranks: &IdSet) {
-        let Some(attempt) = self.attempt_mut(job, number) else { return };
+        let Some(attempt) = self.jobs.attempt_mut(job, number) else { return };
         let new = ranks.difference(&attempt.released.ranks).difference(&attempt.disowned);
         if new.is_empty() || defect!(NothingDisowned) {
             return;
@@ -37,7 +37,7 @@ impl Machine {
 
     /// Takes back these ranks: the resource manager holds them for this attempt, as it says now.
     pub(in crate::controller) fn own(&mut self, job: &JobId, number: Attempt, ranks: &IdSet) {
-        let Some(attempt) = self.attempt_mut(job, number) else { return };
+        let Some(attempt) = self.jobs.attempt_mut(job, number) else { return };
         let back = attempt.disowned.intersection(ranks).difference(&attempt.released.ranks);
         if !back.is_empty() {
             attempt.disowned.subtract(&back);
@@ -57,14 +57,14 @@ impl Machine {
     /// Vouches for the hosts of disowned ranks, by an operator's word: after-actions clean up there, but no notice is
     /// sent.
     pub(super) fn clean_by_hand(&mut self, job: &JobId, number: Attempt) {
-        if let Some(attempt) = self.attempt_mut(job, number).filter(|attempt| attempt.wants_a_word_on_hosts()) {
+        if let Some(attempt) = self.jobs.attempt_mut(job, number).filter(|attempt| attempt.wants_a_word_on_hosts()) {
             attempt.by_hand = true;
             self.batch.attempts.insert((job.clone(), number));
         }
     }
 
     pub(super) fn disowned_attempts(&self) -> BTreeSet<(JobId, Attempt)> {
-        let disowned = self.attempts().filter(|(_, _, attempt)| !attempt.complete && !attempt.disowned.is_empty());
+        let disowned = self.jobs.attempts().filter(|(_, _, attempt)| !attempt.complete && !attempt.disowned.is_empty());
         disowned.map(|(job, number, _)| (job.clone(), number)).collect()
     }
 
@@ -105,7 +105,7 @@ impl Machine {
     /// Returns `true` if this is a bare run whose actions have all ended. No resource manager will finish it, and
     /// nothing of it runs.
     pub(super) fn is_spent(&self, attempt: &JobAttempt) -> bool {
-        !attempt.added && attempt.open && self.of(attempt).all(|action| action.row.verdict.is_some())
+        !attempt.added && attempt.open && self.jobs.of(attempt).all(|action| action.row.verdict.is_some())
     }
 
     /// Returns whether the attempt's edge has yet to read that this host is released: until then its job has the host.
@@ -128,7 +128,7 @@ impl Machine {
         let waits = |attempt: &JobAttempt| {
             attempt.layout.rank(host.as_str()).is_some_and(|rank| attempt.disowned.contains(rank))
         };
-        self.attempts()
+        self.jobs.attempts()
             .filter(|(of, n, _)| (*of, *n) != (job, number))
             .filter(|(of, n, attempt)| holds(attempt) || self.is_told_later(of, *n, attempt, host))
             .find(|(of, n, attempt)| !waits(attempt) || (*of, *n) < (job, number))
@@ -143,7 +143,7 @@ impl Machine {
         }
         let mut changed = false;
         for (job, number) in self.recovery.cleaning.clone() {
-            let Some(attempt) = self.attempt(&job, number).filter(|attempt| !attempt.complete) else {
+            let Some(attempt) = self.jobs.attempt(&job, number).filter(|attempt| !attempt.complete) else {
                 self.recovery.cleaning.remove(&(job, number));
                 self.drop_tombstones();
                 continue;
@@ -152,7 +152,7 @@ impl Machine {
                 continue;
             }
             let waiting = |id: &ActionId| {
-                let action = self.actions.get(id)?;
+                let action = self.jobs.action(*id)?;
                 Some((*id, action.row.waiting.intersection(&attempt.disowned)))
             };
             let waiting: Vec<(ActionId, IdSet)> = attempt.actions.iter().filter_map(waiting).collect();
@@ -173,9 +173,9 @@ impl Machine {
                         changed = true;
                     }
                 }
-                let before = self.actions.get(&id).map(|action| action.row.waiting.len());
+                let before = self.jobs.action(id).map(|action| action.row.waiting.len());
                 self.start_ready(id, &ready, now);
-                changed |= before != self.actions.get(&id).map(|action| action.row.waiting.len());
+                changed |= before != self.jobs.action(id).map(|action| action.row.waiting.len());
             }
         }
         changed
@@ -183,7 +183,7 @@ impl Machine {
 
     /// Lifts the drains of released disowned ranks, unless another fault was found there.
     pub(in crate::controller) fn cleaned(&mut self, job: &JobId, number: Attempt, ranks: &IdSet) {
-        let Some(attempt) = self.attempt(job, number) else { return };
+        let Some(attempt) = self.jobs.attempt(job, number) else { return };
         let hosts: Vec<HostName> = ranks.iter().filter_map(|rank| attempt.layout.host(Rank(rank))).collect();
         let passing = Passing::Cleaning { job: job.clone(), attempt: number };
         hosts.iter().for_each(|host| self.lift_passing(host, &passing));

@@ -38,7 +38,7 @@ impl Show<'_> {
     }
 
     fn edge_attempt(&self, job: &JobId, number: Attempt, attempt: &JobAttempt) -> EdgeAttempt {
-        let actions = attempt.actions.iter().filter_map(|id| self.actions.get(id));
+        let actions = attempt.actions.iter().filter_map(|id| self.jobs.action(*id));
         EdgeAttempt {
             job: job.clone(),
             attempt: number,
@@ -59,7 +59,7 @@ impl Show<'_> {
         let bad = action.bad().difference(&action.never_begun());
         // Before the verdict, other ranks may still fail.
         let failures = if row.verdict.is_some() { self.failed_checks(row.id, &bad) } else { Vec::new() };
-        let hosts = self.layout(row.id).map(|layout| layout.hosts_of(&bad)).unwrap_or_default();
+        let hosts = self.jobs.layout(row.id).map(|layout| layout.hosts_of(&bad)).unwrap_or_default();
         EdgeAction {
             name: row.name.clone(),
             verdict: row.verdict,

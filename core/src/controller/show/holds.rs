@@ -16,7 +16,7 @@ use crate::task::NO_SCRIPT;
 impl Show<'_> {
     /// Returns the holds; without `all`, only those of jobs that may have been forgotten.
     pub(in crate::controller) fn held(&self, all: bool) -> Vec<PsRow> {
-        self.attempts().flat_map(|(job, number, attempt)| self.held_of(job, number, attempt, all)).collect()
+        self.jobs.attempts().flat_map(|(job, number, attempt)| self.held_of(job, number, attempt, all)).collect()
     }
 
     pub(in crate::controller) fn held_of(
@@ -47,7 +47,7 @@ impl Show<'_> {
             let name = ActionName::new("job").expect("a word of small letters is an action");
             rows.push(row(name, attempt.hold.clone(), why, attempt.touched_ms));
         }
-        for action in attempt.actions.iter().filter_map(|id| self.actions.get(id)).filter(|_| all) {
+        for action in attempt.actions.iter().filter_map(|id| self.jobs.action(*id)).filter(|_| all) {
             let mut part = action.row.held.clone();
             part.subtract(&action.open_part());
             if !part.is_empty() {

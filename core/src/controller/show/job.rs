@@ -24,7 +24,7 @@ impl Show<'_> {
     /// rank.
     pub(super) fn open_rows(&self, action: &Action) -> Vec<PsRow> {
         let row = &action.row;
-        let Some(layout) = self.layout(row.id) else {
+        let Some(layout) = self.jobs.layout(row.id) else {
             return Vec::new();
         };
         let mut groups: BTreeMap<(&'static str, String), (IdSet, u64)> = BTreeMap::new();
@@ -88,14 +88,14 @@ impl Show<'_> {
     pub(in crate::controller) fn standing(&self, action: &Action, rank: Rank) -> (&'static str, String, u64) {
         let task = action.task(rank);
         let asked_ms = self.now.wall_ms.saturating_sub(action.row.began_ms);
-        let node = self.host_of(task).and_then(|host| self.nodes.get(&host));
+        let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
         let online = node.is_some_and(|n| n.session.is_some());
         let cancelling = if action.row.cancelling.contains(rank.0) { CANCELLING } else { "" };
         let word = action.resolving(rank);
         let expected = action.expected.get(&rank);
         let (state, why, age) = match action.stand(rank) {
             _ if word.is_some() => {
-                let host = self.host_of(task);
+                let host = self.jobs.host_of(task);
                 let failed = host.as_ref().and_then(|host| self.drain_failed.get(host));
                 let hook = failed.map(|(_, why)| format!(", and the drain hook failed: {why}")).unwrap_or_default();
                 let reason = word.map(|word| word.reason.as_str()).unwrap_or_default();
@@ -154,7 +154,7 @@ impl Show<'_> {
                 waits: self.waits_for(job, *number),
                 held: self.held_of(job, *number, attempt, true),
                 released: attempt.released.clone(),
-                actions: attempt.actions.iter().filter_map(|id| self.actions.get(id)).map(|a| self.action(a)).collect(),
+                actions: attempt.actions.iter().filter_map(|id| self.jobs.action(*id)).map(|a| self.action(a)).collect(),
             })
             .collect();
         let meant = self.attempt_of(job, None).ok();
@@ -169,7 +169,7 @@ impl Show<'_> {
             .iter()
             .map(|(rank, r)| RankView {
                 rank: *rank,
-                host: self.host_of(r.task).map(|h| h.to_string()).unwrap_or_default(),
+                host: self.jobs.host_of(r.task).map(|h| h.to_string()).unwrap_or_default(),
                 ended: r.ended.clone(),
                 late: r.late.clone(),
             })
@@ -194,7 +194,7 @@ impl Show<'_> {
         let (_, entry) = self.attempt_of(job, attempt)?;
         let (mut ranks, mut resources, mut checks) = (IdSet::new(), Vec::new(), Vec::new());
         for id in &entry.actions {
-            let Some(action) = self.actions.get(id).filter(|action| !self.settings.after.contains(&action.row.name))
+            let Some(action) = self.jobs.action(*id).filter(|action| !self.settings.after.contains(&action.row.name))
             else {
                 continue;
             };

@@ -43,7 +43,7 @@ impl Machine {
     /// Returns one line for `systemctl status`.
     pub fn status_line(&self) -> String {
         let online = self.nodes.values().filter(|n| n.session.is_some()).count();
-        let open = self.actions.values().filter(|a| a.row.verdict.is_none()).count();
+        let open = self.jobs.actions.values().filter(|a| a.row.verdict.is_none()).count();
         let plural = |n: usize| if n == 1 { "" } else { "s" };
         format!(
             "epoch {}; {online} of {} node{} online; {open} action{} open{}",
@@ -59,7 +59,7 @@ impl Machine {
 impl Show<'_> {
     pub(in crate::controller) fn ps(&self, older_than_ms: u64, held: bool) -> Vec<PsRow> {
         let mut rows = Vec::new();
-        for action in self.actions.values().filter(|a| a.is_open()) {
+        for action in self.jobs.actions.values().filter(|a| a.is_open()) {
             rows.extend(self.open_rows(action));
         }
         rows.extend(self.untold());
@@ -111,7 +111,7 @@ impl Show<'_> {
     }
     /// Returns a line for `ps` on the attempts that have no room for another milestone.
     pub(in crate::controller) fn full_of_milestones(&self) -> Option<String> {
-        let mut full = self.attempts().filter(|(_, _, attempt)| !attempt.complete && attempt.milestones.is_full());
+        let mut full = self.jobs.attempts().filter(|(_, _, attempt)| !attempt.complete && attempt.milestones.is_full());
         let (job, number, _) = full.next()?;
         let more = match full.count() {
             0 => String::new(),

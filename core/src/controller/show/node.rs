@@ -42,7 +42,7 @@ impl Show<'_> {
             None => "offline",
         };
         let open = |task: &&TaskId| {
-            let stand = self.actions.get(&task.action).map(|a| a.stand(task.rank));
+            let stand = self.jobs.action(task.action).map(|a| a.stand(task.rank));
             matches!(stand, Some(Stand::Waiting | Stand::Sent | Stand::Accepted))
         };
         NodeView {
@@ -67,7 +67,7 @@ impl Show<'_> {
         let mut hosts = BTreeSet::new();
         for attempt in attempts.filter(|attempt| !attempt.complete) {
             let mut ranks = attempt.hold.ranks.clone();
-            self.of(attempt).for_each(|action| ranks.extend_with(&action.row.held.ranks));
+            self.jobs.of(attempt).for_each(|action| ranks.extend_with(&action.row.held.ranks));
             hosts.extend(attempt.layout.pairs(&ranks).map(|(_, host)| host));
         }
         hosts
@@ -76,7 +76,7 @@ impl Show<'_> {
     /// Returns rows of the jobs and actions that hold a rank of this host, each with the reason.
     fn held_on(&self, host: &HostName) -> Vec<PsRow> {
         let mut rows = Vec::new();
-        for (job, entry) in &self.jobs {
+        for (job, entry) in self.jobs.iter() {
             for (number, attempt) in entry.attempts.iter().filter(|(_, attempt)| !attempt.complete) {
                 let Some(rank) = attempt.layout.rank(host.as_str()) else { continue };
                 let held = self.held_of(job, *number, attempt, true);
@@ -108,7 +108,7 @@ impl Show<'_> {
             .tasks
             .iter()
             .filter_map(|task| {
-                let action = self.actions.get(&task.action)?;
+                let action = self.jobs.action(task.action)?;
                 let (state, why, age_ms) = match action.stand(task.rank) {
                     Stand::Ok | Stand::Ended | Stand::NotMine => return None,
                     _ => self.standing(action, task.rank),
@@ -123,7 +123,7 @@ impl Show<'_> {
             .iter()
             .rev()
             .filter_map(|task| {
-                let action = self.actions.get(&task.action)?;
+                let action = self.jobs.action(task.action)?;
                 let ended = &action.ended.get(&task.rank)?.ended;
                 let age_ms = self.now.wall_ms.saturating_sub(ended.ended_ms);
                 let mut shown = self.why_task(action, task.rank, "ended", None, age_ms, ended.outcome.to_string());
@@ -147,11 +147,11 @@ impl Show<'_> {
         let row = &action.row;
         let external = row.external.is_some();
         let unsent = action.stand(rank) == Stand::Waiting;
-        let doubted = self.attempt(&row.job, row.attempt).is_some_and(JobAttempt::waits_for_a_word);
+        let doubted = self.jobs.attempt(&row.job, row.attempt).is_some_and(JobAttempt::waits_for_a_word);
         // No unit is behind what no agent runs, or has heard of.
         let unit =
             if external || unsent { String::new() } else { unit_of(&stem(&row.name, &row.job, action.task(rank))) };
-        let host = self.host_of(action.task(rank)).map(|h| h.to_string()).unwrap_or_default();
+        let host = self.jobs.host_of(action.task(rank)).map(|h| h.to_string()).unwrap_or_default();
         let (job, name) = (&row.job, &row.name);
         let online = self.nodes.get(host.as_str()).is_some_and(|n| n.session.is_some());
         let at = self.attempt_option(job, row.attempt);

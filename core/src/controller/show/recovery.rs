@@ -8,12 +8,12 @@ use crate::ids::{ActionName, HostName};
 impl Show<'_> {
     pub(in crate::controller) fn show_recovery(&self) -> RecoveryView {
         let open = |attempt: &JobAttempt| -> Vec<ActionName> {
-            self.of(attempt)
+            self.jobs.of(attempt)
                 .filter(|action| action.row.verdict.is_none())
                 .map(|action| action.row.name.clone())
                 .collect()
         };
-        let waiting = self.attempts().filter(|(_, _, attempt)| attempt.waits_for_a_word());
+        let waiting = self.jobs.attempts().filter(|(_, _, attempt)| attempt.waits_for_a_word());
         let attempts = waiting.map(|(job, number, attempt)| UnvouchedView {
             job: job.clone(),
             attempt: number,
@@ -46,7 +46,7 @@ impl Show<'_> {
     /// Returns the note about a recovery.
     pub(in crate::controller) fn recovery_note(&self) -> Option<String> {
         if let Some(row) = self.recovery.row.as_ref().filter(|row| row.ended_ms.is_none()) {
-            let jobs = self.attempts().filter(|(_, _, attempt)| attempt.waits_for_a_word()).count();
+            let jobs = self.jobs.attempts().filter(|(_, _, attempt)| attempt.waits_for_a_word()).count();
             let orphans = self.orphans().count();
             return Some(format!(
                 "in recovery: {}; attempts that wait for a word: {jobs}, unknown tasks on nodes: {orphans}: perilog controller recover",
