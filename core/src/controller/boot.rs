@@ -26,6 +26,7 @@ use serde_json::json;
 
 use crate::controller::action::{Action, Stand};
 use crate::controller::io::{Effect, Expects, Now, RankRow, SessionId};
+use crate::controller::jobs::Jobs;
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{ActionId, HostName, MachineId, Rank, TaskId};
@@ -70,6 +71,19 @@ impl Expected {
         let outcome = if told.outcome.severity() > outcome.severity() { told.outcome.clone() } else { outcome };
         let note = told.note.iter().map(String::as_str).chain([note]).collect::<Vec<_>>().join("; ");
         Ended { outcome, ended_ms: now.wall_ms, note: Some(note), ..told.clone() }
+    }
+}
+
+impl Jobs {
+    /// Returns the ranks of an action whose nodes will reboot; the action waits for them.
+    pub(super) fn to_boot(&self, id: ActionId) -> IdSet {
+        let mut hosts = BTreeSet::new();
+        for action in self.actions.values() {
+            hosts.extend(action.expected.keys().filter_map(|rank| self.host_of(action.task(*rank))));
+        }
+        let Some(layout) = self.layout(id).filter(|_| !hosts.is_empty()) else { return IdSet::new() };
+        let of = layout.ranks().iter().zip(layout.hosts().iter());
+        of.filter(|(_, host)| hosts.contains(*host)).map(|(rank, _)| rank).collect()
     }
 }
 
@@ -241,7 +255,8 @@ impl Machine {
             let task = action.task(*rank);
             let Some(until) = expected.until_ms else { continue };
             // A node that left just now may be rebooting; it has the usual grace.
-            let away = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host)).filter(|node| node.session.is_none());
+            let away =
+                self.jobs.host_of(task).and_then(|host| self.nodes.get(&host)).filter(|node| node.session.is_none());
             let due = away.map_or(until, |node| until.max(node.since_ms.saturating_add(grace)));
             if now.mono_ms < due {
                 next = Some(next.map_or(due, |next| next.min(due)));
@@ -283,17 +298,6 @@ impl Machine {
             self.jobs.action(task.action).is_some_and(|action| action.expected.contains_key(&task.rank))
         };
         self.nodes.get(host).is_some_and(|node| node.tasks.iter().any(expects))
-    }
-
-    /// Returns the ranks of an action whose nodes will reboot; the action waits for them.
-    pub(super) fn to_boot(&self, id: ActionId) -> IdSet {
-        let mut hosts = BTreeSet::new();
-        for action in self.jobs.actions.values() {
-            hosts.extend(action.expected.keys().filter_map(|rank| self.jobs.host_of(action.task(*rank))));
-        }
-        let Some(layout) = self.jobs.layout(id).filter(|_| !hosts.is_empty()) else { return IdSet::new() };
-        let of = layout.ranks().iter().zip(layout.hosts().iter());
-        of.filter(|(_, host)| hosts.contains(*host)).map(|(rank, _)| rank).collect()
     }
 }
 

@@ -71,13 +71,14 @@ impl Machine {
         let Some(action) = self.jobs.action(task.action) else { return };
         let row = &action.row;
         // A cancelled after-action did not clean up there.
-        let unclean = matches!(ended.outcome, Outcome::Cancelled { .. }) && self.follows(action);
+        let unclean = matches!(ended.outcome, Outcome::Cancelled { .. }) && self.jobs.follows(action);
         // A node that does not configure an after-action never cleans up; it is not at fault for other actions that it
         // does not configure.
-        let unmeant =
-            matches!(ended.outcome, Outcome::Refused { .. }) && self.is_unconfigured(task) && !self.follows(action);
+        let unmeant = matches!(ended.outcome, Outcome::Refused { .. })
+            && self.is_unconfigured(task)
+            && !self.jobs.follows(action);
         let at_fault = is_at_fault(&ended.outcome) && !unmeant || (unclean && !defect!(CancelledEpilogIsClean));
-        let unfollowed = self.unfollowed(task, ended);
+        let unfollowed = self.jobs.unfollowed(task, ended);
         if !at_fault && unfollowed.is_none() {
             return;
         }
@@ -279,6 +280,7 @@ impl Machine {
     /// Applies settings. A removed hook confirms nothing: what waited for it is in force, or done. A new hook is told
     /// of existing drains, which are in force again once it has confirmed them.
     pub(super) fn on_settings(&mut self, settings: Settings) {
+        self.jobs.after.clone_from(&settings.after);
         self.settings = settings;
         if !self.settings.drain_hook {
             let waiting: Vec<DrainRow> = self.drains.values().filter(|d| d.lifted || !d.confirmed).cloned().collect();

@@ -20,6 +20,7 @@ use serde_json::json;
 use crate::controller::action::Action;
 use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{ActionRow, ActionStart, External, Now, Refusal, Reply, ResourceEnd, RunRequest, Which};
+use crate::controller::jobs::Jobs;
 use crate::controller::layout::Layout;
 use crate::controller::machine::Machine;
 use crate::controller::tally::last_line;
@@ -67,6 +68,56 @@ pub(super) fn check_resources(entry: Option<&JobAttempt>, run: &RunRequest, aske
     }
 }
 
+impl Jobs {
+    pub(super) fn is_external(&self, id: ActionId) -> bool {
+        self.action(id).is_some_and(|action| action.row.external.is_some())
+    }
+
+    /// Checks that no older attempt is at work there. Attempts never overlap on a host or a resource; the controller
+    /// sends nothing to a service, so it refuses the start until then.
+    ///
+    /// # Errors
+    /// `Unavailable`, with the older work and its place; also if the attempt does not exist yet and an earlier one
+    /// still needs its clean-up.
+    pub(super) fn check_alone(
+        &self,
+        run: &RunRequest,
+        asked: &External,
+        number: Attempt,
+        layout: &Layout,
+        ranks: &IdSet,
+    ) -> Result<(), Refusal> {
+        let Some(entry) = self.get(&run.job).filter(|_| !defect!(ServiceOverlaps)) else { return Ok(()) };
+        let RunRequest { job, action, .. } = run;
+        let is_new = !entry.attempts.contains_key(&number);
+        for (older, before) in entry.attempts.range(..number) {
+            if (is_new || before.open) && !before.complete {
+                let text = format!(
+                    "attempt {older} of job {job} has not been given back: {action} of attempt {number} can start when that was begun (job add, run)"
+                );
+                return Err(Refusal::Unavailable(text));
+            }
+            for there in self.of(before) {
+                let at = |(_, host): &(Rank, &str)| {
+                    before.layout.rank(host).is_some_and(|rank| there.is_open_on(Rank(rank)))
+                };
+                let host = layout.pairs(ranks).find(at).map(|(_, host)| host.to_owned());
+                let shared = |name: &ResourceName| asked.resources.contains(name);
+                let open = there.open_part().resources;
+                let resource = open.into_iter().find(shared).map(|name| name.to_string());
+                if let Some(at) = host.or(resource) {
+                    let name = &there.row.name;
+                    let text = format!(
+                        "{name} of attempt {older} of job {job} has not ended on {at}: {action} of attempt {number} can start when it has"
+                    );
+                    return Err(Refusal::Unavailable(text));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Machine {
     pub(super) fn action_start(&mut self, start: ActionStart, now: Now) -> Result<Reply, Refusal> {
         let ActionStart { run, resources, lease_ms } = start;
@@ -108,50 +159,6 @@ impl Machine {
         }
         self.heard(id, now);
         Ok(reply)
-    }
-
-    /// Checks that no older attempt is at work there. Attempts never overlap on a host or a resource; the controller
-    /// sends nothing to a service, so it refuses the start until then.
-    ///
-    /// # Errors
-    /// `Unavailable`, with the older work and its place; also if the attempt does not exist yet and an earlier one
-    /// still needs its clean-up.
-    pub(super) fn check_alone(
-        &self,
-        run: &RunRequest,
-        asked: &External,
-        number: Attempt,
-        layout: &Layout,
-        ranks: &IdSet,
-    ) -> Result<(), Refusal> {
-        let Some(entry) = self.jobs.get(&run.job).filter(|_| !defect!(ServiceOverlaps)) else { return Ok(()) };
-        let RunRequest { job, action, .. } = run;
-        let is_new = !entry.attempts.contains_key(&number);
-        for (older, before) in entry.attempts.range(..number) {
-            if (is_new || before.open) && !before.complete {
-                let text = format!(
-                    "attempt {older} of job {job} has not been given back: {action} of attempt {number} can start when that was begun (job add, run)"
-                );
-                return Err(Refusal::Unavailable(text));
-            }
-            for there in self.jobs.of(before) {
-                let at = |(_, host): &(Rank, &str)| {
-                    before.layout.rank(host).is_some_and(|rank| there.is_open_on(Rank(rank)))
-                };
-                let host = layout.pairs(ranks).find(at).map(|(_, host)| host.to_owned());
-                let shared = |name: &ResourceName| asked.resources.contains(name);
-                let open = there.open_part().resources;
-                let resource = open.into_iter().find(shared).map(|name| name.to_string());
-                if let Some(at) = host.or(resource) {
-                    let name = &there.row.name;
-                    let text = format!(
-                        "{name} of attempt {older} of job {job} has not ended on {at}: {action} of attempt {number} can start when it has"
-                    );
-                    return Err(Refusal::Unavailable(text));
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Ends these resources with the same outcome.
@@ -271,10 +278,6 @@ impl Machine {
             self.touch(id, now);
         }
         count
-    }
-
-    pub(super) fn is_external(&self, id: ActionId) -> bool {
-        self.jobs.action(id).is_some_and(|action| action.row.external.is_some())
     }
 }
 

@@ -7,6 +7,7 @@ use crate::agent::io::Level;
 use crate::controller::action::Action;
 use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{ActionRow, JobAdd, Now, Record, Refusal, Reply, Which};
+use crate::controller::jobs::Jobs;
 use crate::controller::layout::Layout;
 use crate::controller::machine::Machine;
 use crate::defect;
@@ -15,9 +16,22 @@ use crate::ids::{ActionId, ActionName, Attempt, JobId, Rank, ResourceName, TaskI
 use crate::idset::IdSet;
 use crate::job::{Part, Terms};
 
+impl Jobs {
+    /// Returns named resources that an action of this attempt covers, with the action's name.
+    fn in_use(&self, job: &JobId, number: Attempt) -> impl Iterator<Item = (&ActionName, &ResourceName)> {
+        let attempt = self.attempt(&job, number);
+        let actions = attempt.into_iter().flat_map(|attempt| &attempt.actions).filter_map(|id| self.action(*id));
+        actions.flat_map(|action| {
+            let external = action.row.external.iter();
+            external.flat_map(|external| &external.resources).map(|used| (&action.row.name, used))
+        })
+    }
+}
+
 impl Machine {
     pub(super) fn job_add(&mut self, add: JobAdd, now: Now) -> Result<Reply, Refusal> {
-        let number = self.choose_attempt(&add.job, add.attempt, |number| self.is_unvouched(&add.job, number))?;
+        let number =
+            self.jobs.choose_attempt(&add.job, add.attempt, |number| self.jobs.is_unvouched(&add.job, number))?;
         let layout = layout_of(&add)?;
         // A request that names some of its hosts means the existing ranks.
         let there = self.jobs.attempt(&add.job, number).filter(|there| there.unvouched && add.terms.r.is_none());
@@ -25,7 +39,7 @@ impl Machine {
         check(&add.terms, &layout)?;
         let (hosts, ranks) = (layout.hosts().clone(), layout.ranks().clone());
         let in_recovery = self.recovery.is_on();
-        let missing = self.in_use(&add.job, number).find(|(_, used)| !add.terms.resources.contains(*used));
+        let missing = self.jobs.in_use(&add.job, number).find(|(_, used)| !add.terms.resources.contains(*used));
         let missing = missing.map(|(action, used)| {
             format!("job {} attempt {number}: its {action} has {used}, which the job is to have no more", add.job)
         });
@@ -77,7 +91,7 @@ impl Machine {
                 false
             }
         };
-        if self.is_unvouched(&add.job, number) {
+        if self.jobs.is_unvouched(&add.job, number) {
             self.shrink_to(&add.job, number, &ranks, now);
         }
         self.own(&add.job, number, &ranks);
@@ -92,16 +106,6 @@ impl Machine {
         for id in attempt.map(|attempt| attempt.actions.clone()).unwrap_or_default() {
             self.touch(id, now);
         }
-    }
-
-    /// Returns named resources that an action of this attempt covers, with the action's name.
-    fn in_use(&self, job: &JobId, number: Attempt) -> impl Iterator<Item = (&ActionName, &ResourceName)> {
-        let attempt = self.jobs.attempt(&job, number);
-        let actions = attempt.into_iter().flat_map(|attempt| &attempt.actions).filter_map(|id| self.jobs.action(*id));
-        actions.flat_map(|action| {
-            let external = action.row.external.iter();
-            external.flat_map(|external| &external.resources).map(|used| (&action.row.name, used))
-        })
     }
 
     pub(super) fn job_finish(&mut self, which: &Which, now: Now) -> Result<Reply, Refusal> {
@@ -235,7 +239,7 @@ impl Machine {
             } else if action.row.verdict.is_some() && !new.is_empty() {
                 let text = format!("{name} had ended before ranks {new} were let go: it does not follow there");
                 self.note(Level::Warning, Some(job), None, text);
-                let begun = self.begun(job, number);
+                let begun = self.jobs.begun(job, number);
                 for rank in begun.intersection(&new).iter().map(Rank) {
                     self.drain_unclean(TaskId { action: id, rank }, now);
                 }

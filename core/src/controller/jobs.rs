@@ -5,13 +5,16 @@ use std::ops::{Deref, DerefMut};
 
 use crate::controller::action::Action;
 use crate::controller::attempt::JobAttempt;
+use crate::controller::io::Settings;
 use crate::controller::layout::Layout;
-use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};
+use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Jobs {
     by_id: BTreeMap<JobId, Job>,
     pub(super) actions: BTreeMap<ActionId, Action>,
+    /// Names of the after-actions, as in the settings.
+    pub(super) after: Vec<ActionName>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -35,6 +38,10 @@ impl DerefMut for Jobs {
 }
 
 impl Jobs {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self { after: settings.after.clone(), ..Self::default() }
+    }
+
     pub(super) fn attempt(&self, job: &JobId, number: Attempt) -> Option<&JobAttempt> {
         self.by_id.get(job)?.attempts.get(&number)
     }

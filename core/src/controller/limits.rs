@@ -203,8 +203,11 @@ impl Machine {
     }
 
     pub(super) fn next_check(&self, now: Now) -> Option<u64> {
-        let open =
-            self.jobs.actions.values().filter(|a| a.row.verdict.is_none() && !self.is_frozen(&a.row.job, a.row.attempt));
+        let open = self
+            .jobs
+            .actions
+            .values()
+            .filter(|a| a.row.verdict.is_none() && !self.is_frozen(&a.row.job, a.row.attempt));
         let limits = open.filter_map(|a| a.check_ms);
         limits
             .chain(self.next_probe())
@@ -222,7 +225,8 @@ impl Machine {
         self.drain_orphans(now);
         let due = |check: Option<u64>| check.is_some_and(|at| at <= now.mono_ms);
         let ids: Vec<ActionId> = self
-            .jobs.actions
+            .jobs
+            .actions
             .iter()
             .filter(|(_, a)| a.row.verdict.is_none() && due(a.check_ms))
             .map(|(id, _)| *id)
@@ -265,9 +269,9 @@ impl Machine {
         let action = self.jobs.action(id)?;
         let (mut next, mut late) = (None::<u64>, Vec::new());
         // A node with an announced reboot comes back, or that task ends by its own limit.
-        let to_boot = self.to_boot(id);
+        let to_boot = self.jobs.to_boot(id);
         let held = self.may_be_held_back(id);
-        let is_kept = |rank: &Rank| self.is_behind(id, *rank) || (held && self.is_held_back(id, *rank).is_some());
+        let is_kept = |rank: &Rank| self.jobs.is_behind(id, *rank) || (held && self.is_held_back(id, *rank).is_some());
         let waiting = action.row.waiting.iter().map(Rank).filter(|rank| !is_kept(rank));
         let unaccepted = waiting.chain(action.row.sent.iter().map(Rank));
         for rank in unaccepted.filter(|rank| !to_boot.contains(rank.0)) {
@@ -321,8 +325,11 @@ impl Machine {
             let at = if now.mono_ms < limit_at {
                 limit_at
             } else {
-                let away =
-                    self.jobs.host_of(task).and_then(|host| self.nodes.get(&host)).filter(|node| node.session.is_none());
+                let away = self
+                    .jobs
+                    .host_of(task)
+                    .and_then(|host| self.nodes.get(&host))
+                    .filter(|node| node.session.is_none());
                 let Some(node) = away else { continue };
                 node.since_ms.saturating_add(grace)
             };

@@ -10,8 +10,8 @@ use crate::controller::action::Action;
 use crate::controller::attempt::JobAttempt;
 use crate::controller::boot::Expected;
 use crate::controller::io::{
-    AttemptRow, Client, DrainRow, Effect, Input, NodeRow, Now, Output, Quiet, Record, Refusal, Reply,
-    SessionId, Settings, Snapshot,
+    AttemptRow, Client, DrainRow, Effect, Input, NodeRow, Now, Output, Quiet, Record, Refusal, Reply, SessionId,
+    Settings, Snapshot,
 };
 use crate::controller::jobs::Jobs;
 use crate::controller::milestones::Saying;
@@ -119,6 +119,7 @@ impl Machine {
         let epoch = Epoch { number, nonce };
         let history = snapshot.history;
         let mut machine = Self {
+            jobs: Jobs::new(&settings),
             settings,
             epoch,
             history,
@@ -126,7 +127,6 @@ impl Machine {
             nodes: BTreeMap::new(),
             sessions: BTreeMap::new(),
             probing: BTreeSet::new(),
-            jobs: Jobs::default(),
             drains: snapshot.drains.into_iter().map(|drain| (drain.host.clone(), drain)).collect(),
             undrained: BTreeMap::new(),
             drain_failed: BTreeMap::new(),

@@ -77,8 +77,7 @@ impl Machine {
 
     /// Notes a report, logged at the end of the batch. Returns the ranks for which it is new.
     fn say(&mut self, saying: Saying, ranks: &IdSet) -> Result<IdSet, TooMany> {
-        let Some(entry) = self.jobs.attempt_mut(&saying.job, saying.attempt)
-        else {
+        let Some(entry) = self.jobs.attempt_mut(&saying.job, saying.attempt) else {
             return Ok(IdSet::new());
         };
         match entry.milestones.say(&saying.name, ranks) {
@@ -129,7 +128,7 @@ impl Machine {
         if !entry.is_some_and(|entry| entry.milestones.is_under_way()) {
             return;
         }
-        let forgiven = self.tolerated(job, number);
+        let forgiven = self.jobs.tolerated(job, number);
         let Some(entry) = self.jobs.attempt_mut(&job, number) else { return };
         for (name, without) in entry.milestones.reach(entry.layout.ranks(), &forgiven, &entry.released.ranks) {
             let mut context = json!({"attempt": number, "name": name});

@@ -18,6 +18,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 use crate::controller::action::{Action, Stand};
 use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{Effect, Now, SessionId};
+use crate::controller::jobs::Jobs;
 use crate::controller::layout::Layout;
 use crate::controller::machine::{Machine, Node};
 use crate::defect;
@@ -25,7 +26,7 @@ use crate::ids::{ActionId, Attempt, BootId, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::outcome::Loss;
 
-impl Machine {
+impl Jobs {
     /// Returns `true` if the action is blocked there by an earlier one.
     pub(super) fn is_behind(&self, id: ActionId, rank: Rank) -> bool {
         self.before(id, rank).is_some()
@@ -34,9 +35,9 @@ impl Machine {
     /// Returns the action that blocks this one on a rank: one of its attempt, or of an earlier attempt, which has not
     /// ended on that host.
     pub(super) fn before(&self, id: ActionId, rank: Rank) -> Option<&Action> {
-        let action = self.jobs.action(id)?;
+        let action = self.action(id)?;
         let row = &action.row;
-        let entry = self.jobs.get(&row.job)?;
+        let entry = self.get(&row.job)?;
         let attempt = entry.attempts.get(&row.attempt)?;
         let older = entry.attempts.range(..row.attempt).map(|(_, older)| older);
         for older in older.filter(|older| self.is_at_work(older) && !defect!(AttemptsOverlap)) {
@@ -46,14 +47,14 @@ impl Machine {
                 older.disowned.contains(there.0) && action.stand(there) == Stand::Waiting
             };
             let open =
-                there.and_then(|there| self.jobs.of(older).find(|action| action.is_open_on(there) && !waits(action, there)));
+                there.and_then(|there| self.of(older).find(|action| action.is_open_on(there) && !waits(action, there)));
             if open.is_some() {
                 return open;
             }
         }
         let follows = self.follows(action);
         let mut earlier = true;
-        self.jobs.of(attempt).find(|other| {
+        self.of(attempt).find(|other| {
             earlier &= other.row.id != id;
             let waits = match (follows, self.follows(other)) {
                 (true, false) if defect!(EpilogInTurn) => earlier,
@@ -68,14 +69,31 @@ impl Machine {
 
     /// Returns `true` if the action is an after-action. All others prepare its ranks, or work on them meanwhile.
     pub(super) fn follows(&self, action: &Action) -> bool {
-        action.row.external.is_none() && self.settings.after.contains(&action.row.name)
+        action.row.external.is_none() && self.after.contains(&action.row.name)
     }
 
     /// Returns `true` if an action of this attempt is open.
     fn is_at_work(&self, attempt: &JobAttempt) -> bool {
-        self.jobs.of(attempt).any(|action| action.is_open())
+        self.of(attempt).any(|action| action.is_open())
     }
 
+    /// Returns waiting actions of newer attempts, with their ranks on these hosts.
+    fn of_newer(&self, job: &JobId, number: Attempt, layout: &Layout, freed: &IdSet) -> Vec<(ActionId, IdSet)> {
+        let newer = self.get(job).into_iter().flat_map(|job| job.attempts.range((Excluded(number), Unbounded)));
+        let mut found = Vec::new();
+        for (_, newer) in newer {
+            let waiting = || self.of(newer).filter(|action| !action.row.waiting.is_empty());
+            if waiting().next().is_none() {
+                continue;
+            }
+            let ranks: IdSet = layout.pairs(freed).filter_map(|(_, host)| newer.layout.rank(host)).collect();
+            found.extend(waiting().map(|action| (action.row.id, ranks.clone())));
+        }
+        found
+    }
+}
+
+impl Machine {
     /// Starts actions that waited for the end of these ranks.
     pub(super) fn start_later(&mut self, id: ActionId, now: Now) {
         let Some(action) = self.jobs.action_mut(id) else { return };
@@ -88,7 +106,7 @@ impl Machine {
         let others = attempt.into_iter().flat_map(|attempt| self.jobs.of(attempt));
         let waiting = others.filter(|other| !other.row.waiting.is_empty());
         let mut later: Vec<(ActionId, IdSet)> = waiting.map(|other| (other.row.id, freed.clone())).collect();
-        later.extend(attempt.into_iter().flat_map(|attempt| self.of_newer(&job, number, &attempt.layout, &freed)));
+        later.extend(attempt.into_iter().flat_map(|attempt| self.jobs.of_newer(&job, number, &attempt.layout, &freed)));
         for (later, ranks) in later {
             self.start_ready(later, &ranks, now);
         }
@@ -102,21 +120,6 @@ impl Machine {
         for (id, ranks) in waiting {
             self.start_ready(id, &ranks, now);
         }
-    }
-
-    /// Returns waiting actions of newer attempts, with their ranks on these hosts.
-    fn of_newer(&self, job: &JobId, number: Attempt, layout: &Layout, freed: &IdSet) -> Vec<(ActionId, IdSet)> {
-        let newer = self.jobs.get(job).into_iter().flat_map(|job| job.attempts.range((Excluded(number), Unbounded)));
-        let mut found = Vec::new();
-        for (_, newer) in newer {
-            let waiting = || self.jobs.of(newer).filter(|action| !action.row.waiting.is_empty());
-            if waiting().next().is_none() {
-                continue;
-            }
-            let ranks: IdSet = layout.pairs(freed).filter_map(|(_, host)| newer.layout.rank(host)).collect();
-            found.extend(waiting().map(|action| (action.row.id, ranks.clone())));
-        }
-        found
     }
 
     /// Has this node been away for longer than a Start may take, while this controller ran? Its Hello fences tasks that
@@ -133,7 +136,7 @@ impl Machine {
         let waiting = action.row.waiting.intersection(ranks);
         let held = self.may_be_held_back(id);
         let is_held = |rank| held && self.is_held_back(id, rank).is_some();
-        let may = |rank: &u32| !self.is_behind(id, Rank(*rank)) && !is_held(Rank(*rank));
+        let may = |rank: &u32| !self.jobs.is_behind(id, Rank(*rank)) && !is_held(Rank(*rank));
         let ready: IdSet = waiting.iter().filter(may).collect();
         let Some(layout) = self.jobs.layout(id).cloned().filter(|_| !ready.is_empty()) else { return };
         if let Some(action) = self.jobs.action_mut(id) {
@@ -166,7 +169,7 @@ impl Machine {
         }
         if let (Some(action), Some((_, rank, boot))) = (self.jobs.action(id), to.first()) {
             let mut start = action.start(&layout, self.settings.not_after_ms, *rank, boot);
-            start.after = self.follows(action);
+            start.after = self.jobs.follows(action);
             self.batch.effects.push(Effect::Fan { start: Box::new(start), to });
         }
     }

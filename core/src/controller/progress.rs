@@ -5,6 +5,7 @@ use serde_json::json;
 use crate::agent::io::Level;
 use crate::controller::action::{Action, Stand};
 use crate::controller::io::{Effect, Now, SessionId};
+use crate::controller::jobs::Jobs;
 use crate::controller::limits::script_name;
 use crate::controller::machine::{Machine, Node};
 use crate::controller::resolve::is_before_its_begin;
@@ -13,6 +14,37 @@ use crate::ids::{ActionName, HostName, TaskId};
 use crate::message::{Phase, ToAgent};
 use crate::outcome::{Loss, Outcome};
 use crate::task::{Ended, survives_reboot};
+
+impl Jobs {
+    /// Returns `true` if the job goes on with ranks of this outcome: not if it sheds ranks that failed a check.
+    pub(super) fn counts_on(&self, action: &Action, outcome: &Outcome) -> bool {
+        let row = &action.row;
+        let sheds = || {
+            let attempt = self.attempt(&row.job, row.attempt);
+            attempt.is_some_and(|attempt| attempt.terms.sheds())
+        };
+        outcome.went_well() && (*outcome == Outcome::Ok || !sheds())
+    }
+
+    /// Returns the after-action that should have cleaned up after this end, but was cancelled before it was sent to its
+    /// node: the operator who lifted the drain for that could not know that this would run, or how it would end.
+    pub(super) fn unfollowed(&self, task: TaskId, ended: &Ended) -> Option<&ActionName> {
+        let action = self.action(task.action).filter(|action| !self.follows(action))?;
+        // A stopped service does not report the work that it had done.
+        let by_service = action.row.external.is_some() && matches!(ended.outcome, Outcome::Cancelled { .. });
+        if !(ended.has_run() || by_service) {
+            return None;
+        }
+        let attempt = self.attempt(&action.row.job, action.row.attempt)?;
+        let was_cancelled = |other: &&Action| {
+            let ended = other.ended.get(&task.rank).map(|row| &row.ended.outcome);
+            let was_sent = || other.boot(task.rank).is_some();
+            matches!(ended, Some(Outcome::Cancelled { .. })) && !was_sent()
+        };
+        let follower = self.of(attempt).filter(|other| self.follows(other)).find(was_cancelled)?;
+        Some(&follower.row.name)
+    }
+}
 
 impl Machine {
     pub(super) fn lose(&mut self, task: TaskId, why: Loss, now: Now) {
@@ -28,7 +60,7 @@ impl Machine {
             ended
         };
         let ok = ended.outcome.is_ok();
-        let is_unfollowed = self.unfollowed(task, &ended).is_some();
+        let is_unfollowed = self.jobs.unfollowed(task, &ended).is_some();
         let milestones = ended.milestones.clone();
         let Some(action) = self.jobs.action_mut(task.action) else {
             return;
@@ -66,20 +98,10 @@ impl Machine {
             return false;
         }
         let other = |node: &Node| action.boot(task.rank).is_some_and(|boot| boot != node.row.boot_number);
-        self.counts_on(action, &ended.outcome)
+        self.jobs.counts_on(action, &ended.outcome)
             && !survives_reboot(&action.row.name)
             && node.is_some_and(other)
             && !defect!(BootKeepsProlog)
-    }
-
-    /// Returns `true` if the job goes on with ranks of this outcome: not if it sheds ranks that failed a check.
-    pub(super) fn counts_on(&self, action: &Action, outcome: &Outcome) -> bool {
-        let row = &action.row;
-        let sheds = || {
-            let attempt = self.jobs.attempt(&row.job, row.attempt);
-            attempt.is_some_and(|attempt| attempt.terms.sheds())
-        };
-        outcome.went_well() && (*outcome == Outcome::Ok || !sheds())
     }
 
     pub(super) fn on_accepted(
@@ -241,24 +263,5 @@ impl Machine {
             Some(host),
             format!("task {task} had ended for the controller; its own result came late: {outcome}"),
         );
-    }
-
-    /// Returns the after-action that should have cleaned up after this end, but was cancelled before it was sent to its
-    /// node: the operator who lifted the drain for that could not know that this would run, or how it would end.
-    pub(super) fn unfollowed(&self, task: TaskId, ended: &Ended) -> Option<&ActionName> {
-        let action = self.jobs.action(task.action).filter(|action| !self.follows(action))?;
-        // A stopped service does not report the work that it had done.
-        let by_service = action.row.external.is_some() && matches!(ended.outcome, Outcome::Cancelled { .. });
-        if !(ended.has_run() || by_service) {
-            return None;
-        }
-        let attempt = self.jobs.attempt(&action.row.job, action.row.attempt)?;
-        let was_cancelled = |other: &&Action| {
-            let ended = other.ended.get(&task.rank).map(|row| &row.ended.outcome);
-            let was_sent = || other.boot(task.rank).is_some();
-            matches!(ended, Some(Outcome::Cancelled { .. })) && !was_sent()
-        };
-        let follower = self.jobs.of(attempt).filter(|other| self.follows(other)).find(was_cancelled)?;
-        Some(&follower.row.name)
     }
 }

@@ -3,6 +3,7 @@
 //! until an operator types `resume`.
 
 use crate::controller::io::{Client, Now, Quiet, Record, Refusal, Reply};
+use crate::controller::jobs::Jobs;
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::duration::Span;
@@ -10,6 +11,14 @@ use crate::ids::ActionName;
 
 /// Most clients that wait for quiescence; each is an operator or an operator's script.
 const MAX_WAITS: usize = 64;
+
+impl Jobs {
+    /// Returns how many actions and tasks are open.
+    pub(super) fn open_count(&self) -> (u64, u64) {
+        let open = self.actions.values().filter(|action| action.is_open());
+        open.fold((0, 0), |(actions, tasks), action| (actions + 1, tasks + action.count_open()))
+    }
+}
 
 impl Machine {
     /// Checks whether an action of this name may begin now; after-actions always may.
@@ -43,7 +52,7 @@ impl Machine {
             }
             self.quiet = Some(quiet);
         }
-        let (actions, tasks) = self.open_count();
+        let (actions, tasks) = self.jobs.open_count();
         if !wait || actions == 0 {
             return Some(Ok(Reply::Quiet { actions, tasks }));
         }
@@ -69,12 +78,6 @@ impl Machine {
             self.reply(client, Err(Refusal::Conflict(format!("uid {uid} let starts begin again (perilog resume)"))));
         }
         Reply::Resumed { was_quiet }
-    }
-
-    /// Returns how many actions and tasks are open.
-    pub(super) fn open_count(&self) -> (u64, u64) {
-        let open = self.jobs.actions.values().filter(|action| action.is_open());
-        open.fold((0, 0), |(actions, tasks), action| (actions + 1, tasks + action.count_open()))
     }
 
     /// Answers waiting clients at the end of a batch, if no action is open.

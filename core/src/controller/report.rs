@@ -57,7 +57,8 @@ impl Machine {
     /// one other attempt has the action open, that one.
     fn attempt_reported(&self, report: &Report) -> Result<(Attempt, &JobAttempt), Refusal> {
         let (number, attempt) = self.attempt_of(&report.job, report.attempt)?;
-        let of = |number| self.jobs.actions.get(&ActionId::of(self.settings.cluster, &report.job, number, &report.action));
+        let of =
+            |number| self.jobs.actions.get(&ActionId::of(self.settings.cluster, &report.job, number, &report.action));
         if report.attempt.is_some() || of(number).is_some() {
             return Ok((number, attempt));
         }

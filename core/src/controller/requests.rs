@@ -147,7 +147,7 @@ impl Machine {
 
     /// Returns the session of the task's node; `None` for an external action, because no node is told of one.
     pub(super) fn session_of(&self, task: TaskId) -> Option<SessionId> {
-        let host = self.jobs.host_of(task).filter(|_| !self.is_external(task.action));
+        let host = self.jobs.host_of(task).filter(|_| !self.jobs.is_external(task.action));
         host.and_then(|host| self.nodes.get(&host)).and_then(|node| node.session)
     }
 
@@ -156,7 +156,7 @@ impl Machine {
         let mut tasks = self.tasks(which, true)?;
         if which.action.is_none() && !defect!(CancelTakesEpilog) {
             // An after-action cleans up after the cancelled actions: only a request that names it cancels it.
-            let follows = |id: &ActionId| self.jobs.action(*id).is_some_and(|action| self.follows(action));
+            let follows = |id: &ActionId| self.jobs.action(*id).is_some_and(|action| self.jobs.follows(action));
             let (behind, before): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|(id, _)| follows(id));
             let name = behind.first().and_then(|(id, _)| self.jobs.action(*id)).map(|action| &action.row.name);
             if let Some(name) = name.filter(|_| before.is_empty() && self.open_resources(which).is_empty()) {

@@ -16,6 +16,7 @@ use serde_json::json;
 
 use crate::controller::action::{Action, Stand};
 use crate::controller::io::{Now, Refusal, Reply, Resolving, Which};
+use crate::controller::jobs::Jobs;
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{HostName, Rank, TaskId};
@@ -23,6 +24,15 @@ use crate::idset::IdSet;
 use crate::message::Phase;
 use crate::outcome::{Loss, Outcome};
 use crate::task::Ended;
+
+impl Jobs {
+    fn resolving(&self) -> Vec<(TaskId, Outcome)> {
+        let words =
+            self.actions.values().flat_map(|action| action.row.resolving.iter().map(move |word| (action, word)));
+        let tasks = words.flat_map(|(action, word)| word.ranks.iter().map(move |rank| (action.task(Rank(rank)), word)));
+        tasks.map(|(task, word)| (task, word.outcome())).collect()
+    }
+}
 
 impl Machine {
     pub(super) fn resolve(
@@ -120,7 +130,7 @@ impl Machine {
         if hosts.is_empty() {
             return;
         }
-        for (task, outcome) in self.resolving() {
+        for (task, outcome) in self.jobs.resolving() {
             let host = self.jobs.host_of(task).filter(|host| hosts.contains(host) && !self.is_draining(host));
             if host.is_some() {
                 self.end_task(task, Ended::bare(outcome, now.wall_ms), now);
@@ -130,16 +140,9 @@ impl Machine {
 
     /// Looks at all waiting words again after a restart: drains may have changed meanwhile.
     pub(super) fn resolve_again(&mut self) {
-        let tasks = self.resolving();
+        let tasks = self.jobs.resolving();
         let hosts: BTreeSet<HostName> = tasks.into_iter().filter_map(|(task, _)| self.jobs.host_of(task)).collect();
         self.batch.in_force.extend(hosts);
-    }
-
-    fn resolving(&self) -> Vec<(TaskId, Outcome)> {
-        let words =
-            self.jobs.actions.values().flat_map(|action| action.row.resolving.iter().map(move |word| (action, word)));
-        let tasks = words.flat_map(|(action, word)| word.ranks.iter().map(move |rank| (action.task(Rank(rank)), word)));
-        tasks.map(|(task, word)| (task, word.outcome())).collect()
     }
 }
 

@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::agent::io::Level;
 use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{Effect, Now, Record};
+use crate::controller::jobs::Jobs;
 use crate::controller::machine::{Batch, Machine};
 use crate::defect;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
@@ -41,6 +42,18 @@ struct Owed<'a> {
     /// Ranks of these are given back when a drain is in force.
     undrained: BTreeSet<(&'a JobId, Attempt)>,
     draining: Vec<&'a HostName>,
+}
+
+impl Jobs {
+    /// Returns `true` if the after-actions have ended on all ranks that the attempt holds. Such an attempt is over,
+    /// although nobody says so.
+    fn is_followed(&self, attempt: &JobAttempt) -> bool {
+        let after = &self.after;
+        let actions = || attempt.actions.iter().filter_map(|id| self.action(*id)).map(|action| &action.row);
+        let covered =
+            |name: &ActionName| actions().any(|row| row.name == *name && attempt.hold.ranks.is_subset(&row.ranks));
+        !after.is_empty() && after.iter().all(covered) && attempt.hold.resources.is_empty()
+    }
 }
 
 impl Machine {
@@ -114,20 +127,10 @@ impl Machine {
             && !owed.draining.iter().any(|host| attempt.layout.rank(host.as_str()).is_some());
         let is_left = attempt.open && !attempt.added && !attempt.hold.is_empty();
         match drained && is_left {
-            true if self.is_followed(attempt) => May::Any,
+            true if self.jobs.is_followed(attempt) => May::Any,
             true => May::Old,
             false => May::Never,
         }
-    }
-
-    /// Returns `true` if the after-actions have ended on all ranks that the attempt holds. Such an attempt is over,
-    /// although nobody says so.
-    fn is_followed(&self, attempt: &JobAttempt) -> bool {
-        let after = &self.settings.after;
-        let actions = || attempt.actions.iter().filter_map(|id| self.jobs.action(*id)).map(|action| &action.row);
-        let covered =
-            |name: &ActionName| actions().any(|row| row.name == *name && attempt.hold.ranks.is_subset(&row.ranks));
-        !after.is_empty() && after.iter().all(covered) && attempt.hold.resources.is_empty()
     }
 
     /// Forgets an attempt with its actions, at its nodes too; `why`: for the journal.

@@ -5,6 +5,7 @@ use serde_json::json;
 use crate::controller::attempt::JobAttempt;
 use crate::controller::external;
 use crate::controller::io::{ActionRow, External, Now, Refusal, Reply, RunRequest};
+use crate::controller::jobs::Jobs;
 use crate::controller::layout::Layout;
 use crate::controller::machine::Machine;
 use crate::defect;
@@ -12,6 +13,135 @@ use crate::ids::{ActionId, Attempt, JobId};
 use crate::idset::IdSet;
 use crate::job::Part;
 use crate::targets::Targets;
+
+impl Jobs {
+    /// Finds the attempt of a request. A request without a number means the open attempt. A request for a closed or
+    /// older attempt is refused, unless it only attaches.
+    pub(super) fn choose_attempt(
+        &self,
+        job: &JobId,
+        asked: Option<Attempt>,
+        attaches: impl Fn(Attempt) -> bool,
+    ) -> Result<Attempt, Refusal> {
+        let entry = self.get(job);
+        let (open, last) = (entry.and_then(|j| j.open_attempt()), entry.and_then(|j| j.last_attempt()));
+        let is_open = |number| entry.and_then(|j| j.attempts.get(&number)).is_some_and(|attempt| attempt.open);
+        let Some(asked) = asked else {
+            return Ok(open.unwrap_or_else(|| last.map_or(Attempt::FIRST, Attempt::next)));
+        };
+        let newer = last.is_none_or(|last| asked > last);
+        if defect!(ReopenOlderAttempt) || is_open(asked) || newer || attaches(asked) {
+            return Ok(asked);
+        }
+        let text = match open {
+            Some(open) => format!("attempt {asked} of job {job} is closed; the open one is {open}"),
+            None => format!("attempt {asked} of job {job} is closed"),
+        };
+        Err(Refusal::AttemptClosed(text))
+    }
+
+    /// Refuses a setup action on ranks that an after-action already covers: an after-action runs once on each rank, so
+    /// nothing would clean up after a later setup action.
+    fn check_not_followed(&self, run: &RunRequest, attempt: Attempt, ranks: &IdSet) -> Result<(), Refusal> {
+        if defect!(PrologAfterEpilog) {
+            return Ok(());
+        }
+        let entry = self.attempt(&run.job, attempt);
+        let following = entry.into_iter().flat_map(|entry| self.of(entry)).filter(|action| self.follows(action));
+        let mut known = following.map(|follower| (&follower.row.name, ranks.intersection(&follower.row.ranks)));
+        let Some((name, covered)) = known.find(|(_, covered)| !covered.is_empty()) else { return Ok(()) };
+        let RunRequest { job, action, .. } = run;
+        let (covered, next) = (Part::of_ranks(covered), attempt.next());
+        Err(Refusal::Conflict(format!(
+            "{name} of job {job} attempt {attempt} covers {covered}, and nothing would follow {action} there: begin another attempt (--attempt {next})"
+        )))
+    }
+
+    /// Checks the ranks of an action against what the job holds (`held`). A setup action never begins on a rank that
+    /// the job has let go of, because the after-action is or was there. An after-action begins by hand only over all
+    /// that the job holds, or by `job finish`. Over a part, it would end before the job let go of the other ranks, and
+    /// would never run on them.
+    fn of_what_is_held(
+        &self,
+        run: &RunRequest,
+        attempt: Attempt,
+        held: &IdSet,
+        ranks: IdSet,
+    ) -> Result<IdSet, Refusal> {
+        let RunRequest { job, action, .. } = run;
+        if self.after.contains(action) {
+            let left = held.difference(&ranks);
+            if left.is_empty() || (ranks.is_disjoint(held) && !ranks.is_empty()) || defect!(EpilogOfAPart) {
+                return Ok(ranks);
+            }
+            let left = Part::of_ranks(left);
+            let text = format!(
+                "job {job} attempt {attempt} holds {left} too, and {action} would not follow there: let go of some with `perilog job finish {job} --ranks ...`, and it runs there"
+            );
+            return Err(Refusal::Conflict(text));
+        }
+        let gone = ranks.difference(held);
+        if gone.is_empty() || defect!(RunAfterRelease) {
+            return Ok(ranks);
+        }
+        // All means all that the job has still.
+        let left = ranks.intersection(held);
+        if run.targets.is_none() && !left.is_empty() {
+            return Ok(left);
+        }
+        let gone = Part::of_ranks(gone);
+        let next = if held.is_empty() {
+            format!("; another attempt may begin (--attempt {})", attempt.next())
+        } else {
+            String::new()
+        };
+        let text = format!("job {job} attempt {attempt} has let go of {gone}: {action} does not begin there{next}");
+        Err(Refusal::Conflict(text))
+    }
+
+    /// Returns the attempt's layout and the action's ranks in it.
+    fn choose_ranks(&self, run: &RunRequest, attempt: Attempt) -> Result<(Layout, IdSet), Refusal> {
+        let job = self.get(&run.job);
+        let existing = job.and_then(|j| j.attempts.get(&attempt)).map(|a| &a.layout);
+        if let Some(layout) = existing {
+            let ranks = match (&run.targets, &run.nodes) {
+                (Some(targets), _) => layout.choose(targets).map_err(Refusal::Conflict)?,
+                (None, Some(nodes)) => layout.choose(&Targets::Hosts(nodes.clone())).map_err(Refusal::Conflict)?,
+                (None, None) => layout.ranks().clone(),
+            };
+            return Ok((layout.clone(), ranks));
+        }
+        let layout = match (&run.nodes, job.and_then(|job| job.before_the_next())) {
+            (Some(nodes), _) => Layout::counted(nodes.clone()).map_err(Refusal::Invalid)?,
+            (None, Some(before)) if before.unvouched || before.recovered => {
+                return Err(Refusal::NoSuchAttempt(format!(
+                    "no attempt {attempt} of job {}, and the one before it is of a store that was put back: name its nodes (--nodes)",
+                    run.job
+                )));
+            }
+            // A requeue that names no nodes uses those of the attempt before, as long as that attempt holds them: other
+            // jobs may have the nodes that it released.
+            (None, Some(before)) => {
+                let gone = before.layout.ranks().difference(&before.hold.ranks);
+                if !gone.is_empty() && !defect!(RequeueTakesBack) {
+                    let (job, hosts) = (&run.job, before.layout.hosts_of(&gone));
+                    return Err(Refusal::Conflict(format!(
+                        "the attempt before attempt {attempt} of job {job} does not hold {hosts} any more: name the nodes of attempt {attempt} (--nodes)"
+                    )));
+                }
+                before.layout.clone()
+            }
+            (None, None) => {
+                return Err(Refusal::NoSuchJob(format!("no job {}: name its nodes to begin it (--nodes)", run.job)));
+            }
+        };
+        let ranks = match &run.targets {
+            Some(targets) => layout.choose(targets).map_err(Refusal::Invalid)?,
+            None => layout.ranks().clone(),
+        };
+        Ok((layout, ranks))
+    }
+}
 
 impl Machine {
     pub(super) fn run(&mut self, run: RunRequest, now: Now) -> Result<Reply, Refusal> {
@@ -27,7 +157,7 @@ impl Machine {
     ) -> Result<Reply, Refusal> {
         let id_in = |attempt| ActionId::of(self.settings.cluster, &run.job, attempt, &run.action);
         let exists = |attempt| self.jobs.actions.contains_key(&id_in(attempt));
-        let attempt = self.choose_attempt(&run.job, run.attempt, exists)?;
+        let attempt = self.jobs.choose_attempt(&run.job, run.attempt, exists)?;
         let id = id_in(attempt);
         if let Some(action) = self.jobs.action(id) {
             let by = |who: &str| {
@@ -52,7 +182,7 @@ impl Machine {
             };
         }
         self.may_begin(&run.action, now)?;
-        let (layout, mut ranks) = self.choose_ranks(&run, attempt)?;
+        let (layout, mut ranks) = self.jobs.choose_ranks(&run, attempt)?;
         let entry = self.jobs.attempt(&run.job, attempt);
         if let Some(asked) = &external {
             external::check_resources(entry, &run, asked)?;
@@ -67,16 +197,16 @@ impl Machine {
         }
         if external.is_none() {
             let hold = entry.map_or_else(|| layout.ranks().clone(), |entry| entry.hold.ranks.clone());
-            ranks = self.of_what_is_held(&run, attempt, &hold, ranks)?;
+            ranks = self.jobs.of_what_is_held(&run, attempt, &hold, ranks)?;
         }
         if external.is_none() {
             self.check_configured(&run.action, &layout, &ranks)?;
         }
         if !self.settings.after.contains(&run.action) {
-            self.check_not_followed(&run, attempt, &ranks)?;
+            self.jobs.check_not_followed(&run, attempt, &ranks)?;
         }
         if let Some(asked) = &external {
-            self.check_alone(&run, asked, attempt, &layout, &ranks)?;
+            self.jobs.check_alone(&run, asked, attempt, &layout, &ranks)?;
         }
         match entry {
             None => {
@@ -116,90 +246,6 @@ impl Machine {
         }
     }
 
-    /// Refuses a setup action on ranks that an after-action already covers: an after-action runs once on each rank, so
-    /// nothing would clean up after a later setup action.
-    fn check_not_followed(&self, run: &RunRequest, attempt: Attempt, ranks: &IdSet) -> Result<(), Refusal> {
-        if defect!(PrologAfterEpilog) {
-            return Ok(());
-        }
-        let entry = self.jobs.attempt(&run.job, attempt);
-        let following = entry.into_iter().flat_map(|entry| self.jobs.of(entry)).filter(|action| self.follows(action));
-        let mut known = following.map(|follower| (&follower.row.name, ranks.intersection(&follower.row.ranks)));
-        let Some((name, covered)) = known.find(|(_, covered)| !covered.is_empty()) else { return Ok(()) };
-        let RunRequest { job, action, .. } = run;
-        let (covered, next) = (Part::of_ranks(covered), attempt.next());
-        Err(Refusal::Conflict(format!(
-            "{name} of job {job} attempt {attempt} covers {covered}, and nothing would follow {action} there: begin another attempt (--attempt {next})"
-        )))
-    }
-
-    /// Checks the ranks of an action against what the job holds (`held`). A setup action never begins on a rank that
-    /// the job has let go of, because the after-action is or was there. An after-action begins by hand only over all
-    /// that the job holds, or by `job finish`. Over a part, it would end before the job let go of the other ranks, and
-    /// would never run on them.
-    fn of_what_is_held(
-        &self,
-        run: &RunRequest,
-        attempt: Attempt,
-        held: &IdSet,
-        ranks: IdSet,
-    ) -> Result<IdSet, Refusal> {
-        let RunRequest { job, action, .. } = run;
-        if self.settings.after.contains(action) {
-            let left = held.difference(&ranks);
-            if left.is_empty() || (ranks.is_disjoint(held) && !ranks.is_empty()) || defect!(EpilogOfAPart) {
-                return Ok(ranks);
-            }
-            let left = Part::of_ranks(left);
-            let text = format!(
-                "job {job} attempt {attempt} holds {left} too, and {action} would not follow there: let go of some with `perilog job finish {job} --ranks ...`, and it runs there"
-            );
-            return Err(Refusal::Conflict(text));
-        }
-        let gone = ranks.difference(held);
-        if gone.is_empty() || defect!(RunAfterRelease) {
-            return Ok(ranks);
-        }
-        // All means all that the job has still.
-        let left = ranks.intersection(held);
-        if run.targets.is_none() && !left.is_empty() {
-            return Ok(left);
-        }
-        let gone = Part::of_ranks(gone);
-        let next = if held.is_empty() {
-            format!("; another attempt may begin (--attempt {})", attempt.next())
-        } else {
-            String::new()
-        };
-        let text = format!("job {job} attempt {attempt} has let go of {gone}: {action} does not begin there{next}");
-        Err(Refusal::Conflict(text))
-    }
-
-    /// Finds the attempt of a request. A request without a number means the open attempt. A request for a closed or
-    /// older attempt is refused, unless it only attaches.
-    pub(super) fn choose_attempt(
-        &self,
-        job: &JobId,
-        asked: Option<Attempt>,
-        attaches: impl Fn(Attempt) -> bool,
-    ) -> Result<Attempt, Refusal> {
-        let entry = self.jobs.get(job);
-        let (open, last) = (entry.and_then(|j| j.open_attempt()), entry.and_then(|j| j.last_attempt()));
-        let is_open = |number| entry.and_then(|j| j.attempts.get(&number)).is_some_and(|attempt| attempt.open);
-        let Some(asked) = asked else {
-            return Ok(open.unwrap_or_else(|| last.map_or(Attempt::FIRST, Attempt::next)));
-        };
-        let newer = last.is_none_or(|last| asked > last);
-        if defect!(ReopenOlderAttempt) || is_open(asked) || newer || attaches(asked) {
-            return Ok(asked);
-        }
-        let text = match open {
-            Some(open) => format!("attempt {asked} of job {job} is closed; the open one is {open}"),
-            None => format!("attempt {asked} of job {job} is closed"),
-        };
-        Err(Refusal::AttemptClosed(text))
-    }
-
     /// Extends a growing after-action that somebody begins by hand: the action grows by all ranks that the job still
     /// holds.
     fn join(&mut self, id: ActionId, number: Attempt, run: &RunRequest, now: Now) {
@@ -208,7 +254,7 @@ impl Machine {
             (Some(targets), _) => attempt.layout.choose(targets).ok(),
             (None, nodes) => nodes.as_ref().and_then(|nodes| attempt.layout.ranks_of(nodes).ok()),
         };
-        let Some(action) = self.jobs.action(id).filter(|action| self.follows(action)) else { return };
+        let Some(action) = self.jobs.action(id).filter(|action| self.jobs.follows(action)) else { return };
         let row = &action.row;
         let may = row.growing && row.verdict.is_none();
         let all = row.ranks.union(&attempt.hold.ranks);
@@ -259,49 +305,6 @@ impl Machine {
             events_after: row.events_from,
             waits: self.waits_for(&row.job, row.attempt),
         }
-    }
-
-    /// Returns the attempt's layout and the action's ranks in it.
-    fn choose_ranks(&self, run: &RunRequest, attempt: Attempt) -> Result<(Layout, IdSet), Refusal> {
-        let job = self.jobs.get(&run.job);
-        let existing = job.and_then(|j| j.attempts.get(&attempt)).map(|a| &a.layout);
-        if let Some(layout) = existing {
-            let ranks = match (&run.targets, &run.nodes) {
-                (Some(targets), _) => layout.choose(targets).map_err(Refusal::Conflict)?,
-                (None, Some(nodes)) => layout.choose(&Targets::Hosts(nodes.clone())).map_err(Refusal::Conflict)?,
-                (None, None) => layout.ranks().clone(),
-            };
-            return Ok((layout.clone(), ranks));
-        }
-        let layout = match (&run.nodes, job.and_then(|job| job.before_the_next())) {
-            (Some(nodes), _) => Layout::counted(nodes.clone()).map_err(Refusal::Invalid)?,
-            (None, Some(before)) if before.unvouched || before.recovered => {
-                return Err(Refusal::NoSuchAttempt(format!(
-                    "no attempt {attempt} of job {}, and the one before it is of a store that was put back: name its nodes (--nodes)",
-                    run.job
-                )));
-            }
-            // A requeue that names no nodes uses those of the attempt before, as long as that attempt holds them: other
-            // jobs may have the nodes that it released.
-            (None, Some(before)) => {
-                let gone = before.layout.ranks().difference(&before.hold.ranks);
-                if !gone.is_empty() && !defect!(RequeueTakesBack) {
-                    let (job, hosts) = (&run.job, before.layout.hosts_of(&gone));
-                    return Err(Refusal::Conflict(format!(
-                        "the attempt before attempt {attempt} of job {job} does not hold {hosts} any more: name the nodes of attempt {attempt} (--nodes)"
-                    )));
-                }
-                before.layout.clone()
-            }
-            (None, None) => {
-                return Err(Refusal::NoSuchJob(format!("no job {}: name its nodes to begin it (--nodes)", run.job)));
-            }
-        };
-        let ranks = match &run.targets {
-            Some(targets) => layout.choose(targets).map_err(Refusal::Invalid)?,
-            None => layout.ranks().clone(),
-        };
-        Ok((layout, ranks))
     }
 
     /// Opens a new attempt, which takes the place of the open one ([`crate::controller::superseded`]).

@@ -7,7 +7,6 @@
 //! ```
 //! The host in the certificate is the host that an agent may speak for.
 
-
 use crate::agent::io::Level;
 use crate::controller::io::{Effect, NodeRow, Now, Record, SessionId};
 use crate::controller::machine::{Machine, Node};
@@ -226,7 +225,7 @@ impl Machine {
     /// and shows it. The session stands. Otherwise an attempt that returned on other hosts (a reused job number, or a
     /// lost store) would lock its first hosts out for ever.
     pub(super) fn is_anothers(&mut self, host: &HostName, task: TaskId) -> bool {
-        let external = self.is_external(task.action);
+        let external = self.jobs.is_external(task.action);
         let Some(of) = self.jobs.host_of(task).filter(|of| of != host || external) else { return false };
         let whose = if external { "run by a service outside".to_owned() } else { format!("of {of}") };
         let text = format!("spoke for task {task}, which is {whose}");

@@ -40,7 +40,8 @@ impl Machine {
         let Some(node) = self.nodes.get(host) else { return };
         let (boot, boot_number) = (node.row.boot.clone(), node.row.boot_number);
         // A node has no part in external actions.
-        let tasks: Vec<TaskId> = node.tasks.iter().filter(|task| !self.is_external(task.action)).copied().collect();
+        let tasks: Vec<TaskId> =
+            node.tasks.iter().filter(|task| !self.jobs.is_external(task.action)).copied().collect();
         // The controller leaves the host's own tasks alone: nobody reports their end, so the controller does not show
         // them.
         let held: BTreeMap<TaskId, Held> = held.into_iter().filter(|h| !h.local).map(|h| (h.task, h)).collect();
@@ -82,7 +83,9 @@ impl Machine {
         let Some(action) = self.jobs.action(task.action) else { return };
         let had_done = match action.stand(task.rank) {
             Stand::Ok => true,
-            Stand::Ended => action.ended.get(&task.rank).is_some_and(|row| self.counts_on(action, &row.ended.outcome)),
+            Stand::Ended => {
+                action.ended.get(&task.rank).is_some_and(|row| self.jobs.counts_on(action, &row.ended.outcome))
+            }
             _ => false,
         };
         let undone = had_done && action.boot(task.rank) != Some(boot_number);
@@ -96,7 +99,7 @@ impl Machine {
     fn is_known(&self, host: &HostName, held: &Held) -> bool {
         let task = held.task;
         let is_stone = matches!(held.state, HeldState::Tombstone { .. });
-        let anothers = self.is_external(task.action) || self.jobs.host_of(task).is_none_or(|of| of != *host);
+        let anothers = self.jobs.is_external(task.action) || self.jobs.host_of(task).is_none_or(|of| of != *host);
         let action = self.jobs.action(task.action);
         action.is_some_and(|action| action.stand(task.rank) != Stand::NotMine) && !(is_stone && anothers)
     }
@@ -207,9 +210,9 @@ impl Machine {
         let cancel = action.must_not_begin(task.rank);
         match stand {
             Stand::Sent | Stand::Accepted if !same_boot => self.lose(task, Loss::Rebooted, now),
-            Stand::Waiting | Stand::Sent if self.is_stale(task) => self.withdraw_task(task, now),
+            Stand::Waiting | Stand::Sent if self.jobs.is_stale(task) => self.withdraw_task(task, now),
             Stand::Waiting if self.is_held_back(task.action, task.rank).is_some() => {}
-            Stand::Waiting if self.is_behind(task.action, task.rank) => {}
+            Stand::Waiting if self.jobs.is_behind(task.action, task.rank) => {}
             Stand::Waiting => {
                 self.arm_start(task, now);
                 self.start_on(id, task, boot_number, boot, now);
@@ -245,7 +248,7 @@ impl Machine {
         let Some(layout) = self.jobs.layout(task.action).cloned() else {
             return;
         };
-        let after = self.jobs.action(task.action).is_some_and(|action| self.follows(action));
+        let after = self.jobs.action(task.action).is_some_and(|action| self.jobs.follows(action));
         let Some(action) = self.jobs.action_mut(task.action) else {
             return;
         };

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use crate::controller::action::Action;
 use crate::controller::io::Now;
+use crate::controller::jobs::Jobs;
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, JobId, Rank};
@@ -19,6 +20,27 @@ use crate::idset::IdSet;
 use crate::job::Part;
 use crate::outcome::Outcome;
 use crate::task::Ended;
+
+impl Jobs {
+    /// Returns the setup actions of this attempt: all actions except the after-actions.
+    fn preparing(&self, job: &JobId, number: Attempt) -> impl Iterator<Item = &Action> {
+        let attempt = self.attempt(&job, number);
+        let actions = attempt.into_iter().flat_map(|attempt| &attempt.actions).filter_map(|id| self.action(*id));
+        actions.filter(|action| !self.follows(action))
+    }
+
+    /// Returns the ranks on which a setup action may have begun, as far as the store knows.
+    pub(super) fn begun(&self, job: &JobId, number: Attempt) -> IdSet {
+        if let Some(attempt) = self.attempt(job, number).filter(|attempt| attempt.recovered) {
+            return attempt.layout.ranks().clone();
+        }
+        let mut begun = IdSet::new();
+        for action in self.preparing(job, number) {
+            begun.extend_with(&action.begun());
+        }
+        begun
+    }
+}
 
 impl Machine {
     /// Closes the attempts of a job that are still open, because `by` is opened.
@@ -40,7 +62,7 @@ impl Machine {
         let all = entry.layout.ranks().clone();
         self.withdraw(job, number, &all, why, now);
         self.stop_services(job, number, why, now);
-        let begun = self.begun(job, number).intersection(&part.ranks);
+        let begun = self.jobs.begun(job, number).intersection(&part.ranks);
         for name in self.settings.after.clone() {
             if !defect!(SupersededUnfollowed) {
                 self.follow(job, number, &name, &begun, true, now);
@@ -53,17 +75,10 @@ impl Machine {
         }
     }
 
-    /// Returns the setup actions of this attempt: all actions except the after-actions.
-    fn preparing(&self, job: &JobId, number: Attempt) -> impl Iterator<Item = &Action> {
-        let attempt = self.jobs.attempt(&job, number);
-        let actions = attempt.into_iter().flat_map(|attempt| &attempt.actions).filter_map(|id| self.jobs.action(*id));
-        actions.filter(|action| !self.follows(action))
-    }
-
     /// Withdraws the tasks that were never sent to their node, on ranks that the job no longer has.
     pub(super) fn withdraw(&mut self, job: &JobId, number: Attempt, of: &IdSet, why: &str, now: Now) {
         let waiting = |action: &Action| action.row.waiting.intersection(of);
-        let unbegun = self.preparing(job, number).map(|action| (action.row.id, waiting(action)));
+        let unbegun = self.jobs.preparing(job, number).map(|action| (action.row.id, waiting(action)));
         let unbegun: Vec<(ActionId, IdSet)> = unbegun.filter(|(_, ranks)| !ranks.is_empty()).collect();
         for (id, ranks) in unbegun {
             let Some(action) = self.jobs.action(id) else { continue };
@@ -80,7 +95,7 @@ impl Machine {
     /// Tells external services to stop, as `job cancel` does. A service finds this in the answer to its next report,
     /// and in the job's events.
     pub(super) fn stop_services(&mut self, job: &JobId, number: Attempt, why: &str, now: Now) {
-        let at_work = self.preparing(job, number).filter(|action| action.row.external.is_some());
+        let at_work = self.jobs.preparing(job, number).filter(|action| action.row.external.is_some());
         let parts: Vec<(ActionId, Part)> = at_work
             .map(|action| (action.row.id, action.not_cancelling()))
             .filter(|(_, part)| !part.is_empty())
@@ -95,18 +110,6 @@ impl Machine {
             self.event(job, now, "cancel", context);
             self.touch(id, now);
         }
-    }
-
-    /// Returns the ranks on which a setup action may have begun, as far as the store knows.
-    pub(super) fn begun(&self, job: &JobId, number: Attempt) -> IdSet {
-        if let Some(attempt) = self.jobs.attempt(job, number).filter(|attempt| attempt.recovered) {
-            return attempt.layout.ranks().clone();
-        }
-        let mut begun = IdSet::new();
-        for action in self.preparing(job, number) {
-            begun.extend_with(&action.begun());
-        }
-        begun
     }
 }
 

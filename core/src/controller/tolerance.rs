@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::controller::io::Now;
+use crate::controller::jobs::Jobs;
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, JobId};
@@ -45,6 +46,42 @@ impl Forgiveness {
     }
 }
 
+impl Jobs {
+    /// Returns the ranks that failed in a succeeded action of this attempt.
+    pub(super) fn tolerated(&self, job: &JobId, attempt: Attempt) -> IdSet {
+        let mut tolerated = IdSet::new();
+        let ids = self.attempt(&job, attempt).map(|attempt| attempt.actions.clone());
+        for action in ids.into_iter().flatten().filter_map(|id| self.action(id)) {
+            if action.row.verdict == Some(Verdict::Ok) && !self.after.contains(&action.row.name) {
+                tolerated.extend_with(&action.bad().difference(&action.never_begun()));
+            }
+        }
+        tolerated
+    }
+
+    /// Lists the failures on these ranks: each check with its ranks and messages, and each other outcome likewise.
+    pub(super) fn failed_checks(&self, id: ActionId, ranks: &IdSet) -> Vec<Value> {
+        let Some(action) = self.action(id) else { return Vec::new() };
+        let mut by: BTreeMap<(String, String), IdSet> = BTreeMap::new();
+        for (rank, row) in action.ended.iter().filter(|(rank, _)| ranks.contains(rank.0)) {
+            if row.ended.checks.is_empty() {
+                by.entry((row.ended.outcome.word().to_owned(), row.ended.outcome.to_string()))
+                    .or_default()
+                    .insert(rank.0);
+            }
+            for check in &row.ended.checks {
+                by.entry((check.check.clone(), check.message.clone())).or_default().insert(rank.0);
+            }
+        }
+        let layout = self.layout(id);
+        let tell = |((check, message), ranks): ((String, String), IdSet)| {
+            let hosts = layout.map(|layout| layout.hosts_of(&ranks));
+            json!({"check": check, "message": message, "hosts": hosts, "ranks": ranks})
+        };
+        by.into_iter().map(tell).collect()
+    }
+}
+
 impl Machine {
     pub(super) fn forgiveness(&self, id: ActionId) -> Forgiveness {
         let shed = IdSet::new();
@@ -62,7 +99,7 @@ impl Machine {
         let others = attempt.actions.iter().filter_map(|id| self.jobs.action(*id));
         let others = others.filter(|other| other.row.verdict == Some(Verdict::Ok) && other.row.id != id);
         let resources: usize = others.map(|other| other.row.external.iter().flat_map(|it| it.bad()).count()).sum();
-        let before = self.tolerated(&row.job, row.attempt).difference(&bad).len() + resources as u64;
+        let before = self.jobs.tolerated(&row.job, row.attempt).difference(&bad).len() + resources as u64;
         let ranks = attempt
             .terms
             .forgives(attempt.layout.ranks().len())
@@ -74,18 +111,6 @@ impl Machine {
         let least = attempt.terms.keep.map_or(0, u64::from).max(u64::from(sheds && !defect!(NobodyLeft)));
         let enough = attempt.hold.ranks.is_empty() || left >= least;
         Forgiveness { ranks, enough, lost: self.settings.tolerate_lost, shed }
-    }
-
-    /// Returns the ranks that failed in a succeeded action of this attempt.
-    pub(super) fn tolerated(&self, job: &JobId, attempt: Attempt) -> IdSet {
-        let mut tolerated = IdSet::new();
-        let ids = self.jobs.attempt(&job, attempt).map(|attempt| attempt.actions.clone());
-        for action in ids.into_iter().flatten().filter_map(|id| self.jobs.action(id)) {
-            if action.row.verdict == Some(Verdict::Ok) && !self.settings.after.contains(&action.row.name) {
-                tolerated.extend_with(&action.bad().difference(&action.never_begun()));
-            }
-        }
-        tolerated
     }
 
     /// Handles an action that succeeded without some of its ranks: reports the failed ranks with reasons, and lets go
@@ -115,7 +140,7 @@ impl Machine {
         let resources = action.bad_resources();
         if !bad.is_empty() || resources.is_some() {
             let hosts = attempt.layout.hosts_of(&bad);
-            let checks = self.failed_checks(id, &bad);
+            let checks = self.jobs.failed_checks(id, &bad);
             let mut context = json!({"type": EXCEPTION, "severity": 1, "note": hosts, "ranks": bad, "hosts": hosts, "checks": checks,
                 "action": name, "attempt": number});
             if let (Some(resources), Some(context)) = (resources, context.as_object_mut()) {
@@ -128,28 +153,6 @@ impl Machine {
         if !back.is_empty() {
             self.give_back(&job, number, &back, now);
         }
-    }
-
-    /// Lists the failures on these ranks: each check with its ranks and messages, and each other outcome likewise.
-    pub(super) fn failed_checks(&self, id: ActionId, ranks: &IdSet) -> Vec<Value> {
-        let Some(action) = self.jobs.action(id) else { return Vec::new() };
-        let mut by: BTreeMap<(String, String), IdSet> = BTreeMap::new();
-        for (rank, row) in action.ended.iter().filter(|(rank, _)| ranks.contains(rank.0)) {
-            if row.ended.checks.is_empty() {
-                by.entry((row.ended.outcome.word().to_owned(), row.ended.outcome.to_string()))
-                    .or_default()
-                    .insert(rank.0);
-            }
-            for check in &row.ended.checks {
-                by.entry((check.check.clone(), check.message.clone())).or_default().insert(rank.0);
-            }
-        }
-        let layout = self.jobs.layout(id);
-        let tell = |((check, message), ranks): ((String, String), IdSet)| {
-            let hosts = layout.map(|layout| layout.hosts_of(&ranks));
-            json!({"check": check, "message": message, "hosts": hosts, "ranks": ranks})
-        };
-        by.into_iter().map(tell).collect()
     }
 
     /// Lets the job continue without these ranks; the after-actions hold the ranks from now on.

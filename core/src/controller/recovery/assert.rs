@@ -97,10 +97,10 @@ impl Machine {
             }
         };
         if !added {
-            let gone = self.unreleased(&job, number).ranks.difference(&of.ranks);
+            let gone = self.jobs.unreleased(&job, number).ranks.difference(&of.ranks);
             self.disown(&job, number, &gone);
             self.own(&job, number, &of.ranks);
-            if self.is_unvouched(&job, number) {
+            if self.jobs.is_unvouched(&job, number) {
                 self.drop_releases(&job, number);
             }
             if let Some(attempt) = self.jobs.attempt_mut(&job, number) {
@@ -126,7 +126,7 @@ impl Machine {
     /// can harm no other job.
     pub(super) fn over_untold(&mut self, job: &JobId, number: Attempt, now: Now) {
         let owed = self.drop_owed(job, number);
-        let left = self.unreleased(job, number);
+        let left = self.jobs.unreleased(job, number);
         self.disown(job, number, &left.ranks);
         let context = json!({"attempt": number, "why": "its resource manager has it no more", "untold": owed});
         self.event(job, now, "attempt-over", context);

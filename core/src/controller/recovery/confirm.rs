@@ -8,6 +8,7 @@ use crate::agent::io::Level;
 use crate::controller::action::Action;
 use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{ActionRow, Confirm, Now, Record, Recover, Refusal, Reply, SessionId};
+use crate::controller::jobs::Jobs;
 use crate::controller::layout::Layout;
 use crate::controller::machine::Machine;
 use crate::controller::outbox::first_sequence;
@@ -21,6 +22,13 @@ use crate::task::Ended;
 
 /// Reason of tasks that do not begin because an operator said that their hosts were given back in the lost life.
 const GIVEN_BACK: &str = "given back before the store was put back";
+
+impl Jobs {
+    /// Returns `true` if this attempt is unvouched.
+    pub(in crate::controller) fn is_unvouched(&self, job: &JobId, number: Attempt) -> bool {
+        self.attempt(job, number).is_some_and(|attempt| attempt.unvouched)
+    }
+}
 
 impl Machine {
     pub(in crate::controller) fn recover(&mut self, asked: Recover, uid: u32, now: Now) -> Result<Reply, Refusal> {
@@ -143,7 +151,7 @@ impl Machine {
             return self.close_part(job, number, &part, uid, now);
         }
         self.drop_owed(job, number);
-        let left = self.unreleased(job, number);
+        let left = self.jobs.unreleased(job, number);
         self.close_part(job, number, &left, uid, now);
         if let Some(attempt) = self.jobs.attempt_mut(job, number) {
             attempt.open = false;
@@ -234,15 +242,10 @@ impl Machine {
         handed
     }
 
-    /// Returns `true` if this attempt is unvouched.
-    pub(in crate::controller) fn is_unvouched(&self, job: &JobId, number: Attempt) -> bool {
-        self.jobs.attempt(job, number).is_some_and(|attempt| attempt.unvouched)
-    }
-
     /// Reduces an attempt to these ranks: an assertion with fewer ranks names everything that is not released. Where a
     /// hook or an operator adds it, no source will vouch for the other hosts: they were given back in the lost life.
     pub(in crate::controller) fn shrink_to(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
-        let gone = self.unreleased(job, number).ranks.difference(ranks);
+        let gone = self.jobs.unreleased(job, number).ranks.difference(ranks);
         let gone = Part::of_ranks(gone);
         self.disown(job, number, &gone.ranks);
         self.let_go(job, number, &gone, now);

@@ -10,6 +10,7 @@ use serde_json::json;
 use crate::controller::action::Action;
 use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{Effect, Now, SessionId};
+use crate::controller::jobs::Jobs;
 use crate::controller::machine::Machine;
 use crate::controller::session::redial_window_ms;
 use crate::defect;
@@ -32,6 +33,31 @@ pub(super) fn shut_ms(nodes: usize, redial_per_second: u64) -> u64 {
     redial_window_ms(nodes as u64, redial_per_second).saturating_mul(SHUT_WINDOWS).max(SHUT_MS)
 }
 
+impl Jobs {
+    /// Returns unasserted attempts.
+    pub(super) fn frozen(&self) -> Vec<(JobId, Attempt)> {
+        let unasserted = self.attempts().filter(|(_, _, attempt)| !attempt.asserted);
+        unasserted.map(|(job, number, _)| (job.clone(), number)).collect()
+    }
+
+    /// Returns `true` if the task is of a setup action without a new request, on a rank that its job no longer holds:
+    /// it never begins.
+    pub(in crate::controller) fn is_stale(&self, task: TaskId) -> bool {
+        let stale = |action: &&Action| action.row.unvouched && !self.follows(action);
+        let Some(row) = self.action(task.action).filter(stale).map(|action| &action.row) else { return false };
+        self.attempt(&row.job, row.attempt)
+            .is_some_and(|attempt| attempt.asserted && !attempt.hold.ranks.contains(task.rank.0))
+    }
+
+    /// Returns the part of an attempt that is not given back.
+    pub(super) fn unreleased(&self, job: &JobId, number: Attempt) -> Part {
+        let Some(attempt) = self.attempt(job, number) else { return Part::default() };
+        let mut left = attempt.whole();
+        left.subtract(&attempt.released);
+        left
+    }
+}
+
 impl Machine {
     /// Shuts the gate at a start; a store without nodes has none to wait for.
     pub(in crate::controller) fn shut_gate(&mut self, now: Now) {
@@ -41,7 +67,7 @@ impl Machine {
         if !self.recovery.is_on() {
             self.jobs.values_mut().flat_map(|job| job.attempts.values_mut()).for_each(|of| of.unvouched = false);
         }
-        self.recovery.cleaning = self.disowned_attempts();
+        self.recovery.cleaning = self.jobs.disowned_attempts();
         self.open_gate_if_due(now);
     }
 
@@ -65,17 +91,11 @@ impl Machine {
         }
         self.recovery.gate = None;
         self.drop_tombstones();
-        for (job, number) in self.frozen() {
+        for (job, number) in self.jobs.frozen() {
             if self.jobs.attempt(&job, number).is_some_and(|attempt| !attempt.unvouched) {
                 self.thaw(&job, number, now);
             }
         }
-    }
-
-    /// Returns unasserted attempts.
-    pub(super) fn frozen(&self) -> Vec<(JobId, Attempt)> {
-        let unasserted = self.jobs.attempts().filter(|(_, _, attempt)| !attempt.asserted);
-        unasserted.map(|(job, number, _)| (job.clone(), number)).collect()
     }
 
     /// Begins a recovery: freezes attempts with unfinished work. An attempt that was released whole, and a bare run
@@ -89,7 +109,7 @@ impl Machine {
         for (job, entry) in self.jobs.iter() {
             for (number, attempt) in &entry.attempts {
                 let hooked = self.outbox.is_hooked(job, *number);
-                if hooked || !(attempt.complete || self.is_spent(attempt)) {
+                if hooked || !(attempt.complete || self.jobs.is_spent(attempt)) {
                     owing.push((job.clone(), *number));
                 } else if attempt.complete && unread.contains(&(job, *number)) {
                     released.insert((job.clone(), *number));
@@ -178,7 +198,7 @@ impl Machine {
         self.touch(id, now);
         let ranks = action_ranks(self.jobs.action(id));
         let Some(layout) = self.jobs.layout(id).cloned() else { return };
-        if !self.is_external(id) {
+        if !self.jobs.is_external(id) {
             for (rank, host) in layout.pairs(&ranks) {
                 let Some(node) = self.nodes.get(host) else { continue };
                 let (session, host, boot, boot_number) =
@@ -209,15 +229,6 @@ impl Machine {
         }
     }
 
-    /// Returns `true` if the task is of a setup action without a new request, on a rank that its job no longer holds:
-    /// it never begins.
-    pub(in crate::controller) fn is_stale(&self, task: TaskId) -> bool {
-        let stale = |action: &&Action| action.row.unvouched && !self.follows(action);
-        let Some(row) = self.jobs.action(task.action).filter(stale).map(|action| &action.row) else { return false };
-        self.jobs.attempt(&row.job, row.attempt)
-            .is_some_and(|attempt| attempt.asserted && !attempt.hold.ranks.contains(task.rank.0))
-    }
-
     pub(in crate::controller) fn withdraw_task(&mut self, task: TaskId, now: Now) {
         let note = "the store was put back, and nobody asked for this again before the job was over";
         let ended =
@@ -234,7 +245,7 @@ impl Machine {
             waiting.iter().map(|rank| action.task(Rank(rank))).collect::<Vec<_>>()
         });
         let mut stale: Vec<TaskId> = stale.collect();
-        stale.retain(|task| self.is_stale(*task));
+        stale.retain(|task| self.jobs.is_stale(*task));
         for task in stale {
             self.withdraw_task(task, now);
         }
@@ -294,7 +305,7 @@ impl Machine {
         }
         let host = attempt.layout.host(rank)?;
         // An action that waits on a disowned rank may have followed jobs under other settings.
-        if self.follows(action) || attempt.disowned.contains(rank.0) {
+        if self.jobs.follows(action) || attempt.disowned.contains(rank.0) {
             return self.must_not_clean(row.attempt, job, attempt, rank, &host);
         }
         if row.unvouched && !defect!(StaleSetupBegins) {
@@ -321,14 +332,6 @@ impl Machine {
         self.tell_doubted_drains();
         self.drop_tombstones();
         self.note(crate::agent::io::Level::Info, None, None, "the recovery is over: everything was vouched for");
-    }
-
-    /// Returns the part of an attempt that is not given back.
-    pub(super) fn unreleased(&self, job: &JobId, number: Attempt) -> Part {
-        let Some(attempt) = self.jobs.attempt(job, number) else { return Part::default() };
-        let mut left = attempt.whole();
-        left.subtract(&attempt.released);
-        left
     }
 }
 

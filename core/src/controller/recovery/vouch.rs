@@ -15,10 +15,24 @@ use std::collections::BTreeSet;
 
 use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{Now, OutboxEntry, Passing};
+use crate::controller::jobs::Jobs;
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
+
+impl Jobs {
+    pub(super) fn disowned_attempts(&self) -> BTreeSet<(JobId, Attempt)> {
+        let disowned = self.attempts().filter(|(_, _, attempt)| !attempt.complete && !attempt.disowned.is_empty());
+        disowned.map(|(job, number, _)| (job.clone(), number)).collect()
+    }
+
+    /// Returns `true` if this is a bare run whose actions have all ended. No resource manager will finish it, and
+    /// nothing of it runs.
+    pub(super) fn is_spent(&self, attempt: &JobAttempt) -> bool {
+        !attempt.added && attempt.open && self.of(attempt).all(|action| action.row.verdict.is_some())
+    }
+}
 
 impl Machine {
     /// Marks ranks as disowned: the resource manager no longer holds them for this attempt.
@@ -47,8 +61,8 @@ impl Machine {
 
     /// Disowns the ranks of an unvouched attempt that is superseded: the resource manager has nothing of it any more.
     pub(in crate::controller) fn disown_superseded(&mut self, job: &JobId, older: Attempt, now: Now) {
-        if self.is_unvouched(job, older) {
-            let left = self.unreleased(job, older);
+        if self.jobs.is_unvouched(job, older) {
+            let left = self.jobs.unreleased(job, older);
             self.disown(job, older, &left.ranks);
             self.assert_attempt(job, older, now);
         }
@@ -61,11 +75,6 @@ impl Machine {
             attempt.by_hand = true;
             self.batch.attempts.insert((job.clone(), number));
         }
-    }
-
-    pub(super) fn disowned_attempts(&self) -> BTreeSet<(JobId, Attempt)> {
-        let disowned = self.jobs.attempts().filter(|(_, _, attempt)| !attempt.complete && !attempt.disowned.is_empty());
-        disowned.map(|(job, number, _)| (job.clone(), number)).collect()
     }
 
     /// Returns why an after-action of this attempt may not begin on a rank; `None` if it may.
@@ -102,12 +111,6 @@ impl Machine {
         Some(format!("job {} holds {host}: its clean-up waits until that was given back", other))
     }
 
-    /// Returns `true` if this is a bare run whose actions have all ended. No resource manager will finish it, and
-    /// nothing of it runs.
-    pub(super) fn is_spent(&self, attempt: &JobAttempt) -> bool {
-        !attempt.added && attempt.open && self.jobs.of(attempt).all(|action| action.row.verdict.is_some())
-    }
-
     /// Returns whether the attempt's edge has yet to read that this host is released: until then its job has the host.
     /// An edge that follows the attempts themselves reads no notices.
     fn is_told_later(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, host: &HostName) -> bool {
@@ -122,13 +125,14 @@ impl Machine {
     fn holder_but(&self, host: &HostName, job: &JobId, number: Attempt) -> Option<&JobId> {
         let holds = |attempt: &JobAttempt| {
             let rank = attempt.layout.rank(host.as_str()).filter(|_| !attempt.complete);
-            rank.is_some_and(|rank| !attempt.released.ranks.contains(rank)) && !self.is_spent(attempt)
+            rank.is_some_and(|rank| !attempt.released.ranks.contains(rank)) && !self.jobs.is_spent(attempt)
         };
         // Of two attempts that are both disowned there, the older cleans up first.
         let waits = |attempt: &JobAttempt| {
             attempt.layout.rank(host.as_str()).is_some_and(|rank| attempt.disowned.contains(rank))
         };
-        self.jobs.attempts()
+        self.jobs
+            .attempts()
             .filter(|(of, n, _)| (*of, *n) != (job, number))
             .filter(|(of, n, attempt)| holds(attempt) || self.is_told_later(of, *n, attempt, host))
             .find(|(of, n, attempt)| !waits(attempt) || (*of, *n) < (job, number))

@@ -58,7 +58,7 @@ impl Show<'_> {
         let row = &action.row;
         let bad = action.bad().difference(&action.never_begun());
         // Before the verdict, other ranks may still fail.
-        let failures = if row.verdict.is_some() { self.failed_checks(row.id, &bad) } else { Vec::new() };
+        let failures = if row.verdict.is_some() { self.jobs.failed_checks(row.id, &bad) } else { Vec::new() };
         let hosts = self.jobs.layout(row.id).map(|layout| layout.hosts_of(&bad)).unwrap_or_default();
         EdgeAction {
             name: row.name.clone(),

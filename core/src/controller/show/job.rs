@@ -112,8 +112,8 @@ impl Show<'_> {
             Stand::Waiting | Stand::Sent if let Some(why) = self.is_held_back(task.action, rank) => {
                 ("waiting", why, asked_ms)
             }
-            Stand::Waiting if self.is_behind(task.action, rank) => {
-                let why = match self.before(task.action, rank).map(|before| &before.row) {
+            Stand::Waiting if self.jobs.is_behind(task.action, rank) => {
+                let why = match self.jobs.before(task.action, rank).map(|before| &before.row) {
                     Some(older) if older.attempt != action.row.attempt => {
                         format!("{} of attempt {} has not ended there", older.name, older.attempt)
                     }
@@ -154,7 +154,12 @@ impl Show<'_> {
                 waits: self.waits_for(job, *number),
                 held: self.held_of(job, *number, attempt, true),
                 released: attempt.released.clone(),
-                actions: attempt.actions.iter().filter_map(|id| self.jobs.action(*id)).map(|a| self.action(a)).collect(),
+                actions: attempt
+                    .actions
+                    .iter()
+                    .filter_map(|id| self.jobs.action(*id))
+                    .map(|a| self.action(a))
+                    .collect(),
             })
             .collect();
         let meant = self.attempt_of(job, None).ok();
@@ -199,7 +204,7 @@ impl Show<'_> {
                 continue;
             };
             let bad = action.bad();
-            checks.extend(self.failed_checks(*id, &bad));
+            checks.extend(self.jobs.failed_checks(*id, &bad));
             ranks.extend_with(&bad);
             let bad = action.row.external.iter().flat_map(|external| external.bad());
             resources.extend(bad.map(|(name, ended)| {

@@ -72,7 +72,7 @@ impl Show<'_> {
     }
 
     pub(in crate::controller) fn status(&self) -> StatusView {
-        let (actions_open, tasks_open) = self.open_count();
+        let (actions_open, tasks_open) = self.jobs.open_count();
         let mut notes: Vec<String> =
             self.nodes.values().filter_map(|n| n.note.as_ref().map(|note| format!("{}: {note}", n.row.host))).collect();
         // A problem that a hundred nodes share is one problem.

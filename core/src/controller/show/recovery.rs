@@ -8,7 +8,8 @@ use crate::ids::{ActionName, HostName};
 impl Show<'_> {
     pub(in crate::controller) fn show_recovery(&self) -> RecoveryView {
         let open = |attempt: &JobAttempt| -> Vec<ActionName> {
-            self.jobs.of(attempt)
+            self.jobs
+                .of(attempt)
                 .filter(|action| action.row.verdict.is_none())
                 .map(|action| action.row.name.clone())
                 .collect()
