@@ -341,7 +341,9 @@ impl Truth {
                 continue;
             };
             let drain = store.drains.iter().find(|drain| drain.host.as_str() == host);
-            if drain.is_some_and(|drain| !drain.confirmed && !drain.lifted) && !forgetful {
+            // A fault that comes in the same batch as the release tells a standing drain anew.
+            let stands = self.given.is_drained(host);
+            if drain.is_some_and(|drain| !drain.confirmed && !drain.lifted) && !stands && !forgetful {
                 self.broken(|| {
                     format!(
                         "4 released: rank {rank} of {job} attempt {attempt}, before the drain of {host} is in force"

@@ -42,7 +42,8 @@ pub(crate) struct Scheduler {
     is_turning: bool,
     /// The book at earlier times, for rollbacks.
     copies: Vec<Book>,
-    /// Attempts that the resource manager forgot in a rollback.
+    /// Attempts that left the book without a release: forgotten in a rollback, or failed because the controller refused
+    /// them.
     forgotten: BTreeSet<Of>,
 }
 
@@ -438,6 +439,7 @@ impl World {
                     if let Some(one) = self.scheduler.book.jobs.remove(&of) {
                         one.hosts.iter().for_each(|at| self.truth.host_back(*at, &of));
                     }
+                    self.scheduler.forgotten.insert(of);
                 }
                 let refused =
                     |of: &Of| asserted.refused.iter().any(|(job, attempt, _)| (job, attempt) == (&of.0, &of.1));
