@@ -75,7 +75,7 @@ impl Machine {
     }
 
     fn touch_attempt(&mut self, job: &JobId, number: crate::ids::Attempt, now: Now) {
-        if let Some(attempt) = self.jobs.attempt_mut(&job, number) {
+        if let Some(attempt) = self.jobs.attempt_mut(job, number) {
             attempt.touched_ms = now.wall_ms;
             self.batch.attempts.insert((job.clone(), number));
         }

@@ -19,7 +19,7 @@ use crate::job::{Part, Terms};
 impl Jobs {
     /// Returns named resources that an action of this attempt covers, with the action's name.
     fn in_use(&self, job: &JobId, number: Attempt) -> impl Iterator<Item = (&ActionName, &ResourceName)> {
-        let attempt = self.attempt(&job, number);
+        let attempt = self.attempt(job, number);
         let actions = attempt.into_iter().flat_map(|attempt| &attempt.actions).filter_map(|id| self.action(*id));
         actions.flat_map(|action| {
             let external = action.row.external.iter();
@@ -102,7 +102,7 @@ impl Machine {
     }
 
     fn touch_all(&mut self, job: &JobId, number: Attempt, now: Now) {
-        let attempt = self.jobs.attempt(&job, number);
+        let attempt = self.jobs.attempt(job, number);
         for id in attempt.map(|attempt| attempt.actions.clone()).unwrap_or_default() {
             self.touch(id, now);
         }
@@ -171,7 +171,7 @@ impl Machine {
 
     /// Hands a part of the job's hold over to its after-actions, in one step; returns the part.
     pub(super) fn let_go(&mut self, job: &JobId, number: Attempt, asked: &Part, now: Now) -> Part {
-        let Some(entry) = self.jobs.attempt_mut(&job, number) else {
+        let Some(entry) = self.jobs.attempt_mut(job, number) else {
             return Part::default();
         };
         let part = entry.let_go(asked);
@@ -208,7 +208,7 @@ impl Machine {
 
     /// Marks the after-actions of a job without ranks as complete.
     pub(super) fn nothing_more(&mut self, job: &JobId, number: Attempt) {
-        let attempt = self.jobs.attempt(&job, number);
+        let attempt = self.jobs.attempt(job, number);
         for id in attempt.map(|attempt| attempt.actions.clone()).unwrap_or_default() {
             if let Some(action) = self.jobs.action_mut(id) {
                 action.grown();
@@ -246,7 +246,7 @@ impl Machine {
             }
             return;
         }
-        let userid = self.jobs.attempt(&job, number).and_then(|a| a.userid);
+        let userid = self.jobs.attempt(job, number).and_then(|a| a.userid);
         let mut row = ActionRow::new(id, job.clone(), number, name.clone(), ranks.clone(), now.wall_ms);
         row.userid = userid;
         row.timeout_ms = self.settings.timeouts.get(name).copied();

@@ -71,7 +71,7 @@ impl Machine {
         let saying = Saying { job: job.clone(), attempt: number, name: name.clone(), action: None, by: Some(uid) };
         let ranks = self.say(saying, &ranks).map_err(|TooMany| too_many(job, number))?;
         self.tell_milestones(now);
-        let entry = self.jobs.attempt(&job, number);
+        let entry = self.jobs.attempt(job, number);
         Ok(Reply::Said { ranks, reached: entry.is_some_and(|entry| entry.milestones.is_reached(name)) })
     }
 
@@ -113,7 +113,7 @@ impl Machine {
 
     /// Logs that there is no room for another name: waiting for one ends.
     fn tell_full(&mut self, job: &JobId, number: Attempt, now: Now) {
-        let entry = self.jobs.attempt_mut(&job, number);
+        let entry = self.jobs.attempt_mut(job, number);
         let Some(entry) = entry.filter(|entry| entry.milestones.is_full()) else { return };
         if !std::mem::replace(&mut entry.too_many_milestones, true) {
             let text = format!("attempt {number} has {MAX_NAMES} milestones: others are not told");
@@ -124,12 +124,12 @@ impl Machine {
 
     /// Logs milestones that the job has reached, after a report or after ranks that need not report any more.
     pub(super) fn reach_milestones(&mut self, job: &JobId, number: Attempt, now: Now) {
-        let entry = self.jobs.attempt(&job, number);
+        let entry = self.jobs.attempt(job, number);
         if !entry.is_some_and(|entry| entry.milestones.is_under_way()) {
             return;
         }
         let forgiven = self.jobs.tolerated(job, number);
-        let Some(entry) = self.jobs.attempt_mut(&job, number) else { return };
+        let Some(entry) = self.jobs.attempt_mut(job, number) else { return };
         for (name, without) in entry.milestones.reach(entry.layout.ranks(), &forgiven, &entry.released.ranks) {
             let mut context = json!({"attempt": number, "name": name});
             if !without.is_empty() {

@@ -147,7 +147,7 @@ impl Machine {
     /// Marks this part as released. Tells the resource manager, except of ranks that the resource manager no longer
     /// holds for the attempt.
     fn give(&mut self, job: &JobId, number: Attempt, free: &Part, now: Now) {
-        let Some(attempt) = self.jobs.attempt_mut(&job, number) else { return };
+        let Some(attempt) = self.jobs.attempt_mut(job, number) else { return };
         if attempt.complete || free.is_empty() {
             return;
         }

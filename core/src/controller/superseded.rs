@@ -24,7 +24,7 @@ use crate::task::Ended;
 impl Jobs {
     /// Returns the setup actions of this attempt: all actions except the after-actions.
     fn preparing(&self, job: &JobId, number: Attempt) -> impl Iterator<Item = &Action> {
-        let attempt = self.attempt(&job, number);
+        let attempt = self.attempt(job, number);
         let actions = attempt.into_iter().flat_map(|attempt| &attempt.actions).filter_map(|id| self.action(*id));
         actions.filter(|action| !self.follows(action))
     }
@@ -54,7 +54,7 @@ impl Machine {
 
     /// Closes an attempt: hands its ranks to its after-actions, or releases them; `why`: for the event log.
     pub(super) fn close_attempt(&mut self, job: &JobId, number: Attempt, why: &str, now: Now) {
-        let Some(entry) = self.jobs.attempt_mut(&job, number) else { return };
+        let Some(entry) = self.jobs.attempt_mut(job, number) else { return };
         let was_open = std::mem::replace(&mut entry.open, false);
         entry.touched_ms = now.wall_ms;
         let part = entry.let_go(&entry.whole());

@@ -50,7 +50,7 @@ impl Jobs {
     /// Returns the ranks that failed in a succeeded action of this attempt.
     pub(super) fn tolerated(&self, job: &JobId, attempt: Attempt) -> IdSet {
         let mut tolerated = IdSet::new();
-        let ids = self.attempt(&job, attempt).map(|attempt| attempt.actions.clone());
+        let ids = self.attempt(job, attempt).map(|attempt| attempt.actions.clone());
         for action in ids.into_iter().flatten().filter_map(|id| self.action(id)) {
             if action.row.verdict == Some(Verdict::Ok) && !self.after.contains(&action.row.name) {
                 tolerated.extend_with(&action.bad().difference(&action.never_begun()));
@@ -158,7 +158,7 @@ impl Machine {
     /// Lets the job continue without these ranks; the after-actions hold the ranks from now on.
     fn give_back(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
         self.let_go(job, number, &Part::of_ranks(ranks.clone()), now);
-        let Some(attempt) = self.jobs.attempt(&job, number) else { return };
+        let Some(attempt) = self.jobs.attempt(job, number) else { return };
         let left = attempt.hold.ranks.clone();
         let r = attempt.terms.r.as_ref().map(|r| r.fragment(&left));
         let context = json!({"attempt": number, "ranks": ranks, "hosts": attempt.layout.hosts_of(ranks), "left": left,
