@@ -17,6 +17,7 @@ Has the agents of a cluster run the prologs, epilogs and housekeeping of jobs, a
     --since-ms MS     jobs of which something happened then or later, in milliseconds since 1970
     --until-ms MS     jobs that began before then
   --check-store FILE  say whether a file is a whole store of this version, or of an earlier one, and end (perilog controller restore)
+    --copy-to NEW     and make NEW a whole copy of it, with which a controller starts in recovery
   --version, --help
 
 Exit status: 0 it was told to end, 1 it cannot run, 2 wrong usage or configuration.
@@ -27,10 +28,11 @@ pub const PROGRAM: Program = Program {
     version: env!("CARGO_PKG_VERSION"),
     usage: USAGE,
     config: config::FILE,
-    options: &[CHECK_STORE, EXPORT, JOB, SINCE, UNTIL],
+    options: &[CHECK_STORE, COPY_TO, EXPORT, JOB, SINCE, UNTIL],
 };
 
 pub const CHECK_STORE: &str = "--check-store";
+pub const COPY_TO: &str = "--copy-to";
 pub const EXPORT: &str = "--export";
 pub const JOB: &str = "--job";
 pub const SINCE: &str = "--since-ms";

@@ -8,15 +8,17 @@ use perilog_core::JobId;
 use perilog_host::clock;
 use perilog_host::command::Arguments;
 
-use crate::arguments::{JOB, SINCE, UNTIL};
+use crate::arguments::{COPY_TO, JOB, SINCE, UNTIL};
 use crate::store::{Exporter, Wanted, export_head};
 
-/// Checks that this file is a whole store.
+/// Checks that this file is a whole store; makes a whole and stamped copy of it where one is asked for.
 ///
 /// # Errors
 /// Text, for standard error.
-pub fn check_store(store: &Path) -> Result<(), String> {
-    crate::store::check(store).map_err(|error| format!("{}: {error}", store.display()))
+pub fn check_store(store: &Path, arguments: &Arguments) -> Result<(), String> {
+    crate::store::check(store).map_err(|error| format!("{}: {error}", store.display()))?;
+    let Some(to) = arguments.own(COPY_TO) else { return Ok(()) };
+    crate::store::install(store, Path::new(to)).map_err(|error| format!("{to}: {error}"))
 }
 
 /// # Errors

@@ -188,7 +188,7 @@ async fn pending(kind: Kind, inlet: &Inlet, told: &mut Told, room: Room, now: In
         }
         Kind::Drain => {
             let Ok(Reply::Drains(mut drains)) = inlet.ask(0, Request::Drains, None).await else { return Vec::new() };
-            drains.retain(|drain| drain.lifted || !drain.confirmed);
+            drains.retain(DrainRow::is_owed);
             let there: BTreeSet<_> = drains.iter().map(|drain| &drain.host).collect();
             told.keep(|key| matches!(key, Key::Host(host) if there.contains(host)));
             drained(drains, told, now)

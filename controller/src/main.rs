@@ -20,7 +20,7 @@ fn main() -> ExitCode {
             return PROGRAM.end(export(Path::new(store), &arguments));
         }
         if let Some(store) = arguments.own(CHECK_STORE) {
-            return PROGRAM.end(check_store(Path::new(store)));
+            return PROGRAM.end(check_store(Path::new(store), &arguments));
         }
     }
     let load = |arguments: &Arguments| Config::read(&arguments.config);

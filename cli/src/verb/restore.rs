@@ -1,10 +1,12 @@
 //! `perilog controller restore FILE`: replaces the store by a copy, and starts the controller with it.
 //!
-//! The anchor beside the store stays: it shows the controller that the store is behind, even if the copy has no stamp.
+//! The controller's program makes the copy: it includes a log beside FILE, and stamps the copy, so that the controller
+//! starts in recovery whatever FILE is: a backup, a file from a snapshot, or the store itself. The anchor beside the
+//! store stays.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -18,7 +20,7 @@ const UNITS: [&str; 2] = ["perilog-controller.socket", "perilog-controller.servi
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// A copy made by `perilog controller backup`.
+    /// A copy made by `perilog controller backup`, or the store itself where other means have put it back.
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// The controller's configuration, which names its store.
@@ -38,8 +40,16 @@ pub(crate) fn restore(args: &Args) -> Result<Restored, Fault> {
     }
     ask(Command::new(CONTROLLER).arg("--check-store").arg(&args.file))?;
     let store = store(args.config.as_deref())?;
+    let temporary = beside(&store, "-restore");
+    if fs::canonicalize(&args.file).is_ok_and(|file| fs::canonicalize(&temporary).is_ok_and(|there| there == file)) {
+        let text = format!("{} is the name of an unfinished restore: give the copy another name", temporary.display());
+        return Err(Fault::Other(text));
+    }
     ask(Command::new("systemctl").arg("stop").args(UNITS))?;
-    let put = put(&args.file, &store);
+    let copy = |to: &Path| {
+        ask(Command::new(CONTROLLER).arg("--check-store").arg(&args.file).arg("--copy-to").arg(to)).map(drop)
+    };
+    let put = put(copy, &store);
     // Starts the controller in any case: if the copy failed, the old store is still in place.
     let started = ask(Command::new("systemctl").arg("start").args(UNITS));
     put?;
@@ -69,25 +79,25 @@ fn store(config: Option<&Path>) -> Result<PathBuf, Fault> {
     store.ok_or_else(|| Fault::Other(format!("{CONTROLLER} --print-config names no store: is it an older version?")))
 }
 
-/// Installs the copy whole, with owner and mode of the store. SQLite's side files belong to the old store and are
-/// removed first: applied to the copy, they would undo the restore or damage it.
-fn put(file: &Path, store: &Path) -> Result<(), Fault> {
+/// Installs the copy that `copy` makes, with the owner of the directory. SQLite's side files belong to the old store
+/// and are removed first: applied to the copy, they would undo the restore or damage it.
+fn put(copy: impl FnOnce(&Path) -> Result<(), Fault>, store: &Path) -> Result<(), Fault> {
     let directory = store.parent().unwrap_or(Path::new("/"));
     let fault = |what, path: &Path| {
         let path = path.to_owned();
         move |source| Fault::File { what, path, source }
     };
-    let owner = fs::metadata(store).or_else(|_| fs::metadata(directory)).map_err(fault("cannot look at", store))?;
     let temporary = beside(store, "-restore");
     gone_is_fine(fs::remove_file(&temporary)).map_err(fault("cannot remove", &temporary))?;
-    let copied = || -> io::Result<()> {
-        let mut from = fs::File::open(file)?;
-        let mut to = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-        io::copy(&mut from, &mut to)?;
-        fchown(&to, Some(owner.uid()), Some(owner.gid()))?;
-        to.sync_all()
+    copy(&temporary)?;
+    let owned = || -> io::Result<()> {
+        let owner = fs::metadata(directory)?;
+        let file = fs::File::open(&temporary)?;
+        fchown(&file, Some(owner.uid()), Some(owner.gid()))?;
+        file.set_permissions(fs::Permissions::from_mode(0o600))?;
+        file.sync_all()
     };
-    copied().map_err(fault("cannot copy to", &temporary))?;
+    owned().map_err(fault("cannot prepare", &temporary))?;
     for suffix in ["-wal", "-shm"] {
         let path = beside(store, suffix);
         gone_is_fine(fs::remove_file(&path)).map_err(fault("cannot remove", &path))?;
@@ -133,20 +143,20 @@ mod tests {
 
     #[test]
     fn a_copy_takes_the_place_of_a_store_whole() {
-        use std::os::unix::fs::PermissionsExt as _;
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         for name in ["c.db", "c.db-wal", "c.db-shm", "c.db-anchor", "c.db-restore"] {
             fs::write(path(name), name).unwrap();
         }
         fs::write(path("copy"), "copy").unwrap();
-        put(&path("copy"), &path("c.db")).unwrap();
+        put(|to| fs::copy(path("copy"), to).map(|_| ()).map_err(|_| Fault::Other(String::new())), &path("c.db"))
+            .unwrap();
         assert_eq!(fs::read_to_string(path("c.db")).unwrap(), "copy");
         assert_eq!(fs::metadata(path("c.db")).unwrap().permissions().mode() & 0o777, 0o600);
         let mut left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
         left.sort();
         assert_eq!(left, ["c.db", "c.db-anchor", "copy"], "the anchor stays");
-        assert!(put(&path("none"), &path("c.db")).is_err());
+        assert!(put(|_| Err(Fault::Other("full".to_owned())), &path("c.db")).is_err());
         assert_eq!(fs::read_to_string(path("c.db")).unwrap(), "copy", "a copy that is not there replaces nothing");
     }
 }

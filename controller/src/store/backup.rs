@@ -27,7 +27,7 @@ pub fn backup(store: &Path) -> Result<(File, u64), StoreError> {
     if free < size.saturating_add(reserve::ROOM) {
         return Err(other(&format!("the copy needs {size} bytes beside the store for a moment, and {free} are free")));
     }
-    let path = place::beside(store, "backup");
+    let path = place::beside(store, "copying");
     // Left by a controller that was killed during a backup.
     let _ = fs::remove_file(&path);
     let made = copy(store, &path).and_then(|()| File::open(&path).map_err(|error| other(&error)));
@@ -55,10 +55,24 @@ fn copy(store: &Path, to: &Path) -> Result<(), StoreError> {
     // A copy is one file without a log beside it: an operator could forget the log.
     to.pragma_update_and_check(None, "journal_mode", "DELETE", |_| Ok(()))?;
     // Stamps the copy: a restored store is behind.
-    to.execute("INSERT INTO stamp (made_ms) VALUES (?1)", [i64::try_from(clock::wall_ms()).unwrap_or(i64::MAX)])?;
+    let has_stamps: bool =
+        to.query_row("SELECT count(*) FROM sqlite_master WHERE name = 'stamp'", [], |row| row.get(0))?;
+    if has_stamps {
+        let now = i64::try_from(clock::wall_ms()).unwrap_or(i64::MAX);
+        to.execute("INSERT INTO stamp (made_ms) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM stamp)", [now])?;
+    }
     is_whole(&to)?.map_or(Ok(()), |wrong| {
         Err(StoreError::Other(format!("the copy is damaged, and so may be the store: {wrong}")))
     })
+}
+
+/// Makes `to` a whole copy of a store or of a copy, with what is still in the log beside it. The copy is stamped: a
+/// controller that starts with it is in recovery. `to` must not exist.
+///
+/// # Errors
+/// The problem; `to` is gone then.
+pub fn install(store: &Path, to: &Path) -> Result<(), StoreError> {
+    copy(store, to).inspect_err(|_| drop(fs::remove_file(to)))
 }
 
 /// Checks that a file is a whole store, of this version or an earlier one.

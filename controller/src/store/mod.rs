@@ -39,7 +39,7 @@ use perilog_core::controller::{Record, Snapshot};
 use perilog_core::{Commit, defect};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
-pub use backup::{backup, check};
+pub use backup::{backup, check, install};
 pub use error::{OpenError, StoreError};
 pub use events::{EventReader, Numbered};
 pub use export::{Exporter, Wanted, head as export_head};

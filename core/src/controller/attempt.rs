@@ -64,7 +64,9 @@ impl JobAttempt {
     /// Returns `true` if the attempt has disowned ranks without an edge that could say who holds their hosts.
     pub(super) fn wants_a_word_on_hosts(&self) -> bool {
         let disowned = !self.disowned.is_subset(&self.released.ranks);
-        disowned && self.source.is_none() && !self.complete && !self.by_hand
+        // A bare run of a lost life waits for nothing as long as it holds its ranks itself.
+        let is_bare = self.open && !self.added && !self.hold.is_empty();
+        disowned && self.source.is_none() && !self.complete && !self.by_hand && !is_bare
     }
 
     /// Makes an attempt whose job holds everything.

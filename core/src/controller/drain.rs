@@ -232,14 +232,23 @@ impl Machine {
         }
     }
 
-    /// Marks the drains of a restored store as unvouched: an operator may have lifted them since, and the hook must not
-    /// repeat them before that is known.
+    /// Marks the drains of a restored store as unvouched: an operator may have lifted them since, and the hook is not
+    /// told of them before that is known. An undrain that the store owes is dropped: the node may have failed again
+    /// since.
     pub(super) fn doubt_drains(&mut self) {
         if !self.settings.drain_hook {
             return;
         }
         for drain in self.drains.values().cloned().collect::<Vec<_>>() {
-            self.put_drain(DrainRow { confirmed: false, unvouched: true, ..drain });
+            if drain.lifted && !defect!(DoubtedUndrainTold) {
+                let text = format!(
+                    "its undrain was under way when the store was copied, and is dropped: perilog undrain {}",
+                    drain.host
+                );
+                self.note(Level::Warning, None, Some(&drain.host), text);
+            }
+            let lifted = drain.lifted && defect!(DoubtedUndrainTold);
+            self.put_drain(DrainRow { confirmed: false, unvouched: true, lifted, ..drain });
         }
     }
 

@@ -143,6 +143,12 @@ pub struct Again {
 }
 
 impl DrainRow {
+    /// Returns `true` if the hook is to be told: it has not carried out the newest telling. A drain of a restored store
+    /// is not told before somebody has vouched for it.
+    pub const fn is_owed(&self) -> bool {
+        (self.lifted || !self.confirmed) && !self.unvouched
+    }
+
     /// Creates a drain of this moment, by a person or by perilog.
     pub fn new(host: HostName, reason: String, by: Option<u32>, since_ms: u64) -> Self {
         Self {

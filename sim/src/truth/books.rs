@@ -149,6 +149,8 @@ impl Truth {
         if before.is_none()
             && let Some(what) = stuck(&reason)
             && !self.books.stuck.insert((host.clone(), what))
+            // A recovery drops an undrain that was under way: the drain stands.
+            && !row.unvouched
             && !forgetful
         {
             return Some(format!(

@@ -68,7 +68,7 @@ impl World {
             return;
         }
         let life = self.controllers[0].life;
-        for drain in drains.iter().filter(|drain| drain.lifted || !drain.confirmed) {
+        for drain in drains.iter().filter(|drain| drain.is_owed()) {
             if self.manager.telling.get(&drain.host) == Some(&life) {
                 continue;
             }

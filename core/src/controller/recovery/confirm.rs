@@ -82,6 +82,12 @@ impl Machine {
         let mut waiting: BTreeSet<(JobId, Attempt)> = waiting.map(|(job, number, _)| (job.clone(), number)).collect();
         waiting.extend(self.orphan_attempts());
         waiting.retain(|(of, number)| is_meant(of, *number));
+        if let Some(job) = job.filter(|_| waiting.len() > 1) {
+            let numbers: Vec<String> = waiting.iter().map(|(_, number)| number.to_string()).collect();
+            let text =
+                format!("attempts {} of job {job} wait for a word each: name one (--attempt N)", numbers.join(", "));
+            return Err(Refusal::Conflict(text));
+        }
         // The attempt's nodes report their own tasks, but not the job's other nodes.
         let is_known = |of: &(JobId, Attempt)| word != Confirm::Running || self.jobs.attempt(&of.0, of.1).is_some();
         let unknown = waiting.iter().find(|of| !is_known(of)).cloned();

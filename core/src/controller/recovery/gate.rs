@@ -103,7 +103,7 @@ impl Machine {
     /// the lost life may have told it. A resource manager that still waits for it asks again. The event
     /// makes clients that follow the job ask again.
     pub(super) fn freeze_all(&mut self, why: &str, now: Now) {
-        let (mut owing, mut released) = (Vec::new(), BTreeSet::new());
+        let (mut owing, mut released, mut spent) = (Vec::new(), BTreeSet::new(), Vec::new());
         let unread: BTreeSet<(&JobId, Attempt)> =
             self.outbox.manager(0).map(|entry| (&entry.job, entry.attempt)).collect();
         for (job, entry) in self.jobs.iter() {
@@ -113,11 +113,17 @@ impl Machine {
                     owing.push((job.clone(), *number));
                 } else if attempt.complete && unread.contains(&(job, *number)) {
                     released.insert((job.clone(), *number));
+                } else if !attempt.complete {
+                    spent.push((job.clone(), *number, attempt.layout.ranks().clone()));
                 }
             }
         }
         for (job, number) in released {
             self.drop_owed(&job, number);
+        }
+        // Nobody vouches for a bare run, and the resource manager may have given its hosts to other jobs.
+        for (job, number, ranks) in spent.into_iter().filter(|_| !defect!(SpentStaysOwner)) {
+            self.disown(&job, number, &ranks);
         }
         for (job, number) in owing.into_iter().filter(|_| !defect!(NothingFrozen)) {
             let Some(attempt) = self.jobs.attempt_mut(&job, number) else { continue };
@@ -321,7 +327,12 @@ impl Machine {
     pub(in crate::controller) fn leave_recovery(&mut self, now: Now) {
         let waits = || self.jobs.attempts().any(|(_, _, attempt)| attempt.waits_for_a_word());
         let obeyed_another = self.highest_seen.as_ref().is_some_and(|(_, seen)| !seen.admits(self.epoch));
-        if !self.recovery.is_on() || obeyed_another || self.orphans().next().is_some() || waits() {
+        if !self.recovery.is_on()
+            || (self.recovery.is_settling() && !defect!(LeftUnheard))
+            || obeyed_another
+            || self.orphans().next().is_some()
+            || waits()
+        {
             return;
         }
         let Some(row) = &mut self.recovery.row else { return };

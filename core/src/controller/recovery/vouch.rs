@@ -59,6 +59,15 @@ impl Machine {
         }
     }
 
+    /// Takes back the ranks of a bare run: somebody asks for it again.
+    pub(in crate::controller) fn own_again(&mut self, job: &JobId, number: Attempt) {
+        let bare = |attempt: &&JobAttempt| attempt.open && !attempt.added && !attempt.hold.is_empty();
+        let bare = self.jobs.attempt(job, number).filter(bare);
+        if let Some(ranks) = bare.map(|attempt| attempt.disowned.clone()) {
+            self.own(job, number, &ranks);
+        }
+    }
+
     /// Disowns the ranks of an unvouched attempt that is superseded: the resource manager has nothing of it any more.
     pub(in crate::controller) fn disown_superseded(&mut self, job: &JobId, older: Attempt, now: Now) {
         if self.jobs.is_unvouched(job, older) {

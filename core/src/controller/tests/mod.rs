@@ -24,6 +24,7 @@ mod shown;
 mod superseded;
 mod tolerance;
 mod vouching;
+mod words;
 
 use std::collections::BTreeMap;
 

@@ -31,6 +31,10 @@ pub(super) fn plan(view: &View, now_ms: u64, due: &mut Due) {
 }
 
 fn step(view: &View, drain: &DrainRow, now_ms: u64) -> Option<Step> {
+    if drain.unvouched {
+        // A recovery has not settled yet whether this drain stands.
+        return None;
+    }
     let host = drain.host.clone();
     // The host is not in this instance: Flux runs nothing there.
     let is_ours = view.ranks.contains_key(&host);

@@ -1,0 +1,104 @@
+//! What a recovery keeps from the drain hook, whose hosts a bare run of the copy has, and when a recovery ends.
+
+use super::recovery::{commit, confirm};
+use super::release::{add, bench, finish};
+use super::*;
+use crate::job::Terms;
+use crate::mark::Mark;
+
+/// Returns what these effects begin: the action and its job.
+fn begun(effects: &[Effect]) -> Vec<String> {
+    let start = |effect: &Effect| match effect {
+        Effect::Send { message: ToAgent::Start(start), .. } => Some(format!("{} of {}", start.action, start.job)),
+        Effect::Fan { start, .. } => Some(format!("{} of {}", start.action, start.job)),
+        _ => None,
+    };
+    effects.iter().filter_map(start).collect()
+}
+
+fn owed(b: &mut Bench) -> Vec<(String, bool)> {
+    let Ok(Reply::Drains(drains)) = b.ask(Request::Drains).0 else { panic!("no list of drains") };
+    drains.iter().filter(|drain| drain.is_owed()).map(|drain| (drain.host.to_string(), drain.lifted)).collect()
+}
+
+#[test]
+fn drains_of_a_copy_are_told_to_nobody_in_a_recovery() {
+    let (mut b, _) = bench(3, |s| s.drain_hook = true);
+    for host in ["n0", "n1"] {
+        let hosts = host.parse().unwrap();
+        b.ask(Request::Drain { hosts, reason: "fan".to_owned(), force: false }).0.unwrap();
+        let telling = b.store.drains.iter().find(|drain| drain.host.as_str() == host).unwrap().telling;
+        b.ask(Request::DrainDone { host: HostName::new(host).unwrap(), telling, lifted: false }).0.unwrap();
+    }
+    b.ask(add("a", "n2", Terms::default())).0.unwrap();
+    b.ask(Request::Undrain { hosts: "n1".parse().unwrap(), forget: false }).0.unwrap();
+    assert_eq!(owed(&mut b), [("n1".to_owned(), true)], "before the copy");
+    let copy = b.store.clone();
+    let mut b = b.restored(&copy);
+    for host in ["n0", "n1", "n2"] {
+        b.up(host, "b2", vec![]);
+    }
+    assert!(b.in_recovery());
+    assert_eq!(owed(&mut b), []);
+    // The recovery ends: the drains are told, and the undrain is not.
+    b.ask(confirm(Some("a"), Confirm::Gone)).0.unwrap();
+    b.pass(1);
+    assert!(!b.in_recovery());
+    assert_eq!(owed(&mut b), [("n0".to_owned(), false), ("n1".to_owned(), false)]);
+}
+
+#[test]
+fn a_bare_run_of_the_copy_has_its_hosts_no_more() {
+    for again in [false, true] {
+        let (mut b, n) = bench(3, |_| {});
+        b.run("prolog", "h", "n1");
+        b.ends(n[1], task("prolog", "h", 0));
+        let copy = b.store.clone();
+        let mut b = b.restored(&copy);
+        for host in ["n0", "n1", "n2"] {
+            b.up(host, "b2", vec![]);
+        }
+        if again {
+            // Somebody asks for it in this life: it has n1.
+            b.run("prolog", "h", "n1");
+        } else {
+            b.ask(add("B", "n1", Terms::default())).0.unwrap();
+        }
+        let next = request("prolog", "h", Some("n2"), Some(1));
+        let (reply, effects) = b.ask(Request::Run(next));
+        reply.unwrap();
+        let epilog = begun(&effects).contains(&"epilog of h".to_owned());
+        assert_eq!(epilog, again, "{:?}", begun(&effects));
+    }
+}
+
+#[test]
+fn a_recovery_that_owes_nothing_waits_for_its_nodes() {
+    let (mut b, n) = bench(3, |_| {});
+    b.ask(add("x", "n0", Terms::default())).0.unwrap();
+    b.ask(finish("x", None)).0.unwrap();
+    b.ends(n[0], task("epilog", "x", 0));
+    let copy = b.store.clone();
+    let store = Snapshot { stamp: Some(1), ..copy };
+    let mut b = Bench::load_with(store, b.settings.clone(), b.now);
+    assert!(b.in_recovery());
+    b.pass(60_000);
+    assert!(!b.in_recovery());
+}
+
+#[test]
+fn a_word_for_a_job_of_two_attempts_names_one() {
+    let (mut b, _) = bench(3, |_| {});
+    b.ask(add("c", "n1", Terms::default())).0.unwrap();
+    let copy = b.store.clone();
+    let mut b = b.restored(&copy);
+    let orphan = TaskId { action: id("prolog", "c", 1), rank: Rank(0) };
+    let attempt = Attempt::from_number(1);
+    let told = held("prolog", "c", 0, HeldState::Live { phase: Phase::Starting, age_ms: 0 });
+    let newest = Some(Mark { cluster: settings().cluster, commit: commit(1, 7, 1) });
+    let session = b.session();
+    let orphan = Held { task: orphan, attempt, ..told };
+    b.says(session, FromAgent::Hello(Hello { newest, ..hello("n2", "b", session.0, vec![orphan]) }));
+    let refused = b.ask(confirm(Some("c"), Confirm::Running)).0.unwrap_err();
+    assert!(matches!(&refused, Refusal::Conflict(text) if text.contains("--attempt")), "{refused:?}");
+}
