@@ -76,6 +76,15 @@ impl Truth {
         self.given.may_hear_again();
     }
 
+    /// Notes the ranks that the resource manager lists as held. A release of one that it was told of did not count with
+    /// it, and may be told again.
+    pub(crate) fn listed(&mut self, job: &JobId, attempt: Attempt, ranks: &IdSet) {
+        let told = self.books.told.get(&(job.clone(), attempt));
+        if told.is_some_and(|told| !told.part.ranks.is_disjoint(ranks)) {
+            self.given.tell_again(job);
+        }
+    }
+
     /// Returns `true` if the first controller's store shows the host as drained.
     pub(super) fn is_drained_here(&self, host: &HostName) -> bool {
         self.books.reasons.contains_key(host)

@@ -82,6 +82,11 @@ impl Given {
         self.forgotten.extend(shown.collect::<Vec<_>>());
     }
 
+    /// Notes that releases of this job may be told again.
+    pub(super) fn tell_again(&mut self, job: &JobId) {
+        self.forgotten.insert(job.clone());
+    }
+
     /// Forgets a pruned attempt: its number then stands for a new attempt.
     pub(super) fn forget(&mut self, job: &JobId, attempt: Attempt) {
         let key = (job.clone(), attempt);
@@ -353,7 +358,7 @@ impl Truth {
             let Ok(host) = HostName::new(host) else { continue };
             let in_force = drain.filter(|drain| drain.confirmed && !drain.lifted);
             let is_in_book = self.is_in_book(&host);
-            let is_drained = in_force.is_some() && is_in_book;
+            let is_drained = in_force.is_some() && is_in_book || stands;
             if !is_drained && self.is_at_fault(store, row, rank, &host, t) && !forgetful {
                 self.broken(|| {
                     format!(

@@ -6,16 +6,19 @@ use perilog_core::controller::io::{Effect, SessionId};
 use perilog_core::mark::Place;
 use perilog_core::message::ToAgent;
 use perilog_core::task::Intent;
-use perilog_core::{Commit, JobId, Rank, TaskId};
+use perilog_core::{BootId, Commit, JobId, Rank, TaskId};
 
 use super::World;
 use super::site;
 use crate::truth::recovery::is_on;
 
+/// A Start that leaves: its session, job, task and boot; and whether it is of a setup action.
+type Begins<'a> = (SessionId, &'a JobId, TaskId, &'a BootId, bool);
+
 impl World {
     /// Checks an effect of a controller that is about to leave.
     pub(crate) fn check_orphans(&mut self, which: usize, effect: &Effect) {
-        let begins: Vec<(SessionId, &JobId, TaskId, bool)> = match effect {
+        let begins: Vec<Begins<'_>> = match effect {
             Effect::Send { session, message } => {
                 let wrong = match message {
                     ToAgent::Ack { task, .. } => {
@@ -37,19 +40,26 @@ impl World {
                     );
                 }
                 match message {
-                    ToAgent::Start(start) => vec![(*session, &start.job, start.task, is_setup(start.action.as_str()))],
+                    ToAgent::Start(start) => {
+                        let setup = is_setup(start.action.as_str());
+                        vec![(*session, &start.job, start.task, &start.boot, setup)]
+                    }
                     _ => Vec::new(),
                 }
             }
             Effect::Fan { start, to } => {
                 let setup = is_setup(start.action.as_str());
                 let task = |rank: Rank| TaskId { rank, ..start.task };
-                to.iter().map(|(session, rank, _)| (*session, &start.job, task(*rank), setup)).collect()
+                to.iter().map(|(session, rank, boot)| (*session, &start.job, task(*rank), boot, setup)).collect()
             }
             _ => Vec::new(),
         };
-        let wrong = begins.into_iter().filter(|(.., setup)| *setup).find_map(|(session, job, task, _)| {
+        let wrong = begins.into_iter().filter(|(.., setup)| *setup).find_map(|(session, job, task, boot, _)| {
             let (orphan, at) = self.orphan_of_another(which, session, job)?;
+            // A Start for a boot that is over begins nothing.
+            if *boot != self.nodes[at].boot_id() {
+                return None;
+            }
             // The node answers from its own intents.
             let has = self.nodes[at].spool.tasks.values().filter_map(|dir| dir.intent.as_ref());
             if has.into_iter().any(|intent| intent.start.task == task) || self.truth.is_cleared(task) {

@@ -428,6 +428,7 @@ impl World {
                 self.apply(entries);
                 let assert = self.assertion();
                 self.say(|| format!("the resource manager asserts {assert:?}"));
+                assert.attempts.iter().for_each(|of| self.truth.listed(&of.job, of.attempt, &of.ranks));
                 self.asks(Asked::Assert(load), Request::Assert(Box::new(assert)));
             }
             (Asked::Outbox, Ok(Reply::Outbox(entries))) => self.apply(entries),
