@@ -6,8 +6,8 @@ use std::str::FromStr;
 
 use perilog_core::outcome::{signal_name, signal_number};
 use perilog_core::{
-    ActionName, Attempt, Fluid, HostList, HostName, JobId, MilestoneName, ParseError, ResourceName, Span, Targets,
-    Tolerance, environment,
+    ActionName, Attempt, CheckName, Fluid, HostList, HostName, JobId, MilestoneName, ParseError, ResourceName, Span,
+    Targets, Tolerance, environment,
 };
 
 /// Most characters of a malformed text shown on either side of the place.
@@ -106,6 +106,15 @@ pub(crate) fn tolerance(text: &str) -> Result<Tolerance, Pointed> {
     pointed(text)
 }
 
+/// Parses `CHECK=TOLERANCE`.
+pub(crate) fn tolerance_of(text: &str) -> Result<(CheckName, Tolerance), Pointed> {
+    let none = || Pointed::new(text, text.len(), "a check and its tolerance, such as lustre=2".to_owned());
+    let (check, of) = text.split_once('=').ok_or_else(none)?;
+    let after = check.len() + 1;
+    let wrong = |error: ParseError| Pointed::new(text, after + error.at, error.expected);
+    Ok((pointed(check)?, of.parse().map_err(wrong)?))
+}
+
 pub(crate) fn resource(text: &str) -> Result<ResourceName, Pointed> {
     pointed(text)
 }
@@ -196,6 +205,9 @@ mod tests {
             (shown(variable("AB")), "expected NAME=VALUE\n\n    AB\n      ^"),
             (shown(variable("PERILOG_JOB=f1")), "expected another name: PERILOG_JOB is set by perilog itself\n\n    PERILOG_JOB=f1\n    ^"),
             (shown(variable("A=\u{e9}=x")), "fine"),
+            (shown(tolerance_of("lustre=10%")), "fine"),
+            (shown(tolerance_of("lustre")), "expected a check and its tolerance, such as lustre=2\n\n    lustre\n          ^"),
+            (shown(tolerance_of("lustre=1x")), "expected a digit: a number of ranks, or a percentage such as 10%\n\n    lustre=1x\n            ^"),
             (shown(signal("TURM")), "expected a signal such as TERM, KILL, USR1 or 10 (kill -l lists them)\n\n    TURM\n    ^"),
             (shown(awaited("finish:Prolog")), "expected [a-z][a-z0-9-]\n\n    finish:Prolog\n           ^"),
             (shown(awaited("data-out")), "fine"),

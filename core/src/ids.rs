@@ -101,6 +101,11 @@ text_id! {
     MilestoneName, "milestone", check_job
 }
 text_id! {
+    /// A check that a script reports as failed, such as `lustre`: 1-64 of `[A-Za-z0-9._-]`, not starting with `.` or
+    /// `-`.
+    CheckName, "check name", check_job
+}
+text_id! {
     /// One boot of one machine: the kernel's boot_id, with `+N` after the Nth soft reboot if systemd counts soft
     /// reboots.
     BootId, "boot id", check_token

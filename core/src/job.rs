@@ -5,13 +5,13 @@
 //! once; the job and its actions hold them. perilog releases both in parts ([`Part`]) that are disjoint and add up to
 //! the whole.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::ResourceName;
+use crate::ids::{CheckName, ResourceName};
 use crate::idset::IdSet;
 use crate::parse::ParseError;
 use crate::resource_set::ResourceSet;
@@ -135,6 +135,9 @@ impl From<Tolerance> for String {
     }
 }
 
+/// Most checks with a tolerance of their own: the controller counts each of them for each rank that fails.
+pub const MAX_CHECKS: usize = 64;
+
 /// The terms that a job was added with.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Terms {
@@ -148,6 +151,10 @@ pub struct Terms {
     /// that it does not keep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerate: Option<Tolerance>,
+    /// How many ranks may fail each of these checks, within `tolerate`. Without `tolerate` and `keep`, the job tolerates
+    /// these checks alone.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub checks: BTreeMap<CheckName, Tolerance>,
     /// The number of good ranks that the job needs. The job continues with exactly this number, and lets go of all
     /// other ranks. The job never continues with fewer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -169,6 +176,12 @@ impl Terms {
     ///
     /// The reason why such a job cannot have these terms.
     pub fn check(&self, ranks: u64) -> Result<(), String> {
+        if self.checks.len() > MAX_CHECKS {
+            return Err(format!(
+                "{} checks have a tolerance of their own, at most {MAX_CHECKS} may",
+                self.checks.len()
+            ));
+        }
         match self.keep {
             Some(0) => Err("keep at least one rank".to_owned()),
             Some(keep) if u64::from(keep) > ranks => Err(format!("cannot keep {keep} ranks of a job that has {ranks}")),
@@ -176,20 +189,28 @@ impl Terms {
         }
     }
 
-    /// Returns `true` if both terms mean the same. Without `keep`, a tolerance of zero ranks equals no tolerance.
+    /// Returns `true` if both terms mean the same. Without `keep` and `checks`, a tolerance of zero ranks equals no
+    /// tolerance.
     pub fn is_same(&self, other: &Self) -> bool {
-        let tolerate = |terms: &Self| terms.tolerate.filter(|of| terms.keep.is_some() || *of != Tolerance::Ranks(0));
+        let zero = |terms: &Self| terms.keep.is_none() && terms.checks.is_empty();
+        let tolerate = |terms: &Self| terms.tolerate.filter(|of| !zero(terms) || *of != Tolerance::Ranks(0));
         let but = |terms: &Self| Self { tolerate: tolerate(terms), ..terms.clone() };
         but(self) == but(other)
     }
 
-    /// Returns how many of `ranks` may fail: with `keep` and without a tolerance, all ranks that the job does not keep.
+    /// Returns how many of `ranks` may fail. Without a tolerance: with `keep` all ranks that the job does not keep, with
+    /// `checks` the sum of theirs.
     pub fn forgives(&self, ranks: u64) -> u64 {
         match (self.tolerate, self.keep) {
             (Some(tolerate), _) => tolerate.of(ranks),
             (None, Some(keep)) => ranks.saturating_sub(u64::from(keep)),
-            (None, None) => 0,
+            (None, None) => self.checks.values().fold(0, |sum: u64, check| sum.saturating_add(check.of(ranks))),
         }
+    }
+
+    /// Returns `true` if the job tolerates a failure that names no check, or a check without a tolerance of its own.
+    pub const fn forgives_others(&self) -> bool {
+        self.tolerate.is_some() || self.keep.is_some()
     }
 }
 
@@ -268,5 +289,22 @@ mod tests {
         ] {
             assert_eq!(terms.forgives(ranks), forgiven, "{terms:?}");
         }
+    }
+
+    #[test]
+    fn a_job_that_names_checks_alone_is_forgiven_their_sum() {
+        let check = |name: &str, of: &str| (CheckName::new(name).unwrap(), of.parse().unwrap());
+        let terms = Terms { checks: [check("gpu", "10%"), check("lustre", "2")].into(), ..Terms::default() };
+        assert_eq!((terms.forgives(60), terms.forgives_others()), (8, false));
+        let all = Terms { tolerate: Some(Tolerance::Ranks(3)), ..terms.clone() };
+        assert_eq!((all.forgives(60), all.forgives_others()), (3, true));
+        // Zero is no silence: it forgives nothing.
+        assert!(!terms.is_same(&Terms { tolerate: Some(Tolerance::Ranks(0)), ..terms.clone() }));
+        let many = (0..=MAX_CHECKS).map(|n| check(&format!("c{n}"), "1")).collect();
+        assert!(Terms { checks: many, ..Terms::default() }.check(60).is_err_and(|why| why.contains("at most 64")));
+        // Terms that an older version wrote.
+        let old = r#"{"tolerate":"2","shrink":false}"#;
+        let read: Terms = serde_json::from_str(old).unwrap();
+        assert_eq!((read.checks.len(), serde_json::to_string(&read).unwrap().as_str()), (0, old));
     }
 }

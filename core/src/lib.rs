@@ -35,8 +35,8 @@ pub use eventlog::Event;
 pub use fluid::Fluid;
 pub use hostlist::HostList;
 pub use ids::{
-    ActionId, ActionName, Attempt, BootId, ClusterId, Epoch, HostName, InvocationId, JobId, MachineId, MilestoneName,
-    Rank, ResourceName, TaskId,
+    ActionId, ActionName, Attempt, BootId, CheckName, ClusterId, Epoch, HostName, InvocationId, JobId, MachineId,
+    MilestoneName, Rank, ResourceName, TaskId,
 };
 pub use idset::IdSet;
 pub use job::{Part, Terms, Tolerance};

@@ -1,9 +1,10 @@
 //! `perilog job`: a job and its ranks, from `add` to `finish`. For resource managers, and for tests that act as one.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Subcommand;
-use perilog_core::{Attempt, HostList, JobId, Part, ResourceName, ResourceSet, Targets, Tolerance};
+use perilog_core::{Attempt, CheckName, HostList, JobId, Part, ResourceName, ResourceSet, Targets, Tolerance};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -49,6 +50,10 @@ struct Add {
     /// Number of ranks, or a percentage of them (10%), that may fail named checks.
     #[arg(long, value_name = "N|P%", value_parser = values::tolerance)]
     tolerate: Option<Tolerance>,
+    /// Fewer of them for this check: a number of ranks, or a percentage of them; may be repeated. Without --tolerate and
+    /// --keep only these checks may fail.
+    #[arg(long, value_name = "CHECK=N|P%", value_parser = values::tolerance_of)]
+    tolerate_check: Vec<(CheckName, Tolerance)>,
     /// Number of good ranks that are enough: surplus ranks are released, and never fewer are kept. Without --tolerate
     /// all others may fail.
     #[arg(long, value_name = "N")]
@@ -114,8 +119,9 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
     match args.what {
         What::Add(add) => {
             let r = add.r.as_deref().map(read).transpose()?;
+            let checks: BTreeMap<_, _> = add.tolerate_check.into_iter().collect();
             let parameters = json!({"job": add.job, "attempt": add.attempt, "R": r, "nodes": add.nodes, "userid": add.user,
-                "tolerate": add.tolerate, "keep": add.keep, "shrink": add.shrink, "resources": add.resources});
+                "tolerate": add.tolerate, "tolerate_checks": checks, "keep": add.keep, "shrink": add.shrink, "resources": add.resources});
             let added = door.ask::<Added>("JobAdd", &parameters)?;
             let exit = if added.body.over { Exit::Usage } else { Exit::Ok };
             out.show(&Told(add.job.clone(), added))?;

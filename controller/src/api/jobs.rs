@@ -24,6 +24,7 @@ pub(super) struct JobAdd {
     userid: Option<u32>,
     source: Option<Source>,
     tolerate: Option<String>,
+    tolerate_checks: Option<BTreeMap<String, String>>,
     keep: Option<u32>,
     shrink: Option<bool>,
     resources: Option<Vec<String>>,
@@ -33,6 +34,7 @@ pub(super) struct JobAdd {
 #[derive(Deserialize)]
 pub(super) struct Forgiven {
     tolerate: Option<String>,
+    tolerate_checks: Option<BTreeMap<String, String>>,
     keep: Option<u32>,
     shrink: Option<bool>,
     resources: Option<Vec<String>>,
@@ -41,10 +43,13 @@ pub(super) struct Forgiven {
 impl Forgiven {
     pub(super) fn terms(self) -> Result<Terms, Refusal> {
         let resources: Result<BTreeSet<_>, Refusal> = self.resources.iter().flatten().map(|name| parse(name)).collect();
+        let check = |(name, of): (&String, &String)| Ok((parse(name)?, parse(of)?));
+        let checks: Result<BTreeMap<_, _>, Refusal> = self.tolerate_checks.iter().flatten().map(check).collect();
         Ok(Terms {
             r: None,
             resources: resources?,
             tolerate: perhaps(self.tolerate)?,
+            checks: checks?,
             keep: self.keep,
             shrink: self.shrink.unwrap_or(false),
         })
@@ -54,8 +59,8 @@ impl Forgiven {
 impl Parameters for JobAdd {
     fn request(self) -> Result<Request, Refusal> {
         let r = self.r.map(|r| ResourceSet::from_json(&r.to_string()).map(Box::new)).transpose().map_err(invalid)?;
-        let Self { tolerate, keep, shrink, resources, .. } = self;
-        let terms = Terms { r, ..Forgiven { tolerate, keep, shrink, resources }.terms()? };
+        let Self { tolerate, tolerate_checks, keep, shrink, resources, .. } = self;
+        let terms = Terms { r, ..Forgiven { tolerate, tolerate_checks, keep, shrink, resources }.terms()? };
         let source = self.source.map(Source::value).transpose()?;
         let (job, attempt, nodes) = (parse(&self.job)?, perhaps(self.attempt)?, perhaps::<HostList>(self.nodes)?);
         // The job's prolog and epilog send the whole layout to each node, so a job whose layout does not fit a frame is

@@ -40,14 +40,13 @@ impl Action {
             .iter()
             .filter(|(rank, row)| self.row.ended.contains(rank.0) && !row.ended.outcome.is_ok())
             .filter(|(rank, _)| !forgiveness.shed.contains(rank.0))
-            .map(|(_, row)| &row.ended.outcome)
-            .chain(self.row.external.iter().flat_map(|external| external.bad()).map(|(_, ended)| &ended.outcome))
-            .partition(|outcome| forgiveness.forgives(outcome));
-        let few = forgiven.len() as u64 <= forgiveness.ranks || defect!(CountIgnored);
-        if fatal.is_empty() && few && forgiveness.enough {
+            .map(|(_, row)| &row.ended)
+            .chain(self.row.external.iter().flat_map(|external| external.bad()).map(|(_, ended)| ended))
+            .partition(|ended| forgiveness.forgives(&ended.outcome));
+        if fatal.is_empty() && forgiveness.enough && forgiveness.covers(&forgiven) {
             return Verdict::Ok;
         }
-        Verdict::of(forgiven.into_iter().chain(fatal))
+        Verdict::of(forgiven.into_iter().chain(fatal).map(|ended| &ended.outcome))
     }
 
     /// Returns the ranks that failed; if the verdict is `ok`, they failed within the tolerance.

@@ -1,5 +1,5 @@
-//! Tolerance, what a job forgives: `tolerable` ranks up to the job's tolerance, and `lost` ranks if the site allows
-//! that. Every other failure is fatal, whatever a user asks for: no user may ignore a generic failure of a prolog
+//! Tolerance, what a job forgives: `tolerable` ranks up to the job's tolerance, with fewer of them for a check that has
+//! a tolerance of its own, and `lost` ranks if the site allows that. Every other failure is fatal, whatever a user asks for: no user may ignore a generic failure of a prolog
 //! (flux-core #6842).
 //!
 //! Within the tolerance, an action succeeds without the failed ranks. A non-fatal exception names these ranks, with the
@@ -9,14 +9,17 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use crate::controller::action::Action;
+use crate::controller::attempt::JobAttempt;
 use crate::controller::io::Now;
 use crate::controller::jobs::Jobs;
 use crate::controller::machine::Machine;
 use crate::defect;
-use crate::ids::{ActionId, Attempt, JobId};
+use crate::ids::{ActionId, Attempt, CheckName, JobId};
 use crate::idset::IdSet;
-use crate::job::Part;
+use crate::job::{Part, Tolerance};
 use crate::outcome::{Outcome, Verdict};
+use crate::task::Ended;
 
 /// The type of the exception that names ranks which failed within a job's tolerance (RFC 21: severity 1 is not fatal).
 pub(super) const EXCEPTION: &str = "node-failure";
@@ -26,6 +29,10 @@ pub(super) const EXCEPTION: &str = "node-failure";
 pub(super) struct Forgiveness {
     /// At most so many ranks.
     pub(super) ranks: u64,
+    /// At most so many ranks that fail this check.
+    pub(super) checks: BTreeMap<CheckName, u64>,
+    /// Failures of other checks, and failures that name no check.
+    pub(super) others: bool,
     /// `true` if the number of good ranks reaches the job's `keep`.
     pub(super) enough: bool,
     /// `lost` ones too.
@@ -43,6 +50,34 @@ impl Forgiveness {
             Outcome::Failed { .. } => defect!(UnmarkedForgiven),
             _ => false,
         }
+    }
+
+    /// Returns `true` if so many failures are within the limits.
+    pub(super) fn covers(&self, forgiven: &[&Ended]) -> bool {
+        let few = forgiven.len() as u64 <= self.ranks || defect!(CountIgnored);
+        let of_checks = |ended: &&Ended| self.others || is_of(ended, &self.checks);
+        let within = |(check, most): (&CheckName, &u64)| {
+            forgiven.iter().filter(|ended| names(ended, check)).count() as u64 <= *most
+        };
+        few && forgiven.iter().all(of_checks) && self.checks.iter().all(within)
+    }
+}
+
+fn names(ended: &Ended, check: &CheckName) -> bool {
+    ended.checks.iter().any(|failed| failed.check == check.as_str())
+}
+
+/// Returns `true` if every failure of this end has a limit of its own.
+fn is_of(ended: &Ended, checks: &BTreeMap<CheckName, u64>) -> bool {
+    !ended.checks.is_empty() && ended.checks.iter().all(|failed| checks.contains_key(failed.check.as_str()))
+}
+
+impl Action {
+    /// Returns the ranks that failed this check.
+    fn failed(&self, check: &CheckName) -> IdSet {
+        let bad = self.bad();
+        let failed = self.ended.iter().filter(|(rank, row)| bad.contains(rank.0) && names(&row.ended, check));
+        failed.map(|(rank, _)| rank.0).collect()
     }
 }
 
@@ -85,7 +120,14 @@ impl Jobs {
 impl Machine {
     pub(super) fn forgiveness(&self, id: ActionId) -> Forgiveness {
         let shed = IdSet::new();
-        let none = Forgiveness { ranks: 0, enough: true, lost: self.settings.tolerate_lost, shed };
+        let none = Forgiveness {
+            ranks: 0,
+            checks: BTreeMap::new(),
+            others: true,
+            enough: true,
+            lost: self.settings.tolerate_lost,
+            shed,
+        };
         let Some(action) = self.jobs.action(id) else { return none };
         let row = &action.row;
         let Some(attempt) = self.jobs.attempt(&row.job, row.attempt) else { return none };
@@ -96,7 +138,7 @@ impl Machine {
         // Ranks that other actions forgave use up the tolerance, except ranks that failed again here.
         let shed = action.shed(&attempt.hold.ranks);
         let bad = action.bad().difference(&shed);
-        let others = attempt.actions.iter().filter_map(|id| self.jobs.action(*id));
+        let others = self.jobs.of(attempt);
         let others = others.filter(|other| other.row.verdict == Some(Verdict::Ok) && other.row.id != id);
         let resources: usize = others.map(|other| other.row.external.iter().flat_map(|it| it.bad()).count()).sum();
         let before = self.jobs.tolerated(&row.job, row.attempt).difference(&bad).len() + resources as u64;
@@ -110,7 +152,32 @@ impl Machine {
         let sheds = attempt.terms.sheds();
         let least = attempt.terms.keep.map_or(0, u64::from).max(u64::from(sheds && !defect!(NobodyLeft)));
         let enough = attempt.hold.ranks.is_empty() || left >= least;
-        Forgiveness { ranks, enough, lost: self.settings.tolerate_lost, shed }
+        let others = attempt.terms.forgives_others();
+        let checks = self.checks_left(attempt, action);
+        Forgiveness { ranks, checks, others, enough, lost: self.settings.tolerate_lost, shed }
+    }
+
+    /// Returns how many ranks of this action may fail each check that has a tolerance of its own: other actions may have
+    /// used some of it up. A rank that fails a check in two actions counts once.
+    fn checks_left(&self, attempt: &JobAttempt, action: &Action) -> BTreeMap<CheckName, u64> {
+        let others = self.jobs.of(attempt).filter(|other| {
+            other.row.verdict == Some(Verdict::Ok)
+                && other.row.id != action.row.id
+                && !self.settings.after.contains(&other.row.name)
+        });
+        let others: Vec<&Action> = others.collect();
+        let of = attempt.layout.ranks().len();
+        let left = |(check, most): (&CheckName, &Tolerance)| {
+            let (mut ranks, mut resources) = (IdSet::new(), 0);
+            for other in &others {
+                ranks.extend_with(&other.failed(check));
+                let ends = other.row.external.iter().flat_map(|it| it.bad());
+                resources += ends.filter(|(_, ended)| names(ended, check)).count() as u64;
+            }
+            let used = ranks.difference(&action.failed(check)).len() + resources;
+            (check.clone(), most.of(of).saturating_sub(used))
+        };
+        attempt.terms.checks.iter().map(left).collect()
     }
 
     /// Handles an action that succeeded without some of its ranks: reports the failed ranks with reasons, and lets go

@@ -29,7 +29,17 @@ impl Count {
         })
     }
 
-    /// Is this count above `other`? `None` if only the job's size can tell.
+    /// The sum; `None` where only the job's size can tell.
+    pub(crate) fn sum<'a>(mut counts: impl Iterator<Item = &'a Self>) -> Option<Self> {
+        let first = *counts.next()?;
+        counts.try_fold(first, |sum, count| match (sum, *count) {
+            (Self::Ranks(sum), Self::Ranks(count)) => Some(Self::Ranks(sum.saturating_add(count))),
+            (Self::Percent(sum), Self::Percent(count)) => Some(Self::Percent((sum + count).min(100))),
+            _ => None,
+        })
+    }
+
+    /// Is this more than `other`? `None` where only the job's size can tell.
     pub(crate) fn exceeds(self, other: Self) -> Option<bool> {
         match (self, other) {
             (Self::Ranks(mine), Self::Ranks(most)) => Some(mine > most),

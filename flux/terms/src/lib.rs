@@ -18,4 +18,4 @@ pub mod json;
 mod terms;
 
 pub use count::Count;
-pub use terms::{Cap, Terms};
+pub use terms::{Cap, Forgiven, Terms};

@@ -8,6 +8,8 @@ use crate::json;
 
 /// Longest name of a check, as `perilog-report` takes it.
 const MAX_NAME: usize = 64;
+/// Most checks of one job or one site, as the controller takes them.
+const MAX_CHECKS: usize = 32;
 
 /// Terms that a user sets with `--setattr=perilog.TERM=VALUE`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,7 +18,7 @@ pub struct Terms {
     pub tolerate: Option<Count>,
     /// Number of good ranks that suffice; at least 1.
     pub keep: Option<u32>,
-    /// Number of ranks that may fail this check.
+    /// So many ranks may fail this check, within `tolerate`. Without `tolerate` and `keep`: and no other check.
     pub checks: BTreeMap<String, Count>,
 }
 
@@ -59,22 +61,52 @@ impl Terms {
             _ => Ok(()),
         };
         within("perilog.tolerate", self.tolerate, cap.tolerate)?;
+        if self.names_checks_alone() {
+            within("perilog.tolerate-check, in sum", Count::sum(self.checks.values()), cap.tolerate)?;
+        }
         self.checks.iter().try_for_each(|(check, asked)| {
             within(&format!("perilog.tolerate-check.{check}"), Some(*asked), cap.checks.get(check).copied())
         })
     }
 
-    /// Returns how many of a job's ranks may fail, by the terms and the site's cap: in all, and by check.
-    pub fn within(&self, cap: &Cap, ranks: u64) -> (u64, BTreeMap<&str, u64>) {
-        let least = |asked: u64, most: Option<Count>| most.map_or(asked, |most| asked.min(most.of(ranks)));
-        let kept = self.keep.map_or(0, |keep| ranks.saturating_sub(u64::from(keep)));
-        let all = self.tolerate.map_or(kept, |tolerate| tolerate.of(ranks));
-        let mut checks = BTreeMap::new();
-        for (check, asked) in &self.checks {
-            checks.insert(check.as_str(), least(asked.of(ranks), cap.checks.get(check).copied()));
-        }
-        (least(all, cap.tolerate), checks)
+    /// Returns `true` if the job tolerates named checks and no others.
+    fn names_checks_alone(&self) -> bool {
+        self.tolerate.is_none() && self.keep.is_none() && !self.checks.is_empty()
     }
+
+    /// Returns how many of a job's ranks may fail, by the terms and the site's cap.
+    pub fn within<'a>(&'a self, cap: &'a Cap, ranks: u64) -> Forgiven<'a> {
+        let least = |asked: u64, most: Option<&Count>| most.map_or(asked, |most| asked.min(most.of(ranks)));
+        if self.names_checks_alone() {
+            // The cap of the whole is what the checks share.
+            let mut left = least(u64::MAX, cap.tolerate.as_ref());
+            let mut checks = BTreeMap::new();
+            for (check, asked) in &self.checks {
+                let most = least(asked.of(ranks), cap.checks.get(check)).min(left);
+                left -= most;
+                checks.insert(check.as_str(), most);
+            }
+            return Forgiven { all: None, checks };
+        }
+        let kept = self.keep.map_or(0, |keep| ranks.saturating_sub(u64::from(keep)));
+        let all = least(self.tolerate.map_or(kept, |tolerate| tolerate.of(ranks)), cap.tolerate.as_ref());
+        // The cap of a check holds where the user names no check, too.
+        let named = self.checks.iter().chain(&cap.checks).map(|(check, _)| check.as_str());
+        let most = |check: &str| {
+            let asked = self.checks.get(check).map_or(all, |asked| asked.of(ranks).min(all));
+            least(asked, cap.checks.get(check))
+        };
+        Forgiven { all: Some(all), checks: named.filter(|_| all > 0).map(|check| (check, most(check))).collect() }
+    }
+}
+
+/// How many ranks of one job may fail.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forgiven<'a> {
+    /// So many in all; `None`: the sum of `checks`, and no other check.
+    pub all: Option<u64>,
+    /// Fewer that fail this check.
+    pub checks: BTreeMap<&'a str, u64>,
 }
 
 /// Cap of a site; a term without an entry has no cap.
@@ -151,7 +183,11 @@ fn checks(name: &str, value: &str) -> Result<BTreeMap<String, Count>, String> {
         }
         Ok((check.to_owned(), count(&format!("{name}.{check}"), value)?))
     };
-    table(name, value)?.into_iter().map(read).collect()
+    let table = table(name, value)?;
+    if table.len() > MAX_CHECKS {
+        return Err(format!("{name}: {} checks, at most {MAX_CHECKS} are counted", table.len()));
+    }
+    table.into_iter().map(read).collect()
 }
 
 fn unknown(table: &str, name: &str, known: &str) -> String {
@@ -210,27 +246,32 @@ mod tests {
     #[test]
     fn a_site_has_the_last_word() {
         let cap = Cap::read(r#"{"max-tolerate":"10%","max-tolerate-check":{"lustre":2}}"#).unwrap();
-        for (text, refused, of_forty, lustre) in [
-            ("{}", None, 0, None),
-            (r#"{"tolerate":"10%"}"#, None, 4, None),
-            (r#"{"tolerate":"11%"}"#, Some("perilog.tolerate: 11% is more than this site allows: 10%"), 4, None),
-            (r#"{"tolerate":9}"#, None, 4, None),
-            (r#"{"keep":38}"#, None, 2, None),
-            (r#"{"keep":1}"#, None, 4, None),
-            (r#"{"keep":41}"#, None, 0, None),
-            (r#"{"keep":1,"tolerate":0}"#, None, 0, None),
-            (r#"{"tolerate-check":{"lustre":2,"other":9}}"#, None, 0, Some(2)),
-            (
-                r#"{"tolerate-check":{"lustre":3}}"#,
-                Some("perilog.tolerate-check.lustre: 3 is more than this site allows: 2"),
-                0,
-                Some(2),
-            ),
-        ] {
+        let above = |term: &str, asked: &str, most: &str| {
+            Some(format!("{term}: {asked} is more than this site allows: {most}"))
+        };
+        #[rustfmt::skip]
+        let table: [(&str, Option<String>, Option<u64>, &[(&str, u64)]); 14] = [
+            ("{}", None, Some(0), &[]),
+            (r#"{"tolerate":"10%"}"#, None, Some(4), &[("lustre", 2)]),
+            (r#"{"tolerate":"11%"}"#, above("perilog.tolerate", "11%", "10%"), Some(4), &[("lustre", 2)]),
+            (r#"{"tolerate":9}"#, None, Some(4), &[("lustre", 2)]),
+            (r#"{"tolerate":1}"#, None, Some(1), &[("lustre", 1)]),
+            (r#"{"keep":38}"#, None, Some(2), &[("lustre", 2)]),
+            (r#"{"keep":1}"#, None, Some(4), &[("lustre", 2)]),
+            (r#"{"keep":41}"#, None, Some(0), &[]),
+            (r#"{"keep":1,"tolerate":0}"#, None, Some(0), &[]),
+            (r#"{"tolerate":4,"tolerate-check":{"gpu":1,"lustre":0}}"#, None, Some(4), &[("gpu", 1), ("lustre", 0)]),
+            // Checks alone share the cap of the whole.
+            (r#"{"tolerate-check":{"lustre":2}}"#, None, None, &[("lustre", 2)]),
+            (r#"{"tolerate-check":{"lustre":2,"other":9}}"#, None, None, &[("lustre", 2), ("other", 2)]),
+            (r#"{"tolerate-check":{"gpu":"9%","lustre":"5%"}}"#, above("perilog.tolerate-check, in sum", "14%", "10%"), None, &[("gpu", 3), ("lustre", 1)]),
+            (r#"{"tolerate-check":{"lustre":3}}"#, above("perilog.tolerate-check.lustre", "3", "2"), None, &[("lustre", 2)]),
+        ];
+        for (text, refused, all, checks) in table {
             let terms = Terms::read(text).unwrap();
-            assert_eq!(terms.check(&cap).err().as_deref(), refused, "{text}");
-            let (all, checks) = terms.within(&cap, 40);
-            assert_eq!((all, checks.get("lustre").copied()), (of_forty, lustre), "{text}");
+            assert_eq!(terms.check(&cap).err(), refused, "{text}");
+            let expect = Forgiven { all, checks: checks.iter().copied().collect() };
+            assert_eq!(terms.within(&cap, 40), expect, "{text}");
         }
         let all = Terms::read(r#"{"tolerate":1}"#).unwrap();
         assert!(all.check(&Cap::none()).is_err() && all.check(&Cap::default()).is_ok());

@@ -147,7 +147,7 @@ impl World {
                     _ => Tolerance::Ranks(tolerate),
                 };
                 let tolerate = (tolerate > 0 || keep.is_none()).then_some(tolerance);
-                let terms = Terms { tolerate, keep, shrink, r, resources };
+                let terms = Terms { tolerate, keep, shrink, r, resources, ..Terms::default() };
                 let attempt = attempt.map(site::attempt);
                 let (source, job) = (None, site::job(job));
                 let add = JobAdd { source, job, attempt, nodes, userid: Some(1_000), terms };

@@ -318,7 +318,7 @@ impl World {
     fn terms_of((job, _): &Of, one: &Job) -> Terms {
         // Terms like those of other jobs, by their numbers.
         let r = if site::has_r(job) { site::resources(&hosts_of(one.hosts.iter())).map(Box::new) } else { None };
-        Terms { tolerate: Some(Tolerance::Ranks(0)), keep: None, shrink: false, r, resources: BTreeSet::new() }
+        Terms { tolerate: Some(Tolerance::Ranks(0)), r, ..Terms::default() }
     }
 
     fn add_of(&self, of: &Of, one: &Job) -> JobAdd {

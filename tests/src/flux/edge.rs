@@ -17,6 +17,7 @@ trap 'exit 143' TERM
 for name in $(cat /run/milestones-$PERILOG_ACTION 2>/dev/null); do perilog-report milestone $name || exit 8; done
 while [ -e /run/hold-$PERILOG_ACTION ]; do sleep 0.02; done
 [ ! -e /run/lustre-$PERILOG_ACTION ] || perilog-report tolerable --check lustre '/p/lustre1 is not mounted' || exit 9
+[ ! -e /run/gpu-$PERILOG_ACTION ] || perilog-report tolerable --check gpu 'gpu0 is gone' || exit 9
 exit $(cat /run/exit-$PERILOG_ACTION 2>/dev/null || echo 0)";
 const ACTIONS: [&str; 2] = ["prolog", "epilog"];
 const UNIT: &str = "perilog-flux.service";
@@ -93,7 +94,12 @@ impl<'a> Flux<'a> {
         self.cluster.node(index)?.write_file("/run/lustre-prolog", "")
     }
 
-    /// From now on the scripts of this action reach these milestones before they wait.
+    /// The same of the check `gpu`.
+    pub fn gpu_fails(&self, index: usize) -> Result<()> {
+        self.cluster.node(index)?.write_file("/run/gpu-prolog", "")
+    }
+
+    /// The scripts of this action reach these milestones from now on, before they are held.
     pub fn reach(&self, action: &str, milestones: &str) -> Result<()> {
         let nodes = self.cluster.nodes();
         nodes.iter().try_for_each(|node| node.write_file(&format!("/run/milestones-{action}"), milestones))

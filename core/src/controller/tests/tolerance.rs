@@ -66,6 +66,79 @@ fn tolerance_covers_named_checks_up_to_its_limit() {
     }
 }
 
+/// Terms with these tolerances by check.
+fn by_check(tolerate: &str, checks: &[(&str, &str)]) -> Terms {
+    let check = |(name, of): &(&str, &str)| (CheckName::new(name).unwrap(), of.parse().unwrap());
+    Terms { checks: checks.iter().map(check).collect(), ..terms(tolerate) }
+}
+
+#[test]
+fn a_check_with_a_tolerance_of_its_own_has_no_more() {
+    let (lustre, gpu) = (|| check("lustre", "m"), || check("gpu", "m"));
+    let ok = || ended(Outcome::Ok);
+    let both = || Ended { checks: [lustre().checks, gpu().checks].concat(), ..lustre() };
+    // Of a script that the node's configuration calls tolerable.
+    let unnamed = || ended(Outcome::Tolerable);
+    let lost = || ended(Outcome::Lost { why: Loss::Vanished });
+    let (two, none): (&[_], &[_]) = (&[("lustre", "2")], &[]);
+    let levels: &[_] = &[("gpu", "0"), ("lustre", "50%")];
+    #[rustfmt::skip]
+    let table: &[(&str, &[(&str, &str)], [Ended; 4], Verdict)] = &[
+        // Named alone: this check, and no other.
+        ("", two, [lustre(), lustre(), ok(), ok()], Verdict::Ok),
+        ("", two, [lustre(), lustre(), lustre(), ok()], Verdict::Failed),
+        ("", two, [lustre(), gpu(), ok(), ok()], Verdict::Failed),
+        ("", two, [both(), ok(), ok(), ok()], Verdict::Failed),
+        ("", two, [unnamed(), ok(), ok(), ok()], Verdict::Failed),
+        ("", two, [lost(), ok(), ok(), ok()], Verdict::Lost),
+        ("", two, [ended(exit(1)), ok(), ok(), ok()], Verdict::Failed),
+        // Beside a total: both hold.
+        ("3", two, [lustre(), lustre(), gpu(), ok()], Verdict::Ok),
+        ("3", two, [lustre(), both(), unnamed(), ok()], Verdict::Ok),
+        ("3", two, [lustre(), lustre(), both(), ok()], Verdict::Failed),
+        ("1", two, [lustre(), lustre(), ok(), ok()], Verdict::Failed),
+        ("0", two, [lustre(), ok(), ok(), ok()], Verdict::Failed),
+        ("3", none, [lustre(), lustre(), lustre(), ok()], Verdict::Ok),
+        // Levels: of one check none, of another half of the ranks.
+        ("3", levels, [lustre(), lustre(), unnamed(), ok()], Verdict::Ok),
+        ("3", levels, [gpu(), ok(), ok(), ok()], Verdict::Failed),
+        ("", levels, [lustre(), lustre(), ok(), ok()], Verdict::Ok),
+    ];
+    for (tolerate, checks, ends, expect) in table {
+        let (mut b, _) = bench(4, |s| s.tolerate_lost = true);
+        b.ask(add("j", "n[0-3]", by_check(tolerate, checks))).0.unwrap();
+        b.run("prolog", "j", "n[0-3]");
+        // The terms are in the store.
+        let mut b = b.restart();
+        for (rank, end) in (0u32..).zip(ends) {
+            let (session, _) = b.up(&format!("n{rank}"), "b", vec![held("prolog", "j", rank, HeldState::Ended)]);
+            tell(&mut b, session, task("prolog", "j", rank), end.clone());
+        }
+        let case: Vec<_> = ends.iter().map(|end| (end.outcome.word(), end.checks.len())).collect();
+        assert_eq!(b.action("prolog", "j", 0).verdict, Some(*expect), "{tolerate} {checks:?} {case:?}");
+    }
+}
+
+/// What one action was forgiven is used up for the next, check by check; a rank that fails again counts once.
+#[test]
+fn the_tolerance_of_a_check_is_of_the_whole_job() {
+    for (second, expect) in [
+        ([check("lustre", "m"), ended(Outcome::Ok)], Verdict::Ok),
+        ([ended(Outcome::Ok), check("lustre", "m")], Verdict::Failed),
+        ([ended(Outcome::Ok), check("gpu", "m")], Verdict::Ok),
+    ] {
+        let (mut b, n) = bench(2, |_| {});
+        b.ask(add("j", "n[0-1]", by_check("2", &[("lustre", "1")]))).0.unwrap();
+        for (action, ends) in [("prolog", [check("lustre", "m"), ended(Outcome::Ok)]), ("check", second)] {
+            b.run(action, "j", "n[0-1]");
+            for (rank, end) in (0u32..).zip(ends) {
+                tell(&mut b, n[rank as usize], task(action, "j", rank), end);
+            }
+        }
+        assert_eq!(b.action("check", "j", 0).verdict, Some(expect));
+    }
+}
+
 #[test]
 fn tolerated_ranks_are_told_in_a_non_fatal_exception() {
     let (mut b, n) = bench(4, |_| {});

@@ -2,7 +2,7 @@
 //! closes every other attempt of this edge, and cleans up its ranks.
 
 use perilog_core::Tolerance;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::job::{Allocated, Job};
 use super::view::View;
@@ -28,14 +28,25 @@ fn listed(view: &View, job: &Job, of: &Allocated<'_>) -> Value {
     let mut listed = json!({
         "job": of.job, "attempt": of.attempt, "userid": job.userid, "ranks": of.r.ranks(), "hosts": of.r.hosts(), "phase": phase,
     });
-    listed["tolerate"] = tolerate(view, job, of).into();
+    if let Some(listed) = listed.as_object_mut() {
+        listed.extend(forgiven(view, job, of));
+    }
     listed
 }
 
-/// Returns the job's tolerance: its terms within the site's cap. The edge always sends it, also a tolerance of zero,
-/// because Flux may issue an id again.
-pub fn tolerate(view: &View, job: &Job, of: &Allocated<'_>) -> String {
-    let (ranks, _) = job.terms.within(&view.cap, of.r.ranks().len());
-    let ranks = u32::try_from(ranks).unwrap_or(u32::MAX);
-    Tolerance::Ranks(ranks).to_string()
+/// Returns the failures that the job is forgiven, as parameters of `JobAdd` and `Assert`: its terms within the site's
+/// cap. The edge always sends them, also a tolerance of zero, because Flux may issue an id again.
+pub fn forgiven(view: &View, job: &Job, of: &Allocated<'_>) -> Map<String, Value> {
+    let forgiven = job.terms.within(&view.cap, of.r.ranks().len());
+    let count = |ranks: u64| Tolerance::Ranks(u32::try_from(ranks).unwrap_or(u32::MAX)).to_string();
+    let mut parameters = Map::new();
+    if let Some(all) = forgiven.all {
+        parameters.insert("tolerate".to_owned(), count(all).into());
+    }
+    if !forgiven.checks.is_empty() {
+        let checks: Map<String, Value> =
+            forgiven.checks.iter().map(|(check, most)| ((*check).to_owned(), count(*most).into())).collect();
+        parameters.insert("tolerate_checks".to_owned(), checks.into());
+    }
+    parameters
 }

@@ -72,11 +72,13 @@ impl Session {
             Action::Add { id, job, attempt } => {
                 let known = self.view.jobs.get(id);
                 let held = known.and_then(Job::held);
-                let parameters = json!({
+                let mut parameters = json!({
                     "job": job, "attempt": attempt, "R": held.as_ref().map(|held| held.r), "source": source,
                     "userid": known.and_then(|known| known.userid),
-                    "tolerate": known.zip(held.as_ref()).map(|(known, held)| assert::tolerate(&self.view, known, held)),
                 });
+                if let (Some(of), Some((known, held))) = (parameters.as_object_mut(), known.zip(held.as_ref())) {
+                    of.extend(assert::forgiven(&self.view, known, held));
+                }
                 controller("JobAdd", parameters)
             }
             Action::Run { id, job, attempt, what } => {
