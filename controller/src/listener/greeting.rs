@@ -1,13 +1,14 @@
 //! Peers that greet: they have shown a certificate, and have not sent all of Hello. A Hello waits in memory until its
 //! last page, so the listener admits few per certificate, and few large ones at a time.
 //!
-//! * **Two for a certificate**: the node's last session and its replacement. A third peer takes the place of the oldest
-//!   one from its own address, or of the oldest of all: a thief cannot keep the true agent from greeting.
-//! * **Eight with more than a page.** The ninth waits with its second page.
+//! * **Two for a certificate.** One place belongs to the address of the session that the machine welcomed last, and all
+//!   other addresses share the other place: a thief cannot keep the true agent from greeting. Before the first welcome
+//!   a peer takes the place of the one from its own address, or of the oldest where both places are taken.
+//! * **Eight that have more than a page.** The ninth waits with its second page.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Semaphore, oneshot};
 
@@ -18,8 +19,16 @@ const LARGE: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct Greetings {
-    of: Mutex<HashMap<String, Vec<Greeter>>>,
+    of: Mutex<HashMap<String, Places>>,
     pub(super) large: Arc<Semaphore>,
+}
+
+/// The places of one certificate.
+#[derive(Debug, Default)]
+struct Places {
+    /// Address of the session that the machine welcomed last.
+    home: Option<IpAddr>,
+    greeters: Vec<Greeter>,
 }
 
 #[derive(Debug)]
@@ -49,14 +58,24 @@ impl Greetings {
     /// `number`: of this connection alone.
     pub(super) fn enter(&self, name: &str, address: IpAddr, number: u64) -> Place<'_> {
         let (keep, stay) = oneshot::channel();
-        let mut of = self.of.lock().unwrap_or_else(PoisonError::into_inner);
-        let greeters = of.entry(name.to_owned()).or_default();
+        let mut of = self.lock();
+        let Places { home, greeters } = of.entry(name.to_owned()).or_default();
+        let shares = |of: IpAddr| of == address || home.is_some_and(|home| home != of && home != address);
+        greeters.retain(|greeter| !shares(greeter.address));
         if greeters.len() >= OF_ONE {
-            let same = greeters.iter().position(|greeter| greeter.address == address);
-            greeters.remove(same.unwrap_or(0));
+            greeters.remove(0);
         }
         greeters.push(Greeter { address, number, _stay: keep });
         Place { greetings: self, name: name.to_owned(), number, stay }
+    }
+
+    /// Keeps a place for this address from now on: the machine has welcomed a session from there.
+    pub(super) fn welcomed(&self, name: &str, address: IpAddr) {
+        self.lock().entry(name.to_owned()).or_default().home = Some(address);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Places>> {
+        self.of.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -69,10 +88,10 @@ impl Place<'_> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        let mut of = self.greetings.of.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(greeters) = of.get_mut(&self.name) {
-            greeters.retain(|greeter| greeter.number != self.number);
-            if greeters.is_empty() {
+        let mut of = self.greetings.lock();
+        if let Some(places) = of.get_mut(&self.name) {
+            places.greeters.retain(|greeter| greeter.number != self.number);
+            if places.greeters.is_empty() && places.home.is_none() {
                 of.remove(&self.name);
             }
         }
@@ -83,27 +102,54 @@ impl Drop for Place<'_> {
 mod tests {
     use super::*;
 
+    fn at(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn is_gone(place: &mut Place) -> bool {
+        place.stay.try_recv() == Err(oneshot::error::TryRecvError::Closed)
+    }
+
     #[test]
-    fn a_third_greeter_replaces_the_oldest_of_its_address() {
+    fn before_a_welcome_a_greeter_replaces_the_one_of_its_address_or_the_oldest() {
         let greetings = Greetings::default();
-        let at = |text: &str| text.parse::<IpAddr>().unwrap();
         let (agent, thief) = (at("10.0.0.1"), at("10.0.0.66"));
-        let is_gone = |place: &mut Place| place.stay.try_recv() == Err(oneshot::error::TryRecvError::Closed);
-        let mut first = greetings.enter("n0", thief, 1);
-        let mut second = greetings.enter("n0", thief, 2);
-        assert!(!is_gone(&mut first) && !is_gone(&mut second));
-        let mut own = greetings.enter("n0", agent, 3);
-        assert!(is_gone(&mut first) && !is_gone(&mut second));
-        drop(first);
-        for number in 4..1_000 {
+        let mut own = greetings.enter("n0", agent, 1);
+        let mut last = greetings.enter("n0", thief, 2);
+        for number in 3..1_000 {
             let mut other = greetings.enter("n0", thief, number);
-            assert!(is_gone(&mut second) && !is_gone(&mut other) && !is_gone(&mut own), "{number}");
-            second = other;
+            assert!(is_gone(&mut last) && !is_gone(&mut other) && !is_gone(&mut own), "{number}");
+            last = other;
         }
-        // Other certificates have places of their own, and a freed place is free for any peer.
-        let mut others = [greetings.enter("n1", thief, 1_000), greetings.enter("n1", thief, 1_001)];
+        // Other certificates have places of their own; and a place that is given back is nobody's.
+        let mut others = [greetings.enter("n1", thief, 1_000), greetings.enter("n1", agent, 1_001)];
         assert!(!others.iter_mut().any(is_gone) && !is_gone(&mut own));
-        drop((own, second, others));
-        assert!(greetings.of.lock().unwrap().is_empty());
+        let _third = greetings.enter("n0", at("10.0.0.67"), 1_002);
+        assert!(is_gone(&mut own) && !is_gone(&mut last));
+        drop((own, last, others, _third));
+        assert!(greetings.lock().is_empty());
+    }
+
+    #[test]
+    fn the_address_that_was_welcomed_last_keeps_its_place() {
+        let greetings = Greetings::default();
+        let (agent, moved) = (at("10.0.0.1"), at("10.0.0.2"));
+        let thief = |number: u64| at(&format!("10.0.1.{}", number % 200));
+        let mut last = greetings.enter("n0", thief(0), 0);
+        greetings.welcomed("n0", agent);
+        let mut own = greetings.enter("n0", agent, 1_000);
+        for number in 1..1_000 {
+            let mut other = greetings.enter("n0", thief(number), number);
+            assert!(is_gone(&mut last) && !is_gone(&mut other) && !is_gone(&mut own), "{number}");
+            last = other;
+        }
+        // The agent dials anew: its own place again, and nobody else's.
+        let mut again = greetings.enter("n0", agent, 1_001);
+        assert!(is_gone(&mut own) && !is_gone(&mut again) && !is_gone(&mut last));
+        // The node gets another address.
+        greetings.welcomed("n0", moved);
+        let mut own = greetings.enter("n0", moved, 1_002);
+        let mut other = greetings.enter("n0", thief(0), 1_003);
+        assert!(is_gone(&mut again) && is_gone(&mut last) && !is_gone(&mut own) && !is_gone(&mut other));
     }
 }

@@ -68,8 +68,9 @@ pub(super) async fn serve(
 
 async fn talk(link: Link, plain: bool, tls: watch::Receiver<Option<ServerTls>>, sessions: &Sessions) -> Over {
     let Link { peer, names, chain, mut reader, mut writer } = link;
-    let id = sessions.next_id();
-    let mut place = names.first().map(|name| sessions.greetings.enter(name, peer.ip().to_canonical(), id.0));
+    let (id, address) = (sessions.next_id(), peer.ip().to_canonical());
+    let name = names.first().cloned();
+    let mut place = name.as_ref().map(|name| sessions.greetings.enter(name, address, id.0));
     let greeted = tokio::select! {
         greeted = tokio::time::timeout(HELLO_LIMIT, greet(&mut reader, &mut writer, sessions.release)) => greeted,
         over = lost(&mut place) => return over,
@@ -86,7 +87,8 @@ async fn talk(link: Link, plain: bool, tls: watch::Receiver<Option<ServerTls>>, 
     let Outbound { frames, end, own } = outbound;
     let hearing = Hearing { id, peer, names: (!plain && !defect!(NamesUnchecked)).then_some(names), own, sessions };
     let reading = hearing.read(&mut reader, place);
-    let writing = write(&mut writer, frames);
+    let welcomed = || name.iter().for_each(|name| sessions.greetings.welcomed(name, address));
+    let writing = write(&mut writer, frames, welcomed);
     tokio::pin!(writing);
     let over = tokio::select! {
         over = reading => over,
@@ -129,8 +131,13 @@ async fn greet(reader: &mut FrameReader, writer: &mut FrameWriter, release: &str
     negotiate(&theirs).map(drop).map_err(refused)
 }
 
-async fn write(writer: &mut FrameWriter, mut frames: Drain<bytes::Bytes>) -> Over {
+/// Writes the frames, and calls `welcomed` at the machine's Welcome.
+async fn write(writer: &mut FrameWriter, mut frames: Drain<bytes::Bytes>, welcomed: impl FnOnce()) -> Over {
+    let mut welcomed = Some(welcomed);
     while let Some(frame) = frames.next().await {
+        if welcomed.is_some() && matches!(decode_to_agent(&frame), Ok(Decoded::Known(ToAgent::Welcome { .. }))) {
+            welcomed.take().into_iter().for_each(|welcomed| welcomed());
+        }
         fault::point_if("before-ack", || matches!(decode_to_agent(&frame), Ok(Decoded::Known(ToAgent::Ack { .. }))));
         if let Err(error) = writer.send(frame).await {
             return error.into();

@@ -1,5 +1,7 @@
 //! Scripted agent.
 
+use std::net::Ipv4Addr;
+
 use bytes::Bytes;
 use perilog_core::message::{FromAgent, Held, Hello, ToAgent};
 use perilog_core::outcome::Outcome;
@@ -7,6 +9,7 @@ use perilog_core::task::{Ended, Start};
 use perilog_core::{BootId, Epoch, HostName, MachineId};
 use perilog_host::link::{Dial, Link, LinkError, dial};
 use perilog_proto::{Decoded, Preamble, decode_to_agent, encode_from_agent, negotiate};
+use tokio::net::{TcpListener, TcpSocket};
 
 use crate::bed::{Bed, Controller, LIMIT};
 
@@ -32,15 +35,36 @@ pub(crate) fn hello(host: &str, tasks: Vec<Held>) -> Hello {
 
 /// Returns a link after the exchange of preambles.
 pub(crate) async fn link(bed: &Bed, controller: &Controller, host: &str) -> Link {
-    let mut link = raw_link(bed, controller, host).await;
+    greet(raw_link(bed, controller, host).await).await
+}
+
+async fn greet(mut link: Link) -> Link {
     link.writer.send(Preamble::ours("test").encode()).await.unwrap();
     negotiate(&next_frame(&mut link).await.unwrap().unwrap()).unwrap();
     link
 }
 
 pub(crate) async fn raw_link(bed: &Bed, controller: &Controller, host: &str) -> Link {
-    let address = format!("localhost:{}", controller.address.port());
-    dial(&Dial::tls(address, bed.authority.agent(host))).await.unwrap()
+    raw_link_by(bed, controller.address.port(), host).await
+}
+
+async fn raw_link_by(bed: &Bed, port: u16, host: &str) -> Link {
+    dial(&Dial::tls(format!("localhost:{port}"), bed.authority.agent(host))).await.unwrap()
+}
+
+/// Returns a link after the exchange of preambles that the controller sees come from `address`.
+pub(crate) async fn link_from(address: Ipv4Addr, bed: &Bed, controller: &Controller, host: &str) -> Link {
+    let relay = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (port, to) = (relay.local_addr().unwrap().port(), controller.address);
+    tokio::spawn(async move {
+        let (mut near, _) = relay.accept().await.unwrap();
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((address, 0).into()).unwrap();
+        let mut far = socket.connect(to).await.unwrap();
+        // Either side may end the connection.
+        let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+    });
+    greet(raw_link_by(bed, port, host).await).await
 }
 
 /// The next frame; `None` at an orderly end.
@@ -55,8 +79,13 @@ impl Agent {
     }
 
     pub(crate) async fn connect_with(bed: &Bed, controller: &Controller, hello: Hello) -> Self {
+        let link = link(bed, controller, hello.host.as_str()).await;
+        Self::greet(link, hello).await
+    }
+
+    /// Says Hello on this link and is welcome.
+    pub(crate) async fn greet(mut link: Link, hello: Hello) -> Self {
         let host = hello.host.to_string();
-        let mut link = link(bed, controller, &host).await;
         link.writer.send(encode_from_agent(&FromAgent::Hello(hello))).await.unwrap();
         let mut agent = Self { host, link, epoch: Epoch { number: 0, nonce: 0 } };
         match agent.next().await {

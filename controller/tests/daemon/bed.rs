@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -25,6 +26,8 @@ pub(crate) struct Bed {
     pub(crate) extra: String,
     /// Group of the test's user, as the controller knows it: may change state.
     pub(crate) gid: u32,
+    /// Who may look: `[api] read`.
+    pub(crate) read: &'static str,
     tls: String,
     store: PathBuf,
     /// Address of the first controller, for those after it.
@@ -46,7 +49,16 @@ impl Bed {
         let files = authority.controller();
         let tls = format!("[tls]\nca = {:?}\ncert = {:?}\nkey = {:?}\n", files.ca, files.cert, files.key);
         let store = dir.path().join("controller.db");
-        Self { dir, authority, extra: String::new(), gid: getegid().as_raw(), tls, store, address: None }
+        Self {
+            dir,
+            authority,
+            extra: String::new(),
+            gid: getegid().as_raw(),
+            read: "anyone",
+            tls,
+            store,
+            address: None,
+        }
     }
 
     /// Without TLS.
@@ -85,7 +97,8 @@ impl Bed {
         let mut text = format!("cluster = \"test\"\nlisten = \"{listen}\"\nstore = {:?}\n", self.store());
         text += &self.extra;
         text += &self.tls;
-        writeln!(text, "[api]\nsocket = {:?}\ngroup = \"{}\"\nread = \"anyone\"", self.socket(), self.gid).unwrap();
+        let (socket, group, read) = (self.socket(), self.gid, self.read);
+        writeln!(text, "[api]\nsocket = {socket:?}\ngroup = \"{group}\"\nread = \"{read}\"").unwrap();
         fs::write(self.config_file(), text).unwrap();
     }
 
@@ -106,6 +119,8 @@ impl Bed {
         let path = self.dir.path().join("notify");
         let _ = fs::remove_file(&path);
         let notify = UnixDatagram::bind(&path).unwrap();
+        // For a controller of another user.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
         command.env("NOTIFY_SOCKET", &path).env_remove("PERILOG_LOG").stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let log = Log::of(BufReader::new(child.stderr.take().unwrap()));

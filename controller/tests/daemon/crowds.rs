@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -71,41 +72,124 @@ fn a_thousand_waiting_clients_leave_room_for_commands() {
 }
 
 pub(crate) fn rss_mib(pid: u32) -> u64 {
+    mib(pid, "VmRSS:")
+}
+
+/// The highest [`rss_mib`] since the process began.
+pub(crate) fn peak_mib(pid: u32) -> u64 {
+    mib(pid, "VmHWM:")
+}
+
+fn mib(pid: u32, key: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+}
+
+/// Runs `act` in a thread of this user, who is in no other group than `gid`.
+fn as_user<T: Send>(uid: u32, gid: u32, act: impl FnOnce() -> T + Send) -> T {
+    assert!(rustix::process::geteuid().is_root(), "only root can play another user: run this test as root");
+    let (uid, gid) = (rustix::process::Uid::from_raw(uid), rustix::process::Gid::from_raw(gid));
+    let acting = || {
+        // Affects only this thread.
+        rustix::thread::set_thread_groups(&[]).unwrap();
+        rustix::thread::set_thread_res_gid(gid, gid, gid).unwrap();
+        rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
+        act()
+    };
+    thread::scope(|scope| scope.spawn(acting).join().unwrap())
+}
+
+/// Lets every user come to the socket in the bed's directory.
+fn open_door(bed: &Bed) {
+    fs::set_permissions(bed.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 /// Found by a review: sixteen connections of one user each sent a megabyte of small objects and did not read the
 /// refusals, and the daemon grew to 1.5 GiB.
 #[test]
 fn strangers_that_send_much_and_read_nothing_make_nothing_grow() {
-    assert!(rustix::process::geteuid().is_root(), "only root can play another user: run this test as root");
     let mut bed = Bed::new();
     let controller = bed.start();
-    fs::set_permissions(bed.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    open_door(&bed);
     let (socket, pid) = (bed.socket(), controller.pid());
     let before = rss_mib(pid);
     let objects = vec![json!({"": 0}); 100_000];
     let bomb = request("Run", json!({"a": objects}), false);
-    thread::scope(|scope| {
-        for _ in 0..64 {
-            scope.spawn(|| {
-                let (uid, gid) = (rustix::process::Uid::from_raw(65534), rustix::process::Gid::from_raw(65534));
-                // Affects only this thread.
-                rustix::thread::set_thread_groups(&[]).unwrap();
-                rustix::thread::set_thread_res_gid(gid, gid, gid).unwrap();
-                rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
-                let mut stream = UnixStream::connect(&socket).unwrap();
-                stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
-                let refused = request("Cancel", json!({"job": "f1"}), false);
-                // Sends until the replies fill the socket, or the server closes it.
-                let _ = (0..2_000).try_for_each(|_| stream.write_all(&refused));
-                let _ = stream.write_all(&bomb);
-                let after = rss_mib(pid);
-                assert!(after < before + 64, "{before} MiB, then {after} MiB");
-            });
-        }
-    });
+    let send = || {
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        stream.set_write_timeout(Some(Duration::from_millis(500))).unwrap();
+        let refused = request("Cancel", json!({"job": "f1"}), false);
+        // Until its replies fill the socket, or the server closes it.
+        let _ = (0..2_000).try_for_each(|_| stream.write_all(&refused));
+        let _ = stream.write_all(&bomb);
+        let after = rss_mib(pid);
+        assert!(after < before + 64, "{before} MiB, then {after} MiB");
+    };
+    thread::scope(|scope| (0..64).for_each(|_| drop(scope.spawn(|| as_user(65534, 65534, send)))));
     assert_eq!(ask(&socket, "Ps", json!({}))["rows"], json!([]));
+}
+
+/// Lines of one user in a window, and the line that says how many were left out.
+const LINES: usize = 31;
+
+/// Found by a review: one unprivileged process caused 44,049 warnings in five seconds.
+#[test]
+fn a_user_who_misbehaves_at_the_socket_does_not_fill_the_journal() {
+    let mut bed = Bed::new();
+    let controller = bed.start();
+    open_door(&bed);
+    let socket = bed.socket();
+    let misbehave = || {
+        for n in 0..300 {
+            let mut stream = UnixStream::connect(&socket).unwrap();
+            stream.set_read_timeout(Some(LIMIT)).unwrap();
+            // Two kinds by turns: a line that repeats the last one is left out anyway.
+            let bytes = if n % 2 == 0 { b"no json\0".to_vec() } else { vec![b' '; 10_000] };
+            // The controller ends the connection, maybe before it has read all.
+            let _ = stream.write_all(&bytes);
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
+    };
+    as_user(65534, 65534, misbehave);
+    // Another user is heard beside all of them, and after them.
+    as_user(65533, 65533, || {
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        let _ = stream.write_all(b"no json\0");
+    });
+    controller.log.wait_for("uid 65533, pid ");
+    let text = controller.log.text();
+    let about = text.lines().filter(|line| line.contains("uid 65534")).count();
+    assert!((1..=LINES).contains(&about), "{about} lines");
+}
+
+/// A user of no group of ours, and a member of the group of `[api]`, at a controller that is not in that group.
+#[test]
+fn where_the_group_is_none_of_the_controllers_each_call_is_decided_by_itself() {
+    const DAEMON: u32 = 65_532;
+    const MEMBER: u32 = 65_533;
+    const STRANGER: u32 = 65_534;
+    let mut bed = Bed::new();
+    bed.plain();
+    (bed.gid, bed.read) = (MEMBER, "group");
+    bed.write_config();
+    open_door(&bed);
+    std::os::unix::fs::chown(bed.dir.path(), Some(DAEMON), None).unwrap();
+    let mut command = bed.command();
+    command.uid(DAEMON).gid(DAEMON);
+    let controller = bed.start_with(command);
+    controller.log.wait_for("the group of [api] is none of ours");
+    let socket = bed.socket();
+    assert_eq!(fs::metadata(&socket).unwrap().permissions().mode() & 0o777, 0o666);
+    let call = |method: &str, parameters: Value| {
+        let mut stream = UnixStream::connect(&socket).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream.write_all(&request(method, parameters, false)).unwrap();
+        reply(&mut stream)["error"].as_str().map(str::to_owned)
+    };
+    let add = |job: &str| call("JobAdd", json!({"job": job, "nodes": "n0"}));
+    let refused = Some("io.perilog.Controller.PermissionDenied".to_owned());
+    assert_eq!(as_user(STRANGER, STRANGER, || (call("Status", json!({})), add("a"))), (refused.clone(), refused));
+    assert_eq!(as_user(STRANGER, MEMBER, || (call("Status", json!({})), add("b"))), (None, None));
+    assert_eq!((call("Status", json!({})), add("c")), (None, None));
 }

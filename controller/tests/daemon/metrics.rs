@@ -146,6 +146,24 @@ fn nobody_listens_unless_it_is_asked_for() {
     assert!(log.contains("listening for agents") && !log.contains("Prometheus"), "{log}");
 }
 
+/// Counts the descriptors that the controller has open of its store.
+fn connections(bed: &Bed, controller: &Controller) -> usize {
+    let open = std::fs::read_dir(format!("/proc/{}/fd", controller.pid())).unwrap();
+    open.filter(|fd| std::fs::read_link(fd.as_ref().unwrap().path()).is_ok_and(|path| path == bed.store())).count()
+}
+
+/// A sum over a million tasks, which an operator asks for, delays no scraper.
+#[test]
+fn scrapers_have_a_connection_of_their_own_to_the_store() {
+    let mut bed = Bed::new();
+    let controller = bed.start();
+    let without = connections(&bed, &controller);
+    drop(controller);
+    bed.extra = "[metrics]\nlisten = \"127.0.0.1:0\"\n".to_owned();
+    let controller = bed.start();
+    assert_eq!(connections(&bed, &controller), without + 1);
+}
+
 #[test]
 fn alert_rules_are_rules_and_fire_when_they_should() {
     let path = |name: &str| monitoring().join(name).display().to_string();

@@ -10,10 +10,11 @@ use perilog_core::{ActionId, ActionName, Attempt, ClusterId, Epoch, JobId, Rank,
 use perilog_host::clock;
 use perilog_proto::{MAX_PAGE, encode_from_agent};
 use serde_json::json;
+use tokio::task::JoinSet;
 
-use crate::agent::{Agent, hello, link};
+use crate::agent::{Agent, hello, link, link_from};
 use crate::bed::{Bed, Controller};
-use crate::crowds::{ask, rss_mib};
+use crate::crowds::{ask, peak_mib, rss_mib};
 
 /// Sessions of the thief, one after the other and at once.
 const SESSIONS: usize = 150;
@@ -35,14 +36,20 @@ fn held(n: usize, state: HeldState) -> Held {
 }
 
 /// Pages of a Hello that never ends.
-fn pages(state: &HeldState) -> Vec<Bytes> {
+fn pages(host: &str, state: &HeldState) -> Vec<Bytes> {
     let page = |page: usize| {
         let tasks = (page * MAX_PAGE..(page + 1) * MAX_PAGE).map(|n| held(n, state.clone())).collect();
-        let mut hello = hello("n1", tasks);
+        let mut hello = hello(host, tasks);
         hello.more = true;
         encode_from_agent(&FromAgent::Hello(hello))
     };
     (0..16).map(page).collect()
+}
+
+/// Tasks with as much text as a task may have.
+fn large(host: &str) -> Vec<Bytes> {
+    let outcome = Outcome::Refused { why: "x".repeat(1_500) };
+    pages(host, &HeldState::Tombstone { outcome, past_ms: 0, reboot: Reboot::None })
 }
 
 struct Sizes {
@@ -64,9 +71,7 @@ async fn endless_hellos_make_nothing_grow_and_nobody_wait() {
     let controller = bed.start();
     let mut other = Agent::connect(&bed, &controller, "n0").await;
     let before = sizes(&bed, &controller);
-    let text = Outcome::Refused { why: "x".repeat(1_500) };
-    let large = pages(&HeldState::Tombstone { outcome: text, past_ms: 0, reboot: Reboot::None });
-    let many = pages(&HeldState::Ended);
+    let (large, many) = (large("n1"), pages("n1", &HeldState::Ended));
     let mut open = Vec::new();
     let mut longest = 0;
     for n in 0..SESSIONS {
@@ -93,6 +98,54 @@ async fn endless_hellos_make_nothing_grow_and_nobody_wait() {
     let mut own = Agent::connect(&bed, &controller, "n1").await;
     ask(&bed.socket(), "Run", json!({"action": "prolog", "job": "f1", "nodes": "n[0-1]"}));
     own.run(Outcome::Ok).await;
+    other.run(Outcome::Ok).await;
+}
+
+/// Found by a review: a thief with three addresses crowded the true agent out of the two places of its certificate.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thief_of_many_addresses_keeps_no_node_from_greeting() {
+    let mut bed = Bed::new();
+    let controller = bed.start();
+    drop(Agent::connect(&bed, &controller, "n1").await);
+    // The agent is between its preamble and its Hello while the thief dials from eight addresses, twice from each.
+    let own = link(&bed, &controller, "n1").await;
+    let mut thieves = Vec::new();
+    for n in 0..16 {
+        thieves.push(link_from([127, 0, 0, 2 + n % 8].into(), &bed, &controller, "n1").await);
+    }
+    let mut hello = hello("n1", vec![]);
+    hello.link = 2;
+    Agent::greet(own, hello).await;
+}
+
+/// Nodes with stolen keys that greet at once, each with a Hello without an end.
+const THIEVES: usize = 32;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn endless_hellos_of_many_certificates_take_bounded_memory() {
+    let mut bed = Bed::new();
+    let controller = bed.start();
+    let mut other = Agent::connect(&bed, &controller, "n0").await;
+    let before = sizes(&bed, &controller);
+    let mut saying = JoinSet::new();
+    for n in 0..THIEVES {
+        let host = format!("t{n}");
+        let mut thief = link(&bed, &controller, &host).await;
+        saying.spawn(async move {
+            for page in large(&host) {
+                if thief.writer.send(page).await.is_err() {
+                    break;
+                }
+            }
+            // The controller ends the session at the limit of a Hello.
+            while let Ok(Some(_)) = thief.reader.next().await {}
+        });
+    }
+    saying.join_all().await;
+    let peak = peak_mib(controller.pid());
+    println!("{THIEVES} certificates: RSS {} MiB, at most {peak} MiB", before.rss_mib);
+    assert!(peak < before.rss_mib + 288, "{} MiB, then {peak} MiB", before.rss_mib);
+    ask(&bed.socket(), "Run", json!({"action": "prolog", "job": "f1", "nodes": "n0"}));
     other.run(Outcome::Ok).await;
 }
 
