@@ -151,7 +151,8 @@ pub struct Terms {
     /// that it does not keep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerate: Option<Tolerance>,
-    /// How many ranks may fail each of these checks, within `tolerate`. Without `tolerate` and `keep`, the job tolerates
+    /// How many ranks may fail each of these checks, within `tolerate`. Without `tolerate` and `keep`, the job
+    /// tolerates
     /// these checks alone.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub checks: BTreeMap<CheckName, Tolerance>,
@@ -198,7 +199,8 @@ impl Terms {
         but(self) == but(other)
     }
 
-    /// Returns how many of `ranks` may fail. Without a tolerance: with `keep` all ranks that the job does not keep, with
+    /// Returns how many of `ranks` may fail. Without a tolerance: with `keep` all ranks that the job does not keep,
+    /// with
     /// `checks` the sum of theirs.
     pub fn forgives(&self, ranks: u64) -> u64 {
         match (self.tolerate, self.keep) {

@@ -50,7 +50,8 @@ struct Add {
     /// Number of ranks, or a percentage of them (10%), that may fail named checks.
     #[arg(long, value_name = "N|P%", value_parser = values::tolerance)]
     tolerate: Option<Tolerance>,
-    /// Fewer of them for this check: a number of ranks, or a percentage of them; may be repeated. Without --tolerate and
+    /// Fewer of them for this check: a number of ranks, or a percentage of them; may be repeated. Without --tolerate
+    /// and
     /// --keep only these checks may fail.
     #[arg(long, value_name = "CHECK=N|P%", value_parser = values::tolerance_of)]
     tolerate_check: Vec<(CheckName, Tolerance)>,

@@ -1,5 +1,6 @@
 //! Tolerance, what a job forgives: `tolerable` ranks up to the job's tolerance, with fewer of them for a check that has
-//! a tolerance of its own, and `lost` ranks if the site allows that. Every other failure is fatal, whatever a user asks for: no user may ignore a generic failure of a prolog
+//! a tolerance of its own, and `lost` ranks if the site allows that. Every other failure is fatal, whatever a user
+//! asks for: no user may ignore a generic failure of a prolog
 //! (flux-core #6842).
 //!
 //! Within the tolerance, an action succeeds without the failed ranks. A non-fatal exception names these ranks, with the
@@ -157,7 +158,8 @@ impl Machine {
         Forgiveness { ranks, checks, others, enough, lost: self.settings.tolerate_lost, shed }
     }
 
-    /// Returns how many ranks of this action may fail each check that has a tolerance of its own: other actions may have
+    /// Returns how many ranks of this action may fail each check that has a tolerance of its own: other actions may
+    /// have
     /// used some of it up. A rank that fails a check in two actions counts once.
     fn checks_left(&self, attempt: &JobAttempt, action: &Action) -> BTreeMap<CheckName, u64> {
         let others = self.jobs.of(attempt).filter(|other| {
