@@ -1,7 +1,6 @@
 //! Tolerance, what a job forgives: `tolerable` ranks up to the job's tolerance, with fewer of them for a check that has
 //! a tolerance of its own, and `lost` ranks if the site allows that. Every other failure is fatal, whatever a user
-//! asks for: no user may ignore a generic failure of a prolog
-//! (flux-core #6842).
+//! asks for: no user may ignore a generic failure of a prolog (flux-core #6842).
 //!
 //! Within the tolerance, an action succeeds without the failed ranks. A non-fatal exception names these ranks, with the
 //! message of each check. The job lets go of them if it asked for that (`shrink`, `keep`).

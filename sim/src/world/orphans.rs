@@ -12,6 +12,9 @@ use super::World;
 use super::site;
 use crate::truth::recovery::is_on;
 
+/// An agent that found no room for a tombstone tries again within this time.
+const BURIED_BY_MS: u64 = 10_000;
+
 /// A Start that leaves: its session, job, task and boot; and whether it is of a setup action.
 type Begins<'a> = (SessionId, &'a JobId, TaskId, &'a BootId, bool);
 
@@ -120,7 +123,9 @@ impl World {
         let mut stones = self.nodes[at].spool.tombstones.values();
         let lost = stones.any(|stone| stone.task == task && !stone.local && self.is_foreign(which, stone.commit));
         let store = &self.controllers[which].store;
-        lost && is_on(store) && !is_known(store, task)
+        // A Hello of the same batch, before the one with the evidence, was answered as ever.
+        let is_new = store.recovery.as_ref().is_some_and(|row| row.since_ms == self.wall_of(which));
+        lost && is_on(store) && !is_new && !is_known(store, task)
     }
 
     /// Returns an orphan of another job that the node has reported in this session.
@@ -131,8 +136,8 @@ impl World {
         // An ended orphan that a person gave up counts as acknowledged.
         let stems = self.nodes[at].spool.tasks.values().filter(|dir| dir.ended.is_some());
         let ended: Vec<TaskId> = stems.filter_map(|dir| Some(dir.intent.as_ref()?.start.task)).collect();
-        // A full node has no room to bury the task, and reports a tombstone.
-        let is_full = self.t < self.nodes[at].full_until;
+        // A node that is full, or was until its agent tries again, has not buried the task, and reports a tombstone.
+        let is_full = self.t < self.nodes[at].full_until + BURIED_BY_MS;
         let is_done = |intent: &Intent| {
             let start = &intent.start;
             (is_full || self.person.has_spoken_for(&start.job, start.attempt)) && ended.contains(&start.task)
