@@ -44,6 +44,8 @@ fn an_epilog_that_ran_since_does_not_run_beside_another_job() -> Result<()> {
     says(&["job", "add", "Q", "--nodes", "n[0-1]"])?;
     says(&["run", "prolog", "--job", "Q"])?;
     ensure!(cluster.runs("Q")?.len() == 2, "the prolog of Q ran twice");
+    let listed = says(&["controller", "recover"])?;
+    ensure!(listed.contains("waits for a word; job Q has n[0-1] now"), "{listed}");
     says(&["controller", "recover", "--confirm", "P", "--gone"])?;
     says(&["job", "finish", "Q"])?;
     says(&["wait", "Q", "--for", "clean"])?;

@@ -172,13 +172,15 @@ impl Faces for Answer<Listed> {
         }
         let mut columns = Columns::new(["JOB", "ATTEMPT", "NODES", "FROM", "STATE", "OPEN"]);
         for of in &view.attempts {
+            let others = of.beside.iter().map(|(job, hosts)| format!("; job {job} has {hosts} now"));
+            let state = format!("waits for a word{}", others.collect::<String>());
             let open: Vec<&str> = of.open.iter().map(perilog_core::ActionName::as_str).collect();
             columns.row([
                 cell(of.job.as_str()),
                 cell(of.attempt.to_string()),
                 cell(of.hosts.to_string()),
                 cell(of.source.as_deref().map(text::line).unwrap_or_else(|| "by hand".to_owned())),
-                cell("waits for a word"),
+                cell(state),
                 cell(open.join(", ")),
             ]);
         }
@@ -197,6 +199,9 @@ impl Faces for Answer<Listed> {
         }
         page.columns(columns);
         page.line("say what each is: perilog controller recover --confirm JOB --over | --running | --gone");
+        if view.attempts.iter().any(|of| !of.beside.is_empty()) {
+            page.line("where another job has a node now, --over runs this one's epilog beside it, and --gone does not");
+        }
         page.line("its resource manager says it too: job add, run, job finish, or its edge");
     }
 

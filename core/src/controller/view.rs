@@ -244,6 +244,9 @@ pub struct UnvouchedView {
     pub source: Option<String>,
     /// Actions that have not ended, by name.
     pub open: Vec<ActionName>,
+    /// Other jobs that hold some of these hosts, as somebody vouched in this life, with those hosts.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub beside: BTreeMap<JobId, HostList>,
 }
 
 /// A task on a node that the store does not know.

@@ -29,7 +29,7 @@ impl Jobs {
 
     /// Returns `true` if this is a bare run whose actions have all ended. No resource manager will finish it, and
     /// nothing of it runs.
-    pub(super) fn is_spent(&self, attempt: &JobAttempt) -> bool {
+    pub(in crate::controller) fn is_spent(&self, attempt: &JobAttempt) -> bool {
         !attempt.added && attempt.open && self.of(attempt).all(|action| action.row.verdict.is_some())
     }
 }

@@ -1,9 +1,12 @@
 //! View of a recovery for operators.
 
+use std::collections::BTreeMap;
+
 use crate::controller::attempt::JobAttempt;
 use crate::controller::show::Show;
 use crate::controller::view::{OrphanView, RecoveryView, UnvouchedView};
-use crate::ids::{ActionName, HostName};
+use crate::hostlist::HostList;
+use crate::ids::{ActionName, HostName, JobId};
 
 impl Show<'_> {
     pub(in crate::controller) fn show_recovery(&self) -> RecoveryView {
@@ -14,11 +17,24 @@ impl Show<'_> {
                 .map(|action| action.row.name.clone())
                 .collect()
         };
+        let holders = self.holders();
+        let beside = |job: &JobId, hosts: &HostList| -> BTreeMap<JobId, HostList> {
+            let mut beside: BTreeMap<JobId, Vec<&str>> = BTreeMap::new();
+            for host in hosts.iter() {
+                if let Some(other) = holders.get(host).filter(|other| **other != job) {
+                    beside.entry((*other).clone()).or_default().push(host);
+                }
+            }
+            beside.into_iter().filter_map(|(job, hosts)| Some((job, HostList::from_names(hosts).ok()?))).collect()
+        };
         let waiting = self.jobs.attempts().filter(|(_, _, attempt)| attempt.waits_for_a_word());
-        let attempts = waiting.map(|(job, number, attempt)| UnvouchedView {
+        let in_doubt = |attempt: &JobAttempt| attempt.layout.hosts_of(&attempt.in_doubt());
+        let attempts = waiting.map(|(job, number, attempt)| (job, number, attempt, in_doubt(attempt)));
+        let attempts = attempts.map(|(job, number, attempt, hosts)| UnvouchedView {
             job: job.clone(),
             attempt: number,
-            hosts: attempt.layout.hosts_of(&attempt.in_doubt()),
+            beside: beside(job, &hosts),
+            hosts,
             source: attempt.source.as_ref().map(|source| source.name.clone()),
             open: open(attempt),
         });
@@ -42,6 +58,17 @@ impl Show<'_> {
             orphans: orphans.collect(),
             suspects: self.recovery.suspects.keys().map(ToString::to_string).collect(),
         }
+    }
+
+    /// Returns the hosts that vouched jobs, or their after-actions, hold: each with such a job.
+    fn holders(&self) -> BTreeMap<String, &JobId> {
+        let vouched = self.jobs.attempts().filter(|(_, _, attempt)| attempt.asserted && !self.jobs.is_spent(attempt));
+        let held = vouched.flat_map(|(job, _, attempt)| {
+            let ranks = attempt.layout.ranks().difference(&attempt.released.ranks).difference(&attempt.disowned);
+            let hosts: Vec<String> = attempt.layout.hosts_of(&ranks).iter().map(str::to_owned).collect();
+            hosts.into_iter().map(move |host| (host, job))
+        });
+        held.collect()
     }
 
     /// Returns the note about a recovery.

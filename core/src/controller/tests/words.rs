@@ -102,3 +102,26 @@ fn a_word_for_a_job_of_two_attempts_names_one() {
     let refused = b.ask(confirm(Some("c"), Confirm::Running)).0.unwrap_err();
     assert!(matches!(&refused, Refusal::Conflict(text) if text.contains("--attempt")), "{refused:?}");
 }
+
+/// An operator sees which nodes another job has by now.
+#[test]
+fn the_list_names_who_has_a_node_by_now() {
+    let (mut b, _) = bench(3, |_| {});
+    b.ask(add("a", "n[0-1]", Terms::default())).0.unwrap();
+    let copy = b.store.clone();
+    let mut b = b.restored(&copy);
+    let sessions = ["n0", "n1", "n2"].map(|host| b.up(host, "b2", vec![]).0);
+    let beside = |b: &mut Bench| {
+        let Ok(Reply::Recovery(view)) = b.ask(Request::Recover(Recover::List)).0 else { panic!("no list") };
+        let row = view.attempts.into_iter().find(|row| row.job.as_str() == "a").unwrap();
+        row.beside.into_iter().map(|(job, hosts)| format!("{job} on {hosts}")).collect::<Vec<_>>()
+    };
+    assert!(beside(&mut b).is_empty());
+    b.ask(add("B", "n[1-2]", Terms::default())).0.unwrap();
+    assert_eq!(beside(&mut b), ["B on n1"]);
+    b.ask(finish("B", None)).0.unwrap();
+    assert_eq!(beside(&mut b), ["B on n1"], "its epilog runs there");
+    b.ends(sessions[1], task("epilog", "B", 0));
+    b.ends(sessions[2], task("epilog", "B", 1));
+    assert_eq!(beside(&mut b), [""; 0], "it was released");
+}
