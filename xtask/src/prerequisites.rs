@@ -71,6 +71,11 @@ const RPM: [Need; 3] = [
     need(&["cpio"], "cpio", "cpio"),
 ];
 
+/// Room in `target` that a whole build of the tests takes, in MiB.
+const BUILD_MIB: u64 = 10 * 1024;
+/// Room that packages and nodes of the tests take beside it, in MiB.
+const NODES_MIB: u64 = 2 * 1024;
+
 /// Names and installs missing prerequisites of nodes, then asks the kernel for features that no package provides.
 pub(crate) fn ensure_nodes() -> Result<()> {
     privilege::obtain()?;
@@ -80,6 +85,7 @@ pub(crate) fn ensure_nodes() -> Result<()> {
 
 /// As [`ensure_nodes`], and what tests need beside.
 pub(crate) fn ensure_tests() -> Result<()> {
+    room()?;
     privilege::obtain()?;
     rust_components()?;
     match packages_are_tested() {
@@ -157,6 +163,30 @@ fn as_root(program: &str, arguments: &[&str], packages: &[&str]) -> Result<()> {
     Ok(())
 }
 
+/// Asks for room on the disk before a build: a compiler that has none ends with a bus error.
+fn room() -> Result<()> {
+    let target = cargo::root().join("target");
+    std::fs::create_dir_all(&target).with_context(|| target.display().to_string())?;
+    let kib = |program: &str, arguments: &[&str], field: usize| -> Result<u64> {
+        let output = Command::new(program).args(arguments).arg(&target).output();
+        let output = output.with_context(|| format!("running {program}"))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let word = text.lines().last().and_then(|line| line.split_whitespace().nth(field));
+        word.and_then(|word| word.parse().ok()).with_context(|| format!("`{program}` of {}: {text}", target.display()))
+    };
+    let free = kib("df", &["-Pk"], 3)?;
+    let used = kib("du", &["-sk"], 0)?;
+    let lacks = lacking_mib(free, used);
+    ensure!(lacks == 0, "{} lacks {lacks} MiB of room for the build and the nodes: free some", target.display());
+    Ok(())
+}
+
+/// Returns how much room the tests lack, with so much free and so much of a build there (both in KiB).
+fn lacking_mib(free: u64, built: u64) -> u64 {
+    let missing_of_build = (BUILD_MIB * 1024).saturating_sub(built);
+    (missing_of_build + NODES_MIB * 1024).saturating_sub(free).div_ceil(1024)
+}
+
 fn rust_components() -> Result<()> {
     for (component, subcommand) in [("clippy", "clippy"), ("rustfmt", "fmt")] {
         let mut command = cargo::command();
@@ -189,4 +219,19 @@ fn kernel() -> Result<()> {
         String::from_utf8_lossy(&output.stderr).trim()
     );
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_that_is_there_needs_less_room() {
+        let gib = 1024 * 1024;
+        assert_eq!(lacking_mib(12 * gib, 0), 0);
+        assert_eq!(lacking_mib(3 * gib, 0), 9 * 1024);
+        assert_eq!(lacking_mib(3 * gib, 9 * gib), 0);
+        assert_eq!(lacking_mib(3 * gib, 20 * gib), 0);
+        assert_eq!(lacking_mib(2 * gib - 1, 20 * gib), 1);
+    }
 }
