@@ -102,6 +102,33 @@ fn a_tolerated_failure_is_told_and_the_job_goes_on() -> Result<()> {
     Ok(())
 }
 
+/// Two checks fail on one node each, and the job tolerates one node of each. Of a check that fails on two nodes it
+/// tolerates no two, though `perilog.tolerate` would have room.
+#[test]
+fn a_check_has_a_tolerance_of_its_own() -> Result<()> {
+    let cluster = flux::edge_cluster(4).boot()?;
+    let flux = Flux::with_edge(&cluster, "[perilog]\nmax-tolerate = 2\n")?;
+    let terms = ["tolerate=2", "tolerate-check.lustre=1", "tolerate-check.gpu=1"];
+    let terms = terms.map(|term| format!("--setattr=perilog.{term}"));
+    let terms: Vec<&str> = terms.iter().map(String::as_str).collect();
+    flux.lustre_fails(2)?;
+    flux.gpu_fails(3)?;
+    let job = flux.submit(4, &terms, &["true"])?;
+    flux.wait_clean(&job)?;
+    ensure!(flux.result(&job)? == "COMPLETED", "{:#?}", flux.events(&job)?);
+    ensure!(flux.drained()?.keys().eq(["n2", "n3"]), "{:?}", flux.drained()?);
+    cluster.perilog(&["undrain", "n2,n3"])?.ok()?;
+    flux.wait_undrained()?;
+    flux.lustre_fails(1)?;
+    cluster.node(3)?.sh("rm /run/gpu-prolog")?;
+    let job = flux.submit(4, &terms, &["true"])?;
+    flux.wait_clean(&job)?;
+    ensure!(flux.result(&job)? == "FAILED", "{:#?}", flux.events(&job)?);
+    let exception = flux.exception(&job, "prolog")?.context;
+    ensure!(exception["severity"] == 0 && exception["hosts"] == "n[1-2]", "{exception}");
+    Ok(())
+}
+
 /// The site says that a script's failure is one that a job may tolerate; the script itself says nothing of it.
 #[test]
 fn a_script_that_the_site_calls_tolerable_may_fail() -> Result<()> {
