@@ -20,7 +20,7 @@ put 755 "$binaries/perilog-runner" /usr/libexec/perilog/perilog-runner
 [ ! -e "$binaries/libperilog_hold.so" ] || put 644 "$binaries/libperilog_hold.so" /usr/lib/perilog/perilog-hold.so
 put 755 "$tree/flux/rc1/10-perilog" /etc/flux/rc1.d/10-perilog
 # What a resource manager and [drain] are told to run, where their configuration can name it; an image may have no documentation.
-for name in slurm/prolog slurm/epilog slurm/orphaned slurm/slurmctld-prolog slurm/slurmctld-epilog slurm/drain flux/housekeeping flux/drain; do
+for name in slurm/prolog slurm/epilog slurm/orphaned slurm/slurmctld-prolog slurm/slurmctld-epilog slurm/drain flux/housekeeping flux/wait flux/drain; do
     put 755 "$tree/docs/examples/$name" "/usr/libexec/perilog/$name"
 done
 

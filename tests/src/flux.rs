@@ -22,6 +22,8 @@ pub const SOON: Duration = Duration::from_secs(150);
 /// The oldest Flux whose messages the edge can read.
 pub const OLDEST: (u32, u32) = (0, 73);
 
+/// Housekeeping of a site whose epilogs run there.
+const WAIT: (&str, &str) = ("/usr/libexec/perilog/flux/wait", include_str!("../../docs/examples/flux/wait"));
 const RC1: &str = include_str!("../../flux/rc1/10-perilog");
 /// Where the plugin is installed.
 pub const PLUGIN: &str = "/usr/lib/perilog/perilog-hold.so";
@@ -95,6 +97,7 @@ impl<'a> Flux<'a> {
             node.write_file(&flux.site, more)?;
             node.write_with_mode("/etc/flux/system/curve.cert", &curve, 0o600)?;
             node.write_file("/etc/flux/imp/conf.d/imp.toml", imp(&libexec))?;
+            node.write_script(WAIT.0, WAIT.1)?;
             node.write_file("/etc/systemd/system/flux.service", &unit)?;
             node.write_file("/etc/systemd/system/flux.service.d/bed.conf", DROP_IN)?;
             node.sh("chown -R flux: /etc/flux/system && chmod 1777 /var/tmp && systemctl daemon-reload && systemctl start munge")?;
@@ -293,9 +296,14 @@ fn unit(node: &Node, libexec: &str) -> Result<String> {
     bail!("no flux.service beside {libexec}")
 }
 
-/// Returns the IMP's configuration: who may start jobs, and with which shell.
+/// Returns the IMP's configuration: who may start jobs, with which shell, and what housekeeping is.
 fn imp(libexec: &str) -> String {
-    format!("[exec]\nallowed-users = [\"{USER}\"]\nallowed-shells = [\"{libexec}/flux-shell\"]\n")
+    format!(
+        "[exec]\nallowed-users = [\"{USER}\"]\nallowed-shells = [\"{libexec}/flux-shell\"]\n\
+         [run.housekeeping]\nallowed-users = [\"{USER}\"]\nallowed-environment = [\"FLUX_*\"]\n\
+         path = \"{}\"\n",
+        WAIT.0
+    )
 }
 
 const ONLINE: &str = "import flux\nfrom flux.idset import IDset\n\

@@ -65,13 +65,14 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
         "examples/slurm/prolog",
         "examples/flux/housekeeping",
         "examples/flux/drain",
+        "examples/flux/wait",
         "examples/monitoring/perilog.rules.yml",
     ] {
         controller.sh(&format!("test -s /usr/share/doc/perilog/{file}"))?;
     }
     // Programs that guides tell administrators to configure.
     for file in
-        ["slurm/prolog", "slurm/orphaned", "slurm/slurmctld-epilog", "slurm/drain", "flux/housekeeping", "flux/drain"]
+        ["slurm/prolog", "slurm/orphaned", "slurm/slurmctld-epilog", "slurm/drain", "flux/housekeeping", "flux/wait"]
     {
         controller.sh(&format!("test -x /usr/libexec/perilog/{file}"))?;
     }

@@ -84,6 +84,7 @@ impl Daemon {
                     self.roll.leave(&stem);
                     self.calls.forget(&stem);
                     self.emptiness.forget(&stem);
+                    self.buried.send_modify(|count| *count += 1);
                 }
                 self.inputs.push_back(Input::Buried { task, result });
             }

@@ -91,6 +91,8 @@ struct Daemon {
     calls: calls::Calls,
     roll: roll::Roll,
     callers: Callers,
+    /// Counts burials, for callers of `Await`.
+    buried: watch::Sender<u64>,
     logs: Logs,
     connected: Option<Connected>,
     window: Arc<Window>,

@@ -94,7 +94,8 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
     let node =
         Node { host: host.clone(), machine, boot: boot.clone(), version: version.clone(), policy: config.policy() };
     let read = reload::Read::new(config.clone());
-    let agent = Arc::new(Agent::new(host, boot, config, spool.clone(), ask));
+    let (buried, burials) = watch::channel(0);
+    let agent = Arc::new(Agent::new((host, boot), config, spool.clone(), ask, burials));
     let mut daemon = Daemon {
         machine: Machine::new(node),
         inputs: VecDeque::new(),
@@ -104,6 +105,7 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
         calls: calls::Calls::new(answers_to),
         roll: roll::Roll::default(),
         callers: Callers::default(),
+        buried,
         logs: Logs::new(spool.clone()),
         connected: None,
         window: window.clone(),

@@ -3,12 +3,14 @@
 //! The socket asks the loop and waits. It decides permissions by the peer's credentials; the machine decides everything
 //! else. Each caller has one slot that always holds the latest state: a slow caller misses phases, never the end.
 
+mod awaited;
 mod callers;
 mod exec;
 mod numbers;
 mod service;
 mod shown;
 
+pub use awaited::OfJob;
 pub use callers::{Asked, Callers, End, Followed, NodeStatus};
 pub use exec::status;
 pub use numbers::Known;

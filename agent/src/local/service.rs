@@ -1,6 +1,7 @@
 //! `io.perilog.Agent`, method by method.
 
 use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
 
 use perilog_core::agent::io::{Caller, Exec};
 use perilog_core::ids::{
@@ -11,6 +12,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::awaited;
 use super::callers::{Asked, End, Followed};
 use super::exec::{Parameters, status};
 use super::shown;
@@ -28,6 +30,8 @@ pub struct Agent {
     config: RwLock<Config>,
     spool: Spool,
     ask: mpsc::Sender<Asked>,
+    /// Changes with each burial.
+    buried: watch::Receiver<u64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -65,8 +69,14 @@ impl Service for Agent {
 }
 
 impl Agent {
-    pub fn new(host: HostName, boot: BootId, config: Config, spool: Spool, ask: mpsc::Sender<Asked>) -> Self {
-        Self { host, boot, config: RwLock::new(config), spool, ask }
+    pub fn new(
+        (host, boot): (HostName, BootId),
+        config: Config,
+        spool: Spool,
+        ask: mpsc::Sender<Asked>,
+        buried: watch::Receiver<u64>,
+    ) -> Self {
+        Self { host, boot, config: RwLock::new(config), spool, ask, buried }
     }
 
     /// Applies a reloaded configuration. A node keeps its name for the life of its agent.
@@ -84,6 +94,10 @@ impl Agent {
             },
             "Exec" => match call.parse::<Parameters>().await {
                 Some((parameters, _, reply)) => self.exec(parameters, more, reply).await,
+                None => Ok(()),
+            },
+            "Await" => match call.parse::<awaited::Parameters>().await {
+                Some((parameters, _, reply)) => self.wait(&parameters, reply).await,
                 None => Ok(()),
             },
             "Cancel" => match call.parse::<Unit>().await {
@@ -182,6 +196,41 @@ impl Agent {
         }
     }
 
+    /// Waits for the end of a task of the controller's, at most for the limit.
+    async fn wait(&self, parameters: &awaited::Parameters, mut reply: ReplySink) -> Result<(), Gone> {
+        let mut buried = self.buried.clone();
+        let limit = parameters.limit_ms().map(Duration::from_millis);
+        let limit = async move {
+            match limit {
+                Some(limit) => tokio::time::sleep(limit).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::pin!(limit);
+        let _waiting = reply.wait().await?;
+        let mut is_late = false;
+        loop {
+            buried.mark_unchanged();
+            let known = match self.spool.controllers(&parameters.job) {
+                Ok(known) => known,
+                Err(error) => {
+                    return refuse(reply, &format!("cannot tell which tasks {} has: {error}", parameters.job)).await;
+                }
+            };
+            let told = awaited::reply(&known, parameters);
+            if is_late || told["over"] == true {
+                return reply.done(told).await;
+            }
+            tokio::select! {
+                changed = buried.changed() => if changed.is_err() {
+                    return refuse(reply, ENDING).await;
+                },
+                () = &mut limit => is_late = true,
+                () = reply.closed() => return Err(Gone),
+            }
+        }
+    }
+
     /// Removes a caller; its task goes on.
     async fn hang_up(&self, caller: Caller) -> Result<(), Gone> {
         // Without a loop, the process is ending.
@@ -236,11 +285,14 @@ mod tests {
         let (host, boot) = (HostName::new("n0").unwrap(), BootId::new("b").unwrap());
         let dir = tempfile::tempdir().unwrap();
         let (spool, _lock) = Spool::open(dir.path()).unwrap();
-        let agent = Agent::new(host, boot, Config::default(), spool, mpsc::channel(1).0);
+        let agent = Agent::new((host, boot), Config::default(), spool, mpsc::channel(1).0, watch::channel(0).1);
         let open = Config::parse("t", "[local]\nstatus = \"anyone\"\n").unwrap();
-        for (method, root, user, reader) in
-            [("Status", true, false, true), ("Exec", true, false, false), ("Cancel", true, false, false)]
-        {
+        for (method, root, user, reader) in [
+            ("Status", true, false, true),
+            ("Exec", true, false, false),
+            ("Await", true, false, false),
+            ("Cancel", true, false, false),
+        ] {
             agent.configure(Config::default());
             assert_eq!((agent.may(method, &peer(0)), agent.may(method, &peer(1000))), (root, user), "{method}");
             agent.configure(open.clone());

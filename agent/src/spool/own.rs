@@ -1,30 +1,44 @@
-//! The host's own tasks of one job and rank, for callers whose resource manager does not number attempts.
+//! The tasks of one job, for callers whose resource manager does not number attempts: the host's own, or the
+//! controller's.
 
 use perilog_core::ids::{JobId, Rank};
 use perilog_core::task::Tombstone;
 
 use super::{Spool, SpoolError, names, read};
-use crate::local::Known;
+use crate::local::{Known, OfJob};
 
 impl Spool {
-    /// Reads tasks first, then tombstones: a task buried meanwhile is seen twice, never missed.
+    /// The host's own tasks of a job and rank.
     pub fn own(&self, job: &JobId, rank: Rank) -> Result<Vec<Known>, SpoolError> {
+        let known = |of: OfJob| Known { action: of.action, attempt: of.attempt, over: of.outcome.is_some() };
+        let own = self.tasks_of(job, |local, of| local && of == rank)?;
+        Ok(own.into_iter().map(known).collect())
+    }
+
+    /// The controller's tasks of a job.
+    pub fn controllers(&self, job: &JobId) -> Result<Vec<OfJob>, SpoolError> {
+        self.tasks_of(job, |local, _| !local)
+    }
+
+    /// Reads tasks first, then tombstones: a task buried meanwhile is seen twice, never missed.
+    fn tasks_of(&self, job: &JobId, is_meant: impl Fn(bool, Rank) -> bool) -> Result<Vec<OfJob>, SpoolError> {
         // Filters as `ids::stem` formats names; an action or a job may contain the same text, so the file's content
         // decides.
-        let part = format!("-{job}-{rank}-");
+        let part = format!("-{job}-");
         let mut known = Vec::new();
         for stem in self.stems()?.into_iter().filter(|stem| stem.contains(&part)) {
-            let Some(intent) = self.intent(&stem).filter(|intent| intent.local) else { continue };
+            let Some(intent) = self.intent(&stem) else { continue };
             let start = intent.start;
-            if start.job == *job && start.task.rank == rank {
-                known.push(Known { action: start.action, attempt: start.attempt, over: false });
+            if start.job == *job && is_meant(intent.local, start.task.rank) {
+                known.push(OfJob { action: start.action, attempt: start.attempt, stem, outcome: None });
             }
         }
         let tombstones = self.root.join("tombstones");
-        for name in names(&tombstones)?.into_iter().filter(|name| name.ends_with(".json") && name.contains(&part)) {
-            let Some(stone) = read::json::<Tombstone>(&tombstones.join(name)) else { continue };
-            if stone.local && stone.job == *job && stone.task.rank == rank {
-                known.push(Known { action: stone.action, attempt: stone.attempt, over: true });
+        let stems = names(&tombstones)?.into_iter().filter(|name| name.contains(&part));
+        for stem in stems.filter_map(|name| Some(name.strip_suffix(".json")?.to_owned())) {
+            let Some(stone) = read::json::<Tombstone>(&self.tombstone(&stem)) else { continue };
+            if stone.job == *job && is_meant(stone.local, stone.task.rank) {
+                known.push(OfJob { action: stone.action, attempt: stone.attempt, stem, outcome: Some(stone.outcome) });
             }
         }
         Ok(known)
@@ -93,5 +107,9 @@ mod tests {
         let own = spool.own(&JobId::new("5").unwrap(), Rank(0)).unwrap();
         assert_eq!(own, [known("epilog", false), known("prolog", true)]);
         assert_eq!(spool.own(&JobId::new("6").unwrap(), Rank(0)).unwrap(), []);
+        let controllers = spool.controllers(&JobId::new("5").unwrap()).unwrap();
+        let found: Vec<_> =
+            controllers.iter().map(|of| (of.action.as_str(), of.attempt, of.outcome.is_some())).collect();
+        assert_eq!(found, [("epilog", Attempt::from_number(2), false)]);
     }
 }

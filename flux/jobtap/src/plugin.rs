@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use perilog_terms::{Cap, Terms, json};
+use perilog_terms::{Epilog, Site, Terms, json};
 
 use crate::abi::{Call, Errno, Level, Plugin, Request};
 use crate::references::{References, Refusal, State, What};
@@ -13,14 +13,14 @@ const INTERFACE: u32 = 1;
 
 struct Held {
     references: References,
-    cap: Cap,
-    /// Mistake in the table from which `cap` was read; `None` before the first table.
+    site: Site,
+    /// Mistake in the table from which `site` was read; `None` before the first table.
     configured: Option<Option<String>>,
 }
 
 impl Held {
     const fn new() -> Self {
-        Self { references: References::new(), cap: Cap::all(), configured: None }
+        Self { references: References::new(), site: Site::new(), configured: None }
     }
 }
 
@@ -61,17 +61,17 @@ pub(crate) fn panicked(plugin: &Plugin, topic: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads the site's cap, at load and at each `flux config reload`. A malformed table is refused at a reload. At load a
-/// refusal would keep rank 0 from starting: there the plugin allows nothing instead. Flux calls twice at load, so a
+/// Reads the site's table, at load and at each `flux config reload`. A malformed table is refused at a reload. At load
+/// a refusal would keep rank 0 from starting: there the plugin allows nothing instead. Flux calls twice at load, so a
 /// table that was let through once is let through again.
 fn configure(plugin: &Plugin, call: &Call) -> Result<(), String> {
     let all = call.configuration();
-    let read = all.as_deref().and_then(|all| json::at(all, &["conf", "perilog"])).map_or(Ok(Cap::all()), Cap::read);
+    let read = all.as_deref().and_then(|all| json::at(all, &["conf", "perilog"])).map_or(Ok(Site::new()), Site::read);
     let configured = held().configured.take();
     match (read, configured) {
-        (Ok(cap), _) => {
+        (Ok(site), _) => {
             let mut held = held();
-            (held.cap, held.configured) = (cap, Some(None));
+            (held.site, held.configured) = (site, Some(None));
         }
         (Err(why), Some(before)) if before.as_ref() != Some(&why) => {
             held().configured = Some(before);
@@ -81,7 +81,7 @@ fn configure(plugin: &Plugin, call: &Call) -> Result<(), String> {
             let until = "until the operator mends that, no job may tolerate a failure";
             plugin.log(Level::Error, &format!("perilog-hold: {why}; {until}"));
             let mut held = held();
-            (held.cap, held.configured) = (Cap::none(), Some(Some(why)));
+            (held.site, held.configured) = (Site::unreadable(), Some(Some(why)));
         }
     }
     Ok(())
@@ -91,7 +91,7 @@ fn configure(plugin: &Plugin, call: &Call) -> Result<(), String> {
 fn validate(call: &Call) -> Result<(), String> {
     let Some(job) = call.job_with_terms() else { return Ok(()) };
     let perilog = json::at(&job, &["jobspec", "attributes", "system", "perilog"]).unwrap_or_default();
-    Terms::read(perilog)?.check(&held().cap)
+    Terms::read(perilog)?.check(&held().site.cap)
 }
 
 /// Notes a job that had resources before the plugin was loaded. A new job has none.
@@ -114,10 +114,14 @@ fn run(plugin: &Plugin, call: &Call) {
 }
 
 /// Holds the epilog of a job that has ended, was cancelled, failed in its prolog, or was lost with rank 0. The plugin
-/// leaves alone a job that it does not know, as it did at the job's begin.
+/// leaves alone a job that it does not know, as it did at the job's begin, and holds no job of a site that runs epilogs
+/// as housekeeping.
 fn cleanup(plugin: &Plugin, call: &Call) {
-    let known = call.id().filter(|id| call.has_resources() && held().references.knows(*id));
-    let Some(id) = known else { return };
+    let is_ours = |id: &u64| {
+        let held = held();
+        held.site.epilog == Epilog::Hold && held.references.knows(*id)
+    };
+    let Some(id) = call.id().filter(|id| call.has_resources() && is_ours(id)) else { return };
     match plugin.take(What::Epilog) {
         Ok(()) => held().references.take(id, What::Epilog),
         Err(errno) => {
@@ -151,8 +155,9 @@ pub(crate) fn finish(plugin: &Plugin, request: Request) {
 pub(crate) fn list(request: Request) {
     let json = {
         let held = held();
-        let cap: String = held.cap.to_members().iter().map(|member| format!("{member},")).collect();
-        format!(r#"{{"interface":{INTERFACE},{cap}"jobs":{}}}"#, held.references.to_json())
+        let cap: String = held.site.cap.to_members().iter().map(|member| format!("{member},")).collect();
+        let (epilog, jobs) = (held.site.epilog.word(), held.references.to_json());
+        format!(r#"{{"interface":{INTERFACE},"epilog":"{epilog}",{cap}"jobs":{jobs}}}"#)
     };
     request.answer(Some(&json));
 }

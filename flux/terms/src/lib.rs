@@ -15,7 +15,9 @@
 
 mod count;
 pub mod json;
+mod site;
 mod terms;
 
 pub use count::Count;
+pub use site::{Epilog, Site};
 pub use terms::{Cap, Forgiven, Terms};

@@ -132,12 +132,16 @@ impl Cap {
     /// # Errors
     /// The key, the expected form, and the value found.
     pub fn read(table_perilog: &str) -> Result<Self, String> {
+        Self::of(table("[perilog]", table_perilog)?)
+    }
+
+    pub(crate) fn of(members: Vec<(&str, &str)>) -> Result<Self, String> {
         let mut cap = Self::default();
-        for (name, value) in table("[perilog]", table_perilog)? {
+        for (name, value) in members {
             match name {
                 "max-tolerate" => cap.tolerate = Some(count("[perilog] max-tolerate", value)?),
                 "max-tolerate-check" => cap.checks = checks("[perilog] max-tolerate-check", value)?,
-                other => return Err(unknown("[perilog]", other, "max-tolerate and max-tolerate-check")),
+                other => return Err(unknown("[perilog]", other, "epilog, max-tolerate and max-tolerate-check")),
             }
         }
         Ok(cap)
@@ -158,7 +162,7 @@ impl Cap {
     }
 }
 
-fn table<'a>(name: &str, value: &'a str) -> Result<Vec<(&'a str, &'a str)>, String> {
+pub(crate) fn table<'a>(name: &str, value: &'a str) -> Result<Vec<(&'a str, &'a str)>, String> {
     json::members(value).ok_or_else(|| format!("{name}: expected a table, not {}", json::shown(value)))
 }
 
@@ -287,7 +291,7 @@ mod tests {
         }
         for (text, why) in [
             (r#"{"max-tolerate":"x"}"#, "[perilog] max-tolerate: expected a number of ranks"),
-            (r#"{"max":1}"#, "[perilog]: unknown: max; there are max-tolerate and max-tolerate-check"),
+            (r#"{"max":1}"#, "[perilog]: unknown: max; there are epilog, max-tolerate and max-tolerate-check"),
             ("[]", "[perilog]: expected a table, not []"),
         ] {
             assert!(Cap::read(text).unwrap_err().starts_with(why), "{text}");

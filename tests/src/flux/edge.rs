@@ -23,6 +23,8 @@ const ACTIONS: [&str; 2] = ["prolog", "epilog"];
 const UNIT: &str = "perilog-flux.service";
 /// From docs/flux.md.
 const CONTROLLER: &str = "[edge]\ngroup = \"flux\"\ndrains = true\n";
+/// Of a site that runs epilogs as Flux's housekeeping.
+const PER_NODE: &str = "[action.epilog]\nrelease = \"0\"\n";
 const AGENT: &str = "env-allow = [\"FLUX_JOB_ID\", \"FLUX_JOB_RANKS\", \"FLUX_JOB_USERID\"]\n";
 
 /// A cluster with scripts that [`Flux::hold`] holds.
@@ -38,9 +40,24 @@ pub fn plain(job: &str) -> String {
 impl<'a> Flux<'a> {
     /// Starts Flux and then the edge, as docs/flux.md does: `more` as for [`Flux::start`].
     pub fn with_edge(cluster: &'a Cluster, more: &str) -> Result<Self> {
+        Self::with_controller(cluster, more, CONTROLLER)
+    }
+
+    /// The same of a site that runs epilogs as Flux's housekeeping. `after`: its `release-after`.
+    pub fn with_housekeeping(cluster: &'a Cluster, after: &str) -> Result<Self> {
+        let libexec = cluster.controller()?.sh("flux config builtin libexecdir")?;
+        let flux = format!(
+            "[perilog]\nepilog = \"housekeeping\"\n\
+             [job-manager.housekeeping]\ncommand = [\"{libexec}/flux-imp\", \"run\", \"housekeeping\"]\n\
+             release-after = \"{after}\"\n"
+        );
+        Self::with_controller(cluster, &flux, &format!("{CONTROLLER}{PER_NODE}"))
+    }
+
+    fn with_controller(cluster: &'a Cluster, more: &str, controller: &str) -> Result<Self> {
         let flux = Self::start(cluster, more)?;
         let node = flux.rank_0()?;
-        node.write_file("/etc/perilog/controller.d/edge.toml", CONTROLLER)?;
+        node.write_file("/etc/perilog/controller.d/edge.toml", controller)?;
         node.systemctl(&["restart", "perilog-controller"])?;
         node.systemctl(&["start", UNIT])?;
         cluster.wait_online()?;
@@ -77,6 +94,11 @@ impl<'a> Flux<'a> {
     /// Holds the scripts of an action on every node, until [`Flux::let_go`].
     pub fn hold(&self, action: &str) -> Result<()> {
         self.cluster.nodes().iter().try_for_each(|node| node.write_file(&format!("/run/hold-{action}"), ""))
+    }
+
+    /// Holds the scripts of an action on node `n{index}` alone.
+    pub fn hold_on(&self, index: usize, action: &str) -> Result<()> {
+        self.cluster.node(index)?.write_file(&format!("/run/hold-{action}"), "")
     }
 
     pub fn let_go(&self, action: &str) -> Result<()> {

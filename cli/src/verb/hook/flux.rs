@@ -22,29 +22,33 @@ use crate::out::aside;
 use crate::patience::ANY;
 use crate::text;
 
-const BROKER: &str = "Flux";
+pub(super) const BROKER: &str = "Flux";
 
 /// Builds the call for housekeeping. Does not read the job's eventlog: that would cost a call from every node to rank 0
 /// for each job.
 pub(super) fn node(env: &Environment, action: Option<ActionName>) -> Result<node::Call, Fault> {
     let id: Fluid = env.need("FLUX_JOB_ID", BROKER)?;
-    let rank = flux(&["getattr", "rank"]).and_then(|rank| {
-        let text = |error| Fault::Other(format!("`flux getattr rank` says {rank:?}: {error}"));
-        rank.trim().parse().map_err(text)
-    });
-    let rank = rank.unwrap_or_else(|fault: Fault| {
-        aside(format_args!("{fault}; rank 0 is assumed, and nothing can be drained"));
-        0
-    });
     Ok(node::Call {
         job: id.job(),
         attempt: None,
         turn: Turn::Ends,
         action: action.map_or_else(|| named("housekeeping"), Ok)?,
-        rank,
+        rank: rank(),
         userid: env.read("FLUX_JOB_USERID")?,
         env: env.offer(is_of_the_job),
         instance: None,
+    })
+}
+
+/// The rank of this node's broker.
+pub(super) fn rank() -> u32 {
+    let rank = flux(&["getattr", "rank"]).and_then(|rank| {
+        let text = |error| Fault::Other(format!("`flux getattr rank` says {rank:?}: {error}"));
+        rank.trim().parse().map_err(text)
+    });
+    rank.unwrap_or_else(|fault: Fault| {
+        aside(format_args!("{fault}; rank 0 is assumed, and nothing can be drained"));
+        0
     })
 }
 

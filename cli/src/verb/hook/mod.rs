@@ -8,7 +8,7 @@
 //!   slurmd     Prolog, Epilog                    slurm-prolog, slurm-epilog          the agent of the node
 //!   slurmctld  PrologSlurmctld, EpilogSlurmctld  slurmctld-prolog, slurmctld-epilog  the controller
 //!   Flux       [job-manager.prolog], [.epilog]   flux-prolog, flux-epilog            the controller
-//!              [job-manager.housekeeping]        flux-housekeeping                   the agent of the node
+//!              [job-manager.housekeeping]        flux-housekeeping, flux-wait        the agent of the node
 //! ```
 //! [`slurm`] and [`flux`] read the resource manager's variables, from the environment only.
 
@@ -19,6 +19,7 @@ mod node;
 mod owed;
 mod slurm;
 mod starter;
+mod wait;
 
 use clap::Subcommand;
 use perilog_core::{ActionName, Span, Tolerance};
@@ -67,6 +68,10 @@ enum Hook {
     /// As the command of [job-manager.housekeeping] of Flux, on each node
     #[command(after_help = format!("{NODE}\n\n{ASKED}"))]
     FluxHousekeeping(OnNode),
+    /// As the command of [job-manager.housekeeping] of Flux, on each node, where perilog-flux runs the epilogs: waits
+    /// for the epilog of this node
+    #[command(after_help = WAIT)]
+    FluxWait(wait::Args),
 }
 
 /// Hook through this node's agent.
@@ -129,6 +134,10 @@ Exit status:
   130  ended by a second signal; what was begun goes on
 Slurm drains the node for every status but 0, and requeues the job for one of a prolog. Flux logs the status of housekeeping, and this hook drains the rank.";
 
+const WAIT: &str = "\
+Exit status: as of flux-housekeeping; 3 also where the limit has passed, and 130 after SIGTERM. For every status but 0 this hook drains the rank first, unless the
+epilog was cancelled, or the hook was told to end. The epilog goes on in any case.";
+
 const ASKED: &str = "\
 SIGTERM, SIGINT, SIGHUP: asks the scripts to stop (SIGTERM, once), and stays until they have. SIGKILL: the scripts go on.";
 
@@ -151,6 +160,7 @@ pub(crate) fn run(args: Args, door: Door, out: Out) -> Result<Exit, Fault> {
     match args.hook {
         Hook::SlurmProlog(on) => node::run(slurm::node(&env, Side::Prolog, on.action.clone())?, on, Manager::Slurm),
         Hook::SlurmEpilog(on) => node::run(slurm::node(&env, Side::Epilog, on.action.clone())?, on, Manager::Slurm),
+        Hook::FluxWait(args) => wait::run(&args, &env),
         Hook::FluxHousekeeping(on) => node::run(flux::node(&env, on.action.clone())?, on, Manager::Flux),
         Hook::SlurmctldProlog(of) => job::prolog(slurm::job(&env, Side::Prolog, of)?, door, out),
         Hook::SlurmctldEpilog(of) => job::epilog(slurm::job(&env, Side::Epilog, of)?, door),

@@ -8,9 +8,9 @@ use super::job::{Allocated, Job};
 use super::view::View;
 
 /// Does the controller wait for an answer about an attempt that it has not refused? An operator restored its store
-/// while the edge was connected.
+/// while the edge was connected. Or has Flux lost a job meanwhile?
 pub fn is_due(view: &View) -> bool {
-    view.attempts.iter().any(|(id, attempt)| attempt.unvouched && !view.refused.contains_key(id))
+    view.has_lost || view.attempts.iter().any(|(id, attempt)| attempt.unvouched && !view.refused.contains_key(id))
 }
 
 /// The parameters of `Assert`.
@@ -23,7 +23,7 @@ pub fn parameters(view: &View, source: &Value) -> Value {
 
 fn listed(view: &View, job: &Job, of: &Allocated<'_>) -> Value {
     // The end of a job is told by `JobFinish`, when its tasks are gone.
-    let is_prepared = job.may_have_tasks || job.epilog.was_held();
+    let is_prepared = job.may_have_tasks || job.epilog.was_held() || job.freed;
     let phase = if job.prolog.is_open() || !is_prepared { "preparing" } else { "running" };
     let mut listed = json!({
         "job": of.job, "attempt": of.attempt, "userid": job.userid, "ranks": of.r.ranks(), "hosts": of.r.hosts(), "phase": phase,

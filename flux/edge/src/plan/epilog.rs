@@ -1,5 +1,5 @@
-//! From `epilog-start` to `epilog-finish`. Flux takes the reference at the fatal exception already, while tasks of the
-//! job may live.
+//! From `epilog-start` to `epilog-finish`; of a site that runs epilogs as housekeeping, from `free` on. Flux takes the
+//! reference at the fatal exception already, while tasks of the job may live.
 //!
 //! | job | perilog | then |
 //! |---|---|---|
@@ -10,6 +10,9 @@
 //! | gone | the job holds ranks | `Run` the epilog with Flux's environment, then `JobFinish` |
 //! | gone | the epilog runs | wait |
 //! | gone | all is given back | drains in force, failures told, all ranks online: finish |
+//!
+//! A job in housekeeping has no reference to finish and no user who waits, so nothing is told of it; but each of its
+//! nodes waits for an epilog, also of a job that began nothing. The agents tell Flux, node by node, that it is over.
 
 use perilog_core::Verdict;
 use perilog_core::controller::view::EdgeAttempt;
@@ -35,20 +38,20 @@ pub(super) fn step(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> S
 fn after_tasks(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> Step {
     let finish = |status| Step::Do(Action::Finish { id: job.id, what: Reference::Epilog, status });
     if let Some(why) = view.refused.get(&(of.job.clone(), of.attempt)) {
+        if job.told.contains("epilog") {
+            return if job.freed { Step::Wait } else { finish(FAILED) };
+        }
         // No clean-up is possible: drains the hosts first, so that Flux gives the ranks to no other job.
         let hosts = of.r.hosts().iter().filter_map(|host| perilog_core::HostName::new(host).ok());
         let reason = format!("perilog: no epilog of {} can run: {why}", of.job);
         if let Some(host) = hosts.into_iter().find(|host| !view.flux_drains.contains_key(host)) {
             return Step::Do(Action::Drain { host, reason, overwrite: false });
         }
-        return match job.told.contains("epilog") {
-            true => finish(FAILED),
-            false => post(job, "epilog", 2, &reason, &serde_json::Value::Null),
-        };
+        return post(job, "epilog", 2, &reason, &serde_json::Value::Null);
     }
     let (name, attempt) = (of.job.clone(), of.attempt);
     let Some(known) = view.attempt(of) else {
-        return match job.may_have_tasks {
+        return match job.may_have_tasks || job.freed {
             true => Step::Do(Action::Add { id: job.id, job: name, attempt }),
             false => finish(0),
         };
@@ -59,7 +62,7 @@ fn after_tasks(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> Step 
             true => Step::Do(Action::LetGo { id: job.id, job: name, attempt }),
         };
     }
-    if !known.complete {
+    if !known.complete || job.freed {
         return Step::Wait;
     }
     let since_ms = known.actions.iter().filter_map(|action| action.ended_ms).max().unwrap_or(now_ms);

@@ -63,6 +63,8 @@ pub struct Job {
     /// A fatal exception, and its type.
     pub fatal: Option<String>,
     pub freed: bool,
+    /// The job is inactive in Flux.
+    pub clean: bool,
     /// The job was there when Flux loaded the plugin, so its eventlog may lack events of its end.
     pub before: bool,
     /// Marks of our own events.
@@ -79,7 +81,19 @@ impl Job {
     /// Returns the job's ranks and attempt, once Flux has allocated them.
     pub fn held(&self) -> Option<Allocated<'_>> {
         let (attempt, r) = (self.alloc?, self.r.as_deref()?);
-        (!self.bypass && !self.freed).then(|| Allocated { job: Fluid(self.id).job(), attempt, r })
+        let is_ours = !self.bypass && (!self.freed || self.is_in_housekeeping());
+        is_ours.then(|| Allocated { job: Fluid(self.id).job(), attempt, r })
+    }
+
+    /// Has Flux freed the job without a reference of its epilog? Then Flux's own housekeeping waits on each node for
+    /// the epilog there.
+    pub const fn is_in_housekeeping(&self) -> bool {
+        self.freed && !self.epilog.was_held() && (self.prolog.was_held() || self.before)
+    }
+
+    /// Has Flux freed nodes whose brokers were away? Its housekeeping takes such a node back at once.
+    pub const fn is_freed_unseen(&self) -> bool {
+        self.is_in_housekeeping() && self.needs_rejoin()
     }
 
     /// Takes the next event.
@@ -108,6 +122,7 @@ impl Job {
             JobEvent::Start => (self.started, self.may_have_tasks) = (Some(event.timestamp()), true),
             JobEvent::Release { last: true, .. } => self.released = Some(event.timestamp()),
             JobEvent::Free => self.freed = true,
+            JobEvent::Clean => self.clean = true,
             JobEvent::Exception(exception) if exception.severity == 0 => {
                 self.fatal.get_or_insert(exception.kind);
             }
@@ -150,6 +165,7 @@ impl Job {
     pub fn is_gone(&self, starttime: f64) -> bool {
         !self.may_have_tasks
             || self.released.is_some()
+            || self.freed
             || (self.before && self.started.is_some_and(|at| at < starttime))
     }
 

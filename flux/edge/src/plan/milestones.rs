@@ -40,7 +40,8 @@ const RESERVED: [&str; 26] = [
 const RESERVED_BEGINNINGS: [&str; 6] = ["prolog-", "epilog-", "dependency-", "debug.", "exec.", "flux-"];
 
 pub(super) fn plan(view: &View, job: &Job, due: &mut Due) {
-    let Some(of) = job.held() else { return };
+    // Flux takes no event of a job that is inactive.
+    let Some(of) = job.held().filter(|_| !job.clean) else { return };
     let Some(attempt) = view.attempt(&of) else { return };
     for name in attempt.milestones.iter().map(|name| name.as_str()).filter(|name| is_free(name)) {
         let mark = format!("milestone {name}");

@@ -108,5 +108,5 @@ fn job_step(view: &View, job: &Job, now_ms: u64) -> Option<Step> {
     if job.prolog.is_open() {
         return Some(prolog::step(view, job, &held, now_ms));
     }
-    job.epilog.is_open().then(|| epilog::step(view, job, &held, now_ms))
+    (job.epilog.is_open() || job.is_in_housekeeping()).then(|| epilog::step(view, job, &held, now_ms))
 }

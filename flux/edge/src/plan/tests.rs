@@ -1,5 +1,7 @@
 //! Tables of cases: possible states of both sides, and the actions that are due.
 
+mod housekeeping;
+
 use std::collections::BTreeSet;
 
 use perilog_core::controller::io::{DrainRow, Passing};
@@ -331,6 +333,32 @@ fn an_epilog_begins_when_the_tasks_are_gone_and_ends_when_all_is_given_back() {
     }
 }
 
+/// Rank 0 comes back without its housekeeping: nothing waits on the nodes of the job that ran. The edge begins its
+/// epilog, and then tells the controller that Flux has the job no more, which drains them meanwhile.
+#[test]
+fn a_job_that_was_freed_while_its_brokers_were_away_is_lost_when_its_epilog_runs() {
+    let mut view = view();
+    view.jobs.get_mut(&ID).unwrap().before = true;
+    view.starttime = 1500.0;
+    take(&mut view, 1002.0, "prolog-finish", json!({"description": "perilog", "status": 0}));
+    take(&mut view, 1003.0, "start", json!({}));
+    for name in ["release", "free", "clean"] {
+        let context = if name == "release" { json!({"ranks": "all", "final": true}) } else { json!({}) };
+        take(&mut view, 1600.0, name, context);
+    }
+    view.settle(ID);
+    knows(&mut view, with(vec![action("prolog", Some(Verdict::Ok), false)]));
+    for expect in ["run epilog", "let go"] {
+        assert!(!assert::is_due(&view));
+        let source = json!({"name": "flux", "instance": "system"});
+        assert_eq!(assert::parameters(&view, &source)["attempts"][0]["phase"], "running");
+        let due = plan(&view, NOW_MS);
+        assert_eq!(due.actions.iter().map(word).collect::<Vec<_>>(), [expect]);
+        view.did(&due.actions[0]);
+    }
+    assert!(assert::is_due(&view) && view.jobs.is_empty());
+}
+
 /// The plugin's list comes before the journal's backlog. Seen under a real Flux: an epilog began under live tasks.
 #[test]
 fn a_job_from_before_a_restart_stays_one_when_its_backlog_is_read() {
@@ -510,6 +538,7 @@ fn perilog_is_told_all_that_flux_has() {
     assert_eq!(said["drains"], json!([{"host": "n3", "reason": "perilog: x [perilog:7]"}]));
     take(&mut view, 1002.0, "prolog-finish", json!({"description": "perilog", "status": 0}));
     assert_eq!(assert::parameters(&view, &source)["attempts"][0]["phase"], "running");
+    take(&mut view, 1003.0, "epilog-start", ours());
     take(&mut view, 1003.0, "free", json!({}));
     assert_eq!(assert::parameters(&view, &source)["attempts"], json!([]));
 }

@@ -40,6 +40,8 @@ pub struct View {
     pub flux_lifted: BTreeSet<HostName>,
     pub attempts: BTreeMap<(JobId, Attempt), EdgeAttempt>,
     pub drains: BTreeMap<HostName, DrainRow>,
+    /// Flux has freed nodes of a job unseen: the controller has to be told what Flux has left.
+    pub has_lost: bool,
     /// Attempts that the controller will never accept, and why.
     pub refused: BTreeMap<(JobId, Attempt), String>,
 }
@@ -58,6 +60,7 @@ impl View {
             flux_lifted: BTreeSet::new(),
             attempts: BTreeMap::new(),
             drains: BTreeMap::new(),
+            has_lost: false,
             refused: BTreeMap::new(),
         }
     }
@@ -90,10 +93,29 @@ impl View {
         let hosts: BTreeSet<&str> = of.r.hosts().iter().collect();
         let others = self.attempts.values().filter(|other| (&other.job, other.attempt) != (&of.job, of.attempt));
         let mut over = others.filter(|other| !other.complete && other.hold.is_empty());
-        over.any(|other| {
+        let is_left = over.any(|other| {
             let left = other.ranks.iter().zip(other.hosts.iter()).filter(|(rank, _)| !other.released.contains(*rank));
             left.into_iter().any(|(_, host)| hosts.contains(host))
-        })
+        });
+        // Flux has freed nodes of these, and perilog has not heard that the jobs are over.
+        let freed = self.jobs.values().filter(|job| job.is_in_housekeeping()).filter_map(Job::held);
+        let is_held = |freed: &Allocated<'_>| match self.attempt(freed) {
+            Some(known) => !known.hold.is_empty(),
+            None => !self.refused.contains_key(&(freed.job.clone(), freed.attempt)),
+        };
+        is_left || freed.filter(is_held).any(|freed| freed.r.hosts().iter().any(|host| hosts.contains(host)))
+    }
+
+    /// Forgets a job that both sides are done with.
+    pub fn settle(&mut self, id: u64) {
+        let Some(job) = self.jobs.get(&id).filter(|job| job.clean) else { return };
+        let of = job.held().map(|held| (held.job, held.attempt));
+        let is_open = of.is_some_and(|of| self.attempts.get(&of).is_none_or(|attempt| !attempt.complete));
+        if !is_open {
+            self.jobs.remove(&id);
+            let job = perilog_core::Fluid(id).job();
+            self.attempts.retain(|(of, _), attempt| *of != job || !attempt.complete);
+        }
     }
 
     /// Records an answered action. The later report of the other side says the same.
@@ -138,9 +160,15 @@ impl View {
                     known.actions.extend(begun(what.word()));
                 }
             }
-            Action::LetGo { job, attempt, .. } => {
+            Action::LetGo { id, job, attempt } => {
                 if let Some(known) = self.attempts.get_mut(&(job.clone(), *attempt)) {
                     known.hold = IdSet::new();
+                }
+                // Its nodes are open to other jobs, and no housekeeping waits there: the controller drains them until
+                // they are clean, as those of a job that Flux has lost.
+                if self.jobs.get(id).is_some_and(Job::is_freed_unseen) {
+                    self.jobs.remove(id);
+                    self.has_lost = true;
                 }
             }
             Action::Told { host, telling, lifted } => match self.drains.get_mut(host) {

@@ -2,13 +2,13 @@
 
 use perilog_core::controller::io::DrainRow;
 use perilog_core::controller::view::EdgeAttempt;
-use perilog_core::{Event as JobEvent, HostList, HostName, IdSet};
+use perilog_core::{Event as JobEvent, Fluid, HostList, HostName, IdSet};
 use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::{Event, FIRST_BACKOFF, Fault, Session, open, send};
 use crate::plan::view::FluxDrain;
-use crate::plan::{Job, View, assert};
+use crate::plan::{Job, View};
 
 impl Session {
     /// `Some`: the session is over.
@@ -16,9 +16,13 @@ impl Session {
         match event {
             Event::Journal(reply) => {
                 if journal(&mut self.view, &reply) {
-                    self.is_caught_up = true;
-                    tracing::info!("Flux's journal is read: {} active jobs", self.view.jobs.len());
+                    self.ask_housekeeping();
                 }
+            }
+            Event::Housekeeping(told) => {
+                self.housekeeping(&told);
+                self.is_caught_up = true;
+                tracing::info!("Flux's journal is read: {} jobs", self.view.jobs.len());
             }
             Event::Resource(reply) => {
                 lifted(&mut self.view, &reply);
@@ -35,8 +39,7 @@ impl Session {
             Event::Asserted(told) => self.asserted(&told),
             Event::Feed(reply) => {
                 let is_current = feed(&mut self.view, &reply);
-                if assert::is_due(&self.view) {
-                    self.away("perilog asks which jobs Flux has: its store was put back");
+                if self.asserts_again() {
                     return None;
                 }
                 if is_current && !self.view.is_current {
@@ -81,28 +84,20 @@ pub(super) fn journal(view: &mut View, reply: &Value) -> bool {
     if let Some(jobspec) = object(&reply["jobspec"])
         && let Some(wrong) = job.set_jobspec(&jobspec)
     {
-        tracing::warn!(job = %perilog_core::Fluid(id), "its terms count as none: {wrong}");
+        tracing::warn!(job = %Fluid(id), "its terms count as none: {wrong}");
     }
-    let mut is_over = false;
     for event in reply["events"].as_array().into_iter().flatten() {
         match JobEvent::deserialize(event) {
-            Ok(event) => {
-                job.take(&event);
-                is_over = event.name() == "clean";
-            }
+            Ok(event) => job.take(&event),
             Err(error) => {
-                tracing::warn!(job = %perilog_core::Fluid(id), "an event of its eventlog is skipped: {error}")
+                tracing::warn!(job = %Fluid(id), "an event of its eventlog is skipped: {error}")
             }
         }
     }
     if let Some(r) = object(&reply["R"]) {
         job.set_r(&r);
     }
-    if is_over {
-        let job = perilog_core::Fluid(id).job();
-        view.jobs.remove(&id);
-        view.attempts.retain(|(of, _), attempt| *of != job || !attempt.complete);
-    }
+    view.settle(id);
     false
 }
 
@@ -153,12 +148,13 @@ pub(super) fn feed(view: &mut View, reply: &Value) -> bool {
         match EdgeAttempt::deserialize(attempt) {
             Ok(attempt) => {
                 let id = (attempt.job.clone(), attempt.attempt);
-                let is_there = || view.jobs.values().any(|job| perilog_core::Fluid(job.id).job() == attempt.job);
+                let known = attempt.job.as_str().parse::<Fluid>().ok().filter(|of| view.jobs.contains_key(&of.0));
                 // An attempt that Flux no longer has and perilog has released is over for both.
-                if attempt.complete && !is_there() {
+                if attempt.complete && known.is_none() {
                     view.attempts.remove(&id);
                 } else {
                     view.attempts.insert(id, attempt);
+                    known.into_iter().for_each(|of| view.settle(of.0));
                 }
             }
             Err(error) => tracing::warn!("an attempt of perilog's is skipped: {error}"),

@@ -7,14 +7,15 @@ use tokio::time::Instant;
 
 use super::{Event, LAST_BACKOFF, Session};
 use crate::controller::{CallError, Controller};
-use crate::plan::assert;
+use crate::plan::{Job, assert};
 
 impl Session {
     /// Begins the session; the loop folds its events.
     pub(super) fn link(&mut self) {
         let source = json!({ "name": "flux", "instance": self.config.instance.as_str() });
         let asserted = assert::parameters(&self.view, &source);
-        let held = self.view.jobs.values().filter(|job| job.prolog.is_open() || job.epilog.is_open());
+        let is_held = |job: &&Job| job.prolog.is_open() || job.epilog.is_open() || job.is_in_housekeeping();
+        let held = self.view.jobs.values().filter(is_held);
         let jobs: Vec<String> = held.map(|job| perilog_core::Fluid(job.id).to_string()).collect();
         let follow = json!({ "source": source, "jobs": jobs, "follow": true });
         let (sender, socket) = (self.sender.clone(), self.config.controller.path().to_owned());
@@ -58,6 +59,19 @@ impl Session {
         for row in rows("over") {
             tracing::warn!(job = row["job"].as_str(), "Flux has it no more: perilog cleans up after it");
         }
+    }
+
+    /// Begins anew with `Assert`, where the controller and Flux differ about which jobs there are.
+    pub(super) fn asserts_again(&mut self) -> bool {
+        let is_due = assert::is_due(&self.view);
+        if is_due {
+            let why = match std::mem::take(&mut self.view.has_lost) {
+                true => "Flux has freed a job's nodes while their brokers were away",
+                false => "perilog asks which jobs Flux has: its store was put back",
+            };
+            self.away(why);
+        }
+        is_due
     }
 
     pub(super) fn away(&mut self, why: &str) {

@@ -9,6 +9,7 @@
 //! ```
 
 mod fold;
+mod housekeeping;
 mod link;
 mod open;
 mod send;
@@ -42,6 +43,8 @@ const QUIET: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 enum Event {
     Journal(Value),
+    /// The jobs of Flux's housekeeping, once after the journal's backlog.
+    Housekeeping(housekeeping::Told),
     /// Drains, or nodes, changed in Flux.
     Resource(Value),
     /// `resource.status`, asked for by [`Event::Resource`].
@@ -63,7 +66,9 @@ pub struct Session {
     view: View,
     events: mpsc::Receiver<Event>,
     sender: mpsc::Sender<Event>,
-    /// The journal's backlog was read.
+    /// The site runs epilogs as Flux's housekeeping.
+    epilogs_in_housekeeping: bool,
+    /// The edge has read the journal's backlog, and the jobs of Flux's housekeeping.
     is_caught_up: bool,
     link: Option<tokio::task::AbortHandle>,
     link_backoff: Duration,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use perilog_core::ResourceSet;
-use perilog_terms::Cap;
+use perilog_terms::{Cap, Epilog};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
 
@@ -65,7 +65,7 @@ impl Session {
         let mut view = View::new(config.site());
         let starttime = attr(&broker, "broker.starttime").await?;
         view.starttime = starttime.parse().map_err(|_| Fault::Unreadable(format!("broker.starttime {starttime}")))?;
-        plugin(&broker, &mut view).await?;
+        let epilogs_in_housekeeping = plugin(&broker, &mut view).await?;
         let status = broker.rpc("resource.status", &json!({}), 0).await?;
         super::fold::status(&mut view, &status);
         let (sender, events) = mpsc::channel(EVENTS);
@@ -75,6 +75,7 @@ impl Session {
             view,
             events,
             sender,
+            epilogs_in_housekeeping,
             is_caught_up: false,
             link: None,
             link_backoff: FIRST_BACKOFF,
@@ -120,7 +121,7 @@ async fn attr(broker: &Broker, name: &str) -> Result<String, RpcError> {
 }
 
 /// Asks the plugin for its references and the site's cap.
-async fn plugin(broker: &Broker, view: &mut View) -> Result<(), Fault> {
+async fn plugin(broker: &Broker, view: &mut View) -> Result<bool, Fault> {
     let list = match broker.rpc(LIST, &json!({}), 0).await {
         Err(error) if error.errnum() == Some(ENOSYS) => return Err(Fault::NoPlugin),
         answer => answer?,
@@ -142,7 +143,7 @@ async fn plugin(broker: &Broker, view: &mut View) -> Result<(), Fault> {
             view.jobs.entry(id).or_insert_with(|| Job::new(id)).before = true;
         }
     }
-    Ok(())
+    Ok(list["epilog"] == Epilog::Housekeeping.word())
 }
 
 /// Returns the references that the eventlog shows open, of one job or of all.

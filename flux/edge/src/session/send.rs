@@ -129,6 +129,7 @@ impl Session {
                     self.quiet = None;
                 }
                 self.view.did(action);
+                self.asserts_again();
                 tell(action);
                 if let Action::Add { job, .. } = action
                     && reply["over"] == true

@@ -1,0 +1,111 @@
+//! `Await`: the end of a task that the controller started here, for a caller that knows the job and no attempt.
+//!
+//! ```text
+//!   of the newest attempt that this host knows        the caller
+//!   nothing, or another action only                    waits: the controller begins the action later
+//!   the action, alive or not acknowledged              waits
+//!   the action's tombstone                             hears its outcome
+//! ```
+//! A tombstone is what is left of a task whose end the controller has on disk.
+
+use perilog_core::Span;
+use perilog_core::ids::{ActionName, Attempt, JobId};
+use perilog_core::outcome::Outcome;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::exec::status;
+
+/// Parameters as in `io.perilog.Agent.Await`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Parameters {
+    pub(super) job: JobId,
+    #[serde(default)]
+    action: Option<ActionName>,
+    #[serde(default)]
+    limit: Option<Span>,
+}
+
+impl Parameters {
+    pub(super) fn is_of(&self, action: &ActionName) -> bool {
+        self.action.as_ref().map_or("epilog", ActionName::as_str) == action.as_str()
+    }
+
+    /// Milliseconds; `None`: no limit.
+    pub(super) fn limit_ms(&self) -> Option<u64> {
+        self.limit.and_then(Span::as_millis)
+    }
+}
+
+/// A task of the controller's, of the job in question.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OfJob {
+    pub action: ActionName,
+    pub attempt: Attempt,
+    pub stem: String,
+    /// From its tombstone; `None`: it lives, or the controller has not acknowledged its end.
+    pub outcome: Option<Outcome>,
+}
+
+/// The reply for `known`, all tasks of the job here: `over` says whether the wait is over.
+pub(super) fn reply(known: &[OfJob], parameters: &Parameters) -> Value {
+    let newest = known.iter().map(|known| known.attempt).max();
+    let of_newest = known.iter().filter(|known| Some(known.attempt) == newest && parameters.is_of(&known.action));
+    // Of two ranks on one host the last one counts.
+    let task = of_newest.min_by_key(|known| known.outcome.is_some());
+    let outcome = task.and_then(|task| task.outcome.as_ref());
+    let unit = task.map(|task| perilog_core::ids::unit_of(&task.stem));
+    json!({ "over": outcome.is_some(), "unit": unit, "attempt": newest, "outcome": outcome, "status": outcome.map(status) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_attempt_decides() {
+        let known = |action: &str, attempt: u64, outcome: Option<Outcome>| OfJob {
+            action: ActionName::new(action).unwrap(),
+            attempt: Attempt::from_number(attempt),
+            stem: format!("{action}-{attempt}"),
+            outcome,
+        };
+        let (ok, timeout) = (Some(Outcome::Ok), Some(Outcome::Timeout { status: None }));
+        #[rustfmt::skip]
+        let table = [
+            // known of the job here, over, unit, status
+            (vec![], false, None, None),
+            (vec![known("prolog", 1, ok.clone())], false, None, None),
+            (vec![known("prolog", 1, ok.clone()), known("epilog", 1, None)], false, Some("epilog-1.service"), None),
+            (vec![known("prolog", 1, None), known("epilog", 1, ok.clone())], true, Some("epilog-1.service"), Some(0)),
+            (vec![known("epilog", 1, timeout)], true, Some("epilog-1.service"), Some(3)),
+            // An epilog of an earlier attempt tells nothing.
+            (vec![known("epilog", 1, ok.clone()), known("prolog", 2, None)], false, None, None),
+            (vec![known("epilog", 1, ok.clone()), known("epilog", 2, None)], false, Some("epilog-2.service"), None),
+            (vec![known("epilog", 2, ok.clone()), known("epilog", 2, None)], false, Some("epilog-2.service"), None),
+        ];
+        let parameters: Parameters = serde_json::from_str(r#"{"job": "f1"}"#).unwrap();
+        for (known, over, unit, status) in table {
+            let reply = reply(&known, &parameters);
+            assert_eq!(
+                (&reply["over"], &reply["unit"], &reply["status"]),
+                (&json!(over), &json!(unit), &json!(status))
+            );
+        }
+    }
+
+    #[test]
+    fn parameters() {
+        let parse = |text: &str| serde_json::from_str::<Parameters>(text);
+        let asked = parse(r#"{"job": "f1", "action": "clean-up", "limit": "1.5m"}"#).unwrap();
+        assert_eq!(asked.limit_ms(), Some(90_000));
+        assert!(
+            asked.is_of(&ActionName::new("clean-up").unwrap()) && !asked.is_of(&ActionName::new("epilog").unwrap())
+        );
+        assert_eq!(parse(r#"{"job": "f1", "limit": "infinity"}"#).unwrap().limit_ms(), None);
+        for bad in [r#"{"job": "f 1"}"#, "{}", r#"{"job": "f1", "limit": "soon"}"#, r#"{"job": "f1", "rank": 1}"#] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! `flux-wait`: Flux's housekeeping on a node, where perilog runs the epilog. The hook waits for the end of the epilog
+//! on this node, so that Flux takes back each node when it is clean.
+//!
+//! ```text
+//!   Await of this node's agent ---> over, ok: 0               Flux takes the node back
+//!                              ---> over, and not ok          drained first: the edge's own drain may come later
+//!                              ---> not over at the limit     drained first
+//!   SIGTERM (the broker ends; flux housekeeping kill)         ends at once: the epilog goes on
+//! ```
+
+use std::sync::mpsc::RecvTimeoutError;
+
+use perilog_core::{ActionName, Fluid, Outcome, Span};
+use perilog_host::clock;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::environment::Environment;
+use super::flux;
+use crate::door::{AgentSocket, Answer, Daemon};
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::out::aside;
+use crate::patience::{ANY, Happening, keep_from_the_start};
+use crate::text;
+
+/// Waits for this node's agent.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct Args {
+    /// Wait for this action instead of `epilog`: the last one that follows a job.
+    #[arg(long, value_name = "ACTION", value_parser = crate::values::action)]
+    action: Option<ActionName>,
+    /// How long to wait. Then the node is drained, and Flux takes it back; the scripts go on. Keep it above the limits
+    /// of the scripts.
+    #[arg(long, value_name = "TIME", value_parser = crate::values::span, default_value = "1h")]
+    limit: Span,
+    #[command(flatten)]
+    agent: AgentSocket,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+struct Reply {
+    over: bool,
+    #[serde(default)]
+    unit: Option<String>,
+    #[serde(default)]
+    outcome: Option<Outcome>,
+    #[serde(default)]
+    status: Option<u8>,
+}
+
+/// How the wait ended: the exit status, and a reason to drain the node.
+#[derive(Debug, PartialEq)]
+struct End {
+    exit: Exit,
+    drain: Option<String>,
+}
+
+pub(super) fn run(args: &Args, env: &Environment) -> Result<Exit, Fault> {
+    let id: Fluid = env.need("FLUX_JOB_ID", flux::BROKER)?;
+    let action = args.action.as_ref().map_or("epilog", ActionName::as_str);
+    let name = format!("{action} of {}", id.job());
+    let until_ms = args.limit.as_millis().map(|ms| clock::mono_ms().saturating_add(ms));
+    let (door, asked) = (args.agent.door(), json!({ "job": id.job(), "action": action }));
+    let at = door.clone();
+    let happenings = keep_from_the_start(door, ANY, move |client, teller| {
+        at.wait_for_ever(client)?;
+        let mut asked = asked.clone();
+        if let Some(until_ms) = until_ms {
+            asked["limit"] = format!("{}ms", until_ms.saturating_sub(clock::mono_ms()).max(1)).into();
+        }
+        let reply: Answer<Reply> = at.ask_on(client, "Await", &asked).map_err(|fault| match fault {
+            // In the middle of an upgrade: the agent is restarted soon, and knows the call then.
+            Fault::Unsupported { .. } => Fault::WentAway { daemon: Daemon::Agent, why: fault.to_string() },
+            fault => fault,
+        })?;
+        teller.tell(reply)
+    })?;
+    let end = loop {
+        let happening = match until_ms {
+            None => happenings.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            // The agent keeps the limit, where there is one.
+            Some(until_ms) => happenings.recv_timeout(clock::until(until_ms.saturating_add(AGENT_MS))),
+        };
+        match happening {
+            Ok(Happening::Told(reply)) => break end(&name, &args.limit.to_string(), &reply.body),
+            Ok(Happening::Away(fault)) => aside(format_args!("{fault}; waiting for it, at most {}", args.limit)),
+            Ok(Happening::Back(_)) => aside("the agent is back"),
+            Ok(Happening::Interrupted) => {
+                aside(format_args!("{name}: told to end; it goes on"));
+                return Ok(Exit::Detached);
+            }
+            Ok(Happening::Over(fault)) => break End { exit: Exit::Other, drain: Some(format!("{name}: {fault}")) },
+            Ok(Happening::Done) | Err(RecvTimeoutError::Disconnected | RecvTimeoutError::Timeout) => {
+                let drain = Some(format!("{name}: perilog-agent did not answer for {}", args.limit));
+                break End { exit: Exit::NoDaemon, drain };
+            }
+        }
+    };
+    if let Some(reason) = &end.drain {
+        aside(reason);
+        flux::drain(flux::rank(), &marked(reason));
+    }
+    Ok(end.exit)
+}
+
+/// How much later than at its limit the agent may answer.
+const AGENT_MS: u64 = 5_000;
+
+/// The edge takes the drain for an old one of its own: it puts its own reason there, and `perilog undrain` lifts it.
+fn marked(reason: &str) -> String {
+    format!("perilog: {reason} [perilog:0]")
+}
+
+fn end(name: &str, limit: &str, reply: &Reply) -> End {
+    if !reply.over {
+        let what = match &reply.unit {
+            Some(unit) => format!("not over after {limit}: {}", text::line(unit)),
+            None => format!("has not begun here within {limit}"),
+        };
+        return End { exit: Exit::Timeout, drain: Some(format!("{name}: {what}")) };
+    }
+    let Some(outcome) = &reply.outcome else {
+        return End { exit: Exit::Other, drain: Some(format!("{name}: the agent told no outcome")) };
+    };
+    if outcome.is_ok() {
+        return End { exit: Exit::Ok, drain: None };
+    }
+    let exit = reply.status.filter(|status| *status != 0).map_or(Exit::Failed, Exit::Status);
+    // A cancel drains no node.
+    let is_cancelled = matches!(outcome, Outcome::Cancelled { .. });
+    let drain = (!is_cancelled).then(|| format!("{name}: {}", text::line(&outcome.to_string())));
+    End { exit, drain }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use perilog_core::outcome::{ExitStatus, Failure};
+
+    #[test]
+    fn a_node_that_is_not_clean_is_drained() {
+        let over = |outcome: Outcome, status| Reply { over: true, unit: None, outcome: Some(outcome), status };
+        let late =
+            |unit: Option<&str>| Reply { over: false, unit: unit.map(str::to_owned), outcome: None, status: None };
+        for (reply, exit, drain) in [
+            (over(Outcome::Ok, Some(0)), 0, None),
+            (over(Outcome::Failed { why: Failure::Exit(4) }, Some(4)), 4, Some("epilog of f1: failed (exit 4)")),
+            (over(Outcome::Cancelled { status: Some(ExitStatus::Signal(15)) }, Some(143)), 143, None),
+            (late(Some("perilog-task-x.service")), 3, Some("epilog of f1: not over after 1h: perilog-task-x.service")),
+            (late(None), 3, Some("epilog of f1: has not begun here within 1h")),
+            (Reply { over: true, ..late(None) }, 8, Some("epilog of f1: the agent told no outcome")),
+        ] {
+            let end = end("epilog of f1", "1h", &reply);
+            assert_eq!((end.exit.code(), end.drain.as_deref()), (exit, drain), "{reply:?}");
+        }
+        assert_eq!(marked("epilog of f1: x"), "perilog: epilog of f1: x [perilog:0]");
+    }
+}

@@ -1,0 +1,112 @@
+//! Epilogs as Flux's housekeeping: the job is over when its tasks are, and each node goes back when the epilog there is
+//! over, while others still clean up.
+
+use anyhow::{Result, ensure};
+use perilog_tests::flux::{self, Flux};
+
+const ALL: &[u32] = &[0, 1, 2, 3];
+
+/// Asserts that these nodes of the cluster are free in Flux.
+fn wait_free(flux: &Flux<'_>, nodes: &str) -> Result<()> {
+    flux.wait(&format!("{nodes} are free"), |flux| {
+        Ok(flux.ask(&["resource", "list", "--states=free", "-no", "{nodelist}"])?.trim() == nodes)
+    })
+}
+
+/// An epilog hangs on n2 (#4312). After two seconds Flux takes back the other nodes, and the next job has them.
+#[test]
+fn a_hung_epilog_holds_its_own_node() -> Result<()> {
+    let cluster = flux::edge_cluster(4).boot()?;
+    let flux = Flux::with_housekeeping(&cluster, "2s")?;
+    flux.hold_on(2, "epilog")?;
+    let job = flux.submit(4, &[], &["true"])?;
+    flux.wait_clean(&job)?;
+    flux.wait_begun(&job, "epilog", &[2])?;
+    wait_free(&flux, "n[0-1,3]")?;
+    let next = flux.submit(3, &[], &["true"])?;
+    flux.wait_clean(&next)?;
+    ensure!(flux.nodes_of(&next)? == "n[0-1,3]", "{}", flux.nodes_of(&next)?);
+    flux.let_go("epilog")?;
+    wait_free(&flux, "n[0-3]")?;
+    flux.assert_once(&job, &[("prolog", ALL, &[]), ("epilog", ALL, &[])])?;
+    flux.assert_once(&next, &[("prolog", &[0, 1, 3], &[]), ("epilog", &[0, 1, 3], &[])])?;
+    flux.assert_idle()
+}
+
+/// An epilog fails on n1, and another job's prolog on n2: both jobs are cleaned up on every node, and the bad node is
+/// drained.
+#[test]
+fn a_node_that_is_not_clean_is_drained() -> Result<()> {
+    let cluster = flux::edge_cluster(4).boot()?;
+    let flux = Flux::with_housekeeping(&cluster, "0")?;
+    flux.ends_with(1, "epilog", 4)?;
+    let job = flux.submit(4, &[], &["true"])?;
+    flux.wait_clean(&job)?;
+    flux.wait("n1 is drained", |flux| Ok(flux.drained()?.contains_key("n1")))?;
+    wait_free(&flux, "n[0,2-3]")?;
+    ensure!(flux.drained()?.len() == 1, "{:?}", flux.drained()?);
+    flux.assert_once(&job, &[("prolog", ALL, &[]), ("epilog", ALL, &[0, 4, 0, 0])])?;
+    flux.ends_with(1, "epilog", 0)?;
+    flux.wait("perilog's own reason is there", |flux| Ok(flux.drained()?["n1"].contains("exit 4")))?;
+    cluster.perilog(&["undrain", "n1"])?.ok()?;
+    flux.wait_undrained()?;
+    flux.ends_with(2, "prolog", 3)?;
+    let job = flux.submit(4, &[], &["true"])?;
+    flux.wait_clean(&job)?;
+    ensure!(flux.result(&job)? == "FAILED", "{:?}", flux.story(&job)?);
+    wait_free(&flux, "n[0-1,3]")?;
+    flux.assert_once(&job, &[("prolog", ALL, &[0, 0, 3, 0]), ("epilog", ALL, &[])])
+}
+
+/// The edge dies, and rank 0: the nodes' brokers end with it, and Flux forgets its housekeeping. No prolog begins on a
+/// node before the epilog there is over.
+#[test]
+fn no_prolog_begins_beside_an_epilog_after_a_kill_of_rank_0() -> Result<()> {
+    let cluster = flux::edge_cluster(4).boot()?;
+    let flux = Flux::with_housekeeping(&cluster, "0")?;
+    flux.hold("epilog")?;
+    let job = flux.submit(4, &[], &["true"])?;
+    flux.wait_clean(&job)?;
+    flux.wait_begun(&job, "epilog", ALL)?;
+    flux.kill_edge()?;
+    flux.wait_edge()?;
+    flux.restart_rank_0()?;
+    flux.wait_edge()?;
+    let next = flux.submit(4, &[], &["true"])?;
+    // The edge is at work: it has added the job.
+    flux.wait("perilog has the next job", |_| Ok(cluster.perilog(&["show", &flux::plain(&next)])?.code() == Some(0)))?;
+    ensure!(cluster.runs(&flux::plain(&next))?.is_empty(), "{:?}", cluster.runs(&flux::plain(&next))?);
+    flux.let_go("epilog")?;
+    flux.wait_clean(&next)?;
+    flux.wait("every node is free", |flux| {
+        Ok(flux.ask(&["resource", "list", "--states=free", "-no", "{nnodes}"])?.trim() == "4")
+    })?;
+    flux.assert_once(&job, &[("prolog", ALL, &[]), ("epilog", ALL, &[])])?;
+    flux.assert_once(&next, &[("prolog", ALL, &[]), ("epilog", ALL, &[])])?;
+    flux.wait_undrained()?;
+    flux.assert_idle()
+}
+
+/// The broker of n1 ends while n1 cleans up: the epilog goes on, and no job's prolog begins there before it is over.
+#[test]
+fn an_epilog_outlives_the_broker_of_its_node() -> Result<()> {
+    let cluster = flux::edge_cluster(2).boot()?;
+    let flux = Flux::with_housekeeping(&cluster, "0")?;
+    flux.hold_on(1, "epilog")?;
+    let job = flux.submit(2, &[], &["true"])?;
+    flux.wait_begun(&job, "epilog", &[1])?;
+    flux.stop_broker(cluster.node(1)?)?;
+    cluster.node(1)?.systemctl(&["start", "flux"])?;
+    flux.wait_up()?;
+    let next = flux.submit(2, &[], &["true"])?;
+    flux.wait("n1 is the next job's", |flux| Ok(flux.nodes_of(&next)? == "n[0-1]"))?;
+    ensure!(cluster.runs(&flux::plain(&next))?.is_empty(), "{:?}", cluster.runs(&flux::plain(&next))?);
+    flux.let_go("epilog")?;
+    flux.wait_clean(&next)?;
+    flux.assert_once(&job, &[("prolog", &[0, 1], &[]), ("epilog", &[0, 1], &[])])?;
+    flux.wait("each node is free", |flux| {
+        Ok(flux.ask(&["resource", "list", "--states=free", "-no", "{nnodes}"])?.trim() == "2")
+    })?;
+    flux.assert_once(&next, &[("prolog", &[0, 1], &[]), ("epilog", &[0, 1], &[])])?;
+    flux.wait_undrained()
+}
