@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use perilog_core::controller::io::{Effect, Record, Recover, Request, RunRequest, SessionId};
 use perilog_core::controller::{Batch, FULL_EVERY_MS, Input, Machine, Now, Snapshot, Writer};
 use perilog_core::defect;
-use perilog_core::message::FromAgent;
+use perilog_core::message::{FromAgent, HeldState};
 use perilog_core::{Attempt, Commit, Outcome, TaskId};
 
 use super::World;
@@ -54,6 +54,8 @@ pub(crate) struct Controller {
     pub(crate) loaded_at: u64,
     /// Tasks that nodes reported in this batch.
     told: BTreeSet<TaskId>,
+    /// Tasks whose tombstones nodes told in this life. A Hello may wait for the answer to a probe.
+    stones: BTreeSet<TaskId>,
     /// The requests of services in the current batch.
     served: Vec<Request>,
     /// When an operator last let the controller take over: every session began anew.
@@ -271,7 +273,8 @@ impl World {
         {
             controller.took_over_at = Some(self.t);
         }
-        controller.told = inputs.iter().flat_map(told_of).collect();
+        controller.stones.extend(inputs.iter().flat_map(stones_of));
+        controller.told = inputs.iter().flat_map(told_of).chain(controller.stones.iter().copied()).collect();
         controller.served = inputs.iter().filter_map(of_a_service).collect();
         let Some(writer) = controller.writer.as_mut() else { return };
         let batch = writer.handle(inputs, now);
@@ -412,6 +415,13 @@ fn told_of(input: &Input) -> Vec<TaskId> {
         Input::Message { message: FromAgent::Hello(hello), .. } => hello.tasks.iter().map(|held| held.task).collect(),
         _ => Vec::new(),
     }
+}
+
+/// Returns the tasks whose tombstones a node tells.
+fn stones_of(input: &Input) -> Vec<TaskId> {
+    let Input::Message { message: FromAgent::Hello(hello), .. } = input else { return Vec::new() };
+    let stones = hello.tasks.iter().filter(|held| matches!(held.state, HeldState::Tombstone { .. }));
+    stones.map(|held| held.task).collect()
 }
 
 fn told_ok(input: &Input) -> Option<TaskId> {

@@ -129,6 +129,9 @@ impl World {
                 && stone.attempt == start.attempt
                 && stone.action.as_str() == "epilog"
                 && !stone.local
+                // An agent that lost the task's directory rebuilt it from its unit, which does not tell what follows
+                // a job.
+                && !self.truth.is_cleared(stone.task)
         };
         let stone = spool.tombstones.values().filter(|_| is_setup).find(of)?;
         stone.outcome.is_of_scripts().then(|| stone.action.to_string())

@@ -510,8 +510,9 @@ impl World {
             Refusal::AttemptClosed(_) if is_there => {
                 (one.added, one.phase, one.asked_in) = (true, Phase::Ended, None);
             }
-            // Nobody doubts the attempt; the controller has it unchanged.
-            Refusal::Conflict(_) if one.added => {}
+            // Nobody doubts the attempt; the controller has it unchanged. If a restored store has more hosts of it, a
+            // hook's finish means all of them.
+            Refusal::Conflict(_) if one.added => drop(self.scheduler.forgotten.insert(of.clone())),
             // A job that never began frees its hosts itself.
             _ if is_new => drop(self.scheduler.book.jobs.remove(of)),
             _ => one.is_stuck = true,
