@@ -9,7 +9,7 @@
 //! | waiting         | holds nothing                  | Start, unless an earlier action has not ended there; it has start-grace from now on |
 //! | sent            | same boot, holds nothing       | Start again, or Cancel as below |
 //! | accepted        | same boot, holds nothing       | `lost (vanished)` |
-//! | open            | unclaimed                      | accepted; Begin, or Cancel where that was asked, or an operator's word waits |
+//! | open            | unclaimed                      | accepted; Cancel where that was asked; else Begin, or it waits |
 //! | open            | live, ended                    | accepted; `Finished` follows |
 //! | open            | tombstone                      | its outcome |
 //! | ended           | unclaimed                      | Cancel: fenced |
@@ -134,6 +134,7 @@ impl Machine {
             action.seen_in(rank, boot_number);
         }
         let held_back = open && *state == HeldState::Unclaimed && self.is_held_back(task.action, rank).is_some();
+        let frozen = self.is_frozen_action(task.action);
         let Some(action) = self.jobs.action_mut(task.action) else { return };
         match state {
             HeldState::Tombstone { outcome, reboot, .. } => {
@@ -157,6 +158,8 @@ impl Machine {
                 action.accept(rank);
                 self.touch(task.action, now);
                 match cancel {
+                    // A start that systemd has not carried out yet could begin it without a Begin.
+                    Some(why) if !frozen && !defect!(CancelledBegins) => self.send_cancel(id, task, &why),
                     _ if held_back => self.leave_unclaimed(task),
                     Some(why) if !defect!(CancelledBegins) => self.send_cancel(id, task, &why),
                     _ => self.batch.effects.push(Effect::Send { session: id, message: ToAgent::Begin { task } }),

@@ -130,7 +130,7 @@ table! {
     FrozenReleased: "in recovery a rank of an attempt that nobody vouched for is given back", "docs/semantics.md: in recovery nothing owed begins, is told or given back", Hunt::Simulator;
     FrozenTold: "in recovery the release hook is told of an attempt that nobody vouched for", "docs/semantics.md: in recovery nothing owed begins, is told or given back", Hunt::Unit { program: "core", filter: "an_owed_release_is_told_when_its_attempt_was_vouched_for" };
     FrozenJudged: "in recovery an action of an attempt that nobody vouched for gets its verdict", "docs/semantics.md: in recovery nothing owed begins, is told or given back", Hunt::Simulator;
-    PrunedInRecovery: "in recovery attempts are pruned", "docs/semantics.md: in recovery nothing owed begins, is told or given back", Hunt::Unit { program: "core", filter: "recovery" };
+    PrunedInRecovery: "in recovery attempts are pruned", "docs/semantics.md: in recovery nothing owed begins, is told or given back", Hunt::Unit { program: "core", filter: "a_recovery_prunes_nothing" };
     StaleSetupBegins: "a setup action that waits in the copy begins when its job was vouched for", "docs/semantics.md: it begins when it is asked for again", Hunt::Unit { program: "core", filter: "a_stale_setup_action_begins_only_when_it_is_asked_for_again" };
     OrphansOverlooked: "tasks that the store does not know are nobody's business", "docs/semantics.md: no other job begins beside an orphan", Hunt::Simulator;
     OrphanIgnored: "another job's setup action begins beside an orphan", "docs/semantics.md: no other job begins beside an orphan", Hunt::Simulator;

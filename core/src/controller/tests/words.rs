@@ -125,3 +125,37 @@ fn the_list_names_who_has_a_node_by_now() {
     b.ends(sessions[2], task("epilog", "B", 1));
     assert_eq!(beside(&mut b), [""; 0], "it was released");
 }
+
+#[test]
+fn a_recovery_prunes_nothing() {
+    let (mut b, _) = bench(2, |_| {});
+    b.ask(add("a", "n0", Terms::default())).0.unwrap();
+    let copy = b.store.clone();
+    let mut b = b.restored(&copy);
+    let sessions = ["n0", "n1"].map(|host| b.up(host, "b2", vec![]).0);
+    b.ask(add("B", "n1", Terms::default())).0.unwrap();
+    b.ask(finish("B", None)).0.unwrap();
+    b.ends(sessions[1], task("epilog", "B", 0));
+    let is_there = |b: &Bench| b.store.attempts.iter().any(|row| row.job.as_str() == "B");
+    b.pass(30 * 86_400_000);
+    assert!(b.in_recovery() && is_there(&b));
+    b.ask(confirm(Some("a"), Confirm::Gone)).0.unwrap();
+    b.pass(30 * 86_400_000);
+    assert!(!b.in_recovery() && !is_there(&b));
+}
+
+/// Found by the simulator: a node that joined before systemd had begun the unit told of an unclaimed task.
+#[test]
+fn a_cancel_reaches_an_unclaimed_task_that_is_held_back() {
+    let (mut b, n) = bench(1, |_| {});
+    b.run("prolog", "j", "n0");
+    b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
+    let which = which("j", None);
+    b.ask(Request::Cancel { which, why: "asked".to_owned() }).0.unwrap();
+    let copy = b.store.clone();
+    let mut b = b.restored(&copy);
+    b.ask(confirm(Some("j"), Confirm::Running)).0.unwrap();
+    let (_, effects) = b.up("n0", "b", vec![held("prolog", "j", 0, HeldState::Unclaimed)]);
+    let cancels = |effect: &&Effect| matches!(effect, Effect::Send { message: ToAgent::Cancel { .. }, .. });
+    assert_eq!(effects.iter().filter(cancels).count(), 1, "{effects:?}");
+}
