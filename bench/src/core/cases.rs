@@ -68,11 +68,40 @@ pub(crate) fn run(options: &Options, allocator: Allocator) -> Result<Value> {
         cases
             .push(json!({"case": name, "few": small.json(few)?, "many": large.json(many)?, "again": again.json(few)?}));
     }
+    let hello = hello(rounds, allocator)?;
+    for (tasks, what, of) in [(FEW_TASKS, "", &hello[0]), (MANY_TASKS, "", &hello[1]), (FEW_TASKS, " (A/A)", &hello[2])]
+    {
+        let each = figure(of.median() * 1000.0 / f64::from(tasks));
+        let cells = [of.count().to_string(), figure(of.median()), each];
+        let none = [const { String::new() }; 4];
+        table.row(&format!("a node's Hello, {tasks} tasks{what}"), cells.into_iter().chain(none));
+    }
+    let (ratio, noise) = (hello[1].over(&hello[0]), hello[2].over(&hello[0]));
+    let text = format!("{} x (A/A {})", figure(ratio), figure(noise));
+    table.target(&format!("hello: {MANY_TASKS} tasks over {FEW_TASKS}"), &text, "most 10 x", ratio <= MOST);
     for (name, ratio, noise) in &targets {
         let text = format!("{} x (A/A {})", figure(*ratio), figure(*noise));
         table.target(&format!("{name}: {many} ranks over {few}"), &text, "most 10 x", *ratio <= MOST);
     }
     Ok(json!({"bench": "core", "few": few, "many": many, "cases": cases, "table": table.text()}))
+}
+
+/// Tasks in one Hello: the most that a controller reads, and an eighth of that.
+const MANY_TASKS: u32 = 20_000;
+const FEW_TASKS: u32 = 2_500;
+
+/// Time of one Hello whose tasks the store does not know, in ms: few, many, and few again.
+fn hello(rounds: usize, allocator: Allocator) -> Result<[Samples; 3]> {
+    let mut measured = [Samples::default(), Samples::default(), Samples::default()];
+    for round in 0..rounds {
+        for (samples, tasks) in measured.iter_mut().zip([FEW_TASKS, MANY_TASKS, FEW_TASKS]) {
+            progress(&format!("hello, {tasks} tasks, round {} of {rounds}", round + 1));
+            let mut site = Site::new(64, 1, ReleasePolicy::Each, allocator)?;
+            site.greet(tasks)?;
+            samples.push(site.spent.us / 1000.0);
+        }
+    }
+    Ok(measured)
 }
 
 impl Measured {

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use fastrand::Rng;
 use perilog_core::controller::io::{
     Effect, Hooked, JobAdd, Output, ReleasePolicy, Reply, Request, RunRequest, SessionId,
@@ -11,7 +11,7 @@ use perilog_core::controller::io::{
 use perilog_core::controller::{Input, Machine, Now, Record, Settings, Snapshot};
 use perilog_core::ids::{ActionId, ClusterId, MachineId, TaskId};
 use perilog_core::job::{Terms, Tolerance};
-use perilog_core::message::{FromAgent, Hello};
+use perilog_core::message::{FromAgent, Held, HeldState, Hello};
 use perilog_core::task::{Check, Ended};
 use perilog_core::{ActionName, Attempt, BootId, HostList, HostName, IdSet, JobId, Outcome, Rank, ResourceSet};
 use rustix::time::{ClockId, clock_gettime};
@@ -61,6 +61,21 @@ fn names(count: u32) -> impl Iterator<Item = String> {
 
 fn action(name: &str) -> Result<ActionName> {
     Ok(ActionName::new(name)?)
+}
+
+/// The Hello of a node that has nothing. `node`: its first session, which names its machine.
+fn hello(host: &str, node: SessionId, link: u64) -> Result<Hello> {
+    Ok(Hello {
+        host: HostName::new(host)?,
+        machine: MachineId::new(&format!("{:032x}", node.0))?,
+        boot: BootId::new(&format!("{:032x}", node.0))?,
+        link,
+        version: "0".to_owned(),
+        actions: None,
+        newest: None,
+        tasks: Vec::new(),
+        more: false,
+    })
 }
 
 impl<'a> Site<'a> {
@@ -119,20 +134,7 @@ impl<'a> Site<'a> {
 
     fn come_up(&mut self) -> Result<()> {
         let hellos: Result<Vec<Input>> = (self.nodes.iter().zip(self.hosts.iter()))
-            .map(|((_, session), host)| {
-                let hello = Hello {
-                    host: HostName::new(host)?,
-                    machine: MachineId::new(&format!("{:032x}", session.0))?,
-                    boot: BootId::new(&format!("{:032x}", session.0))?,
-                    link: session.0,
-                    version: "0".to_owned(),
-                    actions: None,
-                    newest: None,
-                    tasks: Vec::new(),
-                    more: false,
-                };
-                Ok(message(*session, FromAgent::Hello(hello)))
-            })
+            .map(|((_, session), host)| Ok(message(*session, FromAgent::Hello(hello(host, *session, session.0)?))))
             .collect();
         let mut hellos = hellos?.into_iter();
         loop {
@@ -142,6 +144,31 @@ impl<'a> Site<'a> {
             }
             self.handle(batch)?;
         }
+    }
+
+    /// Has the first node greet again with so many ended tasks that the store does not know.
+    pub(crate) fn greet(&mut self, tasks: u32) -> Result<()> {
+        let cluster = self.settings.cluster;
+        let held: Result<Vec<Held>> = (0..tasks)
+            .map(|number| {
+                let (job, name) = (JobId::new(&format!("g{number}"))?, action("epilog")?);
+                let id = ActionId::of(cluster, &job, Attempt::FIRST, &name);
+                Ok(Held {
+                    task: TaskId { action: id, rank: Rank(0) },
+                    job,
+                    attempt: Attempt::FIRST,
+                    action: name,
+                    userid: None,
+                    commit: None,
+                    limit_ms: None,
+                    local: false,
+                    state: HeldState::Ended,
+                })
+            })
+            .collect();
+        let (host, session) = (self.hosts.iter().next().context("no host")?.to_owned(), SessionId(u64::MAX));
+        let hello = Hello { tasks: held?, ..hello(&host, SessionId(1), u64::from(tasks) + 2)? };
+        self.handle(vec![message(session, FromAgent::Hello(hello))]).map(drop)
     }
 
     fn allocated(&self) -> isize {

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 
 use crate::bed::{Bed, LIMIT};
 
-/// More than the 768 that closed the door once, and room in the descriptors of a test.
-const WAITERS: usize = 1_000;
+/// A hook for each job of a large machine. 768 closed the door once.
+const WAITERS: usize = 10_000;
 
 fn request(method: &str, parameters: Value, more: bool) -> Vec<u8> {
     let method = format!("io.perilog.Controller.{method}");
@@ -46,12 +46,14 @@ pub(crate) fn ask(socket: &Path, method: &str, parameters: Value) -> Value {
 /// Found by a hunt: 800 clients that waited for a job closed the socket, without a message, to the `job finish` that
 /// they waited for, and to `ps` and `status`.
 #[test]
-fn a_thousand_waiting_clients_leave_room_for_commands() {
+fn ten_thousand_waiting_clients_leave_room_for_commands() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let room = maximum.is_none_or(|most| most > WAITERS as u64 + 256);
+    assert!(room, "{WAITERS} clients need more descriptors than this process may have: {maximum:?}");
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
     let mut bed = Bed::new();
-    let _controller = bed.start();
-    let socket = bed.socket();
+    let controller = bed.start();
+    let (socket, before) = (bed.socket(), rss_mib(controller.pid()));
     ask(&socket, "JobAdd", json!({"job": "j", "nodes": "n0"}));
     let waiters: Vec<UnixStream> = (0..WAITERS)
         .map(|_| {
@@ -64,6 +66,9 @@ fn a_thousand_waiting_clients_leave_room_for_commands() {
         .collect();
     assert_eq!(ask(&socket, "Ps", json!({}))["rows"], json!([]));
     ask(&socket, "Status", json!({}));
+    let grown = rss_mib(controller.pid()).saturating_sub(before);
+    println!("{WAITERS} clients wait: {grown} MiB");
+    assert!(grown < 1_024, "{grown} MiB for {WAITERS} clients that wait");
     ask(&socket, "JobFinish", json!({"job": "j"}));
     for mut waiter in waiters {
         let told = (0..).map(|_| reply(&mut waiter)).any(|told| told.to_string().contains("job-finish"));
