@@ -44,6 +44,11 @@ impl Part {
         self.resources.retain(|name| !other.resources.contains(name));
     }
 
+    /// Returns `true` if all of this is in `other`.
+    pub fn is_subset(&self, other: &Self) -> bool {
+        self.ranks.is_subset(&other.ranks) && self.resources.is_subset(&other.resources)
+    }
+
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         let resources = self.resources.intersection(&other.resources).cloned().collect();

@@ -94,7 +94,7 @@ impl Machine {
         if self.jobs.is_unvouched(&add.job, number) {
             self.shrink_to(&add.job, number, &ranks, now);
         }
-        self.own(&add.job, number, &ranks);
+        self.own(&add.job, number, &ranks, now);
         self.assert_attempt(&add.job, number, now);
         let there = self.jobs.attempt(&add.job, number);
         let over = there.is_some_and(|there| there.hold.is_empty());

@@ -159,11 +159,7 @@ impl Machine {
         if defect!(DisownedTold) {
             told = free.clone();
         }
-        let is_final = {
-            let mut left = owed;
-            left.subtract(&attempt.released);
-            left.is_empty()
-        };
+        let is_final = owed.is_subset(&attempt.released);
         let said =
             is_final || (defect!(FinalTwice) && attempt.released.ranks.len() + 1 >= attempt.layout.ranks().len());
         let left = !attempt.milestones.left().is_disjoint(&free.ranks);

@@ -168,13 +168,13 @@ impl Machine {
                 (None, None) => {
                     self.join(id, attempt, &run, now);
                     self.attach(id, &run)?;
-                    self.own_again(&run.job, attempt);
+                    self.own_again(&run.job, attempt, now);
                     self.assert_attempt(&run.job, attempt, now);
                     self.assert_action(id, now);
                     self.attach(id, &run)
                 }
                 (Some(asked), Some(_)) => {
-                    self.own_again(&run.job, attempt);
+                    self.own_again(&run.job, attempt, now);
                     self.assert_attempt(&run.job, attempt, now);
                     self.assert_action(id, now);
                     self.attach_external(id, &run, asked, now)
@@ -233,7 +233,7 @@ impl Machine {
                     let text = format!("{gone} of job {job} attempt {attempt} went back already: nothing begins there");
                     return Err(Refusal::Conflict(text));
                 }
-                self.own_again(&run.job, attempt);
+                self.own_again(&run.job, attempt, now);
                 self.assert_attempt(&run.job, attempt, now);
             }
         }

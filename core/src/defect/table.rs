@@ -127,6 +127,7 @@ table! {
     LoneMarkBelieved: "one host alone puts the store in recovery", "docs/security.md: a stolen key of a node stops no controller", Hunt::Unit { program: "core", filter: "two_nodes_foreign_commits_are_evidence_and_one_is_refused" };
     GateOpen: "what the store owed goes on at a start before its nodes could say that it is behind", "docs/semantics.md: a start waits for its nodes", Hunt::Unit { program: "core", filter: "debts_wait_after_a_start_for_known_nodes_or_a_while" };
     NothingFrozen: "a recovery freezes nothing", "docs/semantics.md: in recovery nothing owed begins, is told or given back", Hunt::Simulator;
+    OwnedWaitsOn: "what waited on a disowned rank waits on when the resource manager holds the rank again", "docs/semantics.md: it begins once the resource manager vouches for the host", Hunt::Unit { program: "core", filter: "a_rank_that_is_listed_again_is_cleaned_up" };
     FrozenReleased: "in recovery a rank of an attempt that nobody vouched for is given back", "docs/semantics.md: in recovery nothing owed begins, is told or given back", Hunt::Simulator;
     FrozenTold: "in recovery the release hook is told of an attempt that nobody vouched for", "docs/semantics.md: in recovery nothing owed begins, is told or given back", Hunt::Unit { program: "core", filter: "an_owed_release_is_told_when_its_attempt_was_vouched_for" };
     FrozenJudged: "in recovery an action of an attempt that nobody vouched for gets its verdict", "docs/semantics.md: in recovery nothing owed begins, is told or given back", Hunt::Simulator;

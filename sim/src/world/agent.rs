@@ -29,6 +29,8 @@ pub(crate) struct Agent {
     pub(crate) stopped: bool,
     /// Directories of tasks that were removed under it: it counts these tasks still.
     pub(crate) cleared: usize,
+    /// Tombstones that could not be written: it counts these, too.
+    pub(crate) unwritten: BTreeSet<TaskId>,
     parked: Vec<Edge>,
     pub(crate) bus: bool,
     pub(crate) connection: u64,
@@ -90,6 +92,7 @@ impl World {
             machine: Machine::new(identity),
             inputs: VecDeque::new(),
             cleared: 0,
+            unwritten: BTreeSet::new(),
             stopped: false,
             parked: Vec::new(),
             bus: false,

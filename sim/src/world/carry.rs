@@ -101,6 +101,9 @@ impl World {
             }
             Effect::Bury { stem, tombstone } => {
                 let task = tombstone.task;
+                if let Some(agent) = self.nodes[at].agent.as_mut() {
+                    let _ = if full { agent.unwritten.insert(task) } else { agent.unwritten.remove(&task) };
+                }
                 if !full {
                     self.truth.buried(at, task);
                     self.nodes[at].spool.bury(&stem, *tombstone, !matches!(how, Some(How::Half { .. })));

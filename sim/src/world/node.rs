@@ -106,11 +106,11 @@ impl Node {
 
     /// Returns `true` if the node has reached its cap of tasks and tombstones, as its agent counts them.
     pub(crate) fn is_crowded(&self) -> bool {
-        let (cleared, most) = match &self.agent {
-            Some(agent) => (agent.cleared, agent.given.max_tombstones),
+        let (more, most) = match &self.agent {
+            Some(agent) => (agent.cleared + agent.unwritten.len(), agent.given.max_tombstones),
             None => (0, self.identity().policy.max_tombstones),
         };
-        self.spool.tasks.len() + self.spool.tombstones.len() + cleared >= most
+        self.spool.tasks.len() + self.spool.tombstones.len() + more >= most
     }
 
     pub(crate) const fn step_clock(&mut self, by_ms: i64) {

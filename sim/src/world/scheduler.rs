@@ -45,6 +45,8 @@ pub(crate) struct Scheduler {
     /// Attempts that left the book without a release: forgotten in a rollback, or failed because the controller refused
     /// them.
     forgotten: BTreeSet<Of>,
+    /// Releases, by epoch and sequence, that were told to a resource manager that has been rolled back since.
+    told_before: BTreeSet<(u64, u64)>,
 }
 
 /// The memory of the resource manager.
@@ -221,6 +223,8 @@ impl World {
         let Some(book) = self.scheduler.copies.get(copy).cloned() else { return };
         self.say(|| "the resource manager is rolled back".to_owned());
         let before = std::mem::replace(&mut self.scheduler.book, book);
+        let told = self.controllers[0].store.outbox.iter().map(|entry| (entry.epoch, entry.sequence));
+        self.scheduler.told_before.extend(told);
         let gone = before.jobs.into_keys().filter(|of| !self.scheduler.book.jobs.contains_key(of));
         self.scheduler.forgotten.extend(gone.collect::<Vec<_>>());
         for job in self.scheduler.book.jobs.values_mut() {
@@ -341,7 +345,7 @@ impl World {
         let (one, is_asked) = (one.clone(), one.asked_in == Some(load));
         // Nobody heard of the end: the waiting resource manager finds the attempt over.
         if one.phase == Phase::Ended && is_asked && self.is_closed(of) {
-            return self.gives_back(of, None);
+            return self.gives_back(of, None, true);
         }
         if !one.added {
             if !is_asked {
@@ -496,7 +500,7 @@ impl World {
         let is_there = rows.any(|row| (&row.job, row.attempt) == (&of.0, of.1));
         // The controller has forgotten it, past its retention: it had given all of it back.
         if matches!(refusal, Refusal::NoSuchJob(_) | Refusal::NoSuchAttempt(_)) && self.truth.was_pruned(of) {
-            return self.gives_back(of, None);
+            return self.gives_back(of, None, true);
         }
         let Some(one) = self.scheduler.book.jobs.get_mut(of) else { return };
         match refusal {
@@ -567,7 +571,8 @@ impl World {
                 continue;
             }
             let ranks: IdSet = body["ranks"].as_str().and_then(|text| text.parse().ok()).unwrap_or_default();
-            self.gives_back(&of, Some(ranks));
+            let is_new = !self.scheduler.told_before.contains(&(entry.epoch, entry.sequence));
+            self.gives_back(&of, Some(ranks), is_new);
         }
         if let Some(last) = entries.last().map(|entry| entry.sequence) {
             self.ask(0, Request::OutboxApplied { through: last });
@@ -580,10 +585,11 @@ impl World {
         self.truth.is_unseen() || hooks && !self.truth.tells_lost_tasks()
     }
 
-    /// Frees these ranks of an attempt; `None`: all.
-    fn gives_back(&mut self, of: &Of, ranks: Option<IdSet>) {
+    /// Frees these ranks of an attempt; `None`: all. `is_new`: the book has not been rolled back since this was told.
+    fn gives_back(&mut self, of: &Of, ranks: Option<IdSet>, is_new: bool) {
+        let may_repeat = !is_new || self.may_repeat();
         let Some(one) = self.scheduler.book.jobs.get_mut(of) else {
-            if !self.scheduler.forgotten.contains(of) && !self.may_repeat() {
+            if !self.scheduler.forgotten.contains(of) && !may_repeat {
                 let text = format!("{} attempt {} is told free again: its hosts were given on", of.0, of.1);
                 self.violate("4 released", &text);
             }
@@ -602,7 +608,7 @@ impl World {
         }
         // A hook's job ended: its hosts are given back in any case.
         let finished = self.plan.scheduler == Some(Kind::Hooks) && is_ended;
-        if !again.is_empty() && !finished && !self.may_repeat() {
+        if !again.is_empty() && !finished && !may_repeat {
             let text =
                 format!("ranks {again} of {} attempt {} are told free again: their hosts were given on", of.0, of.1);
             self.violate("4 released", &text);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use perilog_core::agent::Input;
 use perilog_core::controller::Record;
-use perilog_core::controller::io::Settings;
+use perilog_core::controller::io::{ActionRow, AttemptRow, Settings};
 use perilog_core::message::ToAgent;
 use perilog_core::{ActionId, Loss, Outcome, TaskId};
 
@@ -13,6 +13,7 @@ use super::World;
 use super::agent::Pending;
 use super::site;
 use crate::plan::{Op, Step, What};
+use crate::truth::recovery::is_on;
 
 const EVERY_MS: u64 = 1_000;
 /// The tolerated difference: a session ends for the machine a batch before it ends for the world.
@@ -94,9 +95,15 @@ impl World {
         Some((agent.life, agent.connection, self.standing(at)?))
     }
 
+    /// Returns `true` if the store wants the task to stop. A recovery freezes that with its attempt.
     fn is_cancelled(&self, task: TaskId) -> bool {
-        let rows = &self.controllers[0].store.actions;
-        rows.iter().any(|row| row.id == task.action && row.cancelling.contains(task.rank.0))
+        let store = &self.controllers[0].store;
+        let row = store.actions.iter().find(|row| row.id == task.action && row.cancelling.contains(task.rank.0));
+        let is_frozen = |row: &ActionRow| {
+            let of = |attempt: &&AttemptRow| (&attempt.job, attempt.attempt) == (&row.job, row.attempt);
+            is_on(store) && store.attempts.iter().find(of).is_some_and(|attempt| attempt.unvouched)
+        };
+        row.is_some_and(|row| !is_frozen(row))
     }
 
     /// Returns `true` if the node's agent waits for an answer about the task.

@@ -99,7 +99,7 @@ impl Machine {
         if !added {
             let gone = self.jobs.unreleased(&job, number).ranks.difference(&of.ranks);
             self.disown(&job, number, &gone);
-            self.own(&job, number, &of.ranks);
+            self.own(&job, number, &of.ranks, now);
             if self.jobs.is_unvouched(&job, number) {
                 self.drop_releases(&job, number);
             }

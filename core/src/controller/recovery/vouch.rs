@@ -49,22 +49,29 @@ impl Machine {
         self.recovery.cleaning.insert((job.clone(), number));
     }
 
-    /// Takes back these ranks: the resource manager holds them for this attempt, as it says now.
-    pub(in crate::controller) fn own(&mut self, job: &JobId, number: Attempt, ranks: &IdSet) {
+    /// Takes back these ranks: the resource manager holds them for this attempt, as it says now. What waited there
+    /// because it did not begins.
+    pub(in crate::controller) fn own(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
         let Some(attempt) = self.jobs.attempt_mut(job, number) else { return };
         let back = attempt.disowned.intersection(ranks).difference(&attempt.released.ranks);
-        if !back.is_empty() {
-            attempt.disowned.subtract(&back);
-            self.batch.attempts.insert((job.clone(), number));
+        if back.is_empty() {
+            return;
+        }
+        attempt.disowned.subtract(&back);
+        let actions = attempt.actions.clone();
+        self.batch.attempts.insert((job.clone(), number));
+        self.cleaned(job, number, &back);
+        for id in actions.into_iter().filter(|_| !defect!(OwnedWaitsOn)) {
+            self.start_ready(id, &back, now);
         }
     }
 
     /// Takes back the ranks of a bare run: somebody asks for it again.
-    pub(in crate::controller) fn own_again(&mut self, job: &JobId, number: Attempt) {
+    pub(in crate::controller) fn own_again(&mut self, job: &JobId, number: Attempt, now: Now) {
         let bare = |attempt: &&JobAttempt| attempt.open && !attempt.added && !attempt.hold.is_empty();
         let bare = self.jobs.attempt(job, number).filter(bare);
         if let Some(ranks) = bare.map(|attempt| attempt.disowned.clone()) {
-            self.own(job, number, &ranks);
+            self.own(job, number, &ranks, now);
         }
     }
 
@@ -194,7 +201,7 @@ impl Machine {
         changed
     }
 
-    /// Lifts the drains of released disowned ranks, unless another fault was found there.
+    /// Lifts the drains of disowned ranks that were released, or taken back, unless another fault was found there.
     pub(in crate::controller) fn cleaned(&mut self, job: &JobId, number: Attempt, ranks: &IdSet) {
         let Some(attempt) = self.jobs.attempt(job, number) else { return };
         let hosts: Vec<HostName> = ranks.iter().filter_map(|rank| attempt.layout.host(Rank(rank))).collect();

@@ -49,6 +49,23 @@ fn vouching_for_all_jobs_excludes_an_edges_disowned_ranks() {
     assert_eq!(b.drained(), [("n1", false)], "n1 may be another job's: it is drained before it is cleaned up");
 }
 
+/// Found by the simulator: the resource manager was put back, too, and held the rank again.
+#[test]
+fn a_rank_that_is_listed_again_is_cleaned_up() {
+    let (mut b, _) = bench(3, |_| {});
+    b.ask(assert(vec![listed("a", "n[0-1]", JobPhase::Running)])).0.unwrap();
+    b.ask(add("b", "n2", Terms::default())).0.unwrap();
+    let copy = b.store.clone();
+    let mut b = b.restored(&copy);
+    let sessions = ["n0", "n1"].map(|host| b.up(host, "b", vec![]).0);
+    let mut part = listed("a", "n[0-1]", JobPhase::Running);
+    (part.ranks, part.hosts) = ([0].into_iter().collect(), "n0".parse().unwrap());
+    let (_, effects) = b.ask(assert(vec![part]));
+    assert_eq!((starts(&effects), b.in_recovery()), (vec![], true), "n1 may be another job's, and b is to vouch for");
+    let (_, effects) = b.ask(assert(vec![listed("a", "n[0-1]", JobPhase::Running)]));
+    assert_eq!(starts(&effects), [(sessions[1], 1)]);
+}
+
 fn waits(b: &mut Bench, job: &str) -> Option<String> {
     let Ok(Reply::Show(view)) = b.ask(Request::Show { job: JobId::new(job).unwrap() }).0 else { panic!() };
     view.attempts[0].waits.clone()
