@@ -120,7 +120,16 @@ pub(crate) fn build_programs() -> Result<Built> {
 /// Builds the tests of the core and of the daemons, those on nodes and all programs, with support for deliberate
 /// defects.
 pub(crate) fn build_with_defects() -> Result<Built> {
-    let packages = ["perilog", "perilog-core", "perilog-agent", "perilog-controller", "perilog-tests"];
+    // All that a node installs: the programs that know no defect, too.
+    let packages = [
+        "perilog",
+        "perilog-core",
+        "perilog-agent",
+        "perilog-controller",
+        "perilog-flux",
+        "perilog-hold",
+        "perilog-tests",
+    ];
     let mut arguments = vec!["build", "--lib", "--bins", "--tests"];
     arguments.extend(packages.iter().flat_map(|package| ["--package", package]));
     arguments.extend(["--features", "perilog-core/defects,perilog-agent/defects,perilog-controller/defects"]);

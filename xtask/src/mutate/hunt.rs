@@ -145,9 +145,11 @@ impl Tests {
             runs.push((Tally::judge(&String::from_utf8_lossy(&output.stdout), output.status.success()), output));
         }
         let seconds = watch.elapsed().as_secs_f64();
-        let [(with, output), (without, _)] = runs.as_slice() else { return Ok(Found::nothing(seconds, "not run")) };
+        let [(with, output), (without, alone)] = runs.as_slice() else { return Ok(Found::nothing(seconds, "not run")) };
         if without.failed > 0 || without.passed == 0 {
-            return Ok(Found::nothing(seconds, &format!("without the defect {name}: {without}")));
+            let said = String::from_utf8_lossy(&alone.stderr);
+            let last = said.lines().rfind(|line| !line.is_empty()).unwrap_or("it said nothing of it");
+            return Ok(Found::nothing(seconds, &format!("without the defect {name}: {without}: {last}")));
         }
         if with.failed == 0 {
             return Ok(Found::nothing(seconds, &format!("{name}: {with}")));
