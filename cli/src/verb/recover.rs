@@ -195,14 +195,33 @@ impl Faces for Answer<Listed> {
             ]);
         }
         if view.attempts.is_empty() && view.orphans.is_empty() {
+            if view.recovery.as_ref().is_some_and(|row| row.ended_ms.is_none()) {
+                page.line("nothing waits for a word: it is over once the nodes have told what they have");
+            }
             return;
         }
         page.columns(columns);
-        page.line("say what each is: perilog controller recover --confirm JOB --over | --running | --gone");
+        page.line("");
+        let from: std::collections::BTreeSet<&str> =
+            view.attempts.iter().filter_map(|of| of.source.as_deref()).collect();
+        for source in from {
+            let source = text::line(source);
+            page.line(format_args!(
+                "rows FROM {source}: its edge says it within seconds of its connection; wait for that"
+            ));
+        }
+        page.line("say what each is: perilog controller recover --confirm JOB, or --all, and one of");
+        page.line("  --running  it goes on, and so does what it was owed");
+        page.line("  --over     it is over, and its nodes are still its own: its epilog runs, they are given back");
+        page.line("  --gone     it is over, and its nodes were given back: nothing of it begins, nobody is told");
+        let jobs: Vec<&JobId> = view.attempts.iter().map(|of| &of.job).collect();
+        if let Some(twice) = jobs.iter().enumerate().find_map(|(at, job)| jobs[..at].contains(job).then_some(job)) {
+            page.line(format_args!("{twice} waits with two attempts: name one with --attempt N"));
+        }
         if view.attempts.iter().any(|of| !of.beside.is_empty()) {
             page.line("where another job has a node now, --over runs this one's epilog beside it, and --gone does not");
         }
-        page.line("its resource manager says it too: job add, run, job finish, or its edge");
+        page.line("hooks say it too, as each job goes on: job add, run, job finish");
     }
 
     fn json(&self) -> Option<Value> {

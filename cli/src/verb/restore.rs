@@ -2,7 +2,7 @@
 //!
 //! The controller's program makes the copy: it includes a log beside FILE, and stamps the copy, so that the controller
 //! starts in recovery whatever FILE is: a backup, a file from a snapshot, or the store itself. The anchor beside the
-//! store stays.
+//! store stays. The store that was there is kept under another name.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,8 @@ use crate::fault::Fault;
 use crate::out::{Faces, Page};
 
 const CONTROLLER: &str = "perilog-controller";
-const UNITS: [&str; 2] = ["perilog-controller.socket", "perilog-controller.service"];
+const SOCKET: &str = "perilog-controller.socket";
+const SERVICE: &str = "perilog-controller.service";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -32,6 +33,8 @@ pub(crate) struct Args {
 pub(crate) struct Restored {
     file: PathBuf,
     store: PathBuf,
+    /// Name of the store that was there.
+    before: Option<PathBuf>,
 }
 
 pub(crate) fn restore(args: &Args) -> Result<Restored, Fault> {
@@ -45,16 +48,30 @@ pub(crate) fn restore(args: &Args) -> Result<Restored, Fault> {
         let text = format!("{} is the name of an unfinished restore: give the copy another name", temporary.display());
         return Err(Fault::Other(text));
     }
-    ask(Command::new("systemctl").arg("stop").args(UNITS))?;
+    let is_in_place =
+        fs::canonicalize(&args.file).is_ok_and(|file| fs::canonicalize(&store).is_ok_and(|it| it == file));
+    let ran = ask(Command::new("systemctl").args(["is-active", "--quiet", SERVICE])).is_ok();
+    ask(Command::new("systemctl").arg("stop").args([SOCKET, SERVICE]))?;
     let copy = |to: &Path| {
         ask(Command::new(CONTROLLER).arg("--check-store").arg(&args.file).arg("--copy-to").arg(to)).map(drop)
     };
-    let put = put(copy, &store);
-    // Starts the controller in any case: if the copy failed, the old store is still in place.
-    let started = ask(Command::new("systemctl").arg("start").args(UNITS));
-    put?;
-    started?;
-    Ok(Restored { file: args.file.clone(), store })
+    let put = put(copy, &store, !is_in_place);
+    let start = || ask(Command::new("systemctl").arg("start").args([SOCKET, SERVICE]));
+    match put {
+        Ok(before) => {
+            start()?;
+            Ok(Restored { file: args.file.clone(), store, before })
+        }
+        Err(fault) if ran => {
+            // The store is what it was.
+            start()?;
+            Err(fault)
+        }
+        // That store may be the one to stamp: without its stamp the controller could take it for current.
+        Err(fault) => Err(Fault::Other(format!(
+            "{fault}; the controller did not run before, and was not started with that store"
+        ))),
+    }
 }
 
 /// Runs a program and returns its standard output.
@@ -79,9 +96,10 @@ fn store(config: Option<&Path>) -> Result<PathBuf, Fault> {
     store.ok_or_else(|| Fault::Other(format!("{CONTROLLER} --print-config names no store: is it an older version?")))
 }
 
-/// Installs the copy that `copy` makes, with the owner of the directory. SQLite's side files belong to the old store
-/// and are removed first: applied to the copy, they would undo the restore or damage it.
-fn put(copy: impl FnOnce(&Path) -> Result<(), Fault>, store: &Path) -> Result<(), Fault> {
+/// Installs the copy that `copy` makes, with the owner of the directory. SQLite's side files belong to the old store:
+/// applied to the copy, they would undo the restore or damage it. `keep`: the old store gets another name, which is
+/// returned, with its log.
+fn put(copy: impl FnOnce(&Path) -> Result<(), Fault>, store: &Path, keep: bool) -> Result<Option<PathBuf>, Fault> {
     let directory = store.parent().unwrap_or(Path::new("/"));
     let fault = |what, path: &Path| {
         let path = path.to_owned();
@@ -98,12 +116,24 @@ fn put(copy: impl FnOnce(&Path) -> Result<(), Fault>, store: &Path) -> Result<()
         file.sync_all()
     };
     owned().map_err(fault("cannot prepare", &temporary))?;
+    let before = if keep && store.exists() { free_name(store) } else { None };
+    if let Some(before) = &before {
+        // The log first: under its old name it would be applied to the copy.
+        gone_is_fine(fs::rename(beside(store, "-wal"), beside(before, "-wal"))).map_err(fault("cannot keep", store))?;
+        fs::rename(store, before).map_err(fault("cannot keep", store))?;
+    }
     for suffix in ["-wal", "-shm"] {
         let path = beside(store, suffix);
         gone_is_fine(fs::remove_file(&path)).map_err(fault("cannot remove", &path))?;
     }
     fs::rename(&temporary, store).map_err(fault("cannot replace", store))?;
-    fs::File::open(directory).and_then(|dir| dir.sync_all()).map_err(fault("cannot write", directory))
+    fs::File::open(directory).and_then(|dir| dir.sync_all()).map_err(fault("cannot write", directory))?;
+    Ok(before)
+}
+
+/// Returns the first name like `controller.db-before-1` that is free.
+fn free_name(store: &Path) -> Option<PathBuf> {
+    (1..u16::MAX).map(|n| beside(store, &format!("-before-{n}"))).find(|path| !path.exists())
 }
 
 fn beside(store: &Path, suffix: &str) -> PathBuf {
@@ -126,12 +156,17 @@ impl Faces for Restored {
             self.file.display(),
             self.store.display()
         ));
-        page.line("it is in recovery: what the copy owes waits until its resource manager, or you, vouched for it");
+        if let Some(before) = &self.before {
+            page.line(format_args!("the store that was there is {}: remove it when all is well", before.display()));
+        }
+        page.line("what the copy owes waits until its resource manager, or you, vouched for it");
         page.line("what it waits for: perilog controller recover");
     }
 
     fn json(&self) -> Option<Value> {
-        Some(json!({ "file": self.file.display().to_string(), "store": self.store.display().to_string() }))
+        let before = self.before.as_ref().map(|path| path.display().to_string());
+        let (file, store) = (self.file.display().to_string(), self.store.display().to_string());
+        Some(json!({ "file": file, "store": store, "before": before }))
     }
 
     fn quiet(&self, _: &mut Page) {}
@@ -149,14 +184,21 @@ mod tests {
             fs::write(path(name), name).unwrap();
         }
         fs::write(path("copy"), "copy").unwrap();
-        put(|to| fs::copy(path("copy"), to).map(|_| ()).map_err(|_| Fault::Other(String::new())), &path("c.db"))
-            .unwrap();
-        assert_eq!(fs::read_to_string(path("c.db")).unwrap(), "copy");
+        let copy =
+            |from: PathBuf| move |to: &Path| fs::copy(from, to).map(|_| ()).map_err(|_| Fault::Other(String::new()));
+        let before = put(copy(path("copy")), &path("c.db"), true).unwrap();
+        assert_eq!((before, fs::read_to_string(path("c.db")).unwrap().as_str()), (Some(path("c.db-before-1")), "copy"));
         assert_eq!(fs::metadata(path("c.db")).unwrap().permissions().mode() & 0o777, 0o600);
-        let mut left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
-        left.sort();
-        assert_eq!(left, ["c.db", "c.db-anchor", "copy"], "the anchor stays");
-        assert!(put(|_| Err(Fault::Other("full".to_owned())), &path("c.db")).is_err());
+        let left = || {
+            let entries =
+                fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+            entries.collect::<std::collections::BTreeSet<String>>().into_iter().collect::<Vec<_>>().join(" ")
+        };
+        let kept = "c.db c.db-anchor c.db-before-1 c.db-before-1-wal copy";
+        assert_eq!(left(), kept, "the anchor stays, and the old store with its log");
+        assert_eq!(put(copy(path("c.db")), &path("c.db"), false).unwrap(), None);
+        assert_eq!(left(), kept, "a store that is stamped in its place");
+        assert!(put(copy(path("no copy")), &path("c.db"), true).is_err());
         assert_eq!(fs::read_to_string(path("c.db")).unwrap(), "copy", "a copy that is not there replaces nothing");
     }
 }
