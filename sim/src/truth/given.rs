@@ -369,15 +369,21 @@ impl Truth {
             // The hook has carried out the newest telling, and somebody has since undrained the host in the resource
             // manager: perilog does not know.
             let done = self.given.carried_out.get(&host);
-            if in_force.is_some_and(|drain| is_in_book || done == Some(&drain.telling)) {
+            // A fault in the same batch as the release tells a standing drain anew.
+            if stands || in_force.is_some_and(|drain| is_in_book || done == Some(&drain.telling)) {
                 continue;
             }
             let alive = self.runs.iter().enumerate().find(|(at, run)| {
                 let mine = run.job == job && run.step.0 == attempt && run.task.rank == rank && !run.local;
                 mine && run.holds() && !self.given.is_lifted_for(host.as_str(), *at)
             });
-            let alive = alive.filter(|(_, run)| !self.is_doubtful(run.task, None)).map(|(_, run)| run.stem.clone());
-            if let Some(stem) = alive {
+            // Who adds a job of a copy with fewer hosts answers for the others.
+            let is_answered = |task: TaskId| {
+                let mut ends = store.ranks.iter().filter(|end| end.task == task);
+                self.given.has_forgotten() && ends.any(|end| matches!(end.ended.outcome, Outcome::Resolved { .. }))
+            };
+            let alive = alive.filter(|(_, run)| !self.is_doubtful(run.task, None) && !is_answered(run.task));
+            if let Some(stem) = alive.map(|(_, run)| run.stem.clone()) {
                 self.broken(|| format!("4 released: rank {rank} of {job} attempt {attempt}, and {stem} lives"));
             }
         }

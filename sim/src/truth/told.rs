@@ -119,6 +119,11 @@ impl Truth {
         }
     }
 
+    /// Notes an attempt that the resource manager holds again after it was pruned: it begins anew.
+    pub(crate) fn held_after_prune(&mut self, job: &JobId, attempt: Attempt) {
+        self.shown[0].forget(job, attempt);
+    }
+
     /// Checks an end that a caller on the local socket of a machine was told.
     pub(crate) fn told(&mut self, at: usize, boot: u64, task: TaskId, outcome: &Outcome) {
         let since = |from: usize| -> Vec<&Run> {

@@ -230,6 +230,12 @@ impl World {
         for job in self.scheduler.book.jobs.values_mut() {
             job.asked_in = None;
         }
+        let rows = &self.controllers[0].store.attempts;
+        for (job, attempt) in self.scheduler.book.jobs.keys() {
+            if !rows.iter().any(|row| (&row.job, row.attempt) == (job, *attempt)) {
+                self.truth.held_after_prune(job, *attempt);
+            }
+        }
         let book = self.scheduler.book.jobs.iter();
         // Attempts that the controller has released completely are told again: their hosts are free.
         let rows = &self.controllers[0].store.attempts;
