@@ -20,6 +20,7 @@ use crate::controller::body::Body;
 use crate::controller::stands::{Holds, Stands};
 use crate::eventlog::Event;
 use crate::ids::{ActionId, ActionName, Attempt, BootId, ClusterId, Epoch, HostName, JobId, Rank};
+use crate::idset::IdSet;
 use crate::mark::{Commit, History};
 use crate::message::{FromAgent, ToAgent};
 use crate::task::Start;
@@ -142,11 +143,18 @@ pub struct OutboxEntry {
 impl OutboxEntry {
     /// Returns `true` if this entry tells of released ranks.
     pub(super) fn is_release(&self) -> bool {
+        self.released().is_some()
+    }
+
+    /// Returns the ranks of a release.
+    pub(super) fn released(&self) -> Option<IdSet> {
         #[derive(Deserialize)]
         struct Told<'a> {
             event: &'a str,
+            #[serde(default)]
+            ranks: IdSet,
         }
-        self.body.read::<Told>().is_some_and(|told| told.event == "release")
+        self.body.read::<Told>().filter(|told| told.event == "release").map(|told| told.ranks)
     }
 }
 

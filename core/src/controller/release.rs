@@ -199,10 +199,12 @@ impl Machine {
     /// released, unless that telling is still on its way.
     pub(super) fn release_again(&mut self, job: &JobId, number: Attempt, listed: &IdSet) {
         let Some(attempt) = self.jobs.attempt(job, number) else { return };
-        let ranks = attempt.released.ranks.intersection(listed);
-        let is_under_way =
-            || self.outbox.manager(0).any(|entry| entry.job == *job && entry.attempt == number && entry.is_release());
-        if ranks.is_empty() || is_under_way() || defect!(ReleaseForgotten) {
+        let mut ranks = attempt.released.ranks.intersection(listed);
+        if !ranks.is_empty() {
+            let of = self.outbox.manager(0).filter(|entry| entry.job == *job && entry.attempt == number);
+            of.filter_map(OutboxEntry::released).for_each(|under_way| ranks.subtract(&under_way));
+        }
+        if ranks.is_empty() || defect!(ReleaseForgotten) {
             return;
         }
         let r = attempt.terms.r.as_ref().map(|r| r.fragment(&ranks));

@@ -23,10 +23,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::controller::action::Stand;
+use crate::controller::action::{Action, Stand};
 use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::machine::Machine;
-use crate::controller::recovery::Unsettled;
+use crate::controller::recovery::{NOT_ASKED_AGAIN, Unsettled};
 use crate::controller::resolve::is_before_its_begin;
 use crate::defect;
 use crate::ids::{HostName, TaskId};
@@ -94,6 +94,19 @@ impl Machine {
         }
     }
 
+    /// Withdraws setup actions that wait on the rank of this after-action: a lost life has begun it there, and nothing
+    /// prepares a rank that is cleaned up.
+    fn withdraw_before(&mut self, task: TaskId, now: Now) {
+        let Some(action) = self.jobs.action(task.action).filter(|action| self.jobs.follows(action)) else { return };
+        let Some(attempt) = self.jobs.attempt(&action.row.job, action.row.attempt) else { return };
+        let setup = |other: &&Action| !self.jobs.follows(other) && other.row.external.is_none();
+        let late = self.jobs.of(attempt).filter(setup).filter(|other| other.stand(task.rank) == Stand::Waiting);
+        let late: Vec<TaskId> = late.map(|other| other.task(task.rank)).collect();
+        for task in late {
+            self.withdraw_task(task, "its rank was cleaned up before it could begin", now);
+        }
+    }
+
     /// Returns `true` if this store has the task on this host. A tombstone counts only on this host; any other state
     /// also counts if the store has the task on another host.
     fn is_known(&self, host: &HostName, held: &Held) -> bool {
@@ -132,6 +145,9 @@ impl Machine {
             // A restored store has no Start of the task: as far as the controller knows, the node began the task in
             // this boot.
             action.seen_in(rank, boot_number);
+        }
+        if action.stand(rank) == Stand::Waiting && !defect!(SetupAfterEpilog) {
+            self.withdraw_before(task, now);
         }
         let held_back = open && *state == HeldState::Unclaimed && self.is_held_back(task.action, rank).is_some();
         let frozen = self.is_frozen_action(task.action);
@@ -213,7 +229,7 @@ impl Machine {
         let cancel = action.must_not_begin(task.rank);
         match stand {
             Stand::Sent | Stand::Accepted if !same_boot => self.lose(task, Loss::Rebooted, now),
-            Stand::Waiting | Stand::Sent if self.jobs.is_stale(task) => self.withdraw_task(task, now),
+            Stand::Waiting | Stand::Sent if self.jobs.is_stale(task) => self.withdraw_task(task, NOT_ASKED_AGAIN, now),
             Stand::Waiting if self.is_held_back(task.action, task.rank).is_some() => {}
             Stand::Waiting if self.jobs.is_behind(task.action, task.rank) => {}
             Stand::Waiting => {

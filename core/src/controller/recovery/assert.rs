@@ -51,6 +51,7 @@ impl Machine {
                 }
             }
         }
+        self.recovery.asserted.insert(asked.source.name.clone());
         match refused.is_empty() {
             true => self.recovery.refused.remove(&asked.source.name),
             false => self.recovery.refused.insert(asked.source.name.clone(), refused),

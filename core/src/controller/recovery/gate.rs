@@ -27,6 +27,9 @@ use super::Gate;
 const SHUT_MS: u64 = 5_000;
 /// The same in windows of the agents' redials: each agent dials within one, if its first try succeeds.
 const SHUT_WINDOWS: u64 = 3;
+/// Note on a setup action of a copy that ends without a new request.
+pub(in crate::controller) const NOT_ASKED_AGAIN: &str =
+    "the store was put back, and nobody asked for this again before the job was over";
 
 /// How long a start waits for nodes that do not come.
 pub(super) fn shut_ms(nodes: usize, redial_per_second: u64) -> u64 {
@@ -235,8 +238,7 @@ impl Machine {
         }
     }
 
-    pub(in crate::controller) fn withdraw_task(&mut self, task: TaskId, now: Now) {
-        let note = "the store was put back, and nobody asked for this again before the job was over";
+    pub(in crate::controller) fn withdraw_task(&mut self, task: TaskId, note: &str, now: Now) {
         let ended =
             Ended { note: Some(note.to_owned()), ..Ended::bare(Outcome::Cancelled { status: None }, now.wall_ms) };
         self.end_task(task, ended, now);
@@ -253,7 +255,7 @@ impl Machine {
         let mut stale: Vec<TaskId> = stale.collect();
         stale.retain(|task| self.jobs.is_stale(*task));
         for task in stale {
-            self.withdraw_task(task, now);
+            self.withdraw_task(task, NOT_ASKED_AGAIN, now);
         }
     }
 

@@ -39,6 +39,7 @@ use crate::ids::{Attempt, Epoch, HostName, JobId, TaskId};
 use crate::mark::Commit;
 use crate::message::HeldState;
 
+pub(super) use gate::NOT_ASKED_AGAIN;
 pub(super) use orphans::Orphan;
 
 /// State of recovery beside the attempts.
@@ -55,6 +56,8 @@ pub(super) struct Recovery {
     /// Hosts that a source, by its name, listed last for attempts that were refused: a job may be there. A new instance
     /// of the resource manager replaces what the former one listed.
     refused: BTreeMap<String, BTreeMap<HostName, (JobId, Attempt)>>,
+    /// Names of the sources that have listed their attempts (`Assert`) in this life.
+    asserted: BTreeSet<String>,
     /// Names of the sources whose edges have followed their attempts (`Attempts`) in this life.
     pub(super) followed: BTreeSet<String>,
     pub(in crate::controller) orphan_hosts: BTreeSet<HostName>,

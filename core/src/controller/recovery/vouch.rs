@@ -5,13 +5,14 @@
 //! | the host | then |
 //! |---|---|
 //! | has a tombstone of that after-action | the tombstone is its outcome |
-//! | is drained, in force, and no other attempt holds it; the attempt's source is an edge, and no recovery is on | begins, alone; the drain is lifted when it ended well |
-//! | an operator confirmed job and hosts | no longer disowned: begins |
+//! | is drained, in force, and no other attempt holds it; the attempt's edge has listed its jobs in this life, and no recovery is on | begins, alone; the drain is lifted when it ended well |
+//! | an operator confirmed the job as over, and no newer attempt of the job has it | begins |
 //! | otherwise | waits, and `ps` shows the reason |
 //!
 //! Disowned ranks are released without a notice: the resource manager does not wait for them.
 
 use std::collections::BTreeSet;
+use std::ops::Bound::{Excluded, Unbounded};
 
 use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{Now, OutboxEntry, Passing};
@@ -102,14 +103,18 @@ impl Machine {
         rank: Rank,
         host: &HostName,
     ) -> Option<String> {
-        if !attempt.disowned.contains(rank.0) || attempt.by_hand || defect!(DisownedCleaned) {
+        if !attempt.disowned.contains(rank.0) || defect!(DisownedCleaned) {
             return None;
         }
-        if attempt.source.is_none() {
+        if attempt.by_hand {
+            let newer = self.newer_on(host, job, number).filter(|_| !defect!(WordBesideNewer))?;
+            return Some(format!("attempt {newer} of the job has {host}: cleaned up when that was given back"));
+        }
+        let Some(source) = &attempt.source else {
             return Some(format!(
                 "the resource manager may have given {host} to another job: perilog controller recover --confirm {job} --over (it has not), or --gone (it has)"
             ));
-        }
+        };
         if self.recovery.is_on() {
             return Some(format!(
                 "the resource manager does not hold {host} for {job} any more: cleaned up after the recovery"
@@ -117,6 +122,12 @@ impl Machine {
         }
         if !self.is_drained(host) {
             return Some(format!("the resource manager does not hold {host} for {job} any more: drained first"));
+        }
+        if !self.recovery.asserted.contains(&source.name) && !defect!(CleanedBeforeList) {
+            return Some(format!(
+                "{} has not listed its jobs since the controller started: {host} may be another job's",
+                source.name
+            ));
         }
         if let Some((job, number)) = self.recovery.refused.values().find_map(|of| of.get(host)) {
             return Some(format!(
@@ -137,12 +148,20 @@ impl Machine {
         attempt.layout.rank(host.as_str()).is_some() && self.outbox.manager(0).any(of)
     }
 
+    /// Returns a newer attempt of this job that has something of this host.
+    fn newer_on(&self, host: &HostName, job: &JobId, number: Attempt) -> Option<Attempt> {
+        let newer = self.jobs.get(job)?.attempts.range((Excluded(number), Unbounded));
+        newer.filter(|(_, attempt)| self.holds(attempt, host)).map(|(number, _)| *number).next()
+    }
+
+    /// Returns whether the attempt has something of this host.
+    fn holds(&self, attempt: &JobAttempt, host: &HostName) -> bool {
+        let rank = attempt.layout.rank(host.as_str()).filter(|_| !attempt.complete);
+        rank.is_some_and(|rank| !attempt.released.ranks.contains(rank)) && !self.jobs.is_spent(attempt)
+    }
+
     /// Returns a job of another attempt that has something of this host.
     fn holder_but(&self, host: &HostName, job: &JobId, number: Attempt) -> Option<&JobId> {
-        let holds = |attempt: &JobAttempt| {
-            let rank = attempt.layout.rank(host.as_str()).filter(|_| !attempt.complete);
-            rank.is_some_and(|rank| !attempt.released.ranks.contains(rank)) && !self.jobs.is_spent(attempt)
-        };
         // Of two attempts that are both disowned there, the older cleans up first.
         let waits = |attempt: &JobAttempt| {
             attempt.layout.rank(host.as_str()).is_some_and(|rank| attempt.disowned.contains(rank))
@@ -150,7 +169,7 @@ impl Machine {
         self.jobs
             .attempts()
             .filter(|(of, n, _)| (*of, *n) != (job, number))
-            .filter(|(of, n, attempt)| holds(attempt) || self.is_told_later(of, *n, attempt, host))
+            .filter(|(of, n, attempt)| self.holds(attempt, host) || self.is_told_later(of, *n, attempt, host))
             .find(|(of, n, attempt)| !waits(attempt) || (*of, *n) < (job, number))
             .map(|(of, _, _)| of)
     }
@@ -168,7 +187,8 @@ impl Machine {
                 self.drop_tombstones();
                 continue;
             };
-            if attempt.source.is_none() {
+            let by_hand = attempt.by_hand;
+            if attempt.source.is_none() && !by_hand {
                 continue;
             }
             let waiting = |id: &ActionId| {
@@ -186,7 +206,7 @@ impl Machine {
                         changed = true;
                     } else if self.is_held_back(id, rank).is_none() {
                         ready.insert(rank.0);
-                    } else if !self.is_drained_or_draining(&host) {
+                    } else if !by_hand && !self.is_drained_or_draining(&host) {
                         let reason = format!("cleaning up after job {job} attempt {number}");
                         let passing = Passing::Cleaning { job: job.clone(), attempt: number };
                         self.drain_passing(&host, reason, passing, now);

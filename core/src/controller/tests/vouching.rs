@@ -1,7 +1,7 @@
 //! What a person's word covers, and what waiters for a job hear of a recovery.
 
 use super::recovery::{assert, confirm, listed};
-use super::release::{add, bench, contexts};
+use super::release::{add, bench, contexts, finish};
 use super::*;
 use crate::job::Terms;
 
@@ -96,4 +96,60 @@ fn who_waits_for_a_job_is_told_what_it_waits_for() {
     b.ask(confirm(Some("orphan"), Confirm::Gone)).0.unwrap();
     let (reply, _) = b.ask(Request::Run(request("prolog", "j", Some("n0"), None)));
     assert!(matches!(reply, Ok(Reply::Running { attached: true, .. })), "{reply:?}");
+}
+
+#[test]
+fn a_refused_attempts_host_is_not_cleaned_up_after_a_restart() {
+    let (mut b, _) = bench(3, |_| {});
+    b.ask(assert(vec![listed("a", "n0", JobPhase::Running), listed("c", "n1", JobPhase::Running)])).0.unwrap();
+    let wrong = Listed { userid: Some(7), ..listed("c", "n0", JobPhase::Running) };
+    assert_eq!(starts(&b.ask(assert(vec![wrong])).1), []);
+    let mut b = b.restart();
+    for host in ["n0", "n1", "n2"] {
+        assert_eq!(starts(&b.up(host, "b", vec![]).1), [], "{host}");
+    }
+}
+
+#[test]
+fn a_word_for_an_older_attempt_begins_nothing_beside_the_newer_one() {
+    let (mut b, n0) = requeued();
+    let of_newer = |name| TaskId { action: id(name, "j", 1), rank: Rank(0) };
+    b.ask(Request::Run(request("prolog", "j", Some("n0"), Some(1)))).0.unwrap();
+    let (reply, effects) = b.ask(confirm(Some("j"), Confirm::Over));
+    reply.unwrap();
+    assert_eq!(starts(&effects), [], "attempt 1 has n0");
+    b.ends(n0, of_newer("prolog"));
+    b.ask(finish("j", None)).0.unwrap();
+    assert_eq!(starts(&b.ends(n0, of_newer("epilog"))), [(n0, 0)], "it has given n0 back");
+}
+
+#[test]
+fn a_forgotten_release_is_told_again_beside_one_that_is_under_way() {
+    let (mut b, n) = bench(2, |_| {});
+    b.ask(assert(vec![listed("a", "n[0-1]", JobPhase::Running)])).0.unwrap();
+    b.ask(finish("a", Some("n1"))).0.unwrap();
+    b.ends(n[1], task("epilog", "a", 1));
+    b.ask(Request::OutboxApplied { through: b.store.outbox_last }).0.unwrap();
+    b.ask(finish("a", None)).0.unwrap();
+    b.ends(n[0], task("epilog", "a", 0));
+    b.ask(assert(vec![listed("a", "n[0-1]", JobPhase::Running)])).0.unwrap();
+    let told: Vec<String> = b.store.outbox.iter().map(|e| e.body.value()["ranks"].to_string()).collect();
+    assert!(told.iter().any(|ranks| ranks.contains('1')), "{told:?}");
+}
+
+/// Found by the simulator: a store that was lost, and a node that tells of an epilog while a prolog waits for an orphan.
+#[test]
+fn a_setup_action_does_not_follow_the_epilog_of_a_lost_life() {
+    let (mut b, _) = bench(0, |_| {});
+    let orphan = || held("firmware", "x", 0, HeldState::Ended);
+    let stone = HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0, reboot: Reboot::None };
+    let (first, _) = b.up("n0", "b", vec![orphan()]);
+    b.run("prolog", "j", "n0");
+    b.ask(finish("j", None)).0.unwrap();
+    b.batch(vec![super::boots::closed(first)]);
+    let (second, effects) = b.up("n0", "b", vec![orphan(), held("epilog", "j", 0, stone)]);
+    assert_eq!(starts(&effects), []);
+    b.batch(vec![super::boots::closed(second)]);
+    let (_, effects) = b.up("n0", "b", vec![]);
+    assert_eq!(starts(&effects), [], "its rank was cleaned up");
 }
