@@ -137,7 +137,7 @@ fn a_forgotten_release_is_told_again_beside_one_that_is_under_way() {
     assert!(told.iter().any(|ranks| ranks.contains('1')), "{told:?}");
 }
 
-/// Found by the simulator: a store that was lost, and a node that tells of an epilog while a prolog waits for an orphan.
+/// Found by the simulator: a store was lost, and a node tells of an epilog while a prolog waits for an orphan.
 #[test]
 fn a_setup_action_does_not_follow_the_epilog_of_a_lost_life() {
     let (mut b, _) = bench(0, |_| {});

@@ -1,0 +1,62 @@
+//! Faults of the resource manager: it is away, it is rolled back to what it knew earlier, its connection is cut.
+
+use super::{Kind, Link, Of};
+use crate::world::World;
+
+impl World {
+    pub(crate) fn scheduler_down(&mut self, ms: u64) {
+        self.scheduler.down_until = self.scheduler.down_until.max(self.t + ms);
+        self.scheduler.link = Link::Down;
+        self.scheduler.asked.clear();
+    }
+
+    /// Copies the current book; `scheduler_put_back` returns to the copy.
+    pub(crate) fn scheduler_copied(&mut self) -> usize {
+        self.scheduler.copies.push(self.scheduler.book.clone());
+        self.scheduler.copies.len() - 1
+    }
+
+    pub(crate) fn scheduler_put_back(&mut self, copy: usize) {
+        if self.quiet || self.plan.scheduler != Some(Kind::Edge) {
+            return;
+        }
+        let Some(book) = self.scheduler.copies.get(copy).cloned() else { return };
+        self.say(|| "the resource manager is rolled back".to_owned());
+        let before = std::mem::replace(&mut self.scheduler.book, book);
+        let told = self.controllers[0].store.outbox.iter().map(|entry| (entry.epoch, entry.sequence));
+        self.scheduler.told_before.extend(told);
+        let gone = before.jobs.into_keys().filter(|of| !self.scheduler.book.jobs.contains_key(of));
+        self.scheduler.forgotten.extend(gone.collect::<Vec<_>>());
+        for job in self.scheduler.book.jobs.values_mut() {
+            job.asked_in = None;
+        }
+        let rows = &self.controllers[0].store.attempts;
+        for (job, attempt) in self.scheduler.book.jobs.keys() {
+            if !rows.iter().any(|row| (&row.job, row.attempt) == (job, *attempt)) {
+                self.truth.held_after_prune(job, *attempt);
+            }
+        }
+        let book = self.scheduler.book.jobs.iter();
+        // Attempts that the controller has released completely are told again: their hosts are free.
+        let rows = &self.controllers[0].store.attempts;
+        let is_over = |of: &Of| rows.iter().any(|row| (&row.job, row.attempt) == (&of.0, of.1) && row.complete);
+        let held = book.filter(|(of, job)| job.added && !is_over(of)).flat_map(|(of, job)| {
+            job.held.iter().filter_map(|rank| Some((*job.hosts.get(rank as usize)?, of.clone())))
+        });
+        let held: Vec<_> = held.collect();
+        self.truth.hosts_put_back(held, self.t);
+        self.scheduler.link = Link::Down;
+        self.scheduler.asked.clear();
+        self.schedule(1);
+    }
+
+    /// Cuts the connection: the resource manager speaks to another controller, although that one does not know.
+    pub(crate) fn scheduler_cut(&mut self) {
+        self.scheduler.link = Link::Down;
+        self.scheduler.asked.clear();
+        for job in self.scheduler.book.jobs.values_mut() {
+            job.asked_in = None;
+        }
+        self.schedule(100);
+    }
+}
