@@ -112,6 +112,11 @@ fn take_identity(order: &Order) -> Result<(), String> {
     rustix::thread::set_thread_res_gid(gid, gid, gid).map_err(|e| format!("gid {}: {e}", order.gid))?;
     rustix::thread::set_thread_res_uid(uid, uid, uid).map_err(|e| format!("uid {}: {e}", order.uid))?;
     let (uids, gids) = accounts::own_ids().map_err(|e| format!("cannot see who this is: {e}"))?;
+    is_all(order, uids, gids)
+}
+
+/// Confirms that the real, effective and saved ids that the kernel names are those of the order.
+fn is_all(order: &Order, uids: [u32; 3], gids: [u32; 3]) -> Result<(), String> {
     if uids != [order.uid; 3] || gids != [order.gid; 3] {
         return Err(format!("uid {} and gid {} were asked for, it is {uids:?} and {gids:?}", order.uid, order.gid));
     }
@@ -122,23 +127,41 @@ fn take_identity(order: &Order) -> Result<(), String> {
 mod tests {
     use super::*;
 
+    fn order(uid: u32, gid: u32) -> Order {
+        Order {
+            uid,
+            gid,
+            groups: Vec::new(),
+            cwd: "/".to_owned(),
+            program: "/bin/true".into(),
+            args: Vec::new(),
+            env: Environment::new(),
+        }
+    }
+
     /// Runs in a thread of its own, because the system calls affect one thread.
     #[test]
     fn the_id_that_means_as_it_is_becomes_nobody() {
-        let take = |uid, gid| {
-            let order = Order {
-                uid,
-                gid,
-                groups: Vec::new(),
-                cwd: "/".to_owned(),
-                program: "/bin/true".into(),
-                args: Vec::new(),
-                env: Environment::new(),
-            };
-            std::thread::spawn(move || take_identity(&order)).join().unwrap()
-        };
+        let take = |uid, gid| std::thread::spawn(move || take_identity(&order(uid, gid))).join().unwrap();
         assert_eq!(take(65534, 65534), Ok(()));
         assert!(take(u32::MAX, 65534).unwrap_err().contains("4294967295"));
         assert!(take(65534, u32::MAX).unwrap_err().contains("4294967295"));
+    }
+
+    /// A kernel that took the calls and kept an id, in each of the six places.
+    #[test]
+    fn an_id_that_was_not_dropped_is_refused() {
+        let order = order(1000, 100);
+        assert_eq!(is_all(&order, [1000; 3], [100; 3]), Ok(()));
+        for place in 0..3 {
+            let (mut uids, mut gids) = ([1000; 3], [100; 3]);
+            (uids[place], gids[place]) = (0, 0);
+            for (uids, gids) in [(uids, [100; 3]), ([1000; 3], gids)] {
+                let why = is_all(&order, uids, gids).unwrap_err();
+                let expect = format!("uid 1000 and gid 100 were asked for, it is {uids:?} and {gids:?}");
+                assert_eq!(why, expect);
+            }
+        }
+        assert!(is_all(&order, [100; 3], [1000; 3]).is_err(), "uid and gid changed places");
     }
 }

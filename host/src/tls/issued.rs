@@ -1,5 +1,7 @@
 //! Check of a certificate that a controller issued, before it replaces a certificate that works.
 
+use std::fmt::Display;
+
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use x509_parser::prelude::{FromDer, X509Certificate};
@@ -13,16 +15,22 @@ use crate::authority::{canonical, public_key};
 /// # Errors
 /// A sentence that names the failed check.
 pub fn check_issued(pem: &str, key: &str, host: &str, now_ms: u64) -> Result<(), String> {
-    let der =
-        CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| format!("it is no certificate: {error}"))?;
-    let (_, certificate) = X509Certificate::from_der(&der).map_err(|error| format!("it is no certificate: {error}"))?;
+    let no_certificate = |error: &dyn Display| format!("it is no certificate: {error}");
+    // All of them: the file that gets them is of no use with one that cannot be read.
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+    let chain = chain.map_err(|error| no_certificate(&error))?;
+    for der in &chain {
+        X509Certificate::from_der(der).map_err(|error| no_certificate(&error))?;
+    }
+    let der = chain.first().ok_or_else(|| no_certificate(&"there is none in it"))?;
+    let (_, certificate) = X509Certificate::from_der(der).map_err(|error| no_certificate(&error))?;
     let own = public_key(key).map_err(|error| format!("the node's own key cannot be read: {error}"))?;
     let (from, until) = (certificate.validity().not_before.timestamp(), certificate.validity().not_after.timestamp());
     let now = i64::try_from(now_ms / 1000).unwrap_or(i64::MAX);
     match () {
         () if certificate.public_key().raw != own.as_slice() => Err("it is for another key".to_owned()),
-        () if !dns_names(&der).contains(&canonical(host)) => Err(format!("it does not name {host}")),
-        () if !says(&der, Usage::Client) => Err("it is not for a client (its extended key usage)".to_owned()),
+        () if !dns_names(der).contains(&canonical(host)) => Err(format!("it does not name {host}")),
+        () if !says(der, Usage::Client) => Err("it is not for a client (its extended key usage)".to_owned()),
         () if until <= now => Err("it has expired; compare the clocks".to_owned()),
         () if from >= until => Err("it is valid at no time".to_owned()),
         () => Ok(()),
@@ -50,7 +58,13 @@ mod tests {
             check_issued(&read(&files.cert), &read(&key.key), host, now_ms)
         };
         assert_eq!(check(&good, &good, "N1"), Ok(()));
+        let own = read(&good.cert);
+        let with = |more: &str| check_issued(&format!("{own}{more}"), &read(&good.key), "n1", now_ms);
+        assert_eq!(with(&own), Ok(()), "a chain");
         for (said, expect) in [
+            (with("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"), "no certificate"),
+            (with(&own.replace("-----END", "")), "no certificate"),
+            (check_issued(&read(&good.key), &read(&good.key), "n1", now_ms), "no certificate"),
             (check(&good, &other, "n1"), "another key"),
             (check(&good, &good, "n2"), "does not name n2"),
             (check(&server, &server, "n1s"), "not for a client"),

@@ -1,0 +1,132 @@
+//! An agent in a directory of its own.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use perilog_host::link::{Keepalive, Listener, bind};
+use perilog_host::tls::ServerTls;
+
+use crate::authority::Authority;
+use crate::systemd;
+
+/// Limit far above every wait in these tests; exceeding it fails the test.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+
+pub(crate) struct Bed {
+    pub(crate) dir: tempfile::TempDir,
+    /// Where the agent dials.
+    pub(crate) listener: Listener,
+    /// Lines of the configuration beside those of every bed.
+    pub(crate) extra: &'static str,
+    authority: Authority,
+}
+
+/// A running agent; killed when dropped.
+pub(crate) struct Agent {
+    child: Child,
+    pub(crate) log: Log,
+}
+
+impl Bed {
+    /// Every user may pass through the bed's directory.
+    pub(crate) fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        systemd::serve(&dir.path().join("bus"));
+        let authority = Authority::new(&dir.path().join("tls"));
+        let tls = ServerTls::load(&authority.controller()).unwrap();
+        let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = Listener::new(socket, Some(tls), Keepalive::default()).unwrap();
+        Self { dir, listener, extra: "", authority }
+    }
+
+    pub(crate) fn run_dir(&self) -> PathBuf {
+        self.dir.path().join("run")
+    }
+
+    /// Starts the agent of the host n0 and waits until it is ready.
+    pub(crate) fn start(&self) -> Agent {
+        let files = self.authority.files("n0");
+        let address = self.listener.local_addr().unwrap();
+        let mut text = format!("host = \"n0\"\ncontroller = [\"{address}\"]\n");
+        writeln!(text, "[tls]\nca = {:?}\ncert = {:?}\nkey = {:?}", files.ca, files.cert, files.key).unwrap();
+        writeln!(text, "server-name = \"localhost\"\n[action.prolog]\n{}", self.extra).unwrap();
+        let config = self.dir.path().join("agent.toml");
+        fs::write(&config, text).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_perilog-agent"));
+        command.arg("--config").arg(config).arg("--run-dir").arg(self.run_dir());
+        command.env("DBUS_SYSTEM_BUS_ADDRESS", format!("unix:path={}", self.dir.path().join("bus").display()));
+        command.env_remove("NOTIFY_SOCKET").env_remove("PERILOG_LOG").stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let log = Log::of(BufReader::new(child.stderr.take().unwrap()));
+        let agent = Agent { child, log };
+        agent.log.wait_for("ready: ");
+        agent
+    }
+}
+
+impl Agent {
+    pub(crate) fn rss_mib(&self) -> u64 {
+        self.mib("VmRSS:")
+    }
+
+    /// The highest [`Self::rss_mib`] since the process began.
+    pub(crate) fn peak_mib(&self) -> u64 {
+        self.mib("VmHWM:")
+    }
+
+    fn mib(&self, key: &str) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Output of an agent on stderr so far.
+#[derive(Clone)]
+pub(crate) struct Log(Arc<(Mutex<Vec<String>>, Condvar)>);
+
+impl Log {
+    fn of(stderr: impl BufRead + Send + 'static) -> Self {
+        let log = Self(Arc::default());
+        let lines = log.clone();
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                lines.0.0.lock().unwrap().push(line);
+                lines.0.1.notify_all();
+            }
+        });
+        log
+    }
+
+    /// Counts the lines with this text.
+    pub(crate) fn count(&self, text: &str) -> usize {
+        self.0.0.lock().unwrap().iter().filter(|line| line.contains(text)).count()
+    }
+
+    /// Waits for a line with this text.
+    pub(crate) fn wait_for(&self, text: &str) {
+        self.wait_for_more(text, 0);
+    }
+
+    /// Waits for more lines with this text than `seen`.
+    pub(crate) fn wait_for_more(&self, text: &str, seen: usize) {
+        let (lines, changed) = &*self.0;
+        let missing = |lines: &mut Vec<String>| lines.iter().filter(|line| line.contains(text)).count() <= seen;
+        let (lines, late) = changed.wait_timeout_while(lines.lock().unwrap(), LIMIT, missing).unwrap();
+        assert!(!late.timed_out(), "no {text:?} in the log:\n{}", lines.join("\n"));
+    }
+}

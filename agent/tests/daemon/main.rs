@@ -1,0 +1,14 @@
+//! The agent as a process, between a controller and a systemd that the test plays.
+
+// In tests a panic is a verdict; the lint recognises test functions, but not their helpers.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+#[path = "../../../controller/tests/daemon/authority.rs"]
+#[allow(dead_code, reason = "the controller's tests need more of it")]
+mod authority;
+mod bed;
+mod neighbours;
+mod peer;
+mod removed;
+mod systemd;
+mod thief;

@@ -1,0 +1,28 @@
+//! What others remove under an agent that lives.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::bed::Bed;
+use crate::peer::Peer;
+
+/// Found by a hunt: after `rm -rf /run/perilog/tasks` every later task was refused, and drained its node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_removed_tasks_directory_is_told_once_and_new_tasks_go_on() {
+    let bed = Bed::new();
+    let agent = bed.start();
+    let tasks = bed.run_dir().join("tasks");
+    let said = format!("{} was gone", tasks.display());
+    let mut peer = Peer::accept(&bed).await;
+    peer.start("f0").await;
+    for round in 1..=2 {
+        fs::remove_dir_all(&tasks).unwrap();
+        for n in 0..3 {
+            let stem = peer.start(&format!("f{round}-{n}")).await;
+            assert!(tasks.join(stem).join("intent.json").exists(), "accepted is on disk");
+        }
+        assert_eq!(fs::metadata(&tasks).unwrap().permissions().mode() & 0o777, 0o700);
+        agent.log.wait_for_more(&said, round - 1);
+        assert_eq!(agent.log.count(&said), round, "once each time");
+    }
+}

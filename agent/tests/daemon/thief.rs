@@ -1,0 +1,100 @@
+//! A thief with the key of a controller.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use perilog_core::message::{Ask, FromAgent, ToAgent};
+use perilog_core::{JobId, task::StepRecord};
+use perilog_proto::encode_to_agent;
+use tokio::time::timeout;
+
+use crate::bed::{Bed, LIMIT};
+use crate::peer::Peer;
+
+/// Sessions of the thief, one after the other.
+const SESSIONS: usize = 3;
+/// Questions in a session, if the agent does not end it: far more than the buffers of a connection have answers.
+const QUESTIONS: u64 = 400_000;
+/// Growth of an agent that is below the noise of one question.
+const MOST_MIB: u64 = 24;
+
+/// Found by a review: 1.09 million questions of eight seconds, whose answers were not read, took 890 MiB.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_of_questions_ends_the_session_and_grows_nothing() {
+    const SAID: &str = "it asks more than 16 questions at a time";
+    let bed = Bed::new();
+    let agent = bed.start();
+    let before = agent.rss_mib();
+    for session in 0..SESSIONS {
+        let mut thief = Peer::accept(&bed).await;
+        let mut asked = 0;
+        while asked < QUESTIONS {
+            let question = encode_to_agent(&ToAgent::Ask { question: asked, ask: Ask::Status });
+            if thief.link.writer.send(question).await.is_err() {
+                break;
+            }
+            asked += 1;
+        }
+        let peak = agent.peak_mib();
+        println!("{asked} questions were sent: RSS {before} MiB, then {peak} MiB at most");
+        assert!(peak < before + MOST_MIB, "{before} MiB, then {peak} MiB after {asked} questions");
+        agent.log.wait_for_more(SAID, session);
+    }
+    // The agent dials again, and answers whoever asks a question at a time.
+    let mut peer = Peer::accept(&bed).await;
+    for question in 0..32 {
+        peer.send(ToAgent::Ask { question, ask: Ask::Status }).await;
+        assert_eq!(peer.next().await, FromAgent::Answer { question, text: "[]".to_owned(), last: true });
+    }
+}
+
+/// A script of root's replaced its kept output by what has no end.
+/// Found by a hunt: one question about such a task took 4.8 GB in four seconds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn output_without_an_end_is_answered_within_bounds() {
+    /// [`StepRecord`]s of the task, each with its output.
+    const SCRIPTS: u32 = 64;
+    let bed = Bed::new();
+    let agent = bed.start();
+    let before = agent.rss_mib();
+    let mut peer = Peer::accept(&bed).await;
+    let dir = bed.run_dir().join("tasks").join(peer.start("f1").await);
+    let mut steps = String::new();
+    for seq in 0..SCRIPTS {
+        let begin = StepRecord::Begin {
+            seq,
+            script: "10-a".to_owned(),
+            digest: String::new(),
+            user: "root".to_owned(),
+            attempt: 1,
+            at_ms: 0,
+            of: SCRIPTS,
+        };
+        steps += &serde_json::to_string(&begin).unwrap();
+        steps.push('\n');
+        symlink("/dev/zero", dir.join(format!("out.{seq}.head"))).unwrap();
+        // Of a tebibyte, and without a block.
+        fs::File::create(dir.join(format!("out.{seq}.tail"))).unwrap().set_len(1 << 40).unwrap();
+    }
+    fs::write(dir.join("steps.jsonl"), steps).unwrap();
+    let ask = Ask::Logs { job: JobId::new("f1").unwrap(), action: None, attempt: None, rank: None, lines: 10_000 };
+    peer.send(ToAgent::Ask { question: 7, ask }).await;
+    let mut answer = String::new();
+    let whole = async {
+        loop {
+            if let FromAgent::Answer { question: 7, text, last } = peer.next().await {
+                answer += &text;
+                if last {
+                    return;
+                }
+            }
+        }
+    };
+    timeout(LIMIT, whole).await.expect("the answer has an end");
+    let peak = agent.peak_mib();
+    println!("an answer of {} KiB: RSS {before} MiB, then {peak} MiB at most", answer.len() / 1024);
+    assert!(answer.contains("== prolog rank 0: 10-a (try 1)\n"), "{:?}", answer.get(..200));
+    assert!(answer.len() < 2 << 20, "{} bytes", answer.len());
+    assert!(answer.ends_with("(more is on the node)\n"));
+    assert!(peak < before + MOST_MIB, "{before} MiB, then {peak} MiB");
+}
