@@ -285,6 +285,9 @@ impl Machine {
         }
         self.questions.retain(|_, asked| !asked.is_empty());
         self.watch_absence(host, now);
+        if self.recovery.orphan_hosts.contains(host) {
+            self.reordered(now);
+        }
     }
 
     pub(super) fn on_closed(&mut self, id: SessionId, why: &str, now: Now) {

@@ -576,6 +576,10 @@ impl World {
             .iter()
             .filter_map(|rank| one.hosts.get(rank as usize).map(|at| site::host(*at).as_str().to_owned()))
             .collect();
+        // The store has the attempt elsewhere, by a run that named no hosts after the store forgot which it had.
+        if !hosts.is_empty() && held.iter().any(|one| !hosts.iter().any(|host| host == one.as_str())) {
+            return Word::Gone;
+        }
         if !hosts.iter().all(|host| held.iter().any(|one| one == host)) {
             return Word::Holds(Box::new(self.add_held(of, one)));
         }

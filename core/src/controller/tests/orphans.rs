@@ -38,6 +38,18 @@ fn an_orphan_blocks_its_host_until_adopted_or_confirmed() {
     }
 }
 
+/// Found by the simulator: the node of a given-up orphan burned, and another job's mount waited for it for ever.
+#[test]
+fn nothing_waits_for_an_orphan_on_a_host_that_is_away() {
+    let mut b = Bench::new();
+    let (n0, _) = b.up("n0", "b", vec![held("prolog", "j", 0, live())]);
+    assert_eq!(starts(&b.run("prolog", "other", "n0")), [], "beside an orphan");
+    b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
+    assert_eq!(contexts(&b, "verdict").len(), 0, "it may come back");
+    b.pass(600_000);
+    assert_eq!(contexts(&b, "verdict").len(), 1);
+}
+
 #[test]
 fn nobody_waits_for_a_node_whose_orphan_was_given_up() {
     let (b, _) = owing();
