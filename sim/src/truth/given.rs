@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use perilog_core::controller::io::{ActionRow, AttemptRow, DrainRow, OutboxEntry, RankRow};
 use perilog_core::controller::{Record, Settings, Snapshot};
-use perilog_core::{Attempt, HostName, IdSet, JobId, Outcome, Part, Rank, TaskId, Terms, Verdict};
+use perilog_core::{Attempt, HostList, HostName, IdSet, JobId, Outcome, Part, Rank, TaskId, Terms, Verdict};
 
 use super::Truth;
 use crate::world::site;
@@ -129,6 +129,12 @@ impl Truth {
         if let Some(stem) = alive.map(|(_, run)| run.stem.clone()) {
             self.broken(|| format!("4 resolved: {stem} by hand, it lives, and its node is not drained"));
         }
+    }
+
+    /// Returns `true` if a script of the job lives on another host than these.
+    pub(crate) fn lives_elsewhere(&self, job: &JobId, hosts: &HostList) -> bool {
+        let is_there = |run: &super::runs::Run| hosts.iter().any(|host| host == site::host(run.node).as_str());
+        self.runs.iter().any(|run| run.job == *job && run.holds() && !is_there(run))
     }
 
     pub(crate) fn lifted(&mut self, host: HostName, t: u64) {

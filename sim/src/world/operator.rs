@@ -138,6 +138,13 @@ impl World {
             }
             Op::AddJob { to, job, attempt, nodes: (first, count), tolerate, percent, keep, shrink, rabbits } => {
                 let hosts = self.hosts(first, count);
+                // In a recovery fewer hosts are a word that the others were given back: nobody gives it falsely.
+                let mut rows = self.controllers[to].store.attempts.iter();
+                if rows.any(|row| row.job == site::job(job) && row.unvouched)
+                    && self.truth.lives_elsewhere(&site::job(job), &hosts)
+                {
+                    return;
+                }
                 // Every other job is given an R.
                 let r = (job % 2 == 1).then(|| site::resources(&hosts)).flatten().map(Box::new);
                 let nodes = r.is_none().then_some(hosts);
