@@ -224,8 +224,8 @@ impl Machine {
         !self.recovery.orphan_hosts.is_empty()
     }
 
-    /// Returns why a setup action of this job does not begin on a host. On a host that is away nothing begins anyway: its
-    /// Hello tells anew what is there, and past start-grace the action is lost there as on any other.
+    /// Returns why a setup action of this job does not begin on a host. On a host that is away nothing begins anyway:
+    /// its Hello tells anew what is there, and past start-grace the action is lost there as on any other.
     pub(super) fn orphan_before(&self, job: &JobId, host: &HostName) -> Option<String> {
         let node = self.nodes.get(host).filter(|node| node.session.is_some())?;
         let orphan = node.unsettled.orphans.values().find(|orphan| orphan.job != *job)?;
