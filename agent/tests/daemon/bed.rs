@@ -2,17 +2,17 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use perilog_host::link::{Keepalive, Listener, bind};
 use perilog_host::tls::ServerTls;
 
 use crate::authority::Authority;
+use crate::log::Log;
 use crate::systemd;
 
 /// Limit far above every wait in these tests; exceeding it fails the test.
@@ -92,41 +92,5 @@ impl Drop for Agent {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-/// Output of an agent on stderr so far.
-#[derive(Clone)]
-pub(crate) struct Log(Arc<(Mutex<Vec<String>>, Condvar)>);
-
-impl Log {
-    fn of(stderr: impl BufRead + Send + 'static) -> Self {
-        let log = Self(Arc::default());
-        let lines = log.clone();
-        std::thread::spawn(move || {
-            for line in stderr.lines().map_while(Result::ok) {
-                lines.0.0.lock().unwrap().push(line);
-                lines.0.1.notify_all();
-            }
-        });
-        log
-    }
-
-    /// Counts the lines with this text.
-    pub(crate) fn count(&self, text: &str) -> usize {
-        self.0.0.lock().unwrap().iter().filter(|line| line.contains(text)).count()
-    }
-
-    /// Waits for a line with this text.
-    pub(crate) fn wait_for(&self, text: &str) {
-        self.wait_for_more(text, 0);
-    }
-
-    /// Waits for more lines with this text than `seen`.
-    pub(crate) fn wait_for_more(&self, text: &str, seen: usize) {
-        let (lines, changed) = &*self.0;
-        let missing = |lines: &mut Vec<String>| lines.iter().filter(|line| line.contains(text)).count() <= seen;
-        let (lines, late) = changed.wait_timeout_while(lines.lock().unwrap(), LIMIT, missing).unwrap();
-        assert!(!late.timed_out(), "no {text:?} in the log:\n{}", lines.join("\n"));
     }
 }

@@ -7,6 +7,9 @@
 #[allow(dead_code, reason = "the controller's tests need more of it")]
 mod authority;
 mod bed;
+#[path = "../../../controller/tests/daemon/log.rs"]
+#[allow(dead_code, reason = "the controller's tests need more of it")]
+mod log;
 mod neighbours;
 mod peer;
 mod removed;

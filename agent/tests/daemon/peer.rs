@@ -39,7 +39,7 @@ impl Peer {
         message(&mut self.link).await
     }
 
-    /// Has the agent take a task of this job, and returns the task's stem.
+    /// Gives the agent a task of this job, waits until it is accepted, and returns the task's stem.
     pub(crate) async fn start(&mut self, job: &str) -> String {
         let (job, action) = (JobId::new(job).unwrap(), ActionName::new("prolog").unwrap());
         let task = TaskId { action: ActionId::of(cluster(), &job, Attempt::FIRST, &action), rank: Rank(0) };

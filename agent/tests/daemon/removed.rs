@@ -1,4 +1,4 @@
-//! What others remove under an agent that lives.
+//! Directories that somebody removes while the agent runs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

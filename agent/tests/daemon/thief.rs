@@ -73,7 +73,7 @@ async fn output_without_an_end_is_answered_within_bounds() {
         steps += &serde_json::to_string(&begin).unwrap();
         steps.push('\n');
         symlink("/dev/zero", dir.join(format!("out.{seq}.head"))).unwrap();
-        // Of a tebibyte, and without a block.
+        // The file has a length of a tebibyte, and no blocks.
         fs::File::create(dir.join(format!("out.{seq}.tail"))).unwrap().set_len(1 << 40).unwrap();
     }
     fs::write(dir.join("steps.jsonl"), steps).unwrap();

@@ -67,7 +67,7 @@ pub(crate) fn restore(args: &Args) -> Result<Restored, Fault> {
             start()?;
             Err(fault)
         }
-        // That store may be the one to stamp: without its stamp the controller could take it for current.
+        // The copy may be this very store: without its stamp the controller could take it for current.
         Err(fault) => Err(Fault::Other(format!(
             "{fault}; the controller did not run before, and was not started with that store"
         ))),

@@ -2,19 +2,19 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use rustix::process::getegid;
 
 use crate::authority::Authority;
+pub(crate) use crate::log::Log;
 
 /// Limit far above every wait in these tests; exceeding it fails the test.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
@@ -185,36 +185,5 @@ impl Drop for Controller {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-/// Output of a controller on stderr so far.
-#[derive(Clone)]
-pub(crate) struct Log(Arc<(Mutex<Vec<String>>, Condvar)>);
-
-impl Log {
-    fn of(stderr: impl BufRead + Send + 'static) -> Self {
-        let log = Self(Arc::default());
-        let lines = log.clone();
-        std::thread::spawn(move || {
-            for line in stderr.lines().map_while(Result::ok) {
-                lines.0.0.lock().unwrap().push(line);
-                lines.0.1.notify_all();
-            }
-        });
-        log
-    }
-
-    pub(crate) fn text(&self) -> String {
-        self.0.0.lock().unwrap().join("\n")
-    }
-
-    /// Waits for the first line with this text.
-    pub(crate) fn wait_for(&self, text: &str) -> String {
-        let (lines, changed) = &*self.0;
-        let missing = |lines: &mut Vec<String>| !lines.iter().any(|line| line.contains(text));
-        let (lines, _) = changed.wait_timeout_while(lines.lock().unwrap(), LIMIT, missing).unwrap();
-        let found = lines.iter().find(|line| line.contains(text));
-        found.unwrap_or_else(|| panic!("no {text:?} in the log:\n{}", lines.join("\n"))).clone()
     }
 }

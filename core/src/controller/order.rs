@@ -22,7 +22,7 @@ use crate::controller::jobs::Jobs;
 use crate::controller::layout::Layout;
 use crate::controller::machine::{Machine, Node};
 use crate::defect;
-use crate::ids::{ActionId, Attempt, BootId, JobId, Rank, TaskId};
+use crate::ids::{ActionId, Attempt, BootId, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::outcome::Loss;
 
@@ -119,6 +119,15 @@ impl Machine {
             waiting.map(|action| (action.row.id, action.row.waiting.clone())).collect();
         for (id, ranks) in waiting {
             self.start_ready(id, &ranks, now);
+        }
+    }
+
+    /// Starts waiting actions on this host, after something else that kept them waiting there is gone.
+    pub(super) fn reordered_on(&mut self, host: &HostName, now: Now) {
+        let waiting = self.jobs.actions.iter().filter(|(_, action)| !action.row.waiting.is_empty());
+        let there = waiting.filter_map(|(id, _)| Some((*id, self.jobs.layout(*id)?.rank(host.as_str())?)));
+        for (id, rank) in there.collect::<Vec<_>>() {
+            self.start_ready(id, &IdSet::from(rank..=rank), now);
         }
     }
 

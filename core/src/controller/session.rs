@@ -286,7 +286,7 @@ impl Machine {
         self.questions.retain(|_, asked| !asked.is_empty());
         self.watch_absence(host, now);
         if self.recovery.orphan_hosts.contains(host) {
-            self.reordered(now);
+            self.reordered_on(host, now);
         }
     }
 

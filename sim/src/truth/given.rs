@@ -383,13 +383,8 @@ impl Truth {
                 let mine = run.job == job && run.step.0 == attempt && run.task.rank == rank && !run.local;
                 mine && run.holds() && !self.given.is_lifted_for(host.as_str(), *at)
             });
-            // Who adds a job of a copy with fewer hosts answers for the others.
-            let is_answered = |task: TaskId| {
-                let mut ends = store.ranks.iter().filter(|end| end.task == task);
-                self.given.has_forgotten() && ends.any(|end| matches!(end.ended.outcome, Outcome::Resolved { .. }))
-            };
-            let alive = alive.filter(|(_, run)| !self.is_doubtful(run.task, None) && !is_answered(run.task));
-            if let Some(stem) = alive.map(|(_, run)| run.stem.clone()) {
+            let alive = alive.filter(|(_, run)| !self.is_doubtful(run.task, None)).map(|(_, run)| run.stem.clone());
+            if let Some(stem) = alive {
                 self.broken(|| format!("4 released: rank {rank} of {job} attempt {attempt}, and {stem} lives"));
             }
         }

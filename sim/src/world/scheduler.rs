@@ -640,7 +640,7 @@ pub(crate) enum Word {
     Is(Confirm),
     /// The job still holds some hosts: the person adds it with these.
     Holds(Box<JobAdd>),
-    /// The resource manager does not know the job.
+    /// The resource manager does not know the job, or has the attempt on other hosts.
     Gone,
 }
 

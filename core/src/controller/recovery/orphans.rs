@@ -209,7 +209,7 @@ impl Machine {
             let session = node.session;
             let unclaimed = std::mem::take(&mut node.unsettled.unclaimed);
             self.lift_passing(host, &Passing::Orphan);
-            self.reordered(now);
+            self.reordered_on(host, now);
             for task in unclaimed {
                 match session {
                     Some(session) if !self.is_frozen_action(task.action) => self.begin_unclaimed(session, task),
