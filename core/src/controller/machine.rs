@@ -281,9 +281,9 @@ impl Machine {
         loop {
             self.settle_resolved(now);
             let Some(id) = self.batch.touched.pop_first() else {
-                self.release_all(now);
                 self.leave_recovery(now);
-                if self.clean_disowned(now) {
+                // Before the releases: a host that is drained in this batch keeps its ranks until the drain is in force.
+                if self.clean_disowned(now) || self.release_all(now) {
                     continue;
                 }
                 break;
@@ -292,9 +292,6 @@ impl Machine {
             self.settle_action(id, now);
             self.start_later(id, now);
             changed.insert(id);
-            if self.batch.touched.is_empty() {
-                self.release_all(now);
-            }
         }
         for id in changed {
             if let Some(action) = self.jobs.action_mut(id) {
@@ -340,11 +337,14 @@ impl Machine {
         self.batch.records = records;
     }
 
-    /// Releases parts without a hold.
-    fn release_all(&mut self, now: Now) {
-        for ((job, attempt), part) in std::mem::take(&mut self.batch.let_go) {
+    /// Releases parts without a hold. Returns whether there were any.
+    fn release_all(&mut self, now: Now) -> bool {
+        let parts = std::mem::take(&mut self.batch.let_go);
+        let any = parts.values().any(|part| !part.is_empty());
+        for ((job, attempt), part) in parts {
             self.release(&job, attempt, part, now);
         }
+        any
     }
 
     /// Returns the commit of the last batch that had records.

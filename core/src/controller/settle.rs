@@ -96,7 +96,7 @@ impl Machine {
 
     /// Withdraws setup actions that wait on the rank of this after-action: a lost life has begun it there, and nothing
     /// prepares a rank that is cleaned up.
-    fn withdraw_before(&mut self, task: TaskId, now: Now) {
+    pub(super) fn withdraw_before(&mut self, task: TaskId, now: Now) {
         let Some(action) = self.jobs.action(task.action).filter(|action| self.jobs.follows(action)) else { return };
         let Some(attempt) = self.jobs.attempt(&action.row.job, action.row.attempt) else { return };
         let setup = |other: &&Action| !self.jobs.follows(other) && other.row.external.is_none();

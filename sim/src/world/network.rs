@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use perilog_core::Commit;
 use perilog_core::controller::Input as ControllerInput;
 use perilog_core::controller::io::SessionId;
 use perilog_core::message::{FromAgent, ToAgent};
@@ -28,6 +29,8 @@ pub(crate) struct Conn {
     /// Whether each side believes that the connection is open.
     agent_open: bool,
     controller_open: bool,
+    /// The newest commit on the node's disk when it said Hello; `None`: it has none, or its Hello was forged.
+    newest: Option<Commit>,
     /// The controller lets the connection speak for its host.
     welcomed: bool,
     to_agent: VecDeque<Frame>,
@@ -76,6 +79,7 @@ impl World {
             session,
             agent_open: true,
             controller_open: true,
+            newest: None,
             welcomed: false,
             to_agent: VecDeque::new(),
             to_controller: VecDeque::new(),
@@ -222,8 +226,13 @@ impl World {
     }
 
     pub(crate) fn send_to_controller(&mut self, at: usize, mut message: FromAgent) {
-        self.forge(at, &mut message);
+        let is_forged = self.forge(at, &mut message);
         let Some(conn) = self.nodes[at].agent.as_ref().and_then(|agent| agent.conn) else { return };
+        if matches!(message, FromAgent::Hello(_))
+            && let Some(conn) = self.conns.get_mut(&conn)
+        {
+            conn.newest = self.nodes[at].spool.newest().filter(|_| !is_forged);
+        }
         let bytes = encode_from_agent(&message);
         match decode_from_agent(&bytes) {
             Ok(Decoded::Known(read)) if read == message => {}
@@ -242,9 +251,10 @@ impl World {
         let Some(new) = self.conns.get_mut(&conn) else { return };
         new.welcomed = true;
         let (which, life, node, since) = (new.which, new.controller_life, new.node, new.opened_at);
+        let newest = new.newest;
         // A connection from before the rollback carries the Welcome nowhere.
         if life == self.controllers[which].life {
-            self.check_welcome(which, node);
+            self.check_welcome(which, node, newest);
         }
         let host = &self.nodes[node].host;
         // Another machine's session makes room only after an unanswered probe, and has at least the shortest time that

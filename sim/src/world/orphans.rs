@@ -79,16 +79,17 @@ impl World {
         }
     }
 
-    /// Checks a Welcome: evidence of a lost life on the node ends with it.
-    pub(crate) fn check_welcome(&mut self, which: usize, at: usize) {
+    /// Checks the Welcome to a node whose newest commit was `told` when it said Hello: evidence of a lost life on the
+    /// node ends with it.
+    pub(crate) fn check_welcome(&mut self, which: usize, at: usize, told: Option<Commit>) {
         let store = &self.controllers[which].store;
         let lost_before = store.recovery.as_ref().map_or(0, |row| row.epoch);
-        let newest = self.nodes[at].spool.newest().filter(|commit| commit.epoch.number >= lost_before);
+        let newest = told.filter(|commit| commit.epoch.number >= lost_before);
         // The controller left recovery with this very Hello: it owes nothing.
         let now_ms = self.wall_of(which);
         let is_entered =
             store.recovery.as_ref().is_some_and(|row| row.since_ms == now_ms || row.ended_ms == Some(now_ms));
-        if is_on(store) || is_entered || self.nodes[at].is_forged(self.t) || !self.is_foreign(which, newest) {
+        if is_on(store) || is_entered || !self.is_foreign(which, newest) {
             return;
         }
         let text = format!("c{which} lets n{at} in, which has obeyed {newest:?}: its store never made that commit");

@@ -168,17 +168,18 @@ impl World {
         self.drop_conn(node, Side::Both);
     }
 
-    /// Forges the Hello of a node whose key was stolen.
-    pub(crate) fn forge(&self, at: usize, message: &mut FromAgent) {
+    /// Forges the Hello of a node whose key was stolen. Returns whether it did.
+    pub(crate) fn forge(&self, at: usize, message: &mut FromAgent) -> bool {
         let node = &self.nodes[at];
-        let Some(Forged { until, far }) = node.forged else { return };
-        let FromAgent::Hello(hello) = message else { return };
+        let Some(Forged { until, far }) = node.forged else { return false };
+        let FromAgent::Hello(hello) = message else { return false };
         if self.t >= until || self.quiet {
-            return;
+            return false;
         }
         let obeyed = node.spool.obeyed.map_or(Epoch { number: 1, nonce: 1 }, |obeyed| obeyed.epoch);
         let epoch = if far { Epoch { number: 1 << 40, nonce: 7 } } else { obeyed };
         hello.newest = Some(Mark { cluster: site::cluster(), commit: Commit { epoch, number: 1 << 40 } });
+        true
     }
 }
 

@@ -1,6 +1,6 @@
 //! Requests: which attempt and ranks they mean, and what is refused.
 
-use super::release::{add, bench};
+use super::release::{add, bench, finish};
 use super::*;
 use crate::job::{Terms, Tolerance};
 
@@ -174,9 +174,11 @@ fn a_requeue_has_the_terms_of_the_attempt_before() {
     };
     let less = Terms { resources: Default::default(), ..terms.clone() };
     let few = "cannot keep 3 ranks of a job that has 2: add attempt 1 of j anew (job add)";
+    let unnamed = "no attempt 1 of job j: add it (job add), or name its nodes (--nodes)";
     // (nodes, user) -> the terms and the owner of the new attempt
     for (nodes, user, expect) in [
-        (None, None, Ok((terms.clone(), 1000))),
+        (None, None, Err(Refusal::NoSuchAttempt(unnamed.to_owned()))),
+        (Some("n[0-3]"), None, Ok((terms.clone(), 1000))),
         (Some("n[0-3]"), Some(7), Ok((terms.clone(), 7))),
         // Other ranks: what is no rank was handed out with the others.
         (Some("n[0-2]"), None, Ok((less.clone(), 1000))),
@@ -208,7 +210,7 @@ fn a_job_is_not_added_without_what_a_service_of_it_has() {
     let terms = || Terms { resources: rabbit(), ..Terms::default() };
     let (mut b, _) = bench(2, |_| {});
     b.ask(add("j", "n[0-1]", terms())).0.unwrap();
-    b.ask(Request::Run(request("prolog", "j", None, Some(1)))).0.unwrap();
+    b.ask(Request::Run(request("prolog", "j", Some("n[0-1]"), Some(1)))).0.unwrap();
     let run = request("stage", "j", None, None);
     b.ask(Request::ActionStart(Box::new(ActionStart { run, resources: rabbit(), lease_ms: 9_000 }))).0.unwrap();
     let refused = b.ask(add("j", "n[0-1]", Terms::default())).0;
@@ -218,20 +220,19 @@ fn a_job_is_not_added_without_what_a_service_of_it_has() {
     assert!(b.store.attempts[1].added);
 }
 
-/// Found by a review: a node that had been shed, and drained, had its prolog by a requeue, perhaps beside another job.
+/// Found by a review: a node that had been given back had its prolog by a requeue, perhaps beside another job.
 #[test]
-fn a_requeue_without_nodes_takes_nothing_back() {
-    let (mut b, n) = bench(4, |_| {});
-    let terms = Terms { tolerate: Some(Tolerance::Ranks(1)), shrink: true, ..Terms::default() };
-    b.ask(add("j", "n[0-3]", terms)).0.unwrap();
-    b.run("prolog", "j", "n[0-3]");
-    for rank in 0..4 {
-        let outcome = if rank == 2 { Outcome::Tolerable } else { Outcome::Ok };
-        b.says(n[rank as usize], finished(task("prolog", "j", rank), outcome));
-    }
-    assert_eq!(b.store.attempts[0].hold.ranks.to_string(), "0-1,3");
-    let text = "the attempt before attempt 1 of job j does not hold n2 any more: name the nodes of attempt 1 (--nodes)";
+fn a_bare_run_repeats_only_the_nodes_that_it_holds() {
     let again = |nodes| Request::Run(request("prolog", "j", nodes, Some(1)));
+    let (mut b, _) = bench(4, |_| {});
+    b.run("prolog", "j", "n[0-3]");
+    b.ask(again(None)).0.unwrap();
+    assert_eq!(b.store.attempts[1].hosts.to_string(), "n[0-3]");
+
+    let (mut b, _) = bench(4, |_| {});
+    b.run("prolog", "j", "n[0-3]");
+    b.ask(finish("j", Some("2"))).0.unwrap();
+    let text = "the attempt before attempt 1 of job j does not hold n2 any more: name the nodes of attempt 1 (--nodes)";
     assert_eq!(b.ask(again(None)).0, Err(Refusal::Conflict(text.to_owned())));
     assert!(b.store.attempts[0].open);
     b.ask(again(Some("n[0-1,3]"))).0.unwrap();

@@ -167,7 +167,7 @@ fn what_operators_say() {
     let refused = b.ask(by_hand("finish", None)).0;
     assert!(matches!(refused, Err(Refusal::Invalid(text)) if text.contains("is an event")));
     // Of the next attempt nothing was said yet; of the last nothing can be said any more.
-    b.ask(Request::Run(request("prolog", "j", None, Some(1)))).0.unwrap();
+    b.ask(Request::Run(request("prolog", "j", Some("n[0-2]"), Some(1)))).0.unwrap();
     assert_eq!(b.ask(by_hand("data-out", Some("0"))).0, said("0", false));
     let older = Request::Milestone {
         job: job("j"),

@@ -163,7 +163,7 @@ fn nothing_prepares_ranks_where_an_epilog_has_been() {
         let run = request("stage", "j", None, None);
         let start = ActionStart { run, resources: BTreeSet::new(), lease_ms: 60_000 };
         assert_eq!(b.ask(Request::ActionStart(Box::new(start))).0, Err(Refusal::Conflict(text("stage"))));
-        let (reply, effects) = b.ask(Request::Run(request("prolog", "j", None, Some(1))));
+        let (reply, effects) = b.ask(Request::Run(request("prolog", "j", Some("n0"), Some(1))));
         assert!(reply.is_ok());
         assert_eq!(begun(&effects), if ended { one("prolog", 0) } else { vec![] });
     }

@@ -108,7 +108,7 @@ fn a_bare_run_goes_when_nobody_has_touched_it_for_its_retention() {
 fn of_a_job_the_older_attempts_go_first() {
     let (mut b, n) = at(0, |settings| settings.release_hook = true);
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
-    b.ask(Request::Run(request("prolog", "j", None, Some(1)))).0.unwrap();
+    b.ask(Request::Run(request("prolog", "j", Some("n0"), Some(1)))).0.unwrap();
     ended(&mut b, &n, "j", 1, "prolog", Outcome::Ok);
     b.ask(finish("j", None)).0.unwrap();
     ended(&mut b, &n, "j", 1, "epilog", Outcome::Ok);

@@ -12,7 +12,8 @@ pub(super) fn of(attempt: u64, action: &str, rank: u32) -> TaskId {
 
 /// The prolog of this attempt is asked for, over the hosts of the one before.
 fn again(b: &mut Bench, attempt: u64) -> Vec<Effect> {
-    let (reply, effects) = b.ask(Request::Run(request("prolog", "j", None, Some(attempt))));
+    let hosts = b.store.attempts.iter().filter(|row| row.job == job("j")).map(|row| row.hosts.to_string()).next_back();
+    let (reply, effects) = b.ask(Request::Run(request("prolog", "j", hosts.as_deref(), Some(attempt))));
     assert!(matches!(reply, Ok(Reply::Running { attached: false, .. })), "{reply:?}");
     effects
 }

@@ -153,3 +153,39 @@ fn a_setup_action_does_not_follow_the_epilog_of_a_lost_life() {
     let (_, effects) = b.up("n0", "b", vec![]);
     assert_eq!(starts(&effects), [], "its rank was cleaned up");
 }
+
+/// Found by the simulator: the epilog of a lost life had ended on the node, and a prolog that was asked for meanwhile
+/// began after it.
+#[test]
+fn a_setup_action_is_withdrawn_where_an_ended_epilog_is_adopted() {
+    let (mut b, _) = bench(0, |_| {});
+    let orphans = ["x", "j"].map(|job| held(if job == "x" { "firmware" } else { "epilog" }, job, 0, HeldState::Ended));
+    let (n0, _) = b.up("n0", "b", orphans.to_vec());
+    b.run("prolog", "j", "n0");
+    b.ask(confirm(Some("x"), Confirm::Gone)).0.unwrap();
+    let (_, effects) = b.ask(confirm(Some("j"), Confirm::Over));
+    assert_eq!(starts(&effects), [(n0, 0)], "the epilog's end is asked for");
+    assert_eq!(b.outcome(task("prolog", "j", 0)), Outcome::Cancelled { status: None });
+    assert_eq!(starts(&b.ends(n0, task("epilog", "j", 0))), []);
+}
+
+/// Found by the simulator: a release that waited for the drain was told when an operator lifted it, and a clean-up
+/// drained the host in the same batch.
+#[test]
+fn a_release_waits_for_the_drain_of_the_same_batch() {
+    let (mut b, n) = bench(2, |settings| settings.drain_hook = true);
+    b.ask(assert(vec![listed("a", "n[0-1]", JobPhase::Running)])).0.unwrap();
+    b.ask(add("b", "n1", Terms::default())).0.unwrap();
+    let mut part = listed("a", "n[0-1]", JobPhase::Running);
+    (part.ranks, part.hosts) = ([0].into_iter().collect(), "n0".parse().unwrap());
+    b.ask(assert(vec![part])).0.unwrap();
+    assert_eq!(b.drained(), [("n1", false)], "a is cleaned up there");
+    b.ask(finish("b", None)).0.unwrap();
+    b.ends(n[1], task("epilog", "b", 0));
+    b.pass(2_000);
+    b.ask(Request::Undrain { hosts: "n1".parse().unwrap(), forget: false }).0.unwrap();
+    assert_eq!((b.drained(), contexts(&b, "release").len()), (vec![("n1", false)], 0), "drained anew");
+    let (host, telling) = (HostName::new("n1").unwrap(), b.store.drains[0].telling);
+    b.ask(Request::DrainDone { host, telling, lifted: false }).0.unwrap();
+    assert_eq!(contexts(&b, "release").len(), 1);
+}
