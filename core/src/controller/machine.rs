@@ -282,7 +282,7 @@ impl Machine {
             self.settle_resolved(now);
             let Some(id) = self.batch.touched.pop_first() else {
                 self.leave_recovery(now);
-                // Before the releases: a host that is drained in this batch keeps its ranks until the drain is in force.
+                // Before the releases: a host drained in this batch keeps its ranks until the drain is in force.
                 if self.clean_disowned(now) || self.release_all(now) {
                     continue;
                 }
