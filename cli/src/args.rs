@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn commands_that_the_controller_hands_out_are_understood() {
-        // `WhyTask::next`, core/src/controller/views.rs.
+        // `WhyTask::next`, core/src/controller/interface/view.rs.
         for line in [
             "perilog logs f1 --rank 3",
             "perilog resolve f1 prolog --ranks 3 --reason TEXT",

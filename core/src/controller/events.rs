@@ -18,7 +18,7 @@ const MAX_MESSAGE: usize = 200;
 
 impl Machine {
     /// Folds the ends of this batch into the job's event log, and decides the verdict.
-    pub(super) fn tell(&mut self, id: ActionId, now: Now) {
+    pub(in crate::controller) fn tell(&mut self, id: ActionId, now: Now) {
         let Some(action) = self.jobs.action_mut(id) else {
             return;
         };

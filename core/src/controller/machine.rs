@@ -7,17 +7,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::agent::io::Level;
 use crate::controller::action::Action;
-use crate::controller::attempt::JobAttempt;
-use crate::controller::boot::Expected;
+use crate::controller::action::announced_reboot::Expected;
+use crate::controller::giveback::outbox::{Outbox, first_sequence};
 use crate::controller::io::{
     AttemptRow, Client, DrainRow, Effect, Input, NodeRow, Now, Output, Quiet, Record, Refusal, Reply, SessionId,
     Settings, Snapshot,
 };
-use crate::controller::jobs::Jobs;
-use crate::controller::milestones::Saying;
-use crate::controller::outbox::{Outbox, first_sequence};
+use crate::controller::job::Jobs;
+use crate::controller::job::attempt::JobAttempt;
+use crate::controller::job::milestones::Saying;
+use crate::controller::node::session::Session;
 use crate::controller::recovery::{Recovery, Unsettled};
-use crate::controller::session::Session;
 use crate::defect;
 use crate::eventlog::Event;
 use crate::ids::{ActionId, ActionName, Attempt, BootId, Epoch, HostName, JobId, Rank, TaskId};
@@ -27,87 +27,87 @@ use crate::mark::{Commit, History};
 use crate::message::Phase;
 
 /// Failed tasks that `why` remembers of a node.
-pub(super) const FAILED_KEPT: usize = 8;
+pub(in crate::controller) const FAILED_KEPT: usize = 8;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Machine {
-    pub(super) settings: Settings,
-    pub(super) epoch: Epoch,
-    pub(super) history: History,
+    pub(in crate::controller) settings: Settings,
+    pub(in crate::controller) epoch: Epoch,
+    pub(in crate::controller) history: History,
     /// Highest epoch that an agent reported when it refused this controller's, and the agent's host.
-    pub(super) highest_seen: Option<(HostName, Epoch)>,
-    pub(super) nodes: BTreeMap<HostName, Node>,
-    pub(super) sessions: BTreeMap<SessionId, Session>,
+    pub(in crate::controller) highest_seen: Option<(HostName, Epoch)>,
+    pub(in crate::controller) nodes: BTreeMap<HostName, Node>,
+    pub(in crate::controller) sessions: BTreeMap<SessionId, Session>,
     /// Sessions that wait for an older session to answer a probe.
-    pub(super) probing: BTreeSet<SessionId>,
-    pub(super) jobs: Jobs,
-    pub(super) drains: BTreeMap<HostName, DrainRow>,
+    pub(in crate::controller) probing: BTreeSet<SessionId>,
+    pub(in crate::controller) jobs: Jobs,
+    pub(in crate::controller) drains: BTreeMap<HostName, DrainRow>,
     /// Ranks without a hold that wait for the drain of their host.
-    pub(super) undrained: BTreeMap<HostName, BTreeSet<(JobId, Attempt, Rank)>>,
+    pub(in crate::controller) undrained: BTreeMap<HostName, BTreeSet<(JobId, Attempt, Rank)>>,
     /// Notices of drains that the hook fails: since when, and why. Not stored: they are told again.
-    pub(super) drain_failed: BTreeMap<HostName, (u64, String)>,
-    pub(super) outbox: Outbox,
-    pub(super) outbox_last: u64,
-    pub(super) questions: BTreeMap<u64, BTreeSet<HostName>>,
-    pub(super) question_last: u64,
-    pub(super) probe_last: u64,
-    pub(super) store_full: bool,
-    pub(super) recovery: Recovery,
+    pub(in crate::controller) drain_failed: BTreeMap<HostName, (u64, String)>,
+    pub(in crate::controller) outbox: Outbox,
+    pub(in crate::controller) outbox_last: u64,
+    pub(in crate::controller) questions: BTreeMap<u64, BTreeSet<HostName>>,
+    pub(in crate::controller) question_last: u64,
+    pub(in crate::controller) probe_last: u64,
+    pub(in crate::controller) store_full: bool,
+    pub(in crate::controller) recovery: Recovery,
     /// The quiesced state: nothing new begins.
-    pub(super) quiet: Option<Quiet>,
+    pub(in crate::controller) quiet: Option<Quiet>,
     /// Clients to answer when no action is open.
-    pub(super) quiet_waits: BTreeSet<Client>,
+    pub(in crate::controller) quiet_waits: BTreeSet<Client>,
     /// Until then an unknown node may still come: the store knew no node at its start, because it is new or was lost.
-    pub(super) young_until_ms: u64,
+    pub(in crate::controller) young_until_ms: u64,
     /// Time of the last search for closed attempts past their retention.
-    pub(super) pruned_ms: u64,
-    pub(super) batch: Batch,
+    pub(in crate::controller) pruned_ms: u64,
+    pub(in crate::controller) batch: Batch,
 }
 
 /// A node that has been heard of.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Node {
-    pub(super) row: NodeRow,
-    pub(super) session: Option<SessionId>,
+pub(in crate::controller) struct Node {
+    pub(in crate::controller) row: NodeRow,
+    pub(in crate::controller) session: Option<SessionId>,
     /// Counter of the last session: messages of this machine's boot from earlier sessions do not count, even after this
     /// one ended.
-    pub(super) link: Option<u64>,
+    pub(in crate::controller) link: Option<u64>,
     /// Address of the last session, without its port.
-    pub(super) address: String,
+    pub(in crate::controller) address: String,
     /// Configured actions, from its last session; `None`: never reported.
-    pub(super) actions: Option<BTreeSet<ActionName>>,
+    pub(in crate::controller) actions: Option<BTreeSet<ActionName>>,
     /// Boots of this machine before the one in `row`, the newest last.
-    pub(super) over: Vec<BootId>,
+    pub(in crate::controller) over: Vec<BootId>,
     /// CLOCK_MONOTONIC since when it has a session, or has none.
-    pub(super) since_ms: u64,
+    pub(in crate::controller) since_ms: u64,
     /// Tasks on it of actions without a verdict.
-    pub(super) tasks: BTreeSet<TaskId>,
+    pub(in crate::controller) tasks: BTreeSet<TaskId>,
     /// Reported phases of live tasks, and when each began (monotonic).
-    pub(super) live: BTreeMap<TaskId, (Phase, u64)>,
+    pub(in crate::controller) live: BTreeMap<TaskId, (Phase, u64)>,
     /// The last few tasks that ended badly, oldest first.
-    pub(super) failed: Vec<TaskId>,
-    pub(super) note: Option<String>,
+    pub(in crate::controller) failed: Vec<TaskId>,
+    pub(in crate::controller) note: Option<String>,
     /// Unfinished part of its last Hello, and its tasks that this store does not know.
-    pub(super) unsettled: Unsettled,
+    pub(in crate::controller) unsettled: Unsettled,
 }
 
 /// Output of one batch so far.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Batch {
-    pub(super) records: Vec<Record>,
-    pub(super) effects: Vec<Effect>,
+pub(in crate::controller) struct Batch {
+    pub(in crate::controller) records: Vec<Record>,
+    pub(in crate::controller) effects: Vec<Effect>,
     /// Actions to look at when the batch ends: fold their ends into events, decide, store.
-    pub(super) touched: BTreeSet<ActionId>,
-    pub(super) attempts: BTreeSet<(JobId, Attempt)>,
+    pub(in crate::controller) touched: BTreeSet<ActionId>,
+    pub(in crate::controller) attempts: BTreeSet<(JobId, Attempt)>,
     /// Ranks with changed holds, in attempts that may be otherwise unchanged.
-    pub(super) given: BTreeMap<(JobId, Attempt), IdSet>,
+    pub(in crate::controller) given: BTreeMap<(JobId, Attempt), IdSet>,
     /// Parts whose hold was dropped: released if no other hold is left.
-    pub(super) let_go: BTreeMap<(JobId, Attempt), Part>,
+    pub(in crate::controller) let_go: BTreeMap<(JobId, Attempt), Part>,
     /// Reported milestones, by reporter.
-    pub(super) said: BTreeMap<Saying, IdSet>,
+    pub(in crate::controller) said: BTreeMap<Saying, IdSet>,
     /// Hosts whose drain has come into force, or was lifted.
-    pub(super) in_force: BTreeSet<HostName>,
-    pub(super) wake_ms: Option<u64>,
+    pub(in crate::controller) in_force: BTreeSet<HostName>,
+    pub(in crate::controller) wake_ms: Option<u64>,
 }
 
 impl Machine {
@@ -207,7 +207,7 @@ impl Machine {
         }
     }
 
-    pub(super) fn load_action(&mut self, action: Action) {
+    pub(in crate::controller) fn load_action(&mut self, action: Action) {
         let row = &action.row;
         let id = row.id;
         if let Some(attempt) = self.jobs.attempt_mut(&row.job, row.attempt) {
@@ -219,7 +219,7 @@ impl Machine {
     }
 
     /// Enters these ranks of an action in the index of their nodes.
-    pub(super) fn index(&mut self, id: ActionId, ranks: &IdSet) {
+    pub(in crate::controller) fn index(&mut self, id: ActionId, ranks: &IdSet) {
         let Self { jobs, nodes, .. } = self;
         let Some(layout) = jobs.layout(id) else { return };
         for (rank, host) in layout.pairs(ranks) {
@@ -348,7 +348,7 @@ impl Machine {
     }
 
     /// Returns the commit of the last batch that had records.
-    pub(super) fn newest_commit(&self) -> Option<Commit> {
+    pub(in crate::controller) fn newest_commit(&self) -> Option<Commit> {
         self.history.newest()
     }
 
@@ -370,23 +370,29 @@ impl Machine {
 
     // Outputs of inputs; used by every room of this machine.
 
-    pub(super) fn reply(&mut self, client: Client, reply: Result<Reply, Refusal>) {
+    pub(in crate::controller) fn reply(&mut self, client: Client, reply: Result<Reply, Refusal>) {
         self.batch.effects.push(Effect::Reply { client, reply });
     }
 
-    pub(super) fn note(&mut self, level: Level, job: Option<&JobId>, host: Option<&HostName>, text: impl Into<String>) {
+    pub(in crate::controller) fn note(
+        &mut self,
+        level: Level,
+        job: Option<&JobId>,
+        host: Option<&HostName>,
+        text: impl Into<String>,
+    ) {
         let (job, host) = (job.cloned(), host.cloned());
         self.batch.effects.push(Effect::Note { level, job, host, text: text.into(), by_node: false });
     }
 
     /// Notes what a node did, or makes the controller do, as often as it likes: such lines are bounded by host.
-    pub(super) fn note_of_node(&mut self, level: Level, host: &HostName, text: impl Into<String>) {
+    pub(in crate::controller) fn note_of_node(&mut self, level: Level, host: &HostName, text: impl Into<String>) {
         let (host, text) = (Some(host.clone()), text.into());
         self.batch.effects.push(Effect::Note { level, job: None, host, text, by_node: true });
     }
 
     /// Appends to a job's event log.
-    pub(super) fn event(&mut self, job: &JobId, now: Now, name: &str, context: serde_json::Value) {
+    pub(in crate::controller) fn event(&mut self, job: &JobId, now: Now, name: &str, context: serde_json::Value) {
         let entry = self.jobs.entry(job.clone()).or_default();
         entry.events_last += 1;
         let sequence = entry.events_last;
@@ -400,13 +406,13 @@ impl Machine {
     }
 
     /// Schedules a look at an action's limits at that moment, if not before.
-    pub(super) fn check_by(&mut self, id: ActionId, at_ms: u64) {
+    pub(in crate::controller) fn check_by(&mut self, id: ActionId, at_ms: u64) {
         if let Some(action) = self.jobs.action_mut(id) {
             action.check_ms = Some(action.check_ms.map_or(at_ms, |before| before.min(at_ms)));
         }
     }
 
-    pub(super) fn touch(&mut self, id: ActionId, now: Now) {
+    pub(in crate::controller) fn touch(&mut self, id: ActionId, now: Now) {
         self.batch.touched.insert(id);
         let Some(action) = self.jobs.action(id) else { return };
         let key = (action.row.job.clone(), action.row.attempt);
@@ -436,7 +442,7 @@ impl Machine {
         }
     }
 
-    pub(super) fn remember_failed(&mut self, task: TaskId) {
+    pub(in crate::controller) fn remember_failed(&mut self, task: TaskId) {
         let Some(node) = self.jobs.host_of(task).and_then(|host| self.nodes.get_mut(&host)) else {
             return;
         };
@@ -450,7 +456,7 @@ impl Machine {
 }
 
 impl Node {
-    pub(super) fn new(row: NodeRow, since_ms: u64) -> Self {
+    pub(in crate::controller) fn new(row: NodeRow, since_ms: u64) -> Self {
         Self {
             row,
             session: None,
@@ -471,7 +477,7 @@ impl Node {
 #[cfg(test)]
 impl Machine {
     /// Asserts that the deltas in the store add up to the machine's rows.
-    pub(super) fn is_stored_in(&self, store: &Snapshot) {
+    pub(in crate::controller) fn is_stored_in(&self, store: &Snapshot) {
         for action in self.jobs.actions.values() {
             let row = store.actions.iter().find(|row| row.id == action.row.id);
             assert_eq!(row, Some(&action.row), "the row of an action");

@@ -9,9 +9,9 @@ use super::Findings;
 const PAGE: &str = "docs/api.md";
 /// Files with the bodies of replies, and the structures to check there; all structures if none are named.
 const BODIES: [(&str, &[&str]); 3] = [
-    ("core/src/controller/view.rs", &[]),
+    ("core/src/controller/interface/view.rs", &[]),
     ("core/src/task.rs", &["Ended", "Step", "Check", "Tail", "Process"]),
-    ("core/src/controller/rows.rs", &["DrainRow", "External"]),
+    ("core/src/controller/stored/rows.rs", &["DrainRow", "External"]),
 ];
 
 pub(super) fn check(root: &Path, findings: &mut Findings) -> Result<()> {

@@ -15,11 +15,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::json;
 
 use crate::agent::io::Level;
-use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{
     Assert, Asserted, DrainRow, Effect, JobPhase, Listed, ListedDrain, Now, OutboxEntry, Record, Refusal, Reply, Source,
 };
-use crate::controller::layout::Layout;
+use crate::controller::job::attempt::JobAttempt;
+use crate::controller::job::layout::Layout;
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{Attempt, HostName, JobId};

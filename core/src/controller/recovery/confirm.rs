@@ -6,13 +6,13 @@ use serde_json::json;
 
 use crate::agent::io::Level;
 use crate::controller::action::Action;
-use crate::controller::attempt::JobAttempt;
+use crate::controller::giveback::outbox::first_sequence;
 use crate::controller::io::{ActionRow, Confirm, Now, Record, Recover, Refusal, Reply, SessionId};
-use crate::controller::jobs::Jobs;
-use crate::controller::layout::Layout;
+use crate::controller::job::Jobs;
+use crate::controller::job::attempt::JobAttempt;
+use crate::controller::job::layout::Layout;
 use crate::controller::machine::Machine;
-use crate::controller::outbox::first_sequence;
-use crate::controller::session::MAX_SEEN;
+use crate::controller::node::session::MAX_SEEN;
 use crate::hostlist::HostList;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;

@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use crate::controller::action::Action;
-use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{Effect, Now, SessionId};
-use crate::controller::jobs::Jobs;
+use crate::controller::job::Jobs;
+use crate::controller::job::attempt::JobAttempt;
 use crate::controller::machine::Machine;
-use crate::controller::session::redial_window_ms;
+use crate::controller::node::session::redial_window_ms;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;

@@ -14,9 +14,9 @@
 use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
 
-use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{Now, OutboxEntry, Passing};
-use crate::controller::jobs::Jobs;
+use crate::controller::job::Jobs;
+use crate::controller::job::attempt::JobAttempt;
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};

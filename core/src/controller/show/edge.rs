@@ -7,8 +7,8 @@
 //! | with jobs | each attempt of these jobs and of the source, also what is over |
 
 use crate::controller::action::Action;
-use crate::controller::attempt::JobAttempt;
 use crate::controller::io::{AttemptsOf, Reply};
+use crate::controller::job::attempt::JobAttempt;
 use crate::controller::show::Show;
 use crate::controller::view::{EdgeAction, EdgeAttempt};
 use crate::ids::{Attempt, JobId};

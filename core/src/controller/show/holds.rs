@@ -4,8 +4,8 @@
 //! always shown: those of a rebuilt store, and named resources without a rank.
 
 use crate::controller::action::Action;
-use crate::controller::attempt::JobAttempt;
-use crate::controller::layout::Layout;
+use crate::controller::job::attempt::JobAttempt;
+use crate::controller::job::layout::Layout;
 use crate::controller::show::Show;
 use crate::controller::view::PsRow;
 use crate::ids::{ActionName, Attempt, JobId, Rank};

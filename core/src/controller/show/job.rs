@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::json;
 
+use crate::controller::action::verdict::last_line;
 use crate::controller::action::{Action, Stand};
 use crate::controller::io::{External, Refusal, Reply};
 use crate::controller::show::Show;
-use crate::controller::tally::last_line;
 use crate::controller::view::{ActionView, AttemptView, JobView, PsRow, RankView};
 use crate::duration::Span;
 use crate::hostlist::HostList;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::controller::attempt::JobAttempt;
+use crate::controller::job::attempt::JobAttempt;
 use crate::controller::show::Show;
 use crate::controller::view::{OrphanView, RecoveryView, UnvouchedView};
 use crate::hostlist::HostList;

@@ -1,0 +1,317 @@
+//! Announced reboot (`perilog-report expect-reboot`): it is the task's end, not its loss.
+//!
+//! The agent reported how the task ends by the reboot. The controller stores that beside the rank, which stays open
+//! until one of these:
+//!
+//! | the rank expects a boot, and              | then |
+//! |-------------------------------------------|------|
+//! | its node says Hello from another boot     | it ends as reported, in that boot; a later boot is an ordinary one |
+//! | ... and is another machine               | `lost (rebooted)`, and so is every other task there |
+//! | ... later than its limit and the grace    | `timeout` |
+//! | its scripts end well, or by the shutdown  | still open: the boot is the end |
+//! | its scripts end in any other way          | that is the end |
+//! | limit and grace pass, the node is away    | `lost (unreachable)` |
+//! | limit and grace pass, its scripts ended   | `timeout`: no boot came |
+//! | limit passes, a script lives              | the runner's watchdog acts; from then on the reboot would end in `timeout` |
+//! | a cancel was asked for, its scripts ended | `cancelled` |
+//! | an operator resolves it                   | that |
+//!
+//! An earlier failure of a script stands if it is worse. An announcement that never reached the controller does not
+//! count: `lost (rebooted)`. So `perilog-report` waits until the controller has it on disk. For the reasons see
+//! docs/decisions/0008-the-boot-is-the-end.md.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use crate::controller::action::{Action, Stand};
+use crate::controller::io::{Effect, Expects, Now, RankRow, SessionId};
+use crate::controller::job::Jobs;
+use crate::controller::machine::Machine;
+use crate::defect;
+use crate::ids::{ActionId, HostName, MachineId, Rank, TaskId};
+use crate::idset::IdSet;
+use crate::message::ToAgent;
+use crate::outcome::{Loss, Outcome};
+use crate::task::{Ended, Reboot, survives_reboot};
+
+/// Number of a boot that this store has not numbered, before the node's present one.
+const EARLIER: u32 = u32::MAX;
+
+/// Expected reboot of a rank's node.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::controller) struct Expected {
+    /// The row of the rank; its `ended` is how the boot ends it.
+    pub(in crate::controller) row: RankRow,
+    /// CLOCK_MONOTONIC by which a Hello of that boot has to be here; `None`: whenever.
+    pub(in crate::controller) until_ms: Option<u64>,
+    /// Have its scripts ended, so that only the reboot is left?
+    pub(in crate::controller) is_over: bool,
+}
+
+impl Expected {
+    /// Restores an expectation. `armed_ms`: when the rest of its limit begins to count.
+    pub(in crate::controller) fn stored(row: RankRow, armed_ms: u64, grace_ms: u64) -> Self {
+        let until_ms = Self::until(&row, armed_ms, grace_ms);
+        Self { row, until_ms, is_over: false }
+    }
+
+    fn until(row: &RankRow, armed_ms: u64, grace_ms: u64) -> Option<u64> {
+        let within_ms = row.expects.as_ref().and_then(|expects| expects.within_ms);
+        within_ms.map(|within| armed_ms.saturating_add(within).saturating_add(grace_ms))
+    }
+
+    fn is_late(&self, now: Now) -> bool {
+        self.until_ms.is_some_and(|until| until <= now.mono_ms)
+    }
+
+    /// Returns the reported end with another outcome, unless the scripts' own outcome is worse.
+    fn but(&self, outcome: Outcome, note: &str, now: Now) -> Ended {
+        let told = &self.row.ended;
+        let outcome = if told.outcome.severity() > outcome.severity() { told.outcome.clone() } else { outcome };
+        let note = told.note.iter().map(String::as_str).chain([note]).collect::<Vec<_>>().join("; ");
+        Ended { outcome, ended_ms: now.wall_ms, note: Some(note), ..told.clone() }
+    }
+}
+
+impl Jobs {
+    /// Returns the ranks of an action whose nodes will reboot; the action waits for them.
+    pub(in crate::controller) fn to_boot(&self, id: ActionId) -> IdSet {
+        let mut hosts = BTreeSet::new();
+        for action in self.actions.values() {
+            hosts.extend(action.expected.keys().filter_map(|rank| self.host_of(action.task(*rank))));
+        }
+        let Some(layout) = self.layout(id).filter(|_| !hosts.is_empty()) else { return IdSet::new() };
+        let of = layout.ranks().iter().zip(layout.hosts().iter());
+        of.filter(|(_, host)| hosts.contains(*host)).map(|(rank, _)| rank).collect()
+    }
+}
+
+impl Machine {
+    pub(in crate::controller) fn on_expects_boot(
+        &mut self,
+        id: SessionId,
+        host: &HostName,
+        task: TaskId,
+        within_ms: Option<u64>,
+        ended: Ended,
+        now: Now,
+    ) {
+        if !self.speaks_for(host, task) {
+            return;
+        }
+        let grace = self.settings.unreachable_grace_ms;
+        let Some((boot_number, machine)) = self.boot_of(task) else { return };
+        let Some(action) = self.jobs.action_mut(task.action) else { return };
+        if !action.is_open_on(task.rank) {
+            // The rank has ended here, so no reboot will end it, and its script is not told.
+            return;
+        }
+        if action.stand(task.rank) != Stand::Accepted {
+            action.accept(task.rank);
+        }
+        let news = !action.expected.contains_key(&task.rank);
+        // Whatever store issued the Start, and for whatever boot: the task runs in this one.
+        action.seen_in(task.rank, boot_number);
+        action.expect(task.rank, Expects { within_ms, machine }, ended, now.mono_ms, grace);
+        let until_ms = action.expected.get(&task.rank).and_then(|expected| expected.until_ms);
+        if news {
+            let (job, name, attempt) = (action.row.job.clone(), action.row.name.clone(), action.row.attempt);
+            let context = json!({"action": name, "attempt": attempt, "ranks": task.rank.0.to_string(), "hosts": host,
+                "within_ms": within_ms});
+            self.event(&job, now, "expect-reboot", context);
+        }
+        if let Some(until) = until_ms {
+            self.check_by(task.action, until);
+        }
+        self.touch(task.action, now);
+        self.batch.effects.push(Effect::Send { session: id, message: ToAgent::BootExpected { task } });
+    }
+
+    /// Returns the present boot of its node, and the machine.
+    fn boot_of(&self, task: TaskId) -> Option<(u32, MachineId)> {
+        let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
+        node.map(|node| (node.row.boot_number, node.row.machine.clone()))
+    }
+
+    /// Returns `true` if the task's node is still in the boot of the rank's Start.
+    fn is_in_its_boot(&self, task: TaskId) -> bool {
+        let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
+        let boot = self.jobs.action(task.action).and_then(|action| action.boot(task.rank));
+        node.is_some_and(|node| boot == Some(node.row.boot_number))
+    }
+
+    /// Handles another boot of its node, if the rank expects one; returns `false` otherwise.
+    pub(in crate::controller) fn booted(&mut self, task: TaskId, boot_number: u32, now: Now) -> bool {
+        let machine = self.boot_of(task).map(|(_, machine)| machine);
+        let Some(action) = self.jobs.action_mut(task.action) else { return false };
+        let Some(expected) = action.expected.get(&task.rank) else { return false };
+        if action.boot(task.rank) == Some(boot_number) || defect!(ExpectedBootForgotten) {
+            return false;
+        }
+        if expected.row.expects.as_ref().map(|expects| &expects.machine) != machine.as_ref() {
+            // Another machine has taken its place, so the task's result is unknown.
+            self.lose(task, Loss::Rebooted, now);
+            return true;
+        }
+        let is_next = action.boot(task.rank).is_some_and(|boot| boot.saturating_add(1) == boot_number);
+        if !is_next && !survives_reboot(&action.row.name) {
+            // A later soft reboot has undone it.
+            self.lose(task, Loss::Rebooted, now);
+            return true;
+        }
+        let ended = if expected.is_late(now) {
+            expected.but(Outcome::Timeout { status: None }, "the boot that it expected came past its limit", now)
+        } else {
+            expected.but(expected.row.ended.outcome.clone(), "the boot that it expected is its end", now)
+        };
+        // A later boot is an ordinary one.
+        action.seen_in(task.rank, boot_number);
+        self.end_task(task, Ended { booted: true, ..ended }, now);
+        true
+    }
+
+    /// Converts a node's report of an end to the rank's end; `None` while it still waits for the reboot.
+    pub(in crate::controller) fn end_or_boot(&mut self, task: TaskId, ended: Ended, now: Now) -> Option<Ended> {
+        let well = ended.outcome.went_well();
+        // A report of a coming reboot proves that the task began in the node's present boot.
+        let in_its_boot = ended.reboot() == Reboot::Expected || self.is_in_its_boot(task);
+        let grace = self.settings.unreachable_grace_ms;
+        let Some((boot_number, machine)) = self.boot_of(task) else { return Some(ended) };
+        let Some(action) = self.jobs.action_mut(task.action) else { return Some(ended) };
+        if well && ended.reboot() == Reboot::Since && action.is_open_on(task.rank) {
+            // A lost store began it, and only its node knows in which boot.
+            action.seen_in(task.rank, EARLIER);
+        }
+        let expects = action.expected.contains_key(&task.rank);
+        if !(expects || ended.expect_reboot) || !action.is_open_on(task.rank) || defect!(BootNotAwaited) {
+            return Some(ended);
+        }
+        if well && ended.expect_reboot {
+            // If the reboot has come, no controller knew of it: a soft reboot left the record and the announcement on
+            // the node.
+            action.seen_in(task.rank, boot_number);
+        }
+        if ended.booted || !in_its_boot {
+            return Some(ended);
+        }
+        let lost = matches!(ended.outcome, Outcome::Lost { .. });
+        if !(well || lost && expects) {
+            return Some(ended);
+        }
+        if well {
+            // If the controller learns of it late, the limit counts from now.
+            let known = action.expected.get(&task.rank).map(|known| (known.row.expects.clone(), known.until_ms));
+            let told = known.as_ref().and_then(|(expects, _)| expects.as_ref()?.within_ms);
+            let within_ms = told.or(action.limit(task.rank));
+            action.expect(task.rank, Expects { within_ms, machine }, ended, now.mono_ms, grace);
+            if let (Some(expected), Some((_, Some(until)))) = (action.expected.get_mut(&task.rank), known) {
+                expected.until_ms = Some(until);
+            }
+        }
+        if action.row.cancelling.contains(task.rank.0) && well {
+            let told = action.expected.get(&task.rank).map(|expected| expected.row.ended.clone())?;
+            let note = Some("cancelled while it waited for a boot".to_owned());
+            return Some(Ended { outcome: Outcome::Cancelled { status: None }, note, ..told });
+        }
+        if action.stand(task.rank) != Stand::Accepted {
+            action.accept(task.rank);
+        }
+        let until_ms = action.expected.get_mut(&task.rank).and_then(|expected| {
+            expected.is_over = true;
+            expected.until_ms
+        });
+        if let Some(node) = self.jobs.host_of(task).and_then(|host| self.nodes.get_mut(&host)) {
+            node.live.remove(&task);
+        }
+        if let Some(until) = until_ms {
+            self.check_by(task.action, until);
+        }
+        self.touch(task.action, now);
+        None
+    }
+
+    /// Starts the limits of ranks that expect a reboot of their node.
+    pub(in crate::controller) fn arm_boots(&mut self, id: ActionId, now: Now) {
+        let grace = self.settings.unreachable_grace_ms;
+        let Some(action) = self.jobs.action_mut(id) else { return };
+        let mut first = None::<u64>;
+        for expected in action.expected.values_mut() {
+            expected.until_ms = Expected::until(&expected.row, now.mono_ms, grace);
+            first = first.into_iter().chain(expected.until_ms).min();
+        }
+        if let Some(at) = first {
+            self.check_by(id, at);
+        }
+    }
+
+    /// Ends ranks whose reboot did not come in time; returns when to check again. A live script is left to its runner,
+    /// and counts when its node goes away.
+    pub(in crate::controller) fn check_boots(&mut self, id: ActionId, now: Now) -> Option<u64> {
+        let grace = self.settings.unreachable_grace_ms;
+        let action = self.jobs.action(id)?;
+        let (mut next, mut over) = (None::<u64>, Vec::new());
+        for (rank, expected) in &action.expected {
+            let task = action.task(*rank);
+            let Some(until) = expected.until_ms else { continue };
+            // A node that left just now may be rebooting; it has the usual grace.
+            let away =
+                self.jobs.host_of(task).and_then(|host| self.nodes.get(&host)).filter(|node| node.session.is_none());
+            let due = away.map_or(until, |node| until.max(node.since_ms.saturating_add(grace)));
+            if now.mono_ms < due {
+                next = Some(next.map_or(due, |next| next.min(due)));
+                continue;
+            }
+            let note = "the boot that it expected did not come within its limit";
+            if away.is_some() {
+                over.push((task, expected.but(Outcome::Lost { why: Loss::Unreachable }, note, now)));
+            } else if expected.is_over {
+                over.push((task, expected.but(Outcome::Timeout { status: None }, note, now)));
+            }
+        }
+        for (task, ended) in over {
+            self.end_task(task, ended, now);
+        }
+        next
+    }
+
+    /// Returns the end of a task whose node is lost. An earlier result of its scripts stands if it is worse.
+    pub(in crate::controller) fn lost(&self, task: TaskId, why: Loss, now: Now) -> Ended {
+        let outcome = Outcome::Lost { why };
+        match self.jobs.action(task.action).and_then(|action| action.expected.get(&task.rank)) {
+            Some(expected) => expected.but(outcome, "a boot of the node was expected", now),
+            None => Ended::bare(outcome, now.wall_ms),
+        }
+    }
+
+    /// Starts actions that waited for a node's expected reboot, which is over.
+    pub(in crate::controller) fn boot_over(&mut self, host: &HostName, now: Now) {
+        let tasks = self.nodes.get(host).map(|node| node.tasks.clone()).unwrap_or_default();
+        for task in tasks {
+            self.check_by(task.action, now.mono_ms);
+        }
+    }
+
+    /// Returns `true` if this node is away, or about to be, because of an announced reboot.
+    pub(in crate::controller) fn is_to_boot(&self, host: &HostName) -> bool {
+        let expects = |task: &TaskId| {
+            self.jobs.action(task.action).is_some_and(|action| action.expected.contains_key(&task.rank))
+        };
+        self.nodes.get(host).is_some_and(|node| node.tasks.iter().any(expects))
+    }
+}
+
+impl Action {
+    /// Records that a reboot of its node ends this rank. A tombstone has no details, so earlier details stand.
+    fn expect(&mut self, rank: Rank, expects: Expects, ended: Ended, mono_ms: u64, grace_ms: u64) {
+        let told = self.expected.get(&rank).map(|expected| &expected.row.ended).filter(|_| ended.steps.is_empty());
+        let ended = match told {
+            Some(told) => Ended { outcome: ended.outcome, ..told.clone() },
+            None => ended,
+        };
+        let row = RankRow { task: self.task(rank), ended, late: Vec::new(), expects: Some(expects) };
+        let is_over = self.expected.get(&rank).is_some_and(|expected| expected.is_over);
+        self.expected.insert(rank, Expected { is_over, ..Expected::stored(row, mono_ms, grace_ms) });
+        self.changed_rank(rank);
+    }
+}

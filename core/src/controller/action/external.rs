@@ -1,0 +1,334 @@
+//! External actions, which no agent runs. An external service starts one over ranks, named resources, or both, and
+//! reports each end. The action holds what it covers, as scripts do; the controller sends nothing to a node for it.
+//!
+//! ```text
+//!   open --reported--> ended: ok, tolerable, failed      a failure after a `cancel` is `cancelled`
+//!    |---- lease ran out ----> ended: lost               its hosts are drained: their state is unknown
+//!    '---- resolve ----------> ended: resolved           as everywhere
+//! ```
+//! Every message of the service (`report`) renews its lease. The lease is on the monotonic clock and starts anew with
+//! each controller: only the service's own silence loses it.
+//!
+//! Its ranks are `accepted` from the beginning. It waits for no other action of its attempt; later actions, and every
+//! epilog, wait for its end on each rank. While an older attempt is at work on one of its hosts or resources, its start
+//! is refused, and the service asks again.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use crate::controller::action::Action;
+use crate::controller::action::verdict::last_line;
+use crate::controller::io::{ActionRow, ActionStart, External, Now, Refusal, Reply, ResourceEnd, RunRequest, Which};
+use crate::controller::job::Jobs;
+use crate::controller::job::attempt::JobAttempt;
+use crate::controller::job::layout::Layout;
+use crate::controller::machine::Machine;
+use crate::defect;
+use crate::duration::Span;
+use crate::ids::{ActionId, Attempt, Rank, ResourceName, TaskId};
+use crate::idset::IdSet;
+use crate::job::Part;
+use crate::outcome::{Loss, Outcome};
+use crate::task::{Ended, Tail};
+
+impl External {
+    pub(in crate::controller) fn open(&self) -> BTreeSet<ResourceName> {
+        self.resources.iter().filter(|name| !self.ended.contains_key(*name)).cloned().collect()
+    }
+
+    pub(in crate::controller) fn is_open(&self) -> bool {
+        self.ended.len() < self.resources.len()
+    }
+
+    /// Resources that did not end well.
+    pub(in crate::controller) fn bad(&self) -> impl Iterator<Item = (&ResourceName, &Ended)> {
+        self.ended.iter().map(|(name, end)| (name, &end.ended)).filter(|(_, ended)| !ended.outcome.is_ok())
+    }
+}
+
+/// Returns the row of a new external action: held, and accepted by its service.
+pub(in crate::controller) fn row(row: ActionRow, external: External) -> ActionRow {
+    let held = Part { ranks: row.ranks.clone(), resources: external.resources.clone() };
+    let (accepted, external) = (row.ranks.clone(), Some(Box::new(external)));
+    ActionRow { waiting: IdSet::new(), accepted, timeout_ms: None, held, external, ..row }
+}
+
+/// Checks that the job has these resources, and still holds them.
+pub(in crate::controller) fn check_resources(
+    entry: Option<&JobAttempt>,
+    run: &RunRequest,
+    asked: &External,
+) -> Result<(), Refusal> {
+    let none = BTreeSet::new();
+    let (has, released) = entry.map_or((&none, &none), |entry| (&entry.terms.resources, &entry.released.resources));
+    if let Some(name) = asked.resources.iter().find(|name| !has.contains(*name)) {
+        let has = Part { resources: has.clone(), ..Part::default() };
+        return Err(Refusal::Conflict(format!("{name} is none of the resources of job {}: {has}", run.job)));
+    }
+    match asked.resources.iter().find(|name| released.contains(*name)) {
+        Some(name) => Err(Refusal::Conflict(format!("{name} of job {} was released: nothing begins there", run.job))),
+        None => Ok(()),
+    }
+}
+
+impl Jobs {
+    pub(in crate::controller) fn is_external(&self, id: ActionId) -> bool {
+        self.action(id).is_some_and(|action| action.row.external.is_some())
+    }
+
+    /// Checks that no older attempt is at work there. Attempts never overlap on a host or a resource; the controller
+    /// sends nothing to a service, so it refuses the start until then.
+    ///
+    /// # Errors
+    /// `Unavailable`, with the older work and its place; also if the attempt does not exist yet and an earlier one
+    /// still needs its clean-up.
+    pub(in crate::controller) fn check_alone(
+        &self,
+        run: &RunRequest,
+        asked: &External,
+        number: Attempt,
+        layout: &Layout,
+        ranks: &IdSet,
+    ) -> Result<(), Refusal> {
+        let Some(entry) = self.get(&run.job).filter(|_| !defect!(ServiceOverlaps)) else { return Ok(()) };
+        let RunRequest { job, action, .. } = run;
+        let is_new = !entry.attempts.contains_key(&number);
+        for (older, before) in entry.attempts.range(..number) {
+            if (is_new || before.open) && !before.complete {
+                let text = format!(
+                    "attempt {older} of job {job} has not been given back: {action} of attempt {number} can start when that was begun (job add, run)"
+                );
+                return Err(Refusal::Unavailable(text));
+            }
+            for there in self.of(before) {
+                let at = |(_, host): &(Rank, &str)| {
+                    before.layout.rank(host).is_some_and(|rank| there.is_open_on(Rank(rank)))
+                };
+                let host = layout.pairs(ranks).find(at).map(|(_, host)| host.to_owned());
+                let shared = |name: &ResourceName| asked.resources.contains(name);
+                let open = there.open_part().resources;
+                let resource = open.into_iter().find(shared).map(|name| name.to_string());
+                if let Some(at) = host.or(resource) {
+                    let name = &there.row.name;
+                    let text = format!(
+                        "{name} of attempt {older} of job {job} has not ended on {at}: {action} of attempt {number} can start when it has"
+                    );
+                    return Err(Refusal::Unavailable(text));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Machine {
+    pub(in crate::controller) fn action_start(&mut self, start: ActionStart, now: Now) -> Result<Reply, Refusal> {
+        let ActionStart { run, resources, lease_ms } = start;
+        if lease_ms == 0 {
+            return Err(Refusal::Invalid("a lease of nothing: expected a duration above zero".to_owned()));
+        }
+        if self.settings.after.contains(&run.action) {
+            let text = format!(
+                "{} follows jobs by itself, on their nodes: an external action needs a name of its own",
+                run.action
+            );
+            return Err(Refusal::Conflict(text));
+        }
+        let external = External { lease_ms, heard_ms: now.wall_ms, resources, ..External::default() };
+        self.begin_or_attach(run, Some(external), now)
+    }
+
+    /// Attaches its service again, perhaps with another lease.
+    pub(in crate::controller) fn attach_external(
+        &mut self,
+        id: ActionId,
+        run: &RunRequest,
+        asked: &External,
+        now: Now,
+    ) -> Result<Reply, Refusal> {
+        let reply = self.attach(id, run)?;
+        let Some(action) = self.jobs.action_mut(id) else { return Ok(reply) };
+        let (covers, over) = (action.covers(), action.row.verdict.is_some());
+        let only_resources = run.nodes.is_none() && run.targets.is_none();
+        let named = !asked.resources.is_empty();
+        if named && (asked.resources != covers.resources || only_resources && !covers.ranks.is_empty()) {
+            let asked = Part { resources: asked.resources.clone(), ..Part::default() };
+            let text = format!("{}; asked for {asked}", action.is_over(&covers));
+            return Err(Refusal::Conflict(text));
+        }
+        // A finished action has no lease, and its row is not written any more.
+        if !over && let Some(external) = action.external_mut() {
+            external.lease_ms = asked.lease_ms;
+        }
+        self.heard(id, now);
+        Ok(reply)
+    }
+
+    /// Ends these resources with the same outcome.
+    pub(in crate::controller) fn end_resources(
+        &mut self,
+        id: ActionId,
+        names: impl IntoIterator<Item = ResourceName>,
+        ended: &Ended,
+        now: Now,
+    ) {
+        let names: BTreeSet<ResourceName> = names.into_iter().collect();
+        let Some(action) = self.jobs.action_mut(id).filter(|_| !names.is_empty()) else { return };
+        let (job, name, attempt) = (action.row.job.clone(), action.row.name.clone(), action.row.attempt);
+        let Some(external) = action.external_mut() else { return };
+        for resource in &names {
+            external.ended.insert(resource.clone(), ResourceEnd { ended: ended.clone(), late: Vec::new() });
+        }
+        let context = json!({"action": name, "attempt": attempt, "ranks": "", "resources": names, "outcome": ended.outcome.word(),
+            "result": ended.outcome.to_string(), "message": last_line(ended), "checks": ended.checks});
+        self.event(&job, now, "finish", context);
+        self.touch(id, now);
+    }
+
+    /// Renews the lease of its service.
+    pub(in crate::controller) fn heard(&mut self, id: ActionId, now: Now) {
+        let Some(action) = self.jobs.action_mut(id).filter(|action| action.row.verdict.is_none()) else { return };
+        (action.armed_ms, action.heard_ms) = (now.mono_ms, now.wall_ms);
+        let Some(external) = &action.row.external else { return };
+        let (lease_ms, stored_ms) = (external.lease_ms, external.heard_ms);
+        // For people only, and so not worth a row with each of many reports.
+        if now.wall_ms.abs_diff(stored_ms) >= lease_ms / 2
+            && let Some(external) = action.external_mut()
+        {
+            external.heard_ms = now.wall_ms;
+        }
+        let at = now.mono_ms.saturating_add(lease_ms);
+        self.check_by(id, at);
+        self.touch(id, now);
+    }
+
+    /// Ends with `lost` whatever a service had not reported when its lease ran out; returns when to check again.
+    pub(in crate::controller) fn check_lease(&mut self, id: ActionId, now: Now) -> Option<u64> {
+        let action = self.jobs.action(id).filter(|action| action.is_open())?;
+        let external = action.row.external.as_ref()?;
+        let at = if defect!(LeaseOnWallClock) {
+            let left = action.heard_ms.saturating_add(external.lease_ms).saturating_sub(now.wall_ms);
+            now.mono_ms.saturating_add(left)
+        } else {
+            action.armed_ms.saturating_add(external.lease_ms)
+        };
+        if at > now.mono_ms {
+            return Some(at);
+        }
+        let (row, mut open) = (action.row.clone(), action.open_part());
+        // The resolution of these waits for their drains, whatever the service does.
+        row.resolving.iter().for_each(|word| open.ranks.subtract(&word.ranks));
+        if open.is_empty() {
+            return None;
+        }
+        let (lease, heard) = (Span::from_millis(external.lease_ms), crate::utc::second(action.heard_ms));
+        let said = format!("its lease was {lease}, its service was last heard of at {heard}");
+        let tail = Tail { script: row.name.to_string(), text: said };
+        let lost = Ended { tails: vec![tail], ..Ended::bare(Outcome::Lost { why: Loss::Lease }, now.wall_ms) };
+        let hosts = self.jobs.layout(id).map(|layout| layout.hosts_of(&open.ranks));
+        let context = json!({"action": row.name, "attempt": row.attempt, "ranks": open.ranks, "hosts": hosts,
+            "resources": open.resources, "lease": lease, "heard_ms": action.heard_ms});
+        self.event(&row.job, now, "lease-expired", context);
+        for rank in open.ranks.iter().map(Rank) {
+            self.end_task(TaskId { action: id, rank }, lost.clone(), now);
+        }
+        self.end_resources(id, open.resources, &lost, now);
+        None
+    }
+
+    /// Returns the open resources of the external actions that `which` names; a choice of ranks includes only resources
+    /// that it names.
+    pub(in crate::controller) fn open_resources(&self, which: &Which) -> Vec<(ActionId, BTreeSet<ResourceName>)> {
+        let Ok((_, attempt)) = self.attempt_of(&which.job, which.attempt) else { return Vec::new() };
+        let is_meant = |name: &ResourceName| match &which.resources {
+            Some(names) => names.contains(name),
+            None => which.targets.is_none(),
+        };
+        let actions = attempt.actions.iter().filter_map(|id| self.jobs.action(*id));
+        let named = actions.filter(|action| which.action.as_ref().is_none_or(|name| action.row.name == *name));
+        let open = named.map(|action| (action.row.id, action.open_part().resources));
+        let meant = open.map(|(id, names)| (id, names.into_iter().filter(is_meant).collect::<BTreeSet<_>>()));
+        meant.filter(|(_, names)| !names.is_empty()).collect()
+    }
+
+    /// # Errors
+    /// A text that names the first resource which the job does not have.
+    pub(in crate::controller) fn check_named(&self, which: &Which) -> Result<(), Refusal> {
+        let (number, attempt) = self.attempt_of(&which.job, which.attempt)?;
+        let has = &attempt.terms.resources;
+        match which.resources.iter().flatten().find(|name| !has.contains(*name)) {
+            Some(name) => {
+                let (job, has) = (&which.job, Part { resources: has.clone(), ..Part::default() });
+                let text = format!("{name} is none of the resources of job {job} attempt {number}: {has}");
+                Err(Refusal::Invalid(text))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Marks resources as cancelling. Their service sees it in the answer to its next message, and in the job's events.
+    pub(in crate::controller) fn cancel_resources(&mut self, which: &Which, why: &str, uid: u32, now: Now) -> u64 {
+        let mut count = 0;
+        for (id, names) in self.open_resources(which) {
+            let Some(action) = self.jobs.action_mut(id) else { continue };
+            let (job, name, attempt) = (action.row.job.clone(), action.row.name.clone(), action.row.attempt);
+            if let Some(external) = action.external_mut() {
+                external.cancelling = true;
+            }
+            count += names.len() as u64;
+            let context = json!({"action": name, "attempt": attempt, "resources": names, "why": why, "by": uid});
+            self.event(&job, now, "cancel", context);
+            self.touch(id, now);
+        }
+        count
+    }
+}
+
+impl Action {
+    pub(in crate::controller) fn covers(&self) -> Part {
+        let resources = self.row.external.as_ref().map(|external| external.resources.clone()).unwrap_or_default();
+        Part { ranks: self.row.ranks.clone(), resources }
+    }
+
+    /// Returns what has not ended.
+    pub(in crate::controller) fn open_part(&self) -> Part {
+        let resources = self.row.external.as_ref().map(|external| external.open()).unwrap_or_default();
+        Part { ranks: self.open(), resources }
+    }
+
+    /// Returns resources that did not end well, with their results: `{name: result}`; `None` if there are none.
+    pub(in crate::controller) fn bad_resources(&self) -> Option<serde_json::Value> {
+        let bad = self.row.external.iter().flat_map(|external| external.bad());
+        let bad: serde_json::Map<_, _> =
+            bad.map(|(name, ended)| (name.to_string(), json!(ended.outcome.to_string()))).collect();
+        (!bad.is_empty()).then_some(serde_json::Value::Object(bad))
+    }
+
+    /// Returns what has not ended and is not cancelling.
+    pub(in crate::controller) fn not_cancelling(&self) -> Part {
+        let mut part = self.open_part();
+        part.subtract(&self.cancelling_part());
+        part
+    }
+
+    /// Asks the service to stop working on these.
+    pub(in crate::controller) fn stop_service(&mut self, part: &Part, why: &str) {
+        part.ranks.iter().for_each(|rank| self.cancelling(Rank(rank), why));
+        if let Some(external) = self.external_mut().filter(|_| !part.resources.is_empty()) {
+            external.cancelling = true;
+        }
+    }
+
+    /// Returns the cancelling part of what is open.
+    pub(in crate::controller) fn cancelling_part(&self) -> Part {
+        let open = self.open_part();
+        let all = self.row.external.as_ref().is_some_and(|external| external.cancelling);
+        let resources = if all { open.resources } else { BTreeSet::new() };
+        Part { ranks: self.row.cancelling.intersection(&open.ranks), resources }
+    }
+
+    pub(in crate::controller) fn is_over(&self, covers: &Part) -> String {
+        format!("{} of job {} attempt {} is over {covers}", self.row.name, self.row.job, self.row.attempt)
+    }
+}

@@ -1,0 +1,347 @@
+//! Time limits: start-grace, absent nodes, lingering processes. All use the monotonic clock and count only while this
+//! controller runs, so neither a restart nor a clock step makes anything late.
+
+use crate::controller::action::Action;
+use crate::controller::io::Now;
+use crate::controller::machine::Machine;
+use crate::controller::show::list;
+use crate::defect;
+use crate::duration::Span;
+use crate::ids::{ActionId, HostName, Rank, TaskId};
+use crate::idset::IdSet;
+use crate::message::Phase;
+use crate::outcome::{Loss, Outcome};
+use crate::task::Ended;
+
+/// Tasks that begin within this time after sending need no time of their own: most ranks of a large action do.
+const AT_ONCE_MS: u64 = 1_000;
+/// Events that one task may add to its job's log by scripts past their limits and by processes left behind. A node that
+/// says more invents it.
+const MAX_TOLD: u8 = 32;
+/// Longest name of a script, in bytes: a file's name is no longer.
+const MAX_SCRIPT: usize = 255;
+
+impl Action {
+    /// Counts an event that a rank's node adds to the job's log; `false` if the node has told too much.
+    pub(in crate::controller) fn may_tell(&mut self, rank: Rank) -> bool {
+        let told = self.told.entry(rank).or_default();
+        *told = told.saturating_add(1);
+        *told <= MAX_TOLD
+    }
+
+    /// Records that a script of this rank is past its limit; `false` if that was known, or the node has told too much.
+    pub(in crate::controller) fn is_overdue_now(&mut self, rank: Rank, script: &str) -> bool {
+        if self.row.overdue.get(script).is_some_and(|ranks| ranks.contains(rank.0)) || !self.may_tell(rank) {
+            return false;
+        }
+        self.forget_overdue(rank);
+        self.row.overdue.entry(script.to_owned()).or_default().insert(rank.0);
+        self.moved.insert(rank.0);
+        true
+    }
+
+    /// Was a script of this rank reported past its limit?
+    pub(in crate::controller) fn was_overdue(&self, rank: Rank) -> bool {
+        self.row.overdue.values().any(|ranks| ranks.contains(rank.0))
+    }
+
+    pub(in crate::controller) fn forget_overdue(&mut self, rank: Rank) {
+        self.row.overdue.retain(|_, ranks| {
+            ranks.remove(rank.0);
+            !ranks.is_empty()
+        });
+    }
+
+    /// Records that the rank's node is drained for lingering processes.
+    pub(in crate::controller) fn lingers_too_long(&mut self, rank: Rank) {
+        self.lingering.remove(&rank);
+        self.row.lingering.insert(rank.0);
+        self.moved.insert(rank.0);
+    }
+
+    /// Records that scripts of this rank live, although the rank was given up as lost. Returns `true` once.
+    pub(in crate::controller) fn lives_after_all(&mut self, rank: Rank) -> bool {
+        let lost = self.ended.get(&rank).is_some_and(|row| matches!(row.ended.outcome, Outcome::Lost { .. }));
+        let is_news = lost && !self.row.lingering.contains(rank.0);
+        if is_news {
+            self.lingers_too_long(rank);
+        }
+        is_news
+    }
+
+    /// Returns the last late result of a rank that was given up as lost.
+    pub(in crate::controller) fn late_of_lost(&self, rank: Rank) -> Option<Ended> {
+        let row = self.ended.get(&rank).filter(|row| matches!(row.ended.outcome, Outcome::Lost { .. }))?;
+        row.late.last().cloned()
+    }
+
+    /// Records the limit that the node reported for this rank.
+    pub(in crate::controller) fn limited(&mut self, rank: Rank, limit_ms: Option<u64>) {
+        let Some(limit) = limit_ms.filter(|limit| Some(*limit) != self.limit(rank) && !defect!(NodesLimitUnknown))
+        else {
+            return;
+        };
+        let limits = &mut self.row.limits;
+        for ranks in limits.values_mut() {
+            ranks.remove(rank.0);
+        }
+        limits.retain(|_, ranks| !ranks.is_empty());
+        if Some(limit) != self.row.timeout_ms {
+            limits.entry(limit).or_default().insert(rank.0);
+        }
+        self.moved.insert(rank.0);
+    }
+
+    /// Returns how long a rank's scripts may take: the limit that its node told, or the one that the request has.
+    pub(in crate::controller) fn limit(&self, rank: Rank) -> Option<u64> {
+        let told = self.row.limits.iter().find_map(|(limit, ranks)| ranks.contains(rank.0).then_some(*limit));
+        told.or(self.row.timeout_ms)
+    }
+
+    pub(in crate::controller) fn has_limits(&self) -> bool {
+        self.row.timeout_ms.is_some() || !self.row.limits.is_empty()
+    }
+}
+
+/// Cuts the name of a script to what a file's name may have.
+pub(in crate::controller) fn script_name(script: &str) -> &str {
+    let end = (0..=script.len().min(MAX_SCRIPT)).rev().find(|end| script.is_char_boundary(*end));
+    &script[..end.unwrap_or(0)]
+}
+
+impl Machine {
+    /// Starts the limits of an action: they count from now.
+    pub(in crate::controller) fn arm(&mut self, id: ActionId, now: Now) {
+        let grace = self.settings.start_grace_ms;
+        if let Some(action) = self.jobs.action_mut(id) {
+            let first = action.row.external.as_ref().map_or(grace, |external| external.lease_ms);
+            action.armed_ms = now.mono_ms;
+            action.check_ms = Some(now.mono_ms.saturating_add(first));
+        }
+    }
+
+    /// Starts the time for accepting a Start, because the node is there now, however long it was away.
+    pub(in crate::controller) fn arm_start(&mut self, task: TaskId, now: Now) {
+        if let Some(action) = self.jobs.action_mut(task.action) {
+            action.ready(&IdSet::from(task.rank.0..=task.rank.0), now.mono_ms);
+        }
+        self.check_by(task.action, now.mono_ms.saturating_add(self.settings.start_grace_ms));
+    }
+
+    /// Starts a task's limit when its scripts begin, not when it was sent: it may have waited for its turn on its node.
+    pub(in crate::controller) fn begins(&mut self, task: TaskId, since_ms: u64) {
+        if let Some(action) = self.jobs.action_mut(task.action)
+            && since_ms > action.armed(task.rank).saturating_add(AT_ONCE_MS)
+        {
+            action.ready(&IdSet::from(task.rank.0..=task.rank.0), since_ms);
+        }
+    }
+
+    /// Records the limit that a node reported for its task.
+    pub(in crate::controller) fn limit_told(&mut self, host: &HostName, task: TaskId, limit_ms: Option<u64>) {
+        if self.jobs.host_of(task).as_ref() != Some(host) {
+            return;
+        }
+        if let Some(action) = self.jobs.action_mut(task.action).filter(|action| action.is_open_on(task.rank)) {
+            action.limited(task.rank, limit_ms);
+        }
+    }
+
+    /// Schedules checks for accepted tasks of a node that left: they may become unreachable.
+    pub(in crate::controller) fn watch_absence(&mut self, host: &HostName, now: Now) {
+        let at = now.mono_ms.saturating_add(self.settings.unreachable_grace_ms);
+        let ids: Vec<ActionId> =
+            self.nodes.get(host).map(|n| n.tasks.iter().map(|t| t.action).collect()).unwrap_or_default();
+        for id in ids {
+            if let Some(action) = self.jobs.action_mut(id) {
+                action.check_ms = Some(action.check_ms.map_or(at, |before| before.min(at)));
+            }
+        }
+    }
+
+    /// Starts the action's limit once more for lingering processes, from when the controller knows of them.
+    pub(in crate::controller) fn watch_lingering(&mut self, task: TaskId, phase: &Phase, now: Now) {
+        let lingers = matches!(phase, Phase::Lingering { .. });
+        let Some(action) = self.jobs.action_mut(task.action).filter(|a| lingers && a.is_open_on(task.rank)) else {
+            return;
+        };
+        if action.row.lingering.contains(task.rank.0) {
+            return;
+        }
+        let since = *action.lingering.entry(task.rank).or_insert(now.mono_ms);
+        if let Some(limit) = action.limit(task.rank) {
+            self.check_by(task.action, since.saturating_add(limit));
+        }
+    }
+
+    /// Drains the nodes on which processes were left behind for too long; returns when to check again. Without a limit
+    /// nothing is too long.
+    fn check_lingering(&mut self, id: ActionId, now: Now) -> Option<u64> {
+        let action = self.jobs.action_mut(id)?;
+        let (mut next, mut due) = (None::<u64>, Vec::new());
+        for (rank, since) in &action.lingering {
+            let Some(limit) = action.limit(*rank) else { continue };
+            let at = since.saturating_add(limit);
+            if at <= now.mono_ms {
+                due.push((TaskId { action: id, rank: *rank }, limit));
+            } else {
+                next = Some(next.map_or(at, |next| next.min(at)));
+            }
+        }
+        // Drains once, also over later controllers: the operator who lifts the drain has seen it.
+        due.iter().for_each(|(task, _)| action.lingers_too_long(task.rank));
+        for (task, limit) in due {
+            let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
+            let left = match node.and_then(|node| node.live.get(&task)) {
+                Some((Phase::Lingering { processes }, _)) => format!(": {}", list(processes)),
+                _ => String::new(),
+            };
+            let what = format!("its scripts ended, processes did not within {}{left}", Span::from_millis(limit));
+            self.drain_stuck(task, &what, now);
+        }
+        next
+    }
+
+    pub(in crate::controller) fn next_check(&self, now: Now) -> Option<u64> {
+        let open = self
+            .jobs
+            .actions
+            .values()
+            .filter(|a| a.row.verdict.is_none() && !self.is_frozen(&a.row.job, a.row.attempt));
+        let limits = open.filter_map(|a| a.check_ms);
+        limits
+            .chain(self.next_probe())
+            .chain(self.next_gate())
+            .chain(self.next_orphans())
+            .chain(self.next_prune(now))
+            .min()
+    }
+
+    pub(in crate::controller) fn on_tick(&mut self, now: Now) {
+        // The next moment is computed anew.
+        self.batch.wake_ms = None;
+        self.probes_due(now);
+        self.open_gate_if_due(now);
+        self.drain_orphans(now);
+        let due = |check: Option<u64>| check.is_some_and(|at| at <= now.mono_ms);
+        let ids: Vec<ActionId> = self
+            .jobs
+            .actions
+            .iter()
+            .filter(|(_, a)| a.row.verdict.is_none() && due(a.check_ms))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in ids.into_iter().filter(|id| !self.is_frozen_action(*id)).collect::<Vec<_>>() {
+            self.check(id, now);
+        }
+        self.prune_due(now);
+    }
+
+    fn check(&mut self, id: ActionId, now: Now) {
+        let Some(action) = self.jobs.action_mut(id) else {
+            return;
+        };
+        action.check_ms = None;
+        let grace_at = self.check_starts(id, now);
+        if let Some(at) = grace_at {
+            self.check_by(id, at);
+        }
+        if let Some(at) = self.check_absent(id, now) {
+            self.check_by(id, at);
+        }
+        if let Some(at) = self.check_lingering(id, now) {
+            self.check_by(id, at);
+        }
+        if let Some(at) = self.check_lease(id, now) {
+            self.check_by(id, at);
+        }
+        if let Some(at) = self.check_boots(id, now) {
+            self.check_by(id, at);
+        }
+        // A batch of releases may be due.
+        self.batch.touched.insert(id);
+    }
+
+    /// Gives up Starts that were not accepted in time; returns when to check again. A rank that waits for an earlier
+    /// action has unlimited time.
+    fn check_starts(&mut self, id: ActionId, now: Now) -> Option<u64> {
+        let grace = self.settings.start_grace_ms;
+        let action = self.jobs.action(id)?;
+        let (mut next, mut late) = (None::<u64>, Vec::new());
+        // A node with an announced reboot comes back, or that task ends by its own limit.
+        let to_boot = self.jobs.to_boot(id);
+        let held = self.may_be_held_back(id);
+        let is_kept = |rank: &Rank| self.jobs.is_behind(id, *rank) || (held && self.is_held_back(id, *rank).is_some());
+        let waiting = action.row.waiting.iter().map(Rank).filter(|rank| !is_kept(rank));
+        let unaccepted = waiting.chain(action.row.sent.iter().map(Rank));
+        for rank in unaccepted.filter(|rank| !to_boot.contains(rank.0)) {
+            let at = action.armed(rank).saturating_add(grace);
+            let early = if defect!(LimitsOnWallClock) {
+                now.wall_ms < action.row.began_ms.saturating_add(grace)
+            } else {
+                now.mono_ms < at
+            };
+            match early {
+                true => next = Some(next.map_or(at, |next| next.min(at))),
+                false => late.push(rank),
+            }
+        }
+        for rank in late {
+            self.give_up_start(TaskId { action: id, rank }, now);
+        }
+        next
+    }
+
+    /// Gives up a Start past start-grace: lost, and fenced at a connected node; otherwise the answer to its Hello
+    /// fences it.
+    fn give_up_start(&mut self, task: TaskId, now: Now) {
+        let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
+        let (session, known) = (node.and_then(|node| node.session), node.is_some());
+        self.lose(task, if known { Loss::Offline } else { Loss::UnknownNode }, now);
+        if let Some(session) = session.filter(|_| !defect!(OfflineUnfenced)) {
+            self.send_cancel(session, task, "not accepted within start-grace");
+        }
+    }
+
+    /// Gives up accepted tasks of nodes that are away past the task's limit, the grace, and the last moment at which
+    /// something can begin. Returns when to check again. A task without a limit waits, is shown in `ps`, and can be
+    /// resolved by an operator.
+    fn check_absent(&mut self, id: ActionId, now: Now) -> Option<u64> {
+        let grace = self.settings.unreachable_grace_ms;
+        let action = self.jobs.action(id)?;
+        if !action.has_limits() {
+            return None;
+        }
+        let after = |limit: u64| {
+            self.settings.start_grace_ms.saturating_add(limit).saturating_add(grace).max(self.settings.not_after_ms)
+        };
+        let (mut next, mut lost) = (None::<u64>, Vec::new());
+        let accepted = action.row.accepted.iter().map(Rank);
+        for rank in accepted.filter(|rank| !action.expected.contains_key(rank)) {
+            let task = TaskId { action: id, rank };
+            let Some(limit) = action.limit(rank) else { continue };
+            let limit_at = action.armed(rank).saturating_add(after(limit));
+            // No check is needed before that.
+            let at = if now.mono_ms < limit_at {
+                limit_at
+            } else {
+                let away = self
+                    .jobs
+                    .host_of(task)
+                    .and_then(|host| self.nodes.get(&host))
+                    .filter(|node| node.session.is_none());
+                let Some(node) = away else { continue };
+                node.since_ms.saturating_add(grace)
+            };
+            if at <= now.mono_ms {
+                lost.push(task);
+            } else {
+                next = Some(next.map_or(at, |next| next.min(at)));
+            }
+        }
+        for task in lost {
+            self.lose(task, Loss::Unreachable, now);
+        }
+        next
+    }
+}

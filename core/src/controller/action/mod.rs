@@ -1,0 +1,409 @@
+//! Action of an attempt, with the state of each of its ranks.
+//!
+//! ```text
+//!   waiting --Start committed--> sent --Accepted--> accepted --Finished--> ok | ended
+//!      |                          |                    |
+//!      +----- cancel, grace ------+---- lost, resolve -+--------------------> ended
+//! ```
+//! Each rank is in exactly one of the sets; the sets' sum is the action's ranks.
+
+pub(in crate::controller) mod announced_reboot;
+pub(in crate::controller) mod external;
+pub(in crate::controller) mod limits;
+mod order;
+mod progress;
+mod report;
+pub(in crate::controller) mod stands;
+pub(in crate::controller) mod verdict;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::controller::action::announced_reboot::Expected;
+use crate::controller::action::verdict::last_line;
+use crate::controller::giveback::release::Batches;
+use crate::controller::io::{ActionRow, External, RankRow, Record};
+use crate::controller::job::layout::Layout;
+use crate::controller::operator::resolve::before_its_begin;
+use crate::defect;
+use crate::ids::{Rank, TaskId};
+use crate::idset::IdSet;
+use crate::outcome::Outcome;
+use crate::task::{Ended, Start};
+
+/// Most late results kept of one rank; a peer may send any number.
+const MAX_LATE: usize = 8;
+/// Most remarks kept of one action, each for any number of ranks; and most characters of one.
+const MAX_REMARKS: usize = 16;
+const MAX_REMARK: usize = 200;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::controller) struct Action {
+    pub(in crate::controller) row: ActionRow,
+    pub(in crate::controller) ended: BTreeMap<Rank, RankRow>,
+    /// Open ranks that an announced reboot of their node will end.
+    pub(in crate::controller) expected: BTreeMap<Rank, Expected>,
+    /// CLOCK_MONOTONIC when limits began to count: the action's begin, or this controller's.
+    pub(in crate::controller) armed_ms: u64,
+    /// Ranks that waited for an earlier action, and when they became ready.
+    ready_ms: BTreeMap<u32, u64>,
+    /// When to look at limits next; `None`: nothing can pass.
+    pub(in crate::controller) check_ms: Option<u64>,
+    pub(in crate::controller) batches: Batches,
+    /// External action: last sign of life of its service, by the wall clock; the row holds an approximation.
+    pub(in crate::controller) heard_ms: u64,
+    /// Ranks that ended in this batch and are not in the event log yet.
+    pub(in crate::controller) fresh: Vec<Fresh>,
+    /// Ended ranks for which later actions may wait.
+    freed: IdSet,
+    /// Finished ranks that the action still holds.
+    pub(in crate::controller) done: IdSet,
+    /// Ranks whose scripts ended and left processes, and whose nodes are not drained for that yet: since when this
+    /// controller knows (monotonic).
+    pub(in crate::controller) lingering: BTreeMap<Rank, u64>,
+    pub(in crate::controller) changed: bool,
+    changed_ranks: BTreeSet<Rank>,
+    /// Ranks that stand otherwise than was written.
+    pub(in crate::controller) moved: IdSet,
+    /// Approximate bytes of deltas written beside the row since the row; `None`: unknown, because another controller
+    /// wrote them.
+    beside: Option<usize>,
+    /// How often a rank's node has told what goes into the job's log ([`Self::may_tell`]).
+    pub(in crate::controller) told: BTreeMap<Rank, u8>,
+}
+
+/// End for the event log, folded with equal ends.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::controller) struct Fresh {
+    pub(in crate::controller) rank: Rank,
+    pub(in crate::controller) outcome: Outcome,
+    /// The outcome for people.
+    pub(in crate::controller) result: String,
+    pub(in crate::controller) elapsed_ms: Option<u64>,
+    pub(in crate::controller) message: Option<String>,
+    pub(in crate::controller) checks: Vec<crate::task::Check>,
+}
+
+/// Where a rank stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::controller) enum Stand {
+    NotMine,
+    Waiting,
+    Sent,
+    Accepted,
+    Ok,
+    Ended,
+}
+
+impl Action {
+    pub(in crate::controller) fn new(row: ActionRow, armed_ms: u64) -> Self {
+        let done = row.held.ranks.difference(&row.open());
+        let heard_ms = row.external.as_ref().map_or(0, |external| external.heard_ms);
+        Self {
+            row,
+            ended: BTreeMap::new(),
+            expected: BTreeMap::new(),
+            armed_ms,
+            ready_ms: BTreeMap::new(),
+            check_ms: None,
+            batches: Batches::default(),
+            fresh: Vec::new(),
+            freed: IdSet::new(),
+            lingering: BTreeMap::new(),
+            done,
+            changed: true,
+            changed_ranks: BTreeSet::new(),
+            heard_ms,
+            moved: IdSet::new(),
+            beside: None,
+            told: BTreeMap::new(),
+        }
+    }
+
+    /// Restores an action from its stored row.
+    pub(in crate::controller) fn stored(mut row: ActionRow, armed_ms: u64) -> Self {
+        if defect!(StuckForgotten) {
+            (row.overdue, row.lingering) = (BTreeMap::new(), IdSet::new());
+        }
+        Self { changed: false, ..Self::new(row, armed_ms) }
+    }
+
+    pub(in crate::controller) const fn task(&self, rank: Rank) -> TaskId {
+        TaskId { action: self.row.id, rank }
+    }
+
+    pub(in crate::controller) fn stand(&self, rank: Rank) -> Stand {
+        let row = &self.row;
+        [
+            (&row.ok, Stand::Ok),
+            (&row.accepted, Stand::Accepted),
+            (&row.sent, Stand::Sent),
+            (&row.waiting, Stand::Waiting),
+            (&row.ended, Stand::Ended),
+        ]
+        .into_iter()
+        .find_map(|(set, stand)| set.contains(rank.0).then_some(stand))
+        .unwrap_or(Stand::NotMine)
+    }
+
+    /// Marks ranks as ready: they wait for no earlier action any more.
+    pub(in crate::controller) fn ready(&mut self, ranks: &IdSet, mono_ms: u64) {
+        if mono_ms != self.armed_ms {
+            self.ready_ms.extend(ranks.iter().map(|rank| (rank, mono_ms)));
+        }
+    }
+
+    /// Returns when the limits of a rank began to count.
+    pub(in crate::controller) fn armed(&self, rank: Rank) -> u64 {
+        self.ready_ms.get(&rank.0).copied().unwrap_or(self.armed_ms)
+    }
+
+    pub(in crate::controller) fn is_open_on(&self, rank: Rank) -> bool {
+        matches!(self.stand(rank), Stand::Waiting | Stand::Sent | Stand::Accepted)
+    }
+
+    pub(in crate::controller) fn take_freed(&mut self) -> IdSet {
+        std::mem::take(&mut self.freed)
+    }
+
+    /// Adds ranks, such as those of a later hand-over.
+    pub(in crate::controller) fn grow(&mut self, ranks: &IdSet) {
+        self.row.waiting.extend_with(ranks);
+        self.grow_by(ranks);
+    }
+
+    fn grow_by(&mut self, ranks: &IdSet) {
+        self.row.ranks.extend_with(ranks);
+        self.row.held.ranks.extend_with(ranks);
+        self.changed = true;
+    }
+
+    /// Marks the action as complete: no ranks will be added.
+    pub(in crate::controller) fn grown(&mut self) {
+        self.changed |= std::mem::take(&mut self.row.growing);
+    }
+
+    /// Returns the ranks that have not ended.
+    pub(in crate::controller) fn open(&self) -> IdSet {
+        self.row.open()
+    }
+
+    pub(in crate::controller) fn count_open(&self) -> u64 {
+        // Disjoint: each rank stands in one place.
+        [&self.row.waiting, &self.row.sent, &self.row.accepted].map(IdSet::len).into_iter().sum()
+    }
+
+    pub(in crate::controller) fn is_open(&self) -> bool {
+        !(self.row.waiting.is_empty()
+            && self.row.sent.is_empty()
+            && self.row.accepted.is_empty()
+            && !self.row.external.as_ref().is_some_and(|external| external.is_open()))
+    }
+
+    /// Returns the external part for a change, and marks the row as changed.
+    pub(in crate::controller) fn external_mut(&mut self) -> Option<&mut External> {
+        let external = self.row.external.as_deref_mut()?;
+        self.changed = true;
+        Some(external)
+    }
+
+    fn leave(&mut self, rank: Rank) {
+        let row = &mut self.row;
+        for set in [&mut row.waiting, &mut row.sent, &mut row.accepted, &mut row.ok, &mut row.ended] {
+            if set.remove(rank.0) {
+                break;
+            }
+        }
+        self.row.remarks.retain(|_, ranks| {
+            ranks.remove(rank.0);
+            !ranks.is_empty()
+        });
+        self.moved.insert(rank.0);
+    }
+
+    /// Moves a rank to `sent`: a Start for the node's boot of this number is about to be committed.
+    pub(in crate::controller) fn send(&mut self, rank: Rank, boot_number: u32) {
+        self.leave(rank);
+        self.row.sent.insert(rank.0);
+        for set in self.row.boots.values_mut() {
+            set.remove(rank.0);
+        }
+        self.row.boots.entry(boot_number).or_default().insert(rank.0);
+        self.row.boots.retain(|_, ranks| !ranks.is_empty());
+    }
+
+    /// Takes a rank back to waiting: its node did not get the Start, and must not get it now.
+    pub(in crate::controller) fn unsend(&mut self, rank: Rank) {
+        self.leave(rank);
+        self.row.waiting.insert(rank.0);
+    }
+
+    pub(in crate::controller) fn accept(&mut self, rank: Rank) {
+        self.leave(rank);
+        self.row.accepted.insert(rank.0);
+    }
+
+    /// Returns the number of the boot that the rank's Start was meant for, or that its node reported.
+    pub(in crate::controller) fn boot(&self, rank: Rank) -> Option<u32> {
+        self.row.boots.iter().find_map(|(number, ranks)| ranks.contains(rank.0).then_some(*number))
+    }
+
+    /// Records the node's present boot as the rank's boot.
+    pub(in crate::controller) fn seen_in(&mut self, rank: Rank, boot_number: u32) {
+        if self.boot(rank) != Some(boot_number) {
+            for set in self.row.boots.values_mut() {
+                set.remove(rank.0);
+            }
+            self.row.boots.entry(boot_number).or_default().insert(rank.0);
+            self.row.boots.retain(|_, ranks| !ranks.is_empty());
+            self.moved.insert(rank.0);
+        }
+    }
+
+    /// Ends a rank with its one outcome. The rank must be open, or be `ok` in a prolog that a reboot undid.
+    pub(in crate::controller) fn end(&mut self, rank: Rank, ended: Ended) {
+        self.leave(rank);
+        self.row.cancelling.remove(rank.0);
+        if !self.row.resolving.is_empty() {
+            self.forget_words(&IdSet::from(rank.0..=rank.0));
+        }
+        let expected = self.expected.remove(&rank).is_some();
+        self.freed.insert(rank.0);
+        self.lingering.remove(&rank);
+        self.row.lingering.remove(rank.0);
+        self.forget_overdue(rank);
+        if self.row.held.ranks.contains(rank.0) {
+            self.done.insert(rank.0);
+        }
+        self.fresh.push(Fresh {
+            rank,
+            outcome: ended.outcome.clone(),
+            result: ended.result(),
+            elapsed_ms: ended.elapsed_ms,
+            message: last_line(&ended),
+            checks: ended.checks.clone(),
+        });
+        if ended.outcome == Outcome::Ok {
+            self.row.ok.insert(rank.0);
+            self.remark(rank, &ended);
+            // The row of a rank that expected a reboot contains its end.
+            if ended.note.is_none() && ended.lingering.is_empty() && ended.user_message.is_none() && !expected {
+                return;
+            }
+        } else {
+            self.row.ended.insert(rank.0);
+        }
+        // Late results of an `ok` that a reboot undid stay.
+        let late = self.ended.remove(&rank).map(|row| row.late).unwrap_or_default();
+        let row = RankRow { task: self.task(rank), ended, late, expects: None };
+        self.ended.insert(rank, row);
+        self.changed_ranks.insert(rank);
+    }
+
+    /// Stores the remark of an ok end, once for all ranks with the same remark.
+    fn remark(&mut self, rank: Rank, ended: &Ended) {
+        let Some(remark) = ended.remark() else { return };
+        let remark: String = remark.chars().take(MAX_REMARK).collect();
+        let remarks = &mut self.row.remarks;
+        if remarks.contains_key(&remark) || remarks.len() < MAX_REMARKS {
+            remarks.entry(remark).or_default().insert(rank.0);
+        }
+    }
+
+    /// Returns `true` if this end is recorded already.
+    pub(in crate::controller) fn knows(&self, rank: Rank, ended: &Ended) -> bool {
+        match self.ended.get(&rank) {
+            Some(row) => {
+                row.ended.outcome == ended.outcome || row.late.iter().any(|late| late.outcome == ended.outcome)
+            }
+            None => self.row.ok.contains(rank.0) && ended.outcome == Outcome::Ok,
+        }
+    }
+
+    /// Appends what came after the outcome was settled. `false`: known already, or more than is kept.
+    pub(in crate::controller) fn late(&mut self, rank: Rank, ended: Ended, wall_ms: u64) -> bool {
+        if self.knows(rank, &ended) {
+            return false;
+        }
+        let task = self.task(rank);
+        let row = self.ended.entry(rank).or_insert_with(|| RankRow {
+            task,
+            ended: Ended::bare(Outcome::Ok, wall_ms),
+            late: Vec::new(),
+            expects: None,
+        });
+        if row.late.len() >= MAX_LATE {
+            return false;
+        }
+        row.late.push(ended);
+        self.changed_ranks.insert(rank);
+        true
+    }
+
+    /// Returns why the rank is to be cancelled, if a cancel was asked for.
+    pub(in crate::controller) fn cancel_of(&self, rank: Rank) -> Option<String> {
+        self.row.cancelling.contains(rank.0).then(|| self.row.cancel_why.clone().unwrap_or_default())
+    }
+
+    /// Returns why the rank must not begin: it was cancelled, or its resolution waits.
+    pub(in crate::controller) fn must_not_begin(&self, rank: Rank) -> Option<String> {
+        self.cancel_of(rank).or_else(|| self.resolving(rank).map(|word| before_its_begin(&word.reason)))
+    }
+
+    pub(in crate::controller) fn cancelling(&mut self, rank: Rank, why: &str) {
+        self.row.cancelling.insert(rank.0);
+        self.moved.insert(rank.0);
+        if self.row.cancel_why.as_deref() != Some(why) {
+            self.row.cancel_why = Some(why.to_owned());
+            self.changed = true;
+        }
+    }
+
+    /// Builds the Start of a rank for a boot of its node; all else is the same for every rank.
+    pub(in crate::controller) fn start(
+        &self,
+        layout: &Layout,
+        not_after_ms: u64,
+        rank: Rank,
+        boot: &crate::ids::BootId,
+    ) -> Start {
+        Start {
+            task: self.task(rank),
+            job: self.row.job.clone(),
+            attempt: self.row.attempt,
+            action: self.row.name.clone(),
+            boot: boot.clone(),
+            not_after_ms,
+            ranks: self.row.ranks.clone(),
+            hosts: layout.hosts_of(&self.row.ranks),
+            userid: self.row.userid,
+            env: self.row.env.clone(),
+            timeout_ms: self.row.timeout_ms,
+            after: false,
+            commit: 0,
+        }
+    }
+
+    pub(in crate::controller) fn changed_rank(&mut self, rank: Rank) {
+        self.changed_ranks.insert(rank);
+    }
+
+    /// Takes the changes since the last call, for the store.
+    pub(in crate::controller) fn take_records(&mut self, records: &mut Vec<Record>) {
+        let moved = std::mem::take(&mut self.moved);
+        let stands = self.row.stands(&moved);
+        let beside = self.beside.map(|beside| beside + stands.weight()).filter(|beside| *beside < self.row.weight());
+        if std::mem::take(&mut self.changed) || (beside.is_none() && !moved.is_empty()) {
+            self.beside = Some(0);
+            records.push(Record::Action(Box::new(self.row.clone())));
+        } else if !moved.is_empty() {
+            self.beside = beside;
+            records.push(Record::Moved { action: self.row.id, stands: Box::new(stands) });
+        }
+        for rank in std::mem::take(&mut self.changed_ranks) {
+            let expected = self.expected.get(&rank).map(|expected| &expected.row);
+            if let Some(row) = expected.or_else(|| self.ended.get(&rank)) {
+                records.push(Record::Rank(Box::new(row.clone())));
+            }
+        }
+    }
+}

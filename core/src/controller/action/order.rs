@@ -1,0 +1,185 @@
+//! Order of an attempt's actions on a rank:
+//!
+//! * a setup action (a prolog, a check) begins when earlier setup actions have ended there;
+//! * an after-action (its epilog) begins when all setup actions and external actions have ended there, whichever began
+//!   first: an epilog may grow by ranks where others began after it.
+//!
+//! So an epilog never runs beside its prolog, and comes after it. An attempt begins nothing on a host where an earlier
+//! attempt has not ended: attempts never overlap there.
+//!
+//! Each action waits only for those before it (by attempt, by kind, and then by begin), or for work that waits for
+//! nothing; so no circle can form. `ps` names what an action waits for.
+//!
+//! The node's own guard keeps the same order. The controller keeps it as well, because a Start that waits on its node
+//! approaches its not-after, and because the node does not know its later tasks yet.
+
+use std::ops::Bound::{Excluded, Unbounded};
+
+use crate::controller::action::{Action, Stand};
+use crate::controller::io::{Effect, Now, SessionId};
+use crate::controller::job::Jobs;
+use crate::controller::job::attempt::JobAttempt;
+use crate::controller::job::layout::Layout;
+use crate::controller::machine::{Machine, Node};
+use crate::defect;
+use crate::ids::{ActionId, Attempt, BootId, HostName, JobId, Rank, TaskId};
+use crate::idset::IdSet;
+use crate::outcome::Loss;
+
+impl Jobs {
+    /// Returns `true` if the action is blocked there by an earlier one.
+    pub(in crate::controller) fn is_behind(&self, id: ActionId, rank: Rank) -> bool {
+        self.before(id, rank).is_some()
+    }
+
+    /// Returns the action that blocks this one on a rank: one of its attempt, or of an earlier attempt, which has not
+    /// ended on that host.
+    pub(in crate::controller) fn before(&self, id: ActionId, rank: Rank) -> Option<&Action> {
+        let action = self.action(id)?;
+        let row = &action.row;
+        let entry = self.get(&row.job)?;
+        let attempt = entry.attempts.get(&row.attempt)?;
+        let older = entry.attempts.range(..row.attempt).map(|(_, older)| older);
+        for older in older.filter(|older| self.is_at_work(older) && !defect!(AttemptsOverlap)) {
+            let there = attempt.layout.host(rank).and_then(|host| older.layout.rank(host.as_str())).map(Rank);
+            // An action that waits there until this one has given the host back does not keep this one waiting.
+            let waits = |action: &Action, there: Rank| {
+                older.disowned.contains(there.0) && action.stand(there) == Stand::Waiting
+            };
+            let open =
+                there.and_then(|there| self.of(older).find(|action| action.is_open_on(there) && !waits(action, there)));
+            if open.is_some() {
+                return open;
+            }
+        }
+        let follows = self.follows(action);
+        let mut earlier = true;
+        self.of(attempt).find(|other| {
+            earlier &= other.row.id != id;
+            let waits = match (follows, self.follows(other)) {
+                (true, false) if defect!(EpilogInTurn) => earlier,
+                (true, false) => other.row.external.is_none() || !defect!(EpilogBesideService),
+                // The after-action was sent already, and waits for nothing.
+                (false, true) => other.stand(rank) != Stand::Waiting,
+                (true, true) | (false, false) => earlier,
+            };
+            waits && other.row.id != id && other.is_open_on(rank)
+        })
+    }
+
+    /// Returns `true` if the action is an after-action. All others prepare its ranks, or work on them meanwhile.
+    pub(in crate::controller) fn follows(&self, action: &Action) -> bool {
+        action.row.external.is_none() && self.after.contains(&action.row.name)
+    }
+
+    /// Returns `true` if an action of this attempt is open.
+    fn is_at_work(&self, attempt: &JobAttempt) -> bool {
+        self.of(attempt).any(|action| action.is_open())
+    }
+
+    /// Returns waiting actions of newer attempts, with their ranks on these hosts.
+    fn of_newer(&self, job: &JobId, number: Attempt, layout: &Layout, freed: &IdSet) -> Vec<(ActionId, IdSet)> {
+        let newer = self.get(job).into_iter().flat_map(|job| job.attempts.range((Excluded(number), Unbounded)));
+        let mut found = Vec::new();
+        for (_, newer) in newer {
+            let waiting = || self.of(newer).filter(|action| !action.row.waiting.is_empty());
+            if waiting().next().is_none() {
+                continue;
+            }
+            let ranks: IdSet = layout.pairs(freed).filter_map(|(_, host)| newer.layout.rank(host)).collect();
+            found.extend(waiting().map(|action| (action.row.id, ranks.clone())));
+        }
+        found
+    }
+}
+
+impl Machine {
+    /// Starts actions that waited for the end of these ranks.
+    pub(in crate::controller) fn start_later(&mut self, id: ActionId, now: Now) {
+        let Some(action) = self.jobs.action_mut(id) else { return };
+        let freed = action.take_freed();
+        if freed.is_empty() {
+            return;
+        }
+        let (job, number) = (action.row.job.clone(), action.row.attempt);
+        let attempt = self.jobs.attempt(&job, number);
+        let others = attempt.into_iter().flat_map(|attempt| self.jobs.of(attempt));
+        let waiting = others.filter(|other| !other.row.waiting.is_empty());
+        let mut later: Vec<(ActionId, IdSet)> = waiting.map(|other| (other.row.id, freed.clone())).collect();
+        later.extend(attempt.into_iter().flat_map(|attempt| self.jobs.of_newer(&job, number, &attempt.layout, &freed)));
+        for (later, ranks) in later {
+            self.start_ready(later, &ranks, now);
+        }
+    }
+
+    /// Starts waiting actions after the list of after-actions changed.
+    pub(in crate::controller) fn reordered(&mut self, now: Now) {
+        let waiting = self.jobs.actions.values().filter(|action| !action.row.waiting.is_empty());
+        let waiting: Vec<(ActionId, IdSet)> =
+            waiting.map(|action| (action.row.id, action.row.waiting.clone())).collect();
+        for (id, ranks) in waiting {
+            self.start_ready(id, &ranks, now);
+        }
+    }
+
+    /// Starts waiting actions on this host, after something else that kept them waiting there is gone.
+    pub(in crate::controller) fn reordered_on(&mut self, host: &HostName, now: Now) {
+        let waiting = self.jobs.actions.iter().filter(|(_, action)| !action.row.waiting.is_empty());
+        let there = waiting.filter_map(|(id, _)| Some((*id, self.jobs.layout(*id)?.rank(host.as_str())?)));
+        for (id, rank) in there.collect::<Vec<_>>() {
+            self.start_ready(id, &IdSet::from(rank..=rank), now);
+        }
+    }
+
+    /// Has this node been away for longer than a Start may take, while this controller ran? Its Hello fences tasks that
+    /// ended by that. A node with an announced reboot does not count.
+    fn is_down(&self, node: &Node, now: Now) -> bool {
+        let away = node.session.is_none() && now.mono_ms >= node.since_ms.saturating_add(self.settings.start_grace_ms);
+        away && !self.is_to_boot(&node.row.host)
+    }
+
+    /// Starts these ranks where they may begin, on every connected node. Gives up nodes that are down, and names nodes
+    /// that never connected, unless they may still come.
+    pub(in crate::controller) fn start_ready(&mut self, id: ActionId, ranks: &IdSet, now: Now) {
+        let Some(action) = self.jobs.action(id) else { return };
+        let waiting = action.row.waiting.intersection(ranks);
+        let held = self.may_be_held_back(id);
+        let is_held = |rank| held && self.is_held_back(id, rank).is_some();
+        let may = |rank: &u32| !self.jobs.is_behind(id, Rank(*rank)) && !is_held(Rank(*rank));
+        let ready: IdSet = waiting.iter().filter(may).collect();
+        let Some(layout) = self.jobs.layout(id).cloned().filter(|_| !ready.is_empty()) else { return };
+        if let Some(action) = self.jobs.action_mut(id) {
+            action.ready(&ready, now.mono_ms);
+        }
+        // Starts are committed with the batch that sends them.
+        self.touch(id, now);
+        self.check_by(id, now.mono_ms.saturating_add(self.settings.start_grace_ms));
+        let mut to: Vec<(SessionId, Rank, BootId)> = Vec::new();
+        let (mut unknown, mut down) = (Vec::new(), Vec::new());
+        for (rank, host) in layout.pairs(&ready) {
+            match self.nodes.get(host) {
+                // The task may run there already, begun by a lost store.
+                None if now.mono_ms < self.young_until_ms => {}
+                None => unknown.push(rank),
+                Some(node) if self.is_down(node, now) => down.push(rank),
+                Some(node) => {
+                    if let (Some(session), Some(action)) = (node.session, self.jobs.action_mut(id)) {
+                        action.send(rank, node.row.boot_number);
+                        to.push((session, rank, node.row.boot.clone()));
+                    }
+                }
+            }
+        }
+        for rank in unknown {
+            self.lose(TaskId { action: id, rank }, Loss::UnknownNode, now);
+        }
+        for rank in down {
+            self.lose(TaskId { action: id, rank }, Loss::Offline, now);
+        }
+        if let (Some(action), Some((_, rank, boot))) = (self.jobs.action(id), to.first()) {
+            let mut start = action.start(&layout, self.settings.not_after_ms, *rank, boot);
+            start.after = self.jobs.follows(action);
+            self.batch.effects.push(Effect::Fan { start: Box::new(start), to });
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Handles reports from the service of an external action ([`crate::controller::action::external`]): finds the
+//! attempt, and turns the report into ends. A rank that has ended stays ended: the same report again changes nothing,
+//! and a different report is recorded as late.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use crate::controller::action::Action;
+use crate::controller::io::{ActionRow, Now, Refusal, Reply, Report, Said};
+use crate::controller::job::attempt::JobAttempt;
+use crate::controller::job::layout::Layout;
+use crate::controller::machine::Machine;
+use crate::defect;
+use crate::ids::{ActionId, Attempt, Rank, ResourceName, TaskId};
+use crate::job::Part;
+use crate::outcome::{Failure, Outcome};
+use crate::task::{Check, Ended, Tail};
+
+/// Maximum number of late reports kept per resource; a service may send any number.
+const MAX_LATE: usize = 8;
+
+impl Machine {
+    pub(in crate::controller) fn report(&mut self, report: &Report, now: Now) -> Result<Reply, Refusal> {
+        let (number, attempt) = self.attempt_reported(report)?;
+        let id = ActionId::of(self.settings.cluster, &report.job, number, &report.action);
+        let none = || {
+            let (job, name) = (&report.job, &report.action);
+            let text = format!("job {job} attempt {number} has no action {name}: whoever runs it starts it first");
+            Refusal::NoSuchAction(text)
+        };
+        let action = self.jobs.action(id).ok_or_else(none)?;
+        if action.row.external.is_none() {
+            let text =
+                format!("{} of job {} attempt {number} is run by agents, who report it", report.action, report.job);
+            return Err(Refusal::Conflict(text));
+        }
+        let part = meant(report, action, &attempt.layout)?;
+        self.heard(id, now);
+        let (mut ended, mut late) = (Part::default(), Part::default());
+        match &report.said {
+            Said::Renew => {}
+            Said::Milestone(name) => self.service_says(id, name, &part.ranks)?,
+            said => {
+                for rank in part.ranks.iter().map(Rank) {
+                    self.report_rank(TaskId { action: id, rank }, said, &mut ended, &mut late, now);
+                }
+                self.report_resources(id, part.resources, said, &mut ended, &mut late, now);
+            }
+        }
+        let action = self.jobs.action(id).ok_or_else(none)?;
+        Ok(Reply::Reported { ended, late, open: action.open_part(), cancelling: action.cancelling_part() })
+    }
+
+    /// Finds the attempt of a report. A service may name no attempt, and may have begun before another attempt opened.
+    /// Such a report means the attempt that the service works for: if the open attempt has no such action, and exactly
+    /// one other attempt has the action open, that one.
+    fn attempt_reported(&self, report: &Report) -> Result<(Attempt, &JobAttempt), Refusal> {
+        let (number, attempt) = self.attempt_of(&report.job, report.attempt)?;
+        let of =
+            |number| self.jobs.actions.get(&ActionId::of(self.settings.cluster, &report.job, number, &report.action));
+        if report.attempt.is_some() || of(number).is_some() {
+            return Ok((number, attempt));
+        }
+        let at_work = |action: &Action| action.row.external.is_some() && action.is_open();
+        let all = self.jobs.get(&report.job).into_iter().flat_map(|entry| &entry.attempts);
+        let mut older = all.filter(|(older, _)| of(**older).is_some_and(at_work));
+        match (older.next(), older.next()) {
+            (Some((only, attempt)), None) => Ok((*only, attempt)),
+            _ => Ok((number, attempt)),
+        }
+    }
+
+    fn report_rank(&mut self, task: TaskId, said: &Said, ended: &mut Part, late: &mut Part, now: Now) {
+        let Some(action) = self.jobs.action(task.action) else { return };
+        let rank = task.rank;
+        let before = action.ended.get(&rank).map(|row| &row.ended.outcome);
+        let asked = action.row.cancelling.contains(rank.0) || is_cancelled(before);
+        let end = end_of(said, &action.row, asked, now);
+        if action.is_open_on(rank) || defect!(ReportAgainChanges) {
+            ended.ranks.insert(rank.0);
+            self.end_task(task, end, now);
+        } else if !action.knows(rank, &end) {
+            late.ranks.insert(rank.0);
+            if let Some(host) = self.jobs.host_of(task) {
+                self.on_late(&host, task, end, now);
+            }
+        }
+    }
+
+    fn report_resources(
+        &mut self,
+        id: ActionId,
+        names: BTreeSet<ResourceName>,
+        said: &Said,
+        ended: &mut Part,
+        late: &mut Part,
+        now: Now,
+    ) {
+        let Some(action) = self.jobs.action_mut(id).filter(|_| !names.is_empty()) else { return };
+        let row = action.row.clone();
+        let Some(external) = action.external_mut() else { return };
+        let asked = external.cancelling;
+        let (there, fresh): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| external.ended.contains_key(name));
+        for name in there {
+            let Some(end) = external.ended.get_mut(&name) else { continue };
+            let again = end_of(said, &row, is_cancelled(Some(&end.ended.outcome)), now);
+            let known = std::iter::once(&end.ended).chain(&end.late).any(|before| before.outcome == again.outcome);
+            if !known && end.late.len() < MAX_LATE {
+                end.late.push(again);
+                late.resources.insert(name);
+            }
+        }
+        if !late.resources.is_empty() {
+            let result = end_of(said, &row, false, now).outcome;
+            let context = json!({"action": row.name, "attempt": row.attempt, "resources": late.resources,
+                "outcome": result.word(), "result": result.to_string()});
+            self.event(&row.job, now, "late", context);
+            self.touch(id, now);
+        }
+        ended.resources.extend(fresh.iter().cloned());
+        self.end_resources(id, fresh, &end_of(said, &row, asked, now), now);
+    }
+}
+
+/// Returns the ranks and resources that a report is about.
+fn meant(report: &Report, action: &Action, layout: &Layout) -> Result<Part, Refusal> {
+    let covers = action.covers();
+    if report.targets.is_none() && report.resources.is_none() {
+        return Ok(covers);
+    }
+    let over = |what: &dyn std::fmt::Display| Refusal::Conflict(format!("{}: {what}", action.is_over(&covers)));
+    let ranks = report.targets.as_ref().map(|targets| layout.choose(targets)).transpose();
+    let part = Part {
+        ranks: ranks.map_err(|text| over(&text))?.unwrap_or_default(),
+        resources: report.resources.clone().unwrap_or_default(),
+    };
+    let mut beyond = part.clone();
+    beyond.subtract(&covers);
+    if beyond.is_empty() { Ok(part) } else { Err(over(&format_args!("not over {beyond}"))) }
+}
+
+const fn is_cancelled(outcome: Option<&Outcome>) -> bool {
+    matches!(outcome, Some(Outcome::Cancelled { .. }))
+}
+
+/// Returns the end that a service's words come to; `asked`: the service was asked to stop.
+fn end_of(said: &Said, row: &ActionRow, asked: bool, now: Now) -> Ended {
+    let (outcome, check, message) = match said {
+        Said::Tolerable { check, message } => {
+            (Outcome::Tolerable, Some(check.clone().unwrap_or_else(|| row.name.to_string())), message.clone())
+        }
+        Said::Failed { check, message } if asked => {
+            (Outcome::Cancelled { status: None }, check.clone(), message.clone())
+        }
+        Said::Failed { check, message } => (Outcome::Failed { why: Failure::Reported }, check.clone(), message.clone()),
+        Said::Ok | Said::Renew | Said::Milestone(_) => (Outcome::Ok, None, String::new()),
+    };
+    let tail =
+        (check.is_none() && !message.is_empty()).then(|| Tail { script: row.name.to_string(), text: message.clone() });
+    Ended {
+        elapsed_ms: Some(now.wall_ms.saturating_sub(row.began_ms)),
+        checks: check.map(|check| Check { check, message }).into_iter().collect(),
+        tails: tail.into_iter().collect(),
+        ..Ended::bare(outcome, now.wall_ms)
+    }
+}

@@ -1,0 +1,206 @@
+//! The state of some ranks of a row, and nothing of the other ranks. The machine writes this part of an action or
+//! attempt while its ranks end one by one.
+//!
+//! A row contains all of its ranks. Ranks that end by thousands in any order are scattered: such a row is a text of a
+//! hundred kilobytes, and a row per completion would add up to gigabytes. So the machine writes a whole row when
+//! something else of the row changes. It also writes a whole row when the parts written since the last one weigh as
+//! much as the row. In between it writes parts; a part replaces what the row says of the part's ranks. Writing a part
+//! twice, or a part that the row already includes, changes nothing.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::controller::io::{ActionRow, AttemptRow};
+use crate::idset::IdSet;
+
+/// A part of an action's row.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Stands {
+    /// The ranks of this part.
+    pub ranks: IdSet,
+    #[serde(skip_serializing_if = "IdSet::is_empty")]
+    pub waiting: IdSet,
+    #[serde(skip_serializing_if = "IdSet::is_empty")]
+    pub sent: IdSet,
+    #[serde(skip_serializing_if = "IdSet::is_empty")]
+    pub accepted: IdSet,
+    #[serde(skip_serializing_if = "IdSet::is_empty")]
+    pub ok: IdSet,
+    #[serde(skip_serializing_if = "IdSet::is_empty")]
+    pub ended: IdSet,
+    #[serde(skip_serializing_if = "IdSet::is_empty")]
+    pub cancelling: IdSet,
+    #[serde(skip_serializing_if = "IdSet::is_empty")]
+    pub held: IdSet,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub boots: BTreeMap<u32, IdSet>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub overdue: BTreeMap<String, IdSet>,
+    #[serde(skip_serializing_if = "IdSet::is_empty")]
+    pub lingering: IdSet,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<u64, IdSet>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub remarks: BTreeMap<String, IdSet>,
+}
+
+/// A part of an attempt's row.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Holds {
+    /// The ranks of this part.
+    pub ranks: IdSet,
+    /// The job itself holds them.
+    #[serde(skip_serializing_if = "IdSet::is_empty")]
+    pub hold: IdSet,
+    #[serde(skip_serializing_if = "IdSet::is_empty")]
+    pub released: IdSet,
+    /// Given back while the job held others.
+    #[serde(skip_serializing_if = "IdSet::is_empty")]
+    pub left: IdSet,
+    /// The resource manager does not hold them any more.
+    #[serde(skip_serializing_if = "IdSet::is_empty")]
+    pub disowned: IdSet,
+}
+
+impl Stands {
+    /// Estimates the written size in bytes.
+    pub(in crate::controller) fn weight(&self) -> usize {
+        let Self {
+            ranks,
+            waiting,
+            sent,
+            accepted,
+            ok,
+            ended,
+            cancelling,
+            held,
+            boots,
+            overdue,
+            lingering,
+            limits,
+            remarks,
+        } = self;
+        let sets = [ranks, waiting, sent, accepted, ok, ended, cancelling, held, lingering];
+        weigh(
+            sets.into_iter()
+                .chain(boots.values())
+                .chain(overdue.values())
+                .chain(limits.values())
+                .chain(remarks.values()),
+        )
+    }
+}
+
+fn weigh<'a>(sets: impl Iterator<Item = &'a IdSet>) -> usize {
+    /// The size of a range as text, with its comma.
+    const RANGE: usize = 8;
+    /// The size of field names, numbers and punctuation.
+    const AROUND: usize = 32;
+    AROUND + RANGE * sets.map(IdSet::pieces).sum::<usize>()
+}
+
+impl ActionRow {
+    /// Returns where these ranks stand.
+    pub fn stands(&self, ranks: &IdSet) -> Stands {
+        let of = |set: &IdSet| set.intersection(ranks);
+        let boots = self.boots.iter().map(|(number, set)| (*number, of(set))).filter(|(_, set)| !set.is_empty());
+        let overdue = self.overdue.iter().map(|(script, set)| (script.clone(), of(set)));
+        let limits = self.limits.iter().map(|(limit, set)| (*limit, of(set))).filter(|(_, set)| !set.is_empty());
+        let remarks = self.remarks.iter().map(|(text, set)| (text.clone(), of(set)));
+        Stands {
+            ranks: ranks.clone(),
+            waiting: of(&self.waiting),
+            sent: of(&self.sent),
+            accepted: of(&self.accepted),
+            ok: of(&self.ok),
+            ended: of(&self.ended),
+            cancelling: of(&self.cancelling),
+            held: of(&self.held.ranks),
+            boots: boots.collect(),
+            overdue: overdue.filter(|(_, set)| !set.is_empty()).collect(),
+            lingering: of(&self.lingering),
+            limits: limits.collect(),
+            remarks: remarks.filter(|(_, set)| !set.is_empty()).collect(),
+        }
+    }
+
+    /// Applies a part: replaces the state of the part's ranks.
+    pub fn put(&mut self, part: &Stands) {
+        let Stands {
+            ranks,
+            waiting,
+            sent,
+            accepted,
+            ok,
+            ended,
+            cancelling,
+            held,
+            boots,
+            overdue,
+            lingering,
+            limits,
+            remarks,
+        } = part;
+        for (set, part) in [
+            (&mut self.waiting, waiting),
+            (&mut self.sent, sent),
+            (&mut self.accepted, accepted),
+            (&mut self.ok, ok),
+            (&mut self.ended, ended),
+            (&mut self.cancelling, cancelling),
+            (&mut self.held.ranks, held),
+            (&mut self.lingering, lingering),
+        ] {
+            replace(set, ranks, part);
+        }
+        self.boots.values_mut().for_each(|set| set.subtract(ranks));
+        for (number, part) in boots {
+            self.boots.entry(*number).or_default().extend_with(part);
+        }
+        self.boots.retain(|_, set| !set.is_empty());
+        self.overdue.values_mut().for_each(|set| set.subtract(ranks));
+        for (script, part) in overdue {
+            self.overdue.entry(script.clone()).or_default().extend_with(part);
+        }
+        self.overdue.retain(|_, set| !set.is_empty());
+        self.limits.values_mut().for_each(|set| set.subtract(ranks));
+        for (limit, part) in limits {
+            self.limits.entry(*limit).or_default().extend_with(part);
+        }
+        self.limits.retain(|_, set| !set.is_empty());
+        self.remarks.values_mut().for_each(|set| set.subtract(ranks));
+        for (text, part) in remarks {
+            self.remarks.entry(text.clone()).or_default().extend_with(part);
+        }
+        self.remarks.retain(|_, set| !set.is_empty());
+    }
+
+    /// Estimates the written size in bytes.
+    pub(in crate::controller) fn weight(&self) -> usize {
+        let sets = [&self.ranks, &self.waiting, &self.sent, &self.accepted, &self.ok, &self.ended];
+        let sets = sets.into_iter().chain([&self.cancelling, &self.held.ranks, &self.lingering]);
+        let sets = sets.chain(self.boots.values()).chain(self.overdue.values()).chain(self.limits.values());
+        let sets = sets.chain(self.remarks.values());
+        let env: usize = self.env.iter().map(|(name, value)| name.len() + value.len()).sum();
+        weigh(sets) + env
+    }
+}
+
+impl AttemptRow {
+    /// Applies a part: replaces who holds the part's ranks.
+    pub fn put(&mut self, part: &Holds) {
+        let Holds { ranks, hold, released, left, disowned } = part;
+        replace(&mut self.hold.ranks, ranks, hold);
+        replace(&mut self.released.ranks, ranks, released);
+        replace(self.milestones.left_mut(), ranks, left);
+        replace(&mut self.disowned, ranks, disowned);
+    }
+}
+
+fn replace(set: &mut IdSet, ranks: &IdSet, part: &IdSet) {
+    set.subtract(ranks);
+    set.extend_with(part);
+}

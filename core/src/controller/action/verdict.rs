@@ -1,0 +1,157 @@
+//! The sum of the ends of an action's ranks: the verdict, the failed ranks, and the script to blame.
+
+use std::collections::BTreeMap;
+
+use crate::controller::action::Action;
+use crate::controller::io::RankRow;
+use crate::controller::job::tolerance::Forgiveness;
+use crate::defect;
+use crate::idset::IdSet;
+use crate::outcome::{ExitStatus, Outcome, Verdict};
+use crate::task::{Ended, Step};
+
+impl Action {
+    /// Returns `true` if every rank has ended and the action has no verdict yet.
+    pub(in crate::controller) fn is_to_be_decided(&self) -> bool {
+        let open = if defect!(VerdictTooEarly) {
+            !self.row.waiting.is_empty() || !self.row.sent.is_empty()
+        } else {
+            self.is_open()
+        };
+        !open && !self.row.growing && self.row.verdict.is_none()
+    }
+
+    /// Decides the verdict, once every rank has ended.
+    pub(in crate::controller) fn decide(&mut self, forgiveness: Forgiveness, wall_ms: u64) -> Option<Verdict> {
+        if !self.is_to_be_decided() {
+            return None;
+        }
+        let verdict = self.tally(&forgiveness);
+        self.row.verdict = Some(verdict);
+        self.row.ended_ms = Some(wall_ms);
+        self.check_ms = None;
+        self.changed = true;
+        Some(verdict)
+    }
+
+    fn tally(&self, forgiveness: &Forgiveness) -> Verdict {
+        let (forgiven, fatal): (Vec<_>, Vec<_>) = self
+            .ended
+            .iter()
+            .filter(|(rank, row)| self.row.ended.contains(rank.0) && !row.ended.outcome.is_ok())
+            .filter(|(rank, _)| !forgiveness.shed.contains(rank.0))
+            .map(|(_, row)| &row.ended)
+            .chain(self.row.external.iter().flat_map(|external| external.bad()).map(|(_, ended)| ended))
+            .partition(|ended| forgiveness.forgives(&ended.outcome));
+        if fatal.is_empty() && forgiveness.enough && forgiveness.covers(&forgiven) {
+            return Verdict::Ok;
+        }
+        Verdict::of(forgiven.into_iter().chain(fatal).map(|ended| &ended.outcome))
+    }
+
+    /// Returns the ranks that failed; if the verdict is `ok`, they failed within the tolerance.
+    pub(in crate::controller) fn bad(&self) -> IdSet {
+        self.ended
+            .iter()
+            .filter(|(rank, row)| self.row.ended.contains(rank.0) && !row.ended.outcome.is_ok())
+            .map(|(rank, _)| rank.0)
+            .collect()
+    }
+
+    /// Returns the ranks that ended without a Start because somebody cancelled them.
+    pub(in crate::controller) fn never_begun(&self) -> IdSet {
+        let mut ranks = IdSet::new();
+        let unwanted = |row: &RankRow| row.ended.outcome == Outcome::Cancelled { status: None };
+        let found = self.ended.iter().filter(|(rank, row)| self.row.ended.contains(rank.0) && unwanted(row));
+        ranks.extend(found.map(|(rank, _)| rank.0));
+        self.row.boots.values().for_each(|sent| ranks.subtract(sent));
+        ranks
+    }
+
+    /// Returns the never-begun ranks that the job has let go of while it continues with other ranks of the action. An
+    /// action that never began on any rank did not end well, so it sheds none.
+    pub(in crate::controller) fn shed(&self, hold: &IdSet) -> IdSet {
+        let shed = self.never_begun().difference(hold);
+        if hold.is_empty() || shed == self.row.ranks { IdSet::new() } else { shed }
+    }
+
+    /// Returns the ended ranks by the word of their outcome, `ok` left out.
+    pub(in crate::controller) fn by_outcome(&self) -> BTreeMap<&'static str, IdSet> {
+        let mut by = BTreeMap::<_, IdSet>::new();
+        for (rank, row) in self.ended.iter().filter(|(rank, _)| self.row.ended.contains(rank.0)) {
+            by.entry(row.ended.outcome.word()).or_default().insert(rank.0);
+        }
+        by
+    }
+
+    /// Returns the largest status of the scripts of all ranks.
+    pub(in crate::controller) fn status(&self) -> u8 {
+        self.ended.values().filter_map(|row| row.ended.outcome.status()).max().unwrap_or(0)
+    }
+}
+
+/// Returns the script to blame for the outcome: the first script that ended with the outcome's status; of a tolerable
+/// outcome the first whose failure a job may tolerate.
+pub(in crate::controller) fn blamed(ended: &Ended) -> Option<&Step> {
+    if ended.outcome == Outcome::Tolerable {
+        return ended
+            .steps
+            .iter()
+            .find(|step| step.tolerable && step.status.is_some_and(|status| !status.is_success()));
+    }
+    let status = ended.outcome.status().filter(|status| *status != 0);
+    ended.steps.iter().find(|step| status.is_some() && step.status.map(ExitStatus::shell) == status)
+}
+
+/// Returns the last output line of the script to blame, for one-line reports. If the outcome blames no script, returns
+/// the line of the last script that failed.
+pub(in crate::controller) fn last_line(ended: &Ended) -> Option<String> {
+    let tail = match blamed(ended) {
+        Some(step) => ended.tails.iter().find(|tail| tail.script == step.script)?,
+        None => ended.tails.last()?,
+    };
+    tail.text.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::Failure;
+    use crate::task::Tail;
+
+    #[test]
+    fn the_last_line_is_of_the_script_that_the_outcome_is_about() {
+        let step = |script: &str, status| Step {
+            script: script.to_owned(),
+            digest: String::new(),
+            attempt: 1,
+            began_ms: 0,
+            elapsed_ms: 0,
+            status: Some(status),
+            tolerable: false,
+            timed_out: false,
+        };
+        let tail = |script: &str, text: &str| Tail { script: script.to_owned(), text: text.to_owned() };
+        let ended = |why: Failure, first: ExitStatus, tails: &[Tail]| Ended {
+            steps: vec![step("10-bad", first), step("20-after", ExitStatus::Exit(3))],
+            tails: tails.to_vec(),
+            ..Ended::bare(Outcome::Failed { why }, 0)
+        };
+        let tails = [tail("10-bad", "trying\nno such device\n\n"), tail("20-after", "after\n")];
+        for (why, first, tails, expect) in [
+            (Failure::Exit(7), ExitStatus::Exit(7), &tails[..], Some("no such device")),
+            (Failure::Exit(3), ExitStatus::Exit(1), &tails, Some("after")),
+            (Failure::Signal(9), ExitStatus::Signal(9), &tails, Some("no such device")),
+            (Failure::Oom, ExitStatus::Signal(9), &tails, Some("after")),
+            // The script to blame printed nothing: the output of another script does not explain the outcome.
+            (Failure::Exit(7), ExitStatus::Exit(7), &tails[1..], None),
+        ] {
+            let ended = ended(why, first, tails);
+            assert_eq!(last_line(&ended).as_deref(), expect, "{:?}", ended.outcome);
+        }
+        let mut soft = ended(Failure::Exit(7), ExitStatus::Exit(7), &tails);
+        soft.outcome = Outcome::Tolerable;
+        soft.steps[1].tolerable = true;
+        assert_eq!(blamed(&soft).map(|step| &*step.script), Some("20-after"));
+    }
+}

@@ -1,0 +1,197 @@
+//! Outbox: entries by receiver, in order. A hook that was away for a day finds thousands of a job's releases here, and
+//! takes them one by one: no operation walks all of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::controller::io::{Edge, OutboxEntry};
+use crate::defect;
+use crate::ids::{Attempt, JobId};
+
+/// Largest integer that every JSON reader represents exactly: 2^53 - 1 microseconds since 1970, the year 2255.
+const MAX_SEQUENCE: u64 = (1 << 53) - 1;
+
+/// Returns the number before the first entry of a controller that starts, or takes over, now: microseconds since 1970.
+/// A restored store thus continues past every number that its later life can have used, so an edge never confuses old
+/// and new entries.
+pub(in crate::controller) fn first_sequence(wall_ms: u64, last: u64) -> u64 {
+    if defect!(SequencesReused) {
+        return last;
+    }
+    wall_ms.saturating_mul(1_000).min(MAX_SEQUENCE).max(last)
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(in crate::controller) struct Outbox {
+    entries: BTreeMap<(Edge, u64), OutboxEntry>,
+    /// Entries for the release hook, by job.
+    hooked: BTreeMap<JobId, BTreeSet<u64>>,
+    /// Entries that the hook failed, and why. Not stored: they are told again.
+    failed: BTreeMap<u64, String>,
+}
+
+impl Outbox {
+    pub(in crate::controller) fn of(entries: Vec<OutboxEntry>) -> Self {
+        let mut outbox = Self::default();
+        entries.into_iter().for_each(|entry| outbox.push(entry));
+        outbox
+    }
+
+    pub(in crate::controller) fn push(&mut self, entry: OutboxEntry) {
+        if entry.edge == Edge::ReleaseHook {
+            self.hooked.entry(entry.job.clone()).or_default().insert(entry.sequence);
+        }
+        self.entries.insert((entry.edge, entry.sequence), entry);
+    }
+
+    pub(in crate::controller) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Returns the entries for the resource manager past that sequence.
+    pub(in crate::controller) fn manager(&self, after: u64) -> impl Iterator<Item = &OutboxEntry> {
+        let from = (Edge::Manager, after.saturating_add(1));
+        self.entries.range(from..=(Edge::Manager, u64::MAX)).map(|(_, entry)| entry)
+    }
+
+    /// Returns how many entries wait for the release hook.
+    pub(in crate::controller) fn owed(&self) -> usize {
+        self.hooked.values().map(BTreeSet::len).sum()
+    }
+
+    /// Returns the entries for the release hook.
+    pub(in crate::controller) fn releases(&self) -> impl Iterator<Item = &OutboxEntry> {
+        self.entries.range((Edge::ReleaseHook, 0)..).map(|(_, entry)| entry)
+    }
+
+    /// Returns each job's oldest entry for the release hook; the next one follows only after it, which keeps the order.
+    /// Those of `first` come first; `except` names jobs that wait for another try, and must delay no other job.
+    pub(in crate::controller) fn oldest_releases(
+        &self,
+        first: &[JobId],
+        except: &BTreeSet<JobId>,
+        limit: usize,
+        may: impl Fn(&OutboxEntry) -> bool,
+    ) -> Vec<OutboxEntry> {
+        let oldest = |of: &BTreeSet<u64>| if defect!(ReleasesOutOfOrder) { of.last() } else { of.first() }.copied();
+        let others = self.hooked.iter().filter(|(job, _)| !except.contains(*job) && !first.contains(*job));
+        let mut others: Vec<u64> = others.filter_map(|(_, of)| oldest(of)).collect();
+        others.sort_unstable();
+        let first = first.iter().filter_map(|job| self.hooked.get(job).and_then(oldest));
+        let entry = |sequence| self.entries.get(&(Edge::ReleaseHook, sequence)).filter(|entry| may(entry)).cloned();
+        first.chain(others).filter_map(entry).take(limit).collect()
+    }
+
+    /// Records that the release hook did not carry an entry out, and will be told again.
+    pub(in crate::controller) fn fail(&mut self, sequence: u64, why: String) {
+        if self.entries.contains_key(&(Edge::ReleaseHook, sequence)) {
+            self.failed.insert(sequence, why);
+        }
+    }
+
+    /// Returns why the release hook did not carry an entry out.
+    pub(in crate::controller) fn failure(&self, sequence: u64) -> Option<&str> {
+        self.failed.get(&sequence).map(String::as_str)
+    }
+
+    /// Drops the entries that the resource manager has applied.
+    pub(in crate::controller) fn applied(&mut self, through: u64) {
+        let through = if defect!(OutboxDropsUnapplied) { u64::MAX } else { through };
+        while let Some((key, _)) = self.entries.range((Edge::Manager, 0)..=(Edge::Manager, through)).next() {
+            let key = *key;
+            self.entries.remove(&key);
+        }
+    }
+
+    /// Removes an entry that its receiver has carried out.
+    pub(in crate::controller) fn done(&mut self, sequence: u64) {
+        self.failed.remove(&sequence);
+        for edge in [Edge::Manager, Edge::ReleaseHook] {
+            if let Some(entry) = self.entries.remove(&(edge, sequence)) {
+                self.unhook(&entry.job, sequence);
+            }
+        }
+    }
+
+    /// Has the release hook still to carry out an entry of this attempt?
+    pub(in crate::controller) fn is_hooked(&self, job: &JobId, attempt: Attempt) -> bool {
+        let of = |sequence: &u64| self.entries.get(&(Edge::ReleaseHook, *sequence));
+        self.hooked.get(job).into_iter().flatten().filter_map(of).any(|entry| entry.attempt == attempt)
+    }
+
+    /// Drops the entries of an attempt; returns their sequences.
+    pub(in crate::controller) fn forget(&mut self, job: &JobId, attempt: Attempt) -> Vec<u64> {
+        let of = |entry: &OutboxEntry| entry.job == *job && entry.attempt == attempt;
+        let gone: Vec<u64> = self.entries.values().filter(|entry| of(entry)).map(|entry| entry.sequence).collect();
+        gone.iter().for_each(|sequence| self.done(*sequence));
+        gone
+    }
+
+    fn unhook(&mut self, job: &JobId, sequence: u64) {
+        if let Some(of) = self.hooked.get_mut(job) {
+            of.remove(&sequence);
+            if of.is_empty() {
+                self.hooked.remove(job);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::Body;
+
+    fn job(name: &str) -> JobId {
+        JobId::new(name).unwrap()
+    }
+
+    #[test]
+    fn each_job_gives_its_oldest_release_and_retries_block_nobody() {
+        let entry = |(name, sequence): (&str, u64)| OutboxEntry {
+            sequence,
+            epoch: 1,
+            edge: Edge::ReleaseHook,
+            job: job(name),
+            attempt: Attempt::default(),
+            body: Body::from(&serde_json::Value::Null),
+        };
+        let outbox = Outbox::of([("a", 1), ("b", 2), ("a", 3), ("c", 4), ("d", 5)].map(entry).to_vec());
+        let cases: [(&[&str], &[&str], usize, &[u64]); 7] = [
+            (&[], &[], 9, &[1, 2, 4, 5]),
+            (&[], &[], 2, &[1, 2]),
+            (&[], &["a", "b"], 2, &[4, 5]),
+            (&["b"], &["a", "b"], 2, &[2, 4]),
+            (&["d", "a"], &[], 9, &[5, 1, 2, 4]),
+            (&["d", "a"], &[], 1, &[5]),
+            (&["gone"], &["gone", "b"], 2, &[1, 4]),
+        ];
+        for (first, except, limit, expect) in cases {
+            let first: Vec<_> = first.iter().map(|name| job(name)).collect();
+            let except = except.iter().map(|name| job(name)).collect();
+            let told: Vec<_> =
+                outbox.oldest_releases(&first, &except, limit, |_| true).iter().map(|e| e.sequence).collect();
+            assert_eq!(told, expect, "{first:?} {except:?} {limit}");
+        }
+    }
+
+    #[test]
+    fn a_failure_goes_with_what_failed() {
+        let entry = |sequence| OutboxEntry {
+            sequence,
+            epoch: 1,
+            edge: Edge::ReleaseHook,
+            job: job("a"),
+            attempt: Attempt::default(),
+            body: Body::from(&serde_json::Value::Null),
+        };
+        // A site may have no follower of the manager's entries, so they do not count.
+        let mut outbox = Outbox::of(vec![entry(1), entry(2), OutboxEntry { edge: Edge::Manager, ..entry(3) }]);
+        assert_eq!(outbox.owed(), 2);
+        (1..4).for_each(|sequence| outbox.fail(sequence, "exit 1".to_owned()));
+        assert_eq!([1, 2, 3].map(|sequence| outbox.failure(sequence).is_some()), [true, true, false]);
+        outbox.done(1);
+        assert_eq!((outbox.failure(1), outbox.failed.len(), outbox.owed()), (None, 1, 1));
+        outbox.forget(&job("a"), Attempt::default());
+        assert_eq!(outbox, Outbox::default());
+    }
+}

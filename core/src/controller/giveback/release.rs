@@ -1,0 +1,283 @@
+//! Releases resources to the resource manager. Each resource is released once, when nobody holds it any more. Fragments
+//! add up to the whole; the last fragment says so (`final`).
+//!
+//! Two kinds of holders exist: the job, until `job finish`; and each action, until the action lets go of finished
+//! resources, as the release policy says ([`crate::controller::io::ReleasePolicy`]). perilog releases a rank whose host
+//! is being drained only when the drain is in force. Otherwise the resource manager could allocate a node on which
+//! something may still be wrong.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::controller::action::Action;
+use crate::controller::io::{Edge, Effect, Now, OutboxEntry, Record, ReleasePolicy};
+use crate::controller::machine::Machine;
+use crate::controller::stored::body::Body;
+use crate::defect;
+use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, ResourceName};
+use crate::idset::IdSet;
+use crate::job::Part;
+
+/// When an action with [`crate::controller::io::ReleasePolicy::Batches`] lets go next.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(in crate::controller) struct Batches {
+    pub(in crate::controller) at_ms: Option<u64>,
+    /// How long the last one waited.
+    waited_ms: u64,
+}
+
+impl Batches {
+    /// Returns `true` when the batch is due. `waits` says whether any finished resource waits for release; the first
+    /// one starts the clock.
+    pub(in crate::controller) fn due(&mut self, waits: bool, first_ms: u64, ceiling_ms: u64, mono_ms: u64) -> bool {
+        match self.at_ms {
+            _ if !waits => {
+                self.at_ms = None;
+                false
+            }
+            None => {
+                self.waited_ms =
+                    if self.waited_ms == 0 { first_ms } else { self.waited_ms.saturating_mul(2).min(ceiling_ms) };
+                self.at_ms = Some(mono_ms.saturating_add(self.waited_ms));
+                false
+            }
+            Some(at) if at <= mono_ms => {
+                self.at_ms = None;
+                true
+            }
+            Some(_) => false,
+        }
+    }
+}
+
+impl Action {
+    /// Lets go of the finished resources that the policy allows now.
+    pub(in crate::controller) fn let_go(&mut self, policy: ReleasePolicy, mono_ms: u64) -> Part {
+        if !matches!(policy, ReleasePolicy::Batches { .. }) {
+            // The policy is another than when the clock was wound.
+            self.batches = Batches::default();
+        }
+        let part = match policy {
+            _ if self.row.verdict.is_some() => self.row.held.clone(),
+            ReleasePolicy::Together if self.is_open() => return Part::default(),
+            // A growing action: the ranks that the job lets go of later form another lot.
+            ReleasePolicy::Together | ReleasePolicy::Each => self.done_part(),
+            ReleasePolicy::Batches { first_ms, ceiling_ms } => {
+                // Short-circuits: not every waiting resource is examined for each resource that arrives.
+                let waits = !self.done.is_empty() || !self.done_resources().is_empty();
+                if !self.batches.due(waits, first_ms, ceiling_ms, mono_ms) {
+                    return Part::default();
+                }
+                self.done_part()
+            }
+        };
+        if !part.is_empty() {
+            self.done.subtract(&part.ranks);
+            self.row.held.subtract(&part);
+            self.changed |= !part.resources.is_empty();
+            self.moved.extend_with(&part.ranks);
+        }
+        part
+    }
+
+    /// Returns the resources that the action holds and has finished with.
+    fn done_part(&self) -> Part {
+        if !self.done.is_empty() && defect!(ReleaseAtFirst) {
+            return self.row.held.clone();
+        }
+        Part { ranks: self.done.clone(), resources: self.done_resources() }
+    }
+
+    fn done_resources(&self) -> BTreeSet<ResourceName> {
+        let mut resources = self.row.held.resources.clone();
+        if let Some(external) = &self.row.external {
+            let open = external.open();
+            resources.retain(|name| !open.contains(name) || defect!(ResourceGoesEarly));
+        }
+        resources
+    }
+}
+
+impl Machine {
+    /// Lets a changed action let go of what the policy allows; then releases what nobody holds.
+    pub(in crate::controller) fn settle_action(&mut self, id: ActionId, now: Now) {
+        if self.is_frozen_action(id) {
+            return;
+        }
+        let Some(action) = self.jobs.action_mut(id) else { return };
+        let policy = self.settings.release.get(&action.row.name).copied().unwrap_or_default();
+        let part = action.let_go(policy, now.mono_ms);
+        let (job, attempt, at) = (action.row.job.clone(), action.row.attempt, action.batches.at_ms);
+        if let Some(at) = at {
+            self.check_by(id, at);
+        }
+        self.batch.let_go.entry((job, attempt)).or_default().extend_with(&part);
+    }
+
+    /// Releases to the resource manager those resources of `part` that nobody holds and that wait for no drain.
+    pub(in crate::controller) fn release(&mut self, job: &JobId, number: Attempt, part: Part, now: Now) {
+        let attempt = self.jobs.attempt(job, number).filter(|attempt| attempt.asserted || defect!(FrozenReleased));
+        let Some(attempt) = attempt else { return };
+        let actions: Vec<_> = attempt.actions.iter().filter_map(|id| self.jobs.action(*id)).collect();
+        let held =
+            |rank: u32| attempt.hold.ranks.contains(rank) || actions.iter().any(|a| a.row.held.ranks.contains(rank));
+        let mut free = Part::default();
+        let mut drained = Vec::new();
+        for rank in part.ranks.iter().filter(|rank| !held(*rank) && !attempt.released.ranks.contains(*rank)) {
+            let draining = |host: &HostName| self.is_draining(host) && !defect!(ReleaseUndrained);
+            match attempt.layout.host(Rank(rank)).filter(draining) {
+                None => drop(free.ranks.insert(rank)),
+                Some(host) => drained.push((host, rank)),
+            }
+        }
+        for name in part.resources {
+            let held =
+                attempt.hold.resources.contains(&name) || actions.iter().any(|a| a.row.held.resources.contains(&name));
+            if !held && !attempt.released.resources.contains(&name) {
+                free.resources.insert(name);
+            }
+        }
+        for (host, rank) in drained {
+            self.undrained.entry(host).or_default().insert((job.clone(), number, Rank(rank)));
+        }
+        self.give(job, number, &free, now);
+    }
+
+    /// Marks this part as released. Tells the resource manager, except of ranks that the resource manager no longer
+    /// holds for the attempt.
+    fn give(&mut self, job: &JobId, number: Attempt, free: &Part, now: Now) {
+        let Some(attempt) = self.jobs.attempt_mut(job, number) else { return };
+        if attempt.complete || free.is_empty() {
+            return;
+        }
+        attempt.released.extend_with(free);
+        let all = attempt.released == attempt.whole();
+        attempt.complete = all;
+        let owed = attempt.owed();
+        let mut told = free.intersection(&owed);
+        if defect!(DisownedTold) {
+            told = free.clone();
+        }
+        let is_final = owed.is_subset(&attempt.released);
+        let said =
+            is_final || (defect!(FinalTwice) && attempt.released.ranks.len() + 1 >= attempt.layout.ranks().len());
+        let left = !attempt.milestones.left().is_disjoint(&free.ranks);
+        if all {
+            attempt.touched_ms = now.wall_ms;
+        }
+        let of = if defect!(FragmentOfAll) { &attempt.released.ranks } else { &told.ranks };
+        let r = attempt.terms.r.as_ref().map(|r| r.fragment(of));
+        let mut context = json!({"attempt": number, "ranks": told.ranks, "hosts": attempt.layout.hosts_of(&told.ranks),
+            "resources": told.resources, "final": said, "R": r});
+        let untold = free.ranks.difference(&told.ranks);
+        let closed =
+            json!({"attempt": number, "ranks": untold, "hosts": attempt.layout.hosts_of(&untold), "final": all});
+        if all || !free.resources.is_empty() {
+            self.batch.attempts.insert((job.clone(), number));
+        }
+        self.batch.given.entry((job.clone(), number)).or_default().extend_with(&free.ranks);
+        if !told.is_empty() {
+            let to_manager = told_as(&mut context, "release", None);
+            let to_hook = self.settings.release_hook.then(|| told_as(&mut context, "release", Some(now.wall_ms)));
+            self.event(job, now, "release", context);
+            self.outbox(Edge::Manager, job, number, to_manager);
+            if let Some(body) = to_hook {
+                self.outbox(Edge::ReleaseHook, job, number, body);
+            }
+        }
+        if !untold.is_empty() {
+            self.event(job, now, "closed", closed);
+            self.cleaned(job, number, &untold);
+        }
+        if left {
+            self.reach_milestones(job, number, now);
+        }
+    }
+
+    /// Repeats a release. The resource manager lists these ranks as held; perilog tells it again of those already
+    /// released, unless that telling is still on its way.
+    pub(in crate::controller) fn release_again(&mut self, job: &JobId, number: Attempt, listed: &IdSet) {
+        let Some(attempt) = self.jobs.attempt(job, number) else { return };
+        let mut ranks = attempt.released.ranks.intersection(listed);
+        if !ranks.is_empty() {
+            let of = self.outbox.manager(0).filter(|entry| entry.job == *job && entry.attempt == number);
+            of.filter_map(OutboxEntry::released).for_each(|under_way| ranks.subtract(&under_way));
+        }
+        if ranks.is_empty() || defect!(ReleaseForgotten) {
+            return;
+        }
+        let r = attempt.terms.r.as_ref().map(|r| r.fragment(&ranks));
+        let mut context = json!({"attempt": number, "ranks": ranks, "hosts": attempt.layout.hosts_of(&ranks),
+            "resources": [], "final": attempt.complete, "R": r});
+        // `tell_manager` says nothing of disowned ranks, and these may have been disowned when they were released.
+        self.outbox(Edge::Manager, job, number, told_as(&mut context, "release", None));
+    }
+
+    /// Tells the resource manager of an event, unless the resource manager has nothing left of the attempt.
+    pub(in crate::controller) fn tell_manager(
+        &mut self,
+        job: &JobId,
+        attempt: Attempt,
+        event: &str,
+        mut context: Value,
+    ) {
+        if self.jobs.attempt(job, attempt).is_some_and(|attempt| attempt.owed().ranks.is_empty()) {
+            return;
+        }
+        self.outbox(Edge::Manager, job, attempt, told_as(&mut context, event, None));
+    }
+
+    fn outbox(&mut self, edge: Edge, job: &JobId, attempt: Attempt, body: Body) {
+        self.outbox_last += 1;
+        let entry =
+            OutboxEntry { sequence: self.outbox_last, epoch: self.epoch.number, edge, job: job.clone(), attempt, body };
+        self.batch.records.push(Record::Outbox(entry.clone()));
+        self.outbox.push(entry);
+        self.batch.effects.push(Effect::OutboxGrew);
+    }
+}
+
+/// Builds the notice body: the event log's context, the name of the event, and the time of the event for people who
+/// look at waiting notices. `context` is unchanged afterwards.
+fn told_as(context: &mut Value, event: &str, at_ms: Option<u64>) -> Body {
+    if let Some(object) = context.as_object_mut() {
+        object.insert("event".to_owned(), event.into());
+        object.extend(at_ms.map(|at_ms| ("at_ms".to_owned(), at_ms.into())));
+    }
+    let body = Body::from(&*context);
+    if let Some(object) = context.as_object_mut() {
+        object.remove("event");
+        object.remove("at_ms");
+    }
+    body
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_wait_twice_as_long_each_time() {
+        let mut batches = Batches::default();
+        let mut due = |at, waits| batches.due(waits, 100, 300, at);
+        // (moment, something waits) -> due
+        for (at, waits, expect) in [
+            (0, false, false),
+            (10, true, false),
+            (109, true, false),
+            (110, true, true),
+            (111, false, false),
+            (500, true, false),
+            (699, true, false),
+            (700, true, true),
+            (700, true, false),
+            (999, true, false),
+            (1_000, true, true),
+            (1_000, true, false),
+            (1_300, true, true),
+        ] {
+            assert_eq!(due(at, waits), expect, "at {at}");
+        }
+    }
+}

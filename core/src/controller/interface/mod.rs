@@ -1,0 +1,5 @@
+//! What goes into the machine and comes out: inputs, effects, requests, replies and views.
+
+pub mod io;
+pub mod request;
+pub mod view;

@@ -1,0 +1,208 @@
+//! Attempt of a job: its ranks and their hosts, the part that the job itself holds, and the released part.
+//!
+//! ```text
+//!   job add, run --> held by the job --finish--> held by its after-actions --each drops its hold--> released
+//! ```
+//! A rank, or a named resource, is free when neither the job nor an action holds it. Each is released once.
+
+use std::collections::BTreeSet;
+
+use crate::controller::action::stands::Holds;
+use crate::controller::io::{AttemptRow, Source};
+use crate::controller::job::layout::Layout;
+use crate::defect;
+use crate::ids::{ActionId, Attempt, JobId};
+use crate::idset::IdSet;
+use crate::job::{Part, Terms};
+use crate::milestone::Milestones;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::controller) struct JobAttempt {
+    pub(in crate::controller) layout: Layout,
+    pub(in crate::controller) userid: Option<u32>,
+    pub(in crate::controller) open: bool,
+    pub(in crate::controller) touched_ms: u64,
+    /// In the order of their begins.
+    pub(in crate::controller) actions: Vec<ActionId>,
+    pub(in crate::controller) terms: Terms,
+    pub(in crate::controller) added: bool,
+    pub(in crate::controller) hold: Part,
+    pub(in crate::controller) released: Part,
+    pub(in crate::controller) complete: bool,
+    pub(in crate::controller) milestones: Milestones,
+    /// Has the log reported that there are more milestones than are kept?
+    pub(in crate::controller) too_many_milestones: bool,
+    pub(in crate::controller) source: Option<Source>,
+    pub(in crate::controller) unvouched: bool,
+    pub(in crate::controller) recovered: bool,
+    pub(in crate::controller) disowned: IdSet,
+    /// Was it vouched for in this controller's life, and so is not frozen? Not stored.
+    pub(in crate::controller) asserted: bool,
+    /// A person has vouched for its disowned ranks.
+    pub(in crate::controller) by_hand: bool,
+}
+
+impl JobAttempt {
+    /// Returns `true` if this attempt waits for an operator: it is unvouched, or has disowned ranks without an edge
+    /// that could say who holds their hosts.
+    pub(in crate::controller) fn waits_for_a_word(&self) -> bool {
+        self.unvouched || self.wants_a_word_on_hosts()
+    }
+
+    /// Has the resource manager added this attempt, and vouched for it?
+    pub(in crate::controller) const fn is_vouched(&self) -> bool {
+        self.added && !self.unvouched
+    }
+
+    /// Returns the ranks about which an operator is asked: all that are not released while the attempt is unvouched,
+    /// and then the disowned ones.
+    pub(in crate::controller) fn in_doubt(&self) -> IdSet {
+        let of = if self.unvouched { self.layout.ranks() } else { &self.disowned };
+        of.difference(&self.released.ranks)
+    }
+
+    /// Returns `true` if the attempt has disowned ranks without an edge that could say who holds their hosts.
+    pub(in crate::controller) fn wants_a_word_on_hosts(&self) -> bool {
+        let disowned = !self.disowned.is_subset(&self.released.ranks);
+        // A bare run of a lost life waits for nothing as long as it holds its ranks itself.
+        let is_bare = self.open && !self.added && !self.hold.is_empty();
+        disowned && self.source.is_none() && !self.complete && !self.by_hand && !is_bare
+    }
+
+    /// Makes an attempt whose job holds everything.
+    pub(in crate::controller) fn new(
+        layout: Layout,
+        userid: Option<u32>,
+        terms: Terms,
+        added: bool,
+        wall_ms: u64,
+    ) -> Self {
+        let hold = Part { ranks: layout.ranks().clone(), resources: terms.resources.clone() };
+        Self {
+            layout,
+            userid,
+            open: true,
+            touched_ms: wall_ms,
+            actions: Vec::new(),
+            terms,
+            added,
+            hold,
+            released: Part::default(),
+            complete: false,
+            milestones: Milestones::default(),
+            too_many_milestones: false,
+            source: None,
+            unvouched: false,
+            recovered: false,
+            disowned: IdSet::new(),
+            asserted: true,
+            by_hand: false,
+        }
+    }
+
+    /// Makes the attempt of a requeue that was not added by `job add`: it inherits expectation, owner and terms of the
+    /// attempt before. R and named resources belong to the ranks handed out, so it inherits them only with the same
+    /// ranks.
+    ///
+    /// # Errors
+    /// A text: fewer ranks than the attempt was to keep.
+    pub(in crate::controller) fn requeue(
+        layout: Layout,
+        userid: Option<u32>,
+        before: Option<&Self>,
+        wall_ms: u64,
+    ) -> Result<Self, String> {
+        let mut terms = before.map(|before| before.terms.clone()).unwrap_or_default();
+        if before.is_some_and(|before| before.layout != layout) {
+            (terms.r, terms.resources) = (None, BTreeSet::new());
+        }
+        terms.check(layout.ranks().len())?;
+        let userid = userid.or_else(|| before.and_then(|before| before.userid));
+        Ok(Self::new(layout, userid, terms, false, wall_ms))
+    }
+
+    /// Makes an attempt from its row; `None` if its ranks and hosts do not fit.
+    pub(in crate::controller) fn stored(row: AttemptRow) -> Option<(JobId, Attempt, Self)> {
+        let layout = Layout::new(row.ranks, row.hosts).ok()?;
+        let entry = Self {
+            layout,
+            userid: row.userid,
+            open: row.open,
+            touched_ms: row.touched_ms,
+            actions: Vec::new(),
+            terms: row.terms,
+            added: row.added,
+            hold: row.hold,
+            released: row.released,
+            complete: row.complete,
+            milestones: if defect!(MilestonesForgotten) { Milestones::default() } else { row.milestones },
+            too_many_milestones: false,
+            source: row.source,
+            unvouched: row.unvouched,
+            recovered: row.recovered,
+            disowned: row.disowned,
+            asserted: false,
+            by_hand: row.by_hand,
+        };
+        Some((row.job, row.attempt, entry))
+    }
+
+    pub(in crate::controller) fn row(&self, job: JobId, attempt: Attempt) -> AttemptRow {
+        AttemptRow {
+            job,
+            attempt,
+            ranks: self.layout.ranks().clone(),
+            hosts: self.layout.hosts().clone(),
+            userid: self.userid,
+            open: self.open,
+            touched_ms: self.touched_ms,
+            terms: self.terms.clone(),
+            added: self.added,
+            hold: self.hold.clone(),
+            released: self.released.clone(),
+            complete: self.complete,
+            milestones: self.milestones.clone(),
+            source: self.source.clone(),
+            unvouched: self.unvouched,
+            recovered: self.recovered,
+            disowned: self.disowned.clone(),
+            by_hand: self.by_hand,
+        }
+    }
+
+    /// Returns how these ranks are held.
+    pub(in crate::controller) fn holds(&self, ranks: &IdSet) -> Holds {
+        let of = |set: &IdSet| set.intersection(ranks);
+        let (hold, released, left) = (of(&self.hold.ranks), of(&self.released.ranks), of(self.milestones.left()));
+        Holds { ranks: ranks.clone(), hold, released, left, disowned: of(&self.disowned) }
+    }
+
+    /// Returns everything that was handed out to the attempt.
+    pub(in crate::controller) fn whole(&self) -> Part {
+        Part { ranks: self.layout.ranks().clone(), resources: self.terms.resources.clone() }
+    }
+
+    /// Returns the part that the resource manager waits for: everything, except ranks that it no longer holds for this
+    /// attempt. Named resources go with the last rank.
+    pub(in crate::controller) fn owed(&self) -> Part {
+        let ranks = self.layout.ranks().difference(&self.disowned);
+        let resources = if ranks.is_empty() { BTreeSet::new() } else { self.terms.resources.clone() };
+        Part { ranks, resources }
+    }
+
+    /// Drops the job's hold on a part of what it still holds. With its last rank the job is over: named resources go
+    /// with that rank, because no later request would name them.
+    pub(in crate::controller) fn let_go(&mut self, asked: &Part) -> Part {
+        let mut part = self.hold.intersection(asked);
+        if part.ranks == self.hold.ranks && !defect!(ResourcesStay) {
+            part.resources.clone_from(&self.hold.resources);
+        }
+        self.hold.subtract(&part);
+        part
+    }
+
+    /// Will a resource manager finish it? Until then idleness neither closes nor prunes it.
+    pub(in crate::controller) fn is_expected(&self) -> bool {
+        self.added && self.open && !self.complete
+    }
+}

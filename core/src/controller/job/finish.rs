@@ -1,0 +1,316 @@
+//! `job add`, `job finish`, `job cancel`: a job's hold, and its hand-over. In one step the job drops its hold and its
+//! after-actions (epilog, housekeeping) take the ranks over, so the ranks are never free in between.
+
+use serde_json::json;
+
+use crate::agent::io::Level;
+use crate::controller::action::Action;
+use crate::controller::io::{ActionRow, JobAdd, Now, Record, Refusal, Reply, Which};
+use crate::controller::job::Jobs;
+use crate::controller::job::attempt::JobAttempt;
+use crate::controller::job::layout::Layout;
+use crate::controller::machine::Machine;
+use crate::defect;
+use crate::duration::Span;
+use crate::ids::{ActionId, ActionName, Attempt, JobId, Rank, ResourceName, TaskId};
+use crate::idset::IdSet;
+use crate::job::{Part, Terms};
+
+impl Jobs {
+    /// Returns named resources that an action of this attempt covers, with the action's name.
+    fn in_use(&self, job: &JobId, number: Attempt) -> impl Iterator<Item = (&ActionName, &ResourceName)> {
+        let attempt = self.attempt(job, number);
+        let actions = attempt.into_iter().flat_map(|attempt| &attempt.actions).filter_map(|id| self.action(*id));
+        actions.flat_map(|action| {
+            let external = action.row.external.iter();
+            external.flat_map(|external| &external.resources).map(|used| (&action.row.name, used))
+        })
+    }
+}
+
+impl Machine {
+    pub(in crate::controller) fn job_add(&mut self, add: JobAdd, now: Now) -> Result<Reply, Refusal> {
+        let number =
+            self.jobs.choose_attempt(&add.job, add.attempt, |number| self.jobs.is_unvouched(&add.job, number))?;
+        let layout = layout_of(&add)?;
+        // A request that names some of its hosts means the existing ranks.
+        let there = self.jobs.attempt(&add.job, number).filter(|there| there.unvouched && add.terms.r.is_none());
+        let layout = there.and_then(|there| there.layout.on(layout.hosts())).unwrap_or(layout);
+        check(&add.terms, &layout)?;
+        let (hosts, ranks) = (layout.hosts().clone(), layout.ranks().clone());
+        let in_recovery = self.recovery.is_on();
+        let missing = self.jobs.in_use(&add.job, number).find(|(_, used)| !add.terms.resources.contains(*used));
+        let missing = missing.map(|(action, used)| {
+            format!("job {} attempt {number}: its {action} has {used}, which the job is to have no more", add.job)
+        });
+        let attached = match self.jobs.attempt_mut(&add.job, number) {
+            None => {
+                let attempt = JobAttempt::new(layout, add.userid, add.terms, true, now.wall_ms);
+                let attempt = JobAttempt { source: add.source, recovered: in_recovery, ..attempt };
+                self.open_attempt(&add.job, number, attempt, now);
+                false
+            }
+            Some(there) if there.unvouched && differ(there.userid, add.userid) => {
+                let text = format!("job {} attempt {number} is of another user: its number came again?", add.job);
+                return Err(Refusal::Conflict(text));
+            }
+            // In recovery: ranks that it no longer names were released in the lost life.
+            Some(there) if there.unvouched && layout.is_part_of(&there.layout) => true,
+            Some(there) if there.layout != layout => {
+                let on = |layout: &Layout| format!("{} ({})", Part::of_ranks(layout.ranks().clone()), layout.hosts());
+                let (is, asked) = (on(&there.layout), on(&layout));
+                let text = format!("job {} attempt {number} is on {is}; asked for {asked}", add.job);
+                return Err(Refusal::Conflict(text));
+            }
+            Some(there) if there.added && !there.terms.is_same(&add.terms) => {
+                return Err(Refusal::Conflict(format!("job {} attempt {number} was added with other terms", add.job)));
+            }
+            Some(there) if there.added => {
+                if there.source.is_none() && add.source.is_some() {
+                    there.source = add.source;
+                    self.batch.attempts.insert((add.job.clone(), number));
+                }
+                true
+            }
+            Some(there) if there.hold != there.whole() => {
+                let text = format!(
+                    "job {} attempt {number} has let go of something already: it cannot be added any more",
+                    add.job
+                );
+                return Err(Refusal::Conflict(text));
+            }
+            Some(_) if let Some(text) = missing => return Err(Refusal::Conflict(text)),
+            // An action came first: from now on the resource manager will finish the job.
+            Some(there) => {
+                there.added = true;
+                there.hold.resources = &add.terms.resources - &there.released.resources;
+                there.terms = add.terms;
+                there.userid = there.userid.or(add.userid);
+                self.batch.attempts.insert((add.job.clone(), number));
+                self.touch_all(&add.job, number, now);
+                false
+            }
+        };
+        if self.jobs.is_unvouched(&add.job, number) {
+            self.shrink_to(&add.job, number, &ranks, now);
+        }
+        self.own(&add.job, number, &ranks, now);
+        self.assert_attempt(&add.job, number, now);
+        let there = self.jobs.attempt(&add.job, number);
+        let over = there.is_some_and(|there| there.hold.is_empty());
+        Ok(Reply::Added { job: add.job, attempt: number, hosts, attached, over })
+    }
+
+    fn touch_all(&mut self, job: &JobId, number: Attempt, now: Now) {
+        let attempt = self.jobs.attempt(job, number);
+        for id in attempt.map(|attempt| attempt.actions.clone()).unwrap_or_default() {
+            self.touch(id, now);
+        }
+    }
+
+    pub(in crate::controller) fn job_finish(&mut self, which: &Which, now: Now) -> Result<Reply, Refusal> {
+        let (number, entry) = self.attempt_of(&which.job, which.attempt)?;
+        self.check_named(which)?;
+        let part = match (&which.targets, &which.resources) {
+            (None, None) => entry.whole(),
+            (targets, resources) => {
+                let ranks = targets.as_ref().map(|targets| entry.layout.choose(targets)).transpose();
+                let ranks = ranks.map_err(Refusal::Invalid)?.unwrap_or_default();
+                Part { ranks, resources: resources.clone().unwrap_or_default() }
+            }
+        };
+        self.assert_attempt(&which.job, number, now);
+        Ok(Reply::Finished(self.let_go(&which.job, number, &part, now)))
+    }
+
+    pub(in crate::controller) fn job_cancel(
+        &mut self,
+        job: &JobId,
+        attempt: Option<Attempt>,
+        why: &str,
+        uid: u32,
+        now: Now,
+    ) -> Result<Reply, Refusal> {
+        let (number, entry) = self.attempt_of(job, attempt)?;
+        // An epilog cleans up after the job, however that ended.
+        let names = entry.actions.iter().filter_map(|id| self.jobs.action(*id)).map(|action| action.row.name.clone());
+        let stopped: Vec<ActionName> = names.filter(|name| !self.settings.after.contains(name)).collect();
+        for action in stopped {
+            let which =
+                Which { job: job.clone(), attempt: Some(number), action: Some(action), targets: None, resources: None };
+            self.cancel(&which, why, uid, now)?;
+        }
+        let all = Which { job: job.clone(), attempt: Some(number), action: None, targets: None, resources: None };
+        self.job_finish(&all, now)
+    }
+
+    /// Returns the attempt that a request means: the open one, or the last.
+    pub(in crate::controller) fn attempt_of(
+        &self,
+        job: &JobId,
+        asked: Option<Attempt>,
+    ) -> Result<(Attempt, &JobAttempt), Refusal> {
+        let entry = self.jobs.get(job).ok_or_else(|| self.no_job(job))?;
+        let number = asked.or_else(|| entry.open_attempt()).or_else(|| entry.last_attempt());
+        number.and_then(|number| Some((number, entry.attempts.get(&number)?))).ok_or_else(|| {
+            let known: Vec<String> = entry.attempts.keys().map(ToString::to_string).collect();
+            Refusal::NoSuchAttempt(format!("no such attempt of job {job}; it has {}", known.join(", ")))
+        })
+    }
+
+    /// Refuses an unknown job, and points an operator who typed a node's name to `why`.
+    pub(in crate::controller) fn no_job(&self, job: &JobId) -> Refusal {
+        let hint = match self.nodes.contains_key(job.as_str()) {
+            true => format!("; {job} is a node: perilog why {job}"),
+            false => String::new(),
+        };
+        Refusal::NoSuchJob(format!("no job {job}{hint}"))
+    }
+
+    /// Returns the option with which a command names this attempt, if the default is another.
+    pub(in crate::controller) fn attempt_option(&self, job: &JobId, number: Attempt) -> String {
+        let meant = self.attempt_of(job, None).is_ok_and(|(meant, _)| meant == number);
+        if meant { String::new() } else { format!(" --attempt {number}") }
+    }
+
+    /// Hands a part of the job's hold over to its after-actions, in one step; returns the part.
+    pub(in crate::controller) fn let_go(&mut self, job: &JobId, number: Attempt, asked: &Part, now: Now) -> Part {
+        let Some(entry) = self.jobs.attempt_mut(job, number) else {
+            return Part::default();
+        };
+        let part = entry.let_go(asked);
+        if part.is_empty() {
+            return part;
+        }
+        let last = entry.hold.ranks.is_empty();
+        if !last {
+            entry.milestones.leave(&part.ranks);
+        }
+        let hosts = entry.layout.hosts_of(&part.ranks);
+        if last || !part.resources.is_empty() {
+            entry.touched_ms = now.wall_ms;
+            self.batch.attempts.insert((job.clone(), number));
+        }
+        self.batch.given.entry((job.clone(), number)).or_default().extend_with(&part.ranks);
+        let context = json!({"attempt": number, "ranks": part.ranks, "hosts": hosts, "resources": part.resources});
+        self.event(job, now, if last { "job-finish" } else { "job-let-go" }, context);
+        self.withdraw_stale(job, number, &part.ranks, now);
+        // At the job's end, requested actions have their turn before the after-actions.
+        if !last && !defect!(BeginsWhereLetGo) {
+            self.withdraw(job, number, &part.ranks, "the job has let go of them", now);
+        }
+        for name in self.settings.after.clone() {
+            self.follow(job, number, &name, &part.ranks, last, now);
+        }
+        if last {
+            // Includes actions that the present configuration no longer lists as after-actions.
+            self.nothing_more(job, number);
+        }
+        self.batch.let_go.entry((job.clone(), number)).or_default().extend_with(&part);
+        part
+    }
+
+    /// Marks the after-actions of a job without ranks as complete.
+    pub(in crate::controller) fn nothing_more(&mut self, job: &JobId, number: Attempt) {
+        let attempt = self.jobs.attempt(job, number);
+        for id in attempt.map(|attempt| attempt.actions.clone()).unwrap_or_default() {
+            if let Some(action) = self.jobs.action_mut(id) {
+                action.grown();
+            }
+            self.batch.touched.insert(id);
+        }
+    }
+
+    /// Begins an after-action over these ranks, or adds them to it.
+    pub(in crate::controller) fn follow(
+        &mut self,
+        job: &JobId,
+        number: Attempt,
+        name: &ActionName,
+        ranks: &IdSet,
+        last: bool,
+        now: Now,
+    ) {
+        let id = ActionId::of(self.settings.cluster, job, number, name);
+        if ranks.is_empty() && !self.jobs.actions.contains_key(&id) {
+            return;
+        }
+        if let Some(action) = self.jobs.action(id) {
+            // An operator began it by hand before: it has covered its own ranks.
+            let new = ranks.difference(&action.row.ranks);
+            if action.row.verdict.is_none() && action.row.external.is_none() {
+                self.grow(id, &new, now);
+            } else if action.row.verdict.is_some() && !new.is_empty() {
+                let text = format!("{name} had ended before ranks {new} were let go: it does not follow there");
+                self.note(Level::Warning, Some(job), None, text);
+                let begun = self.jobs.begun(job, number);
+                for rank in begun.intersection(&new).iter().map(Rank) {
+                    self.drain_unclean(TaskId { action: id, rank }, now);
+                }
+            }
+            return;
+        }
+        let userid = self.jobs.attempt(job, number).and_then(|a| a.userid);
+        let mut row = ActionRow::new(id, job.clone(), number, name.clone(), ranks.clone(), now.wall_ms);
+        row.userid = userid;
+        row.timeout_ms = self.settings.timeouts.get(name).copied();
+        row.growing = !last;
+        if defect!(HoldDropped) {
+            row.held = Part::default();
+        }
+        self.begin(row, now);
+    }
+
+    /// Adds ranks to an action, and begins it there.
+    pub(in crate::controller) fn grow(&mut self, id: ActionId, new: &IdSet, now: Now) {
+        if let Some(action) = self.jobs.action_mut(id) {
+            action.grow(new);
+            self.index(id, new);
+            self.adopt(id, new, now);
+            self.touch(id, now);
+            self.start_ready(id, new, now);
+        }
+    }
+
+    /// Begins a new action.
+    pub(in crate::controller) fn begin(&mut self, mut row: ActionRow, now: Now) {
+        let (id, job, ranks) = (row.id, row.job.clone(), row.ranks.clone());
+        row.events_from = self.jobs.get(&job).map_or(0, |j| j.events_last);
+        let (name, attempt, external) = (row.name.clone(), row.attempt, row.external.clone());
+        // Stored in the order of their begins, which decides who waits for whom.
+        self.batch.records.push(Record::Action(Box::new(row.clone())));
+        self.load_action(Action::new(row, now.mono_ms));
+        self.adopt(id, &ranks, now);
+        self.arm(id, now);
+        self.touch(id, now);
+        let hosts = self.jobs.layout(id).map(|layout| layout.hosts_of(&ranks));
+        let mut context = json!({"action": name, "attempt": attempt, "id": id, "ranks": ranks, "hosts": hosts});
+        if let (Some(external), Some(context)) = (external, context.as_object_mut()) {
+            context.insert("resources".to_owned(), json!(external.resources));
+            context.insert("lease".to_owned(), json!(Span::from_millis(external.lease_ms)));
+        }
+        self.event(&job, now, "action-start", context);
+        self.start_ready(id, &ranks, now);
+    }
+}
+
+fn layout_of(add: &JobAdd) -> Result<Layout, Refusal> {
+    match (&add.terms.r, &add.nodes) {
+        (Some(r), None) => Layout::new(r.ranks().clone(), r.hosts().clone()).map_err(Refusal::Invalid),
+        (None, Some(nodes)) => Layout::counted(nodes.clone()).map_err(Refusal::Invalid),
+        (Some(_), Some(_)) => Err(Refusal::Invalid("R names the hosts of the job: name none beside it".to_owned())),
+        (None, None) => Err(Refusal::Invalid("a job needs R, or the names of its hosts".to_owned())),
+    }
+}
+
+fn differ(known: Option<u32>, told: Option<u32>) -> bool {
+    known.zip(told).is_some_and(|(known, told)| known != told)
+}
+
+fn check(terms: &Terms, layout: &Layout) -> Result<(), Refusal> {
+    let ranks = layout.ranks().len();
+    if ranks == 0 {
+        return Err(Refusal::Invalid("a job has at least one rank".to_owned()));
+    }
+    terms.check(ranks).map_err(Refusal::Invalid)
+}

@@ -1,0 +1,159 @@
+//! Milestones: reported by running scripts and again with their end, by services for their actions, and by hand. A new
+//! one is logged once per rank, and once for the job when all its ranks have reported it ([`crate::milestone`]). The
+//! attempt's row stores them, so that each is logged once over any crash.
+
+use serde_json::{Map, json};
+
+use crate::agent::io::Level;
+use crate::controller::action::Stand;
+use crate::controller::io::{Now, Refusal, Reply};
+use crate::controller::machine::Machine;
+use crate::ids::{ActionId, ActionName, Attempt, JobId, MilestoneName, TaskId};
+use crate::idset::IdSet;
+use crate::milestone::{EVENTS, MAX_NAMES, TooMany};
+use crate::targets::Targets;
+
+/// Report of a milestone: equal reports of one batch are one event.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::controller) struct Saying {
+    job: JobId,
+    attempt: Attempt,
+    name: MilestoneName,
+    /// In which action.
+    action: Option<ActionName>,
+    /// By whose hand.
+    by: Option<u32>,
+}
+
+impl Machine {
+    /// Records a script's report, whatever became of its task meanwhile.
+    pub(in crate::controller) fn task_says(&mut self, task: TaskId, name: &str) {
+        let Some(action) = self.jobs.action(task.action).filter(|a| a.stand(task.rank) != Stand::NotMine) else {
+            return;
+        };
+        // The runner takes no other names.
+        let Ok(name) = MilestoneName::new(name) else { return };
+        let (job, attempt, action) = (action.row.job.clone(), action.row.attempt, Some(action.row.name.clone()));
+        let saying = Saying { job, attempt, name, action, by: None };
+        // A report without room was noted.
+        let _ = self.say(saying, &IdSet::from(task.rank.0..=task.rank.0));
+    }
+
+    /// Records a report by the service of an external action, for some of its ranks; if the action covers none, for all
+    /// the job's.
+    pub(in crate::controller) fn service_says(
+        &mut self,
+        id: ActionId,
+        name: &MilestoneName,
+        ranks: &IdSet,
+    ) -> Result<(), Refusal> {
+        not_an_event(name)?;
+        let (Some(action), Some(layout)) = (self.jobs.action(id), self.jobs.layout(id)) else { return Ok(()) };
+        let (job, attempt) = (action.row.job.clone(), action.row.attempt);
+        let ranks = if action.row.ranks.is_empty() { layout.ranks().clone() } else { ranks.clone() };
+        let saying = Saying { job, attempt, name: name.clone(), action: Some(action.row.name.clone()), by: None };
+        self.say(saying.clone(), &ranks).map(drop).map_err(|TooMany| too_many(&saying.job, attempt))
+    }
+
+    pub(in crate::controller) fn say_by_hand(
+        &mut self,
+        job: &JobId,
+        attempt: Option<Attempt>,
+        name: &MilestoneName,
+        targets: Option<&Targets>,
+        uid: u32,
+        now: Now,
+    ) -> Result<Reply, Refusal> {
+        let (number, entry) = self.attempt_of(job, attempt)?;
+        if !entry.open {
+            return Err(Refusal::AttemptClosed(format!("attempt {number} of job {job} is closed")));
+        }
+        let ranks = match targets {
+            Some(targets) => entry.layout.choose(targets).map_err(Refusal::Invalid)?,
+            None => entry.layout.ranks().clone(),
+        };
+        not_an_event(name)?;
+        let saying = Saying { job: job.clone(), attempt: number, name: name.clone(), action: None, by: Some(uid) };
+        let ranks = self.say(saying, &ranks).map_err(|TooMany| too_many(job, number))?;
+        self.tell_milestones(now);
+        let entry = self.jobs.attempt(job, number);
+        Ok(Reply::Said { ranks, reached: entry.is_some_and(|entry| entry.milestones.is_reached(name)) })
+    }
+
+    /// Notes a report, logged at the end of the batch. Returns the ranks for which it is new.
+    fn say(&mut self, saying: Saying, ranks: &IdSet) -> Result<IdSet, TooMany> {
+        let Some(entry) = self.jobs.attempt_mut(&saying.job, saying.attempt) else {
+            return Ok(IdSet::new());
+        };
+        match entry.milestones.say(&saying.name, ranks) {
+            Ok(news) => {
+                if !news.is_empty() {
+                    self.batch.said.entry(saying).or_default().extend_with(&news);
+                }
+                Ok(news)
+            }
+            // The last name with room was logged with a remark about that.
+            Err(TooMany) => Err(TooMany),
+        }
+    }
+
+    /// Logs this batch's reports, and then the milestones that jobs reached by them.
+    pub(in crate::controller) fn tell_milestones(&mut self, now: Now) {
+        for (saying, ranks) in std::mem::take(&mut self.batch.said) {
+            let Saying { job, attempt, name, action, by } = saying;
+            // Pruned in this very batch: nothing is logged.
+            let Some(entry) = self.jobs.attempt(&job, attempt) else { continue };
+            let hosts = entry.layout.hosts_of(&ranks);
+            let mut context = Map::new();
+            context.extend(action.map(|action| ("action".to_owned(), json!(action))));
+            context.extend([("attempt".to_owned(), json!(attempt)), ("name".to_owned(), json!(name))]);
+            context.extend([("ranks".to_owned(), json!(ranks)), ("hosts".to_owned(), json!(hosts))]);
+            context.extend(by.map(|by| ("by".to_owned(), json!(by))));
+            self.event(&job, now, "milestone", context.into());
+            self.batch.attempts.insert((job.clone(), attempt));
+            self.reach_milestones(&job, attempt, now);
+            self.tell_full(&job, attempt, now);
+        }
+    }
+
+    /// Logs that there is no room for another name: waiting for one ends.
+    fn tell_full(&mut self, job: &JobId, number: Attempt, now: Now) {
+        let entry = self.jobs.attempt_mut(job, number);
+        let Some(entry) = entry.filter(|entry| entry.milestones.is_full()) else { return };
+        if !std::mem::replace(&mut entry.too_many_milestones, true) {
+            let text = format!("attempt {number} has {MAX_NAMES} milestones: others are not told");
+            self.note(Level::Warning, Some(job), None, text);
+            self.event(job, now, "milestones-full", json!({"attempt": number, "most": MAX_NAMES}));
+        }
+    }
+
+    /// Logs milestones that the job has reached, after a report or after ranks that need not report any more.
+    pub(in crate::controller) fn reach_milestones(&mut self, job: &JobId, number: Attempt, now: Now) {
+        let entry = self.jobs.attempt(job, number);
+        if !entry.is_some_and(|entry| entry.milestones.is_under_way()) {
+            return;
+        }
+        let forgiven = self.jobs.tolerated(job, number);
+        let Some(entry) = self.jobs.attempt_mut(job, number) else { return };
+        for (name, without) in entry.milestones.reach(entry.layout.ranks(), &forgiven, &entry.released.ranks) {
+            let mut context = json!({"attempt": number, "name": name});
+            if !without.is_empty() {
+                context["without"] = json!(without);
+            }
+            self.batch.attempts.insert((job.clone(), number));
+            self.event(job, now, "milestone", context.clone());
+            self.tell_manager(job, number, "milestone", context);
+        }
+    }
+}
+
+fn not_an_event(name: &MilestoneName) -> Result<(), Refusal> {
+    if EVENTS.contains(&name.as_str()) {
+        return Err(Refusal::Invalid(format!("{name} is an event of every job: call the milestone otherwise")));
+    }
+    Ok(())
+}
+
+fn too_many(job: &JobId, attempt: Attempt) -> Refusal {
+    Refusal::Conflict(format!("job {job} attempt {attempt} has {MAX_NAMES} milestones already, and can have no more"))
+}

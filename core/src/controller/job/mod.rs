@@ -1,0 +1,122 @@
+//! Jobs, their attempts, and the actions of all attempts: the one place that looks any of them up by its id.
+
+pub(in crate::controller) mod attempt;
+mod finish;
+pub(in crate::controller) mod layout;
+pub(in crate::controller) mod milestones;
+mod retention;
+mod run;
+mod supersede;
+pub(in crate::controller) mod tolerance;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Deref, DerefMut};
+
+use crate::controller::action::Action;
+use crate::controller::io::Settings;
+use crate::controller::job::attempt::JobAttempt;
+use crate::controller::job::layout::Layout;
+use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(in crate::controller) struct Jobs {
+    by_id: BTreeMap<JobId, Job>,
+    pub(in crate::controller) actions: BTreeMap<ActionId, Action>,
+    /// Names of the after-actions, as in the settings.
+    pub(in crate::controller) after: Vec<ActionName>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(in crate::controller) struct Job {
+    pub(in crate::controller) attempts: BTreeMap<Attempt, JobAttempt>,
+    pub(in crate::controller) events_last: u64,
+}
+
+impl Deref for Jobs {
+    type Target = BTreeMap<JobId, Job>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.by_id
+    }
+}
+
+impl DerefMut for Jobs {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.by_id
+    }
+}
+
+impl Jobs {
+    pub(in crate::controller) fn new(settings: &Settings) -> Self {
+        Self { after: settings.after.clone(), ..Self::default() }
+    }
+
+    pub(in crate::controller) fn attempt(&self, job: &JobId, number: Attempt) -> Option<&JobAttempt> {
+        self.by_id.get(job)?.attempts.get(&number)
+    }
+
+    pub(in crate::controller) fn attempt_mut(&mut self, job: &JobId, number: Attempt) -> Option<&mut JobAttempt> {
+        self.by_id.get_mut(job)?.attempts.get_mut(&number)
+    }
+
+    /// Returns all attempts of all jobs.
+    pub(in crate::controller) fn attempts(&self) -> impl Iterator<Item = (&JobId, Attempt, &JobAttempt)> {
+        self.by_id.iter().flat_map(|(job, entry)| entry.attempts.iter().map(move |(number, of)| (job, *number, of)))
+    }
+
+    pub(in crate::controller) fn action(&self, id: ActionId) -> Option<&Action> {
+        self.actions.get(&id)
+    }
+
+    pub(in crate::controller) fn action_mut(&mut self, id: ActionId) -> Option<&mut Action> {
+        self.actions.get_mut(&id)
+    }
+
+    /// Returns the actions of an attempt, in the order of their begins.
+    pub(in crate::controller) fn of<'a>(&'a self, attempt: &'a JobAttempt) -> impl Iterator<Item = &'a Action> {
+        attempt.actions.iter().filter_map(|id| self.actions.get(id))
+    }
+
+    /// Returns the attempt of an action.
+    pub(in crate::controller) fn attempt_of(&self, action: &Action) -> Option<&JobAttempt> {
+        self.attempt(&action.row.job, action.row.attempt)
+    }
+
+    /// Returns the layout of an action's attempt.
+    pub(in crate::controller) fn layout(&self, id: ActionId) -> Option<&Layout> {
+        Some(&self.attempt_of(self.action(id)?)?.layout)
+    }
+
+    /// Returns the host of a task's rank.
+    pub(in crate::controller) fn host_of(&self, task: TaskId) -> Option<HostName> {
+        self.layout(task.action)?.host(task.rank)
+    }
+
+    /// Returns the tasks of a node that is new to this store: those of actions that were requested before the node
+    /// connected.
+    pub(in crate::controller) fn waiting_for(&self, host: &HostName) -> BTreeSet<TaskId> {
+        let shown = |a: &&Action| a.row.external.is_some() && a.row.verdict.is_none();
+        let open = self.actions.values().filter(|a| !a.row.waiting.is_empty() || shown(a));
+        open.filter_map(|action| {
+            let rank = Rank(self.attempt_of(action)?.layout.rank(host.as_str())?);
+            action.row.ranks.contains(rank.0).then(|| action.task(rank))
+        })
+        .collect()
+    }
+}
+
+impl Job {
+    /// Returns the default attempt of a request: the newest open one.
+    pub(in crate::controller) fn open_attempt(&self) -> Option<Attempt> {
+        self.attempts.iter().rev().find(|(_, attempt)| attempt.open).map(|(number, _)| *number)
+    }
+
+    pub(in crate::controller) fn last_attempt(&self) -> Option<Attempt> {
+        self.attempts.keys().next_back().copied()
+    }
+
+    /// Returns the attempt that a requeue continues.
+    pub(in crate::controller) fn before_the_next(&self) -> Option<&JobAttempt> {
+        self.attempts.values().next_back()
+    }
+}

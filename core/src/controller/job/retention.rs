@@ -1,0 +1,190 @@
+//! Retention: forgets attempts that are over, by age and above a number, so that neither the store nor this machine
+//! grows without end. Retention never forgets anything that perilog still owes to somebody:
+//!
+//! | an attempt                                                          | is forgotten |
+//! |---------------------------------------------------------------------|--------------|
+//! | an action of it has not ended; or somebody will finish it           | never |
+//! | it was not given back whole: a drain is awaited, a hold not let go  | never |
+//! | the release hook has not carried out all that it is told of it      | never |
+//! | given back whole, and told                                          | past its retention; past `keep-attempts`, the oldest first |
+//! | of a bare `run`, which nobody finishes: nothing was asked of it     | past its retention, its ranks given back to nobody |
+//! | ... and what follows jobs has ended on all that it holds            | also past `keep-attempts` |
+//!
+//! The older attempts of a job go first. Notices that the resource manager's own reader has not fetched go with their
+//! attempt: an outbox without a reader must not grow for ever (docs/decisions/0005-idle-attempts-are-closed.md).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::agent::io::Level;
+use crate::controller::io::{Effect, Now, Record};
+use crate::controller::job::Jobs;
+use crate::controller::job::attempt::JobAttempt;
+use crate::controller::machine::{Batch, Machine};
+use crate::defect;
+use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
+use crate::message::ToAgent;
+
+/// How often the controller looks for attempts past their retention.
+const PRUNE_EVERY_MS: u64 = 3_600_000;
+
+/// When an attempt may be forgotten.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum May {
+    Never,
+    /// Past its retention.
+    Old,
+    /// Before its retention ends as well, if too many attempts are kept.
+    Any,
+}
+
+/// The debts that keep attempts.
+struct Owed<'a> {
+    /// Ranks of these are given back when a drain is in force.
+    undrained: BTreeSet<(&'a JobId, Attempt)>,
+    draining: Vec<&'a HostName>,
+}
+
+impl Jobs {
+    /// Returns `true` if the after-actions have ended on all ranks that the attempt holds. Such an attempt is over,
+    /// although nobody says so.
+    fn is_followed(&self, attempt: &JobAttempt) -> bool {
+        let after = &self.after;
+        let actions = || attempt.actions.iter().filter_map(|id| self.action(*id)).map(|action| &action.row);
+        let covered =
+            |name: &ActionName| actions().any(|row| row.name == *name && attempt.hold.ranks.is_subset(&row.ranks));
+        !after.is_empty() && after.iter().all(covered) && attempt.hold.resources.is_empty()
+    }
+}
+
+impl Machine {
+    /// Returns when to look for attempts past their retention next.
+    pub(in crate::controller) fn next_prune(&self, now: Now) -> Option<u64> {
+        let ends = |attempt: &JobAttempt| !attempt.actions.is_empty() || attempt.complete;
+        let any = self.jobs.values().any(|job| job.attempts.values().any(ends));
+        any.then(|| now.mono_ms.saturating_add(PRUNE_EVERY_MS).min(self.prune_ms()))
+    }
+
+    const fn prune_ms(&self) -> u64 {
+        self.pruned_ms.saturating_add(PRUNE_EVERY_MS)
+    }
+
+    pub(in crate::controller) fn prune_due(&mut self, now: Now) {
+        if self.prune_ms() <= now.mono_ms {
+            self.pruned_ms = now.mono_ms;
+            self.prune(now);
+        }
+    }
+
+    fn prune(&mut self, now: Now) {
+        if self.recovery.is_on() && !defect!(PrunedInRecovery) {
+            return;
+        }
+        let owed = self.owed();
+        let (mut may, mut total) = (Vec::new(), 0);
+        for (job, entry) in self.jobs.iter() {
+            total += entry.attempts.len();
+            // No attempt goes before an older attempt of its job: the number would become free for another attempt, and
+            // the ids with it.
+            let (mut touched, mut when) = (0, May::Any);
+            for (number, attempt) in &entry.attempts {
+                touched = attempt.touched_ms.max(touched);
+                when = self.may_go(job, *number, attempt, &owed).min(when);
+                if when == May::Never {
+                    break;
+                }
+                may.push((touched, job.clone(), *number, when));
+            }
+        }
+        may.sort();
+        let mut surplus = usize::saturating_sub(total, self.settings.keep_attempts);
+        for (touched, job, attempt, when) in may {
+            let old = now.wall_ms.saturating_sub(touched) >= self.settings.retention_ms;
+            if old || (surplus > 0 && when == May::Any) {
+                surplus = surplus.saturating_sub(1);
+                self.forget(&job, attempt, "it is past its retention");
+            }
+        }
+    }
+
+    fn owed(&self) -> Owed<'_> {
+        let waiting = self.undrained.values().flatten();
+        let draining = self.drains.keys().filter(|host| self.is_draining(host));
+        Owed { undrained: waiting.map(|(job, attempt, _)| (job, *attempt)).collect(), draining: draining.collect() }
+    }
+
+    fn may_go(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, owed: &Owed) -> May {
+        let ended = |id: &ActionId| self.jobs.action(*id).is_none_or(|action| action.row.verdict.is_some());
+        if !attempt.asserted || attempt.is_expected() || !attempt.actions.iter().all(ended) {
+            return May::Never;
+        }
+        if self.outbox.is_hooked(job, number) && !defect!(PruneUntold) {
+            return May::Never;
+        }
+        if attempt.complete || defect!(PruneUnreleased) {
+            return May::Any;
+        }
+        let drained = !owed.undrained.contains(&(job, number))
+            && !owed.draining.iter().any(|host| attempt.layout.rank(host.as_str()).is_some());
+        let is_left = attempt.open && !attempt.added && !attempt.hold.is_empty();
+        match drained && is_left {
+            true if self.jobs.is_followed(attempt) => May::Any,
+            true => May::Old,
+            false => May::Never,
+        }
+    }
+
+    /// Forgets an attempt with its actions, at its nodes too; `why`: for the journal.
+    pub(in crate::controller) fn forget(&mut self, job: &JobId, number: Attempt, why: &str) {
+        let Some(entry) = self.jobs.get_mut(job) else { return };
+        let Some(attempt) = entry.attempts.remove(&number) else {
+            return;
+        };
+        let whole_job = entry.attempts.is_empty();
+        if whole_job {
+            self.jobs.remove(job);
+        }
+        let mut by_session: BTreeMap<_, Vec<TaskId>> = BTreeMap::new();
+        for id in &attempt.actions {
+            let Some(action) = self.jobs.actions.remove(id) else {
+                continue;
+            };
+            let external = action.row.external.is_some();
+            for rank in action.row.ranks.iter().map(Rank) {
+                let task = TaskId { action: *id, rank };
+                let Some(node) = attempt.layout.host(rank).and_then(|host| self.nodes.get_mut(&host)) else {
+                    continue;
+                };
+                node.failed.retain(|failed| *failed != task);
+                node.tasks.remove(&task);
+                node.live.remove(&task);
+                node.unsettled.forget(task);
+                if let Some(session) = node.session.filter(|_| !external) {
+                    by_session.entry(session).or_default().push(task);
+                }
+            }
+        }
+        for (session, tasks) in by_session {
+            self.batch.effects.push(Effect::Send { session, message: ToAgent::Forget { tasks } });
+        }
+        self.outbox.forget(job, number);
+        self.undrained
+            .values_mut()
+            .for_each(|waiting| waiting.retain(|(of, attempt, _)| of != job || *attempt != number));
+        self.undrained.retain(|_, waiting| !waiting.is_empty());
+        self.batch.attempts.remove(&(job.clone(), number));
+        self.batch.given.remove(&(job.clone(), number));
+        self.batch.records.push(Record::Prune { job: job.clone(), attempt: number, whole_job });
+        self.note(Level::Info, Some(job), None, format!("attempt {number} is forgotten: {why}"));
+    }
+}
+
+impl Batch {
+    /// Returns, by job, the position of the last record that forgets an attempt of the job.
+    pub(in crate::controller) fn pruned(&self) -> BTreeMap<JobId, usize> {
+        let job = |record: &Record| match record {
+            Record::Prune { job, .. } => Some(job.clone()),
+            _ => None,
+        };
+        self.records.iter().enumerate().filter_map(|(at, record)| Some((job(record)?, at))).collect()
+    }
+}

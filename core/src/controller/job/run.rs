@@ -1,0 +1,324 @@
+//! `Run`: an action begins, or is attached to. The same thing asked twice is the same action.
+
+use serde_json::json;
+
+use crate::controller::action::external;
+use crate::controller::io::{ActionRow, External, Now, Refusal, Reply, RunRequest};
+use crate::controller::job::Jobs;
+use crate::controller::job::attempt::JobAttempt;
+use crate::controller::job::layout::Layout;
+use crate::controller::machine::Machine;
+use crate::defect;
+use crate::ids::{ActionId, Attempt, JobId};
+use crate::idset::IdSet;
+use crate::job::Part;
+use crate::targets::Targets;
+
+impl Jobs {
+    /// Finds the attempt of a request. A request without a number means the open attempt. A request for a closed or
+    /// older attempt is refused, unless it only attaches.
+    pub(in crate::controller) fn choose_attempt(
+        &self,
+        job: &JobId,
+        asked: Option<Attempt>,
+        attaches: impl Fn(Attempt) -> bool,
+    ) -> Result<Attempt, Refusal> {
+        let entry = self.get(job);
+        let (open, last) = (entry.and_then(|j| j.open_attempt()), entry.and_then(|j| j.last_attempt()));
+        let is_open = |number| entry.and_then(|j| j.attempts.get(&number)).is_some_and(|attempt| attempt.open);
+        let Some(asked) = asked else {
+            return Ok(open.unwrap_or_else(|| last.map_or(Attempt::FIRST, Attempt::next)));
+        };
+        let newer = last.is_none_or(|last| asked > last);
+        if defect!(ReopenOlderAttempt) || is_open(asked) || newer || attaches(asked) {
+            return Ok(asked);
+        }
+        let text = match open {
+            Some(open) => format!("attempt {asked} of job {job} is closed; the open one is {open}"),
+            None => format!("attempt {asked} of job {job} is closed"),
+        };
+        Err(Refusal::AttemptClosed(text))
+    }
+
+    /// Refuses a setup action on ranks that an after-action already covers: an after-action runs once on each rank, so
+    /// nothing would clean up after a later setup action.
+    fn check_not_followed(&self, run: &RunRequest, attempt: Attempt, ranks: &IdSet) -> Result<(), Refusal> {
+        if defect!(PrologAfterEpilog) {
+            return Ok(());
+        }
+        let entry = self.attempt(&run.job, attempt);
+        let following = entry.into_iter().flat_map(|entry| self.of(entry)).filter(|action| self.follows(action));
+        let mut known = following.map(|follower| (&follower.row.name, ranks.intersection(&follower.row.ranks)));
+        let Some((name, covered)) = known.find(|(_, covered)| !covered.is_empty()) else { return Ok(()) };
+        let RunRequest { job, action, .. } = run;
+        let (covered, next) = (Part::of_ranks(covered), attempt.next());
+        Err(Refusal::Conflict(format!(
+            "{name} of job {job} attempt {attempt} covers {covered}, and nothing would follow {action} there: begin another attempt (--attempt {next})"
+        )))
+    }
+
+    /// Checks the ranks of an action against what the job holds (`held`). A setup action never begins on a rank that
+    /// the job has let go of, because the after-action is or was there. An after-action begins by hand only over all
+    /// that the job holds, or by `job finish`. Over a part, it would end before the job let go of the other ranks, and
+    /// would never run on them.
+    fn of_what_is_held(
+        &self,
+        run: &RunRequest,
+        attempt: Attempt,
+        held: &IdSet,
+        ranks: IdSet,
+    ) -> Result<IdSet, Refusal> {
+        let RunRequest { job, action, .. } = run;
+        if self.after.contains(action) {
+            let left = held.difference(&ranks);
+            if left.is_empty() || (ranks.is_disjoint(held) && !ranks.is_empty()) || defect!(EpilogOfAPart) {
+                return Ok(ranks);
+            }
+            let left = Part::of_ranks(left);
+            let text = format!(
+                "job {job} attempt {attempt} holds {left} too, and {action} would not follow there: let go of some with `perilog job finish {job} --ranks ...`, and it runs there"
+            );
+            return Err(Refusal::Conflict(text));
+        }
+        let gone = ranks.difference(held);
+        if gone.is_empty() || defect!(RunAfterRelease) {
+            return Ok(ranks);
+        }
+        // All means all that the job has still.
+        let left = ranks.intersection(held);
+        if run.targets.is_none() && !left.is_empty() {
+            return Ok(left);
+        }
+        let gone = Part::of_ranks(gone);
+        let next = if held.is_empty() {
+            format!("; another attempt may begin (--attempt {})", attempt.next())
+        } else {
+            String::new()
+        };
+        let text = format!("job {job} attempt {attempt} has let go of {gone}: {action} does not begin there{next}");
+        Err(Refusal::Conflict(text))
+    }
+
+    /// Returns the attempt's layout and the action's ranks in it.
+    fn choose_ranks(&self, run: &RunRequest, attempt: Attempt) -> Result<(Layout, IdSet), Refusal> {
+        let job = self.get(&run.job);
+        let existing = job.and_then(|j| j.attempts.get(&attempt)).map(|a| &a.layout);
+        if let Some(layout) = existing {
+            let ranks = match (&run.targets, &run.nodes) {
+                (Some(targets), _) => layout.choose(targets).map_err(Refusal::Conflict)?,
+                (None, Some(nodes)) => layout.choose(&Targets::Hosts(nodes.clone())).map_err(Refusal::Conflict)?,
+                (None, None) => layout.ranks().clone(),
+            };
+            return Ok((layout.clone(), ranks));
+        }
+        let layout = match (&run.nodes, job.and_then(|job| job.before_the_next())) {
+            (Some(nodes), _) => Layout::counted(nodes.clone()).map_err(Refusal::Invalid)?,
+            // Only a bare run repeats the nodes of the attempt before it: a resource manager chooses them anew.
+            (None, Some(before)) if before.added || before.unvouched || before.recovered => {
+                return Err(Refusal::NoSuchAttempt(format!(
+                    "no attempt {attempt} of job {}: add it (job add), or name its nodes (--nodes)",
+                    run.job
+                )));
+            }
+            // A requeue that names no nodes uses those of the attempt before, as long as that attempt holds them: other
+            // jobs may have the nodes that it released.
+            (None, Some(before)) => {
+                let gone = before.layout.ranks().difference(&before.hold.ranks);
+                if !gone.is_empty() && !defect!(RequeueTakesBack) {
+                    let (job, hosts) = (&run.job, before.layout.hosts_of(&gone));
+                    return Err(Refusal::Conflict(format!(
+                        "the attempt before attempt {attempt} of job {job} does not hold {hosts} any more: name the nodes of attempt {attempt} (--nodes)"
+                    )));
+                }
+                before.layout.clone()
+            }
+            (None, None) => {
+                return Err(Refusal::NoSuchJob(format!("no job {}: name its nodes to begin it (--nodes)", run.job)));
+            }
+        };
+        let ranks = match &run.targets {
+            Some(targets) => layout.choose(targets).map_err(Refusal::Invalid)?,
+            None => layout.ranks().clone(),
+        };
+        Ok((layout, ranks))
+    }
+}
+
+impl Machine {
+    pub(in crate::controller) fn run(&mut self, run: RunRequest, now: Now) -> Result<Reply, Refusal> {
+        self.begin_or_attach(run, None, now)
+    }
+
+    /// Begins an action, or attaches to it; `external`: no agent runs the action.
+    pub(in crate::controller) fn begin_or_attach(
+        &mut self,
+        run: RunRequest,
+        external: Option<External>,
+        now: Now,
+    ) -> Result<Reply, Refusal> {
+        let id_in = |attempt| ActionId::of(self.settings.cluster, &run.job, attempt, &run.action);
+        let exists = |attempt| self.jobs.actions.contains_key(&id_in(attempt));
+        let attempt = self.jobs.choose_attempt(&run.job, run.attempt, exists)?;
+        let id = id_in(attempt);
+        if let Some(action) = self.jobs.action(id) {
+            let by = |who: &str| {
+                let text = format!("{} of job {} attempt {attempt} is run by {who}", run.action, run.job);
+                Err(Refusal::Conflict(text))
+            };
+            return match (&external, &action.row.external) {
+                (None, None) => {
+                    self.join(id, attempt, &run, now);
+                    self.attach(id, &run)?;
+                    self.own_again(&run.job, attempt, now);
+                    self.assert_attempt(&run.job, attempt, now);
+                    self.assert_action(id, now);
+                    self.attach(id, &run)
+                }
+                (Some(asked), Some(_)) => {
+                    self.own_again(&run.job, attempt, now);
+                    self.assert_attempt(&run.job, attempt, now);
+                    self.assert_action(id, now);
+                    self.attach_external(id, &run, asked, now)
+                }
+                (None, Some(_)) => by("a service outside (external)"),
+                (Some(_), None) => by("agents"),
+            };
+        }
+        self.may_begin(&run.action, now)?;
+        let (layout, mut ranks) = self.jobs.choose_ranks(&run, attempt)?;
+        let entry = self.jobs.attempt(&run.job, attempt);
+        if let Some(asked) = &external {
+            external::check_resources(entry, &run, asked)?;
+            // A request that names resources and no ranks means only the resources.
+            if !asked.resources.is_empty() && run.nodes.is_none() && run.targets.is_none() {
+                ranks = IdSet::new();
+            } else if let Some(entry) = entry.filter(|_| run.nodes.is_none() && run.targets.is_none()) {
+                // All means all that the job has still.
+                let left = ranks.intersection(&entry.hold.ranks);
+                ranks = if left.is_empty() { ranks } else { left };
+            }
+        }
+        if external.is_none() {
+            let hold = entry.map_or_else(|| layout.ranks().clone(), |entry| entry.hold.ranks.clone());
+            ranks = self.jobs.of_what_is_held(&run, attempt, &hold, ranks)?;
+        }
+        if external.is_none() {
+            self.check_configured(&run.action, &layout, &ranks)?;
+        }
+        if !self.settings.after.contains(&run.action) {
+            self.jobs.check_not_followed(&run, attempt, &ranks)?;
+        }
+        if let Some(asked) = &external {
+            self.jobs.check_alone(&run, asked, attempt, &layout, &ranks)?;
+        }
+        match entry {
+            None => {
+                let before = self.jobs.get(&run.job).and_then(|job| job.before_the_next());
+                let opened = JobAttempt::requeue(layout, run.userid, before, now.wall_ms).map_err(|text| {
+                    Refusal::Invalid(format!("{text}: add attempt {attempt} of {} anew (job add)", run.job))
+                })?;
+                let opened = JobAttempt { recovered: self.recovery.is_on(), ..opened };
+                self.open_attempt(&run.job, attempt, opened, now);
+            }
+            Some(entry) => {
+                if entry.complete && ranks.is_empty() {
+                    let (job, next) = (&run.job, attempt.next());
+                    let text = format!(
+                        "job {job} attempt {attempt} went back whole: nothing begins for it any more; another attempt may begin (--attempt {next})"
+                    );
+                    return Err(Refusal::Conflict(text));
+                }
+                let gone = entry.released.ranks.intersection(&ranks);
+                if !gone.is_empty() && !defect!(RunAfterRelease) {
+                    let (gone, job) = (Part::of_ranks(gone), &run.job);
+                    let text = format!("{gone} of job {job} attempt {attempt} went back already: nothing begins there");
+                    return Err(Refusal::Conflict(text));
+                }
+                self.own_again(&run.job, attempt, now);
+                self.assert_attempt(&run.job, attempt, now);
+            }
+        }
+        let timeout_ms = run.timeout_ms.or_else(|| self.settings.timeouts.get(&run.action).copied());
+        let owner = self.jobs.attempt(&run.job, attempt).and_then(|a| a.userid);
+        let userid = run.userid.or(owner);
+        let row = ActionRow::new(id, run.job, attempt, run.action, ranks, now.wall_ms);
+        let row = ActionRow { userid, env: run.env, timeout_ms, ..row };
+        self.begin(external.map_or(row.clone(), |external| external::row(row, external)), now);
+        match (self.jobs.action(id), self.jobs.layout(id)) {
+            (Some(action), Some(layout)) => Ok(self.running(id, &action.row, layout, false)),
+            _ => Err(Refusal::NoSuchAction("it could not begin".to_owned())),
+        }
+    }
+
+    /// Extends a growing after-action that somebody begins by hand: the action grows by all ranks that the job still
+    /// holds.
+    fn join(&mut self, id: ActionId, number: Attempt, run: &RunRequest, now: Now) {
+        let Some(attempt) = self.jobs.attempt(&run.job, number) else { return };
+        let named = match (&run.targets, &run.nodes) {
+            (Some(targets), _) => attempt.layout.choose(targets).ok(),
+            (None, nodes) => nodes.as_ref().and_then(|nodes| attempt.layout.ranks_of(nodes).ok()),
+        };
+        let Some(action) = self.jobs.action(id).filter(|action| self.jobs.follows(action)) else { return };
+        let row = &action.row;
+        let may = row.growing && row.verdict.is_none();
+        let all = row.ranks.union(&attempt.hold.ranks);
+        let Some(named) = named.filter(|named| may && all.is_subset(named)) else { return };
+        let new = named.difference(&row.ranks);
+        if !new.is_empty() && new.is_subset(&attempt.hold.ranks) {
+            self.grow(id, &new, now);
+        }
+    }
+
+    pub(in crate::controller) fn attach(&self, id: ActionId, run: &RunRequest) -> Result<Reply, Refusal> {
+        let (Some(action), Some(layout)) = (self.jobs.action(id), self.jobs.layout(id)) else {
+            return Err(Refusal::NoSuchAction(format!("no action {} of job {}", run.action, run.job)));
+        };
+        let row = &action.row;
+        let conflict = |asked: &dyn std::fmt::Display| {
+            let text = format!(
+                "{} of job {} attempt {} exists over {}; asked for {asked}",
+                row.name,
+                row.job,
+                row.attempt,
+                Part::of_ranks(row.ranks.clone())
+            );
+            Refusal::Conflict(text)
+        };
+        if let Some(targets) = &run.targets {
+            let ranks = layout.choose(targets).map_err(Refusal::Conflict)?;
+            if ranks != row.ranks {
+                return Err(conflict(&ranks));
+            }
+        } else if let Some(nodes) = &run.nodes {
+            let ranks = layout.ranks_of(nodes).map_err(|host| conflict(&format!("host {host}")))?;
+            if ranks != row.ranks {
+                return Err(conflict(nodes));
+            }
+        }
+        Ok(self.running(id, row, layout, true))
+    }
+
+    fn running(&self, id: ActionId, row: &ActionRow, layout: &Layout, attached: bool) -> Reply {
+        Reply::Running {
+            job: row.job.clone(),
+            attempt: row.attempt,
+            id,
+            ranks: row.ranks.clone(),
+            hosts: layout.hosts_of(&row.ranks),
+            attached,
+            events_after: row.events_from,
+            waits: self.waits_for(&row.job, row.attempt),
+        }
+    }
+
+    /// Opens a new attempt, which takes the place of the open one ([`crate::controller::job::supersede`]).
+    pub(in crate::controller) fn open_attempt(&mut self, job: &JobId, number: Attempt, attempt: JobAttempt, now: Now) {
+        let entry = self.jobs.entry(job.clone()).or_default();
+        let older = entry.attempts.iter().filter(|(_, a)| a.open).map(|(number, _)| *number).collect();
+        self.supersede(job, older, number, now);
+        let context = json!({"attempt": number, "hosts": attempt.layout.hosts(), "userid": attempt.userid});
+        self.jobs.entry(job.clone()).or_default().attempts.insert(number, attempt);
+        self.batch.attempts.insert((job.clone(), number));
+        self.event(job, now, "attempt", context);
+    }
+}

@@ -1,0 +1,237 @@
+//! Tolerance, what a job forgives: `tolerable` ranks up to the job's tolerance, with fewer of them for a check that has
+//! a tolerance of its own, and `lost` ranks if the site allows that. Every other failure is fatal, whatever a user
+//! asks for: no user may ignore a generic failure of a prolog (flux-core #6842).
+//!
+//! Within the tolerance, an action succeeds without the failed ranks. A non-fatal exception names these ranks, with the
+//! message of each check. The job lets go of them if it asked for that (`shrink`, `keep`).
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::controller::action::Action;
+use crate::controller::io::Now;
+use crate::controller::job::Jobs;
+use crate::controller::job::attempt::JobAttempt;
+use crate::controller::machine::Machine;
+use crate::defect;
+use crate::ids::{ActionId, Attempt, CheckName, JobId};
+use crate::idset::IdSet;
+use crate::job::{Part, Tolerance};
+use crate::outcome::{Outcome, Verdict};
+use crate::task::Ended;
+
+/// The type of the exception that names ranks which failed within a job's tolerance (RFC 21: severity 1 is not fatal).
+pub(in crate::controller) const EXCEPTION: &str = "node-failure";
+
+/// The limits of what a job forgives in one action.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::controller) struct Forgiveness {
+    /// At most so many ranks.
+    pub(in crate::controller) ranks: u64,
+    /// At most so many ranks that fail this check.
+    pub(in crate::controller) checks: BTreeMap<CheckName, u64>,
+    /// Failures of other checks, and failures that name no check.
+    pub(in crate::controller) others: bool,
+    /// `true` if the number of good ranks reaches the job's `keep`.
+    pub(in crate::controller) enough: bool,
+    /// `lost` ones too.
+    pub(in crate::controller) lost: bool,
+    /// Ranks that the job let go of before anything began there. The job continues without these ranks, and the limits
+    /// ignore them.
+    pub(in crate::controller) shed: IdSet,
+}
+
+impl Forgiveness {
+    pub(in crate::controller) fn forgives(&self, outcome: &Outcome) -> bool {
+        match outcome {
+            Outcome::Tolerable => true,
+            Outcome::Lost { .. } => self.lost,
+            Outcome::Failed { .. } => defect!(UnmarkedForgiven),
+            _ => false,
+        }
+    }
+
+    /// Returns `true` if so many failures are within the limits.
+    pub(in crate::controller) fn covers(&self, forgiven: &[&Ended]) -> bool {
+        let few = forgiven.len() as u64 <= self.ranks || defect!(CountIgnored);
+        let of_checks = |ended: &&Ended| self.others || is_of(ended, &self.checks);
+        let within = |(check, most): (&CheckName, &u64)| {
+            forgiven.iter().filter(|ended| names(ended, check)).count() as u64 <= *most
+        };
+        few && forgiven.iter().all(of_checks) && self.checks.iter().all(within)
+    }
+}
+
+fn names(ended: &Ended, check: &CheckName) -> bool {
+    ended.checks.iter().any(|failed| failed.check == check.as_str())
+}
+
+/// Returns `true` if every failure of this end has a limit of its own.
+fn is_of(ended: &Ended, checks: &BTreeMap<CheckName, u64>) -> bool {
+    !ended.checks.is_empty() && ended.checks.iter().all(|failed| checks.contains_key(failed.check.as_str()))
+}
+
+impl Action {
+    /// Returns the ranks that failed this check.
+    fn failed(&self, check: &CheckName) -> IdSet {
+        let bad = self.bad();
+        let failed = self.ended.iter().filter(|(rank, row)| bad.contains(rank.0) && names(&row.ended, check));
+        failed.map(|(rank, _)| rank.0).collect()
+    }
+}
+
+impl Jobs {
+    /// Returns the ranks that failed in a succeeded action of this attempt.
+    pub(in crate::controller) fn tolerated(&self, job: &JobId, attempt: Attempt) -> IdSet {
+        let mut tolerated = IdSet::new();
+        let ids = self.attempt(job, attempt).map(|attempt| attempt.actions.clone());
+        for action in ids.into_iter().flatten().filter_map(|id| self.action(id)) {
+            if action.row.verdict == Some(Verdict::Ok) && !self.after.contains(&action.row.name) {
+                tolerated.extend_with(&action.bad().difference(&action.never_begun()));
+            }
+        }
+        tolerated
+    }
+
+    /// Lists the failures on these ranks: each check with its ranks and messages, and each other outcome likewise.
+    pub(in crate::controller) fn failed_checks(&self, id: ActionId, ranks: &IdSet) -> Vec<Value> {
+        let Some(action) = self.action(id) else { return Vec::new() };
+        let mut by: BTreeMap<(String, String), IdSet> = BTreeMap::new();
+        for (rank, row) in action.ended.iter().filter(|(rank, _)| ranks.contains(rank.0)) {
+            if row.ended.checks.is_empty() {
+                by.entry((row.ended.outcome.word().to_owned(), row.ended.outcome.to_string()))
+                    .or_default()
+                    .insert(rank.0);
+            }
+            for check in &row.ended.checks {
+                by.entry((check.check.clone(), check.message.clone())).or_default().insert(rank.0);
+            }
+        }
+        let layout = self.layout(id);
+        let tell = |((check, message), ranks): ((String, String), IdSet)| {
+            let hosts = layout.map(|layout| layout.hosts_of(&ranks));
+            json!({"check": check, "message": message, "hosts": hosts, "ranks": ranks})
+        };
+        by.into_iter().map(tell).collect()
+    }
+}
+
+impl Machine {
+    pub(in crate::controller) fn forgiveness(&self, id: ActionId) -> Forgiveness {
+        let shed = IdSet::new();
+        let none = Forgiveness {
+            ranks: 0,
+            checks: BTreeMap::new(),
+            others: true,
+            enough: true,
+            lost: self.settings.tolerate_lost,
+            shed,
+        };
+        let Some(action) = self.jobs.action(id) else { return none };
+        let row = &action.row;
+        let Some(attempt) = self.jobs.attempt(&row.job, row.attempt) else { return none };
+        // The job does not wait for its after-actions: at that point forgiving would spare nobody.
+        if self.settings.after.contains(&row.name) {
+            return none;
+        }
+        // Ranks that other actions forgave use up the tolerance, except ranks that failed again here.
+        let shed = action.shed(&attempt.hold.ranks);
+        let bad = action.bad().difference(&shed);
+        let others = self.jobs.of(attempt);
+        let others = others.filter(|other| other.row.verdict == Some(Verdict::Ok) && other.row.id != id);
+        let resources: usize = others.map(|other| other.row.external.iter().flat_map(|it| it.bad()).count()).sum();
+        let before = self.jobs.tolerated(&row.job, row.attempt).difference(&bad).len() + resources as u64;
+        let ranks = attempt
+            .terms
+            .forgives(attempt.layout.ranks().len())
+            .saturating_sub(if defect!(ToleranceStartsAnew) { 0 } else { before });
+        // Counts only ranks that the job still holds: others may have been released before.
+        let left = attempt.hold.ranks.difference(&bad).len();
+        // A job that sheds its last rank cannot continue.
+        let sheds = attempt.terms.sheds();
+        let least = attempt.terms.keep.map_or(0, u64::from).max(u64::from(sheds && !defect!(NobodyLeft)));
+        let enough = attempt.hold.ranks.is_empty() || left >= least;
+        let others = attempt.terms.forgives_others();
+        let checks = self.checks_left(attempt, action);
+        Forgiveness { ranks, checks, others, enough, lost: self.settings.tolerate_lost, shed }
+    }
+
+    /// Returns how many ranks of this action may fail each check that has a tolerance of its own: other actions may
+    /// have
+    /// used some of it up. A rank that fails a check in two actions counts once.
+    fn checks_left(&self, attempt: &JobAttempt, action: &Action) -> BTreeMap<CheckName, u64> {
+        let others = self.jobs.of(attempt).filter(|other| {
+            other.row.verdict == Some(Verdict::Ok)
+                && other.row.id != action.row.id
+                && !self.settings.after.contains(&other.row.name)
+        });
+        let others: Vec<&Action> = others.collect();
+        let of = attempt.layout.ranks().len();
+        let left = |(check, most): (&CheckName, &Tolerance)| {
+            let (mut ranks, mut resources) = (IdSet::new(), 0);
+            for other in &others {
+                ranks.extend_with(&other.failed(check));
+                let ends = other.row.external.iter().flat_map(|it| it.bad());
+                resources += ends.filter(|(_, ended)| names(ended, check)).count() as u64;
+            }
+            let used = ranks.difference(&action.failed(check)).len() + resources;
+            (check.clone(), most.of(of).saturating_sub(used))
+        };
+        attempt.terms.checks.iter().map(left).collect()
+    }
+
+    /// Handles an action that succeeded without some of its ranks: reports the failed ranks with reasons, and lets go
+    /// of ranks if the job asked for that.
+    pub(in crate::controller) fn forgive(&mut self, id: ActionId, now: Now) {
+        let Some(action) = self.jobs.action(id) else { return };
+        let (job, number, name) = (action.row.job.clone(), action.row.attempt, action.row.name.clone());
+        if self.settings.after.contains(&name) {
+            return;
+        }
+        // The verdict is `ok`: the job had let go of the never-begun ranks before.
+        let bad = action.bad().difference(&action.never_begun());
+        let Some(attempt) = self.jobs.attempt(&job, number) else { return };
+        let terms = &attempt.terms;
+        let surplus: IdSet = match terms.keep {
+            // Before the `keep-after` action, further ranks may still fail.
+            Some(keep) if name == self.settings.keep_after => {
+                // Ranks outside the action are not prepared, and do not count towards `keep`.
+                let good = attempt.hold.ranks.intersection(&action.row.ranks).difference(&bad);
+                good.iter().skip(keep as usize - usize::from(defect!(KeepsOneLess))).collect()
+            }
+            _ => IdSet::new(),
+        };
+        let mut back = if terms.sheds() { bad.union(&surplus) } else { IdSet::new() };
+        // While other actions have still to begin, the job keeps the ranks of those actions.
+        back = back.intersection(&attempt.hold.ranks).intersection(&action.row.ranks);
+        let resources = action.bad_resources();
+        if !bad.is_empty() || resources.is_some() {
+            let hosts = attempt.layout.hosts_of(&bad);
+            let checks = self.jobs.failed_checks(id, &bad);
+            let mut context = json!({"type": EXCEPTION, "severity": 1, "note": hosts, "ranks": bad, "hosts": hosts, "checks": checks,
+                "action": name, "attempt": number});
+            if let (Some(resources), Some(context)) = (resources, context.as_object_mut()) {
+                context.insert("resources".to_owned(), resources);
+            }
+            self.event(&job, now, "exception", context.clone());
+            self.tell_manager(&job, number, "exception", context);
+            self.reach_milestones(&job, number, now);
+        }
+        if !back.is_empty() {
+            self.give_back(&job, number, &back, now);
+        }
+    }
+
+    /// Lets the job continue without these ranks; the after-actions hold the ranks from now on.
+    fn give_back(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
+        self.let_go(job, number, &Part::of_ranks(ranks.clone()), now);
+        let Some(attempt) = self.jobs.attempt(job, number) else { return };
+        let left = attempt.hold.ranks.clone();
+        let r = attempt.terms.r.as_ref().map(|r| r.fragment(&left));
+        let context = json!({"attempt": number, "ranks": ranks, "hosts": attempt.layout.hosts_of(ranks), "left": left,
+            "left_hosts": attempt.layout.hosts_of(&left), "R": r});
+        self.event(job, now, "shrink", context.clone());
+        self.tell_manager(job, number, "shrink", context);
+    }
+}

@@ -1,0 +1,198 @@
+//! Two sessions that claim one host. The newer of one agent replaces the older. An agent of another machine, boot or
+//! address waits until the older session has answered a probe, or failed to: a thief of a node's key can read the ids
+//! of its machine and boot there, too.
+
+use crate::agent::io::Level;
+use crate::controller::io::{Effect, Now, SessionId};
+use crate::controller::machine::{Machine, Node};
+use crate::controller::node::session::{Session, Stage};
+use crate::defect;
+use crate::ids::{BootId, MachineId};
+use crate::message::{Hello, ToAgent};
+
+/// Boots of a node that are known to be over. A Hello is late by what a connection can hold back, not by days of
+/// reboots.
+const BOOTS_KEPT: usize = 8;
+/// Highest session number: agents number sessions by the milliseconds since their boot, and no node is up for 34 years.
+const MAX_LINK: u64 = 1 << 40;
+/// A connection holds a Hello back for less: the listener ends those that have not said all of it by then.
+const LATE_MS: u64 = 60_000;
+
+/// Address of a peer, without its port.
+pub(in crate::controller) fn address(peer: &str) -> &str {
+    peer.rsplit_once(':').map_or(peer, |(address, _)| address)
+}
+
+impl Node {
+    /// Returns `true` if the controller has heard this agent in a session that the agent began later.
+    fn has_heard_after(&self, hello: &Hello) -> bool {
+        let same = self.row.machine == hello.machine && self.row.boot == hello.boot;
+        same && self.link.is_some_and(|link| link >= hello.link)
+    }
+
+    /// Returns `true` if the network may have held back a Hello from this address. From another address that lasts a
+    /// minute: a thief leaves no session number and no boot behind that keep the true agent out.
+    fn may_be_late(&self, from: &str, now: Now) -> bool {
+        let recent = self.session.is_none() && now.mono_ms < self.since_ms.saturating_add(LATE_MS);
+        self.address == from || recent
+    }
+
+    /// Notes a new boot of the machine that the controller knows: the boot before never returns.
+    pub(in crate::controller) fn boots(&mut self, machine: &MachineId, boot: &BootId) {
+        if self.row.machine == *machine && self.row.boot != *boot {
+            self.over.push(self.row.boot.clone());
+            let surplus = self.over.len().saturating_sub(BOOTS_KEPT);
+            self.over.drain(..surplus);
+        }
+    }
+
+    fn is_over(&self, hello: &Hello) -> bool {
+        self.row.machine == hello.machine && (self.over.contains(&hello.boot) || hello.boot.is_before(&self.row.boot))
+    }
+}
+
+impl Machine {
+    /// Handles a complete Hello: looks for another session that speaks for this host.
+    pub(in crate::controller) fn greeted(&mut self, id: SessionId, hello: Box<Hello>, now: Now) {
+        if hello.link > MAX_LINK {
+            let why = format!("its session has the number {}, which no agent gives", hello.link);
+            return self.turn_away(id, &hello.host, &why, now);
+        }
+        let peer = self.sessions.get(&id).map(|session| session.peer.clone()).unwrap_or_default();
+        let from = address(&peer);
+        let late = self.nodes.get(&hello.host).filter(|node| node.may_be_late(from, now));
+        if late.is_some_and(|node| node.is_over(&hello)) {
+            return self.turn_away(id, &hello.host, "of a boot of its node that is over", now);
+        }
+        let is_heard = late.is_some_and(|node| node.has_heard_after(&hello));
+        let older = self.nodes.get(&hello.host).and_then(|node| node.session).filter(|older| *older != id);
+        let Some(older) = older else {
+            // The last frames of a dead agent may arrive after its successor's session has also ended.
+            if is_heard {
+                let why = "an older session of this agent than the last one that stood";
+                return self.turn_away(id, &hello.host, why, now);
+            }
+            return self.open(id, *hello, now);
+        };
+        let same_agent = match self.sessions.get(&older) {
+            Some(Session { stage: Stage::Open { machine, boot, link, .. }, peer: of })
+                if *machine == hello.machine && *boot == hello.boot && address(of) == from =>
+            {
+                Some((*link, of.clone()))
+            }
+            _ => None,
+        };
+        match same_agent {
+            Some((link, _)) if link >= hello.link => {
+                self.turn_away(id, &hello.host, "an older session of this agent than the one that stands", now)
+            }
+            Some((_, of)) => {
+                let text = format!("its session from {of} was replaced by a newer one from the same address, {peer}");
+                self.note_of_node(Level::Info, &hello.host, text);
+                self.end_session(older, "replaced by a newer session of the same agent", now);
+                self.open(id, *hello, now);
+            }
+            None if defect!(CloneReplaces) => {
+                self.end_session(older, "replaced", now);
+                self.open(id, *hello, now);
+            }
+            None => {
+                self.probe_last += 1;
+                let nonce = self.probe_last;
+                let until_ms = now.mono_ms.saturating_add(self.settings.probe_ms);
+                // A third claimant waits for nobody: only the latest Hello remains a claim.
+                let rivals: Vec<SessionId> = self.probing_of(older);
+                for rival in rivals {
+                    self.turn_away(rival, &hello.host, "another agent claims this host", now);
+                }
+                if let Some(session) = self.sessions.get_mut(&id) {
+                    session.stage = Stage::Probing { hello, older, nonce, until_ms };
+                    self.probing.insert(id);
+                }
+                self.batch.effects.push(Effect::Send { session: older, message: ToAgent::Probe { nonce } });
+            }
+        }
+    }
+
+    /// Returns the sessions that wait for an answer to a probe: few, among the sessions of all nodes.
+    fn probing(&self) -> impl Iterator<Item = (SessionId, &Session)> {
+        self.probing.iter().filter_map(|id| Some((*id, self.sessions.get(id)?)))
+    }
+
+    pub(in crate::controller) fn probing_of(&self, of: SessionId) -> Vec<SessionId> {
+        let probes = |s: &Session| matches!(&s.stage, Stage::Probing { older, .. } if *older == of);
+        self.probing().filter(|(_, s)| probes(s)).map(|(id, _)| id).collect()
+    }
+
+    /// Refuses the newer session, because the older session answered and is alive: the newer one is another machine of
+    /// the same name.
+    pub(in crate::controller) fn on_probed(&mut self, older: SessionId, answer: u64, now: Now) {
+        for id in self.probing_of(older) {
+            let Some(Session { peer, stage: Stage::Probing { hello, nonce, .. } }) = self.sessions.get(&id) else {
+                continue;
+            };
+            if *nonce != answer {
+                continue;
+            }
+            let (host, peer) = (hello.host.clone(), peer.clone());
+            let stands = self.sessions.get(&older).map(|s| s.peer.clone()).unwrap_or_default();
+            let note = format!(
+                "two machines claim {host}: {stands} stands, {peer} (machine {}, boot {}) was refused; is a certificate cloned?",
+                hello.machine, hello.boot
+            );
+            self.turn_away(id, &host, &note, now);
+            if let Some(node) = self.nodes.get_mut(&host) {
+                node.note = Some(note);
+            }
+        }
+    }
+
+    /// Ends probes whose time is over: the older session is dead.
+    pub(in crate::controller) fn probes_due(&mut self, now: Now) {
+        let due: Vec<(SessionId, SessionId)> = self
+            .probing()
+            .filter_map(|(id, s)| match &s.stage {
+                Stage::Probing { older, until_ms, .. } if *until_ms <= now.mono_ms => Some((id, *older)),
+                _ => None,
+            })
+            .collect();
+        for (id, older) in due {
+            let peer = |id: SessionId| self.sessions.get(&id).map(|session| session.peer.clone()).unwrap_or_default();
+            let text =
+                format!("its session from {} did not answer, and one from {} replaced it", peer(older), peer(id));
+            let moved = address(&peer(older)) != address(&peer(id));
+            self.end_session(older, "did not answer a probe while another session of its host was waiting", now);
+            self.open_waiting(&[id], now);
+            let Some(Stage::Open { host, .. }) = self.sessions.get(&id).map(|session| &session.stage) else { continue };
+            let host = host.clone();
+            self.note_of_node(Level::Warning, &host, text.clone());
+            if let Some(node) = self.nodes.get_mut(&host).filter(|_| moved) {
+                node.note = Some(text);
+            }
+        }
+    }
+
+    pub(in crate::controller) fn next_probe(&self) -> Option<u64> {
+        let until = |s: &Session| match &s.stage {
+            Stage::Probing { until_ms, .. } => Some(*until_ms),
+            _ => None,
+        };
+        self.probing().filter_map(|(_, session)| until(session)).min()
+    }
+
+    /// Returns `true` while the controller probes this node's session because another session claims the host.
+    pub(in crate::controller) fn is_probed(&self, node: &Node) -> bool {
+        node.session.is_some_and(|id| !self.probing_of(id).is_empty())
+    }
+
+    /// Opens the sessions that waited for an answer of the older session, which is gone. A session does not open if its
+    /// agent has meanwhile returned with another one.
+    pub(in crate::controller) fn open_waiting(&mut self, waiting: &[SessionId], now: Now) {
+        for id in waiting {
+            if let Some(Session { stage: Stage::Probing { hello, .. }, .. }) = self.sessions.get(id) {
+                let hello = hello.clone();
+                self.greeted(*id, hello, now);
+            }
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! `job forget`: an operator drops releases that the release hook keeps refusing. An attempt is finished, never
+//! forgotten.
+
+use serde_json::json;
+
+use crate::agent::io::Level;
+use crate::controller::io::{Now, Record, Refusal, Reply};
+use crate::controller::machine::Machine;
+use crate::ids::{Attempt, JobId};
+
+impl Machine {
+    /// Drops the releases of a job, or of one attempt, of which the release hook has not heard.
+    ///
+    /// # Errors
+    /// No reason given; `releases` not asked for; no such release.
+    pub(in crate::controller) fn job_forget(
+        &mut self,
+        job: &JobId,
+        attempt: Option<Attempt>,
+        releases: bool,
+        reason: &str,
+        uid: u32,
+        now: Now,
+    ) -> Result<Reply, Refusal> {
+        let reason = reason.trim();
+        if reason.is_empty() {
+            return Err(Refusal::Invalid("forget needs a reason".to_owned()));
+        }
+        if releases {
+            return self.forget_releases(job, attempt, reason, uid, now);
+        }
+        Err(Refusal::Invalid("name what is dropped: what is owed to the release hook (--releases)".to_owned()))
+    }
+
+    fn forget_releases(
+        &mut self,
+        job: &JobId,
+        attempt: Option<Attempt>,
+        reason: &str,
+        uid: u32,
+        now: Now,
+    ) -> Result<Reply, Refusal> {
+        let of = |number: Attempt| attempt.is_none_or(|attempt| attempt == number);
+        let owed = self.outbox.releases().filter(|entry| entry.job == *job && of(entry.attempt));
+        let owed: Vec<u64> = owed.map(|entry| entry.sequence).collect();
+        if owed.is_empty() {
+            return Err(Refusal::Conflict(format!("the release hook is owed nothing of job {job}")));
+        }
+        for sequence in &owed {
+            self.outbox.done(*sequence);
+            self.batch.records.push(Record::OutboxDone { sequence: *sequence });
+        }
+        let text = format!(
+            "uid {uid} dropped {} of its releases, of which the release hook has not heard: {reason}",
+            owed.len()
+        );
+        self.note(Level::Warning, Some(job), None, text);
+        let context = json!({"sequences": owed, "why": reason, "by": uid});
+        self.event(job, now, "release-forgotten", context);
+        Ok(Reply::Reached { tasks: owed.len() as u64 })
+    }
+}

@@ -1,0 +1,311 @@
+//! Sessions: which session speaks for a host, and until when.
+//!
+//! ```text
+//!   greeting --last page of Hello--> open      no other session of this host, or an older one of the same agent
+//!                                 \-> probing ----> open      the older one, of another agent, did not answer
+//!                                              \--> refused   the older one answered: perilog shows both
+//! ```
+//! The host in the certificate is the host that an agent may speak for.
+
+use crate::agent::io::Level;
+use crate::controller::io::{Effect, NodeRow, Now, Record, SessionId};
+use crate::controller::machine::{Machine, Node};
+use crate::controller::node::duplicate_session::address;
+use crate::defect;
+use crate::ids::{BootId, Epoch, HostName, MachineId, TaskId};
+use crate::message::{FromAgent, Held, HeldState, Hello, MAX_TASKS, Phase, ToAgent};
+
+/// Most tasks that one Hello may tell of, over all its pages: an agent keeps at most 16,384 tasks and tombstones
+/// (`max-tombstones`).
+const MAX_HELLO_TASKS: usize = 20_000;
+/// More starts than any controller can have had. The controller does not believe an agent that claims to have seen
+/// more.
+pub(in crate::controller) const MAX_SEEN: u64 = 1 << 40;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::controller) struct Session {
+    pub(in crate::controller) peer: String,
+    pub(in crate::controller) stage: Stage,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::controller) enum Stage {
+    /// Pages of Hello so far.
+    Greeting(Option<Box<Hello>>),
+    /// Complete, and waiting for an older session to answer a probe or not.
+    Probing {
+        hello: Box<Hello>,
+        older: SessionId,
+        nonce: u64,
+        until_ms: u64,
+    },
+    Open {
+        host: HostName,
+        machine: MachineId,
+        boot: BootId,
+        link: u64,
+    },
+    /// Ended by us; late frames are dropped.
+    Over,
+}
+
+impl Machine {
+    pub(in crate::controller) fn on_message(
+        &mut self,
+        id: SessionId,
+        names: Option<&[String]>,
+        peer: &str,
+        message: FromAgent,
+        now: Now,
+    ) {
+        let session =
+            self.sessions.entry(id).or_insert_with(|| Session { peer: peer.to_owned(), stage: Stage::Greeting(None) });
+        let host = match &session.stage {
+            Stage::Over => return,
+            Stage::Open { host, .. } => Some(host.clone()),
+            Stage::Greeting(_) | Stage::Probing { .. } => None,
+        };
+        match (host, message) {
+            (None, FromAgent::Hello(page)) => self.on_hello(id, names, page, now),
+            (Some(_), FromAgent::Hello(_)) => self.end_session(id, "Hello twice in one session", now),
+            // An agent has nothing else to say between its Hello and the controller's Welcome. Early results arrive
+            // again in `Finished`.
+            (None, _) => {}
+            (Some(host), message) => self.on_agent(id, &host, message, now),
+        }
+    }
+
+    fn on_hello(&mut self, id: SessionId, names: Option<&[String]>, page: Hello, now: Now) {
+        // Names of the DNS have no case, and a final dot says nothing (RFC 4343, RFC 1034 3.1).
+        let is_its = |name: &String| {
+            let (name, host) = (name.trim_end_matches('.'), page.host.as_str().trim_end_matches('.'));
+            name.eq_ignore_ascii_case(host)
+        };
+        if names.is_some_and(|names| !names.iter().any(is_its)) {
+            let why = format!("the certificate is for {}, not for {}", names.unwrap_or_default().join(", "), page.host);
+            self.turn_away(id, &page.host, &why, now);
+            return;
+        }
+        let Some(session) = self.sessions.get_mut(&id) else {
+            return;
+        };
+        let Stage::Greeting(so_far) = &mut session.stage else {
+            self.end_session(id, "Hello twice in one session", now);
+            return;
+        };
+        let more = page.more;
+        let hello = match so_far.take() {
+            None => Box::new(page),
+            Some(mut hello) => {
+                hello.tasks.extend(page.tasks);
+                hello
+            }
+        };
+        let live = |held: &&Held| matches!(held.state, HeldState::Unclaimed | HeldState::Live { .. });
+        if hello.tasks.len() > MAX_HELLO_TASKS || hello.tasks.iter().filter(live).count() > MAX_TASKS {
+            let host = hello.host.clone();
+            self.turn_away(id, &host, "its Hello tells of more tasks than a node can hold", now);
+        } else if more {
+            *so_far = Some(hello);
+        } else {
+            self.greeted(id, hello, now);
+        }
+    }
+
+    /// Opens a session that stands: sends Welcome, then settles the difference.
+    pub(in crate::controller) fn open(&mut self, id: SessionId, hello: Hello, now: Now) {
+        if !self.judge_hello(id, &hello, now) {
+            return;
+        }
+        let Hello { host, machine, boot, link, version, actions, tasks, .. } = hello;
+        let known = self.nodes.get(&host).map(|node| node.row.clone());
+        let boot_number = match &known {
+            Some(row) if row.machine == machine && (row.boot == boot || defect!(RebootUnnoticed)) => row.boot_number,
+            // The number of soft reboots between two boots is known.
+            Some(row) if row.machine == machine => {
+                row.boot_number.saturating_add(row.boot.soft_reboots_until(&boot).map_or(1, |reboots| reboots.max(1)))
+            }
+            Some(row) => row.boot_number.saturating_add(1),
+            None => 1,
+        };
+        let row = NodeRow {
+            host: host.clone(),
+            machine: machine.clone(),
+            boot: boot.clone(),
+            boot_number,
+            version,
+            seen_ms: now.wall_ms,
+        };
+        self.batch.records.push(Record::Node(row.clone()));
+        let address = self.sessions.get(&id).map(|session| address(&session.peer).to_owned()).unwrap_or_default();
+        let node = self.nodes.entry(host.clone()).or_insert_with(|| Node::new(row.clone(), now.mono_ms));
+        if known.is_none() {
+            node.tasks = self.jobs.waiting_for(&host);
+        }
+        node.boots(&machine, &boot);
+        node.row = row;
+        node.session = Some(id);
+        node.link = Some(link);
+        node.address = address;
+        node.actions = actions;
+        node.since_ms = now.mono_ms;
+        node.live.clear();
+        let before = std::mem::take(&mut node.unsettled);
+        node.note = None;
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.stage = Stage::Open { host: host.clone(), machine, boot, link };
+        }
+        self.probing.remove(&id);
+        let welcome = ToAgent::Welcome {
+            epoch: self.epoch,
+            cluster: self.settings.cluster,
+            redial_window_ms: redial_window_ms(self.nodes.len() as u64, self.settings.redial_per_second),
+            commit: 0,
+        };
+        self.batch.effects.push(Effect::Send { session: id, message: welcome });
+        self.settle(id, &host, tasks, before, now);
+        // Before the recovery gate opens further, the gate must know what this node holds.
+        self.gate_hears(&host, now);
+    }
+
+    /// Handles a frame of a session that stands.
+    fn on_agent(&mut self, id: SessionId, host: &HostName, message: FromAgent, now: Now) {
+        match message {
+            FromAgent::Hello(_) => {}
+            FromAgent::EpochRefused { seen } => {
+                let plausible = Epoch { number: seen.number.min(MAX_SEEN), ..seen };
+                if self.highest_seen.as_ref().is_none_or(|(_, highest)| highest.number < plausible.number) {
+                    self.highest_seen = Some((host.clone(), plausible));
+                }
+                let text = format!(
+                    "the agent obeys a controller of epoch {}, ours is {}: if no other controller runs, `perilog controller recover --take-over`",
+                    seen.number, self.epoch.number
+                );
+                if let Some(node) = self.nodes.get_mut(host) {
+                    node.note = Some(text.clone());
+                }
+                self.note_of_node(Level::Error, host, text);
+            }
+            FromAgent::Accepted { task, limit_ms } => self.on_accepted(id, host, task, limit_ms, now),
+            FromAgent::Moved { task, phase, age_ms } => {
+                if !self.orphan_moved(host, task, &phase, now) && self.speaks_for(host, task) {
+                    self.on_moved(host, task, phase, age_ms, now);
+                }
+            }
+            FromAgent::Finished { task, ended } => self.on_finished(id, host, task, *ended, now),
+            FromAgent::ExpectsBoot { task, within_ms, ended } => {
+                self.on_expects_boot(id, host, task, within_ms, *ended, now)
+            }
+            FromAgent::Probed { nonce } => self.on_probed(id, nonce, now),
+            FromAgent::Answer { question, text, last } => {
+                let Some(asked) = self.questions.get_mut(&question).filter(|asked| asked.contains(host)) else {
+                    return;
+                };
+                if last {
+                    asked.remove(host);
+                    if asked.is_empty() {
+                        self.questions.remove(&question);
+                    }
+                }
+                self.batch.effects.push(Effect::Answer { question, host: host.clone(), text, last, lost: false });
+            }
+            FromAgent::Unsupported { message } => {
+                let text = format!("the agent does not know message {message}: an older version?");
+                self.note_of_node(Level::Warning, host, text);
+            }
+        }
+    }
+
+    /// Returns `true` if this session's host is the host of the task's rank. Unknown tasks belong to no host.
+    pub(in crate::controller) fn speaks_for(&mut self, host: &HostName, task: TaskId) -> bool {
+        self.jobs.host_of(task).is_some() && !self.is_anothers(host, task)
+    }
+
+    /// Returns `true` if the task belongs to another host. The controller then ignores what this host says of the task,
+    /// and shows it. The session stands. Otherwise an attempt that returned on other hosts (a reused job number, or a
+    /// lost store) would lock its first hosts out for ever.
+    pub(in crate::controller) fn is_anothers(&mut self, host: &HostName, task: TaskId) -> bool {
+        let external = self.jobs.is_external(task.action);
+        let Some(of) = self.jobs.host_of(task).filter(|of| of != host || external) else { return false };
+        let whose = if external { "run by a service outside".to_owned() } else { format!("of {of}") };
+        let text = format!("spoke for task {task}, which is {whose}");
+        let news = |node: &&mut Node| node.note.as_ref() != Some(&text);
+        if let Some(node) = self.nodes.get_mut(host).filter(news) {
+            node.note = Some(text.clone());
+            self.note_of_node(Level::Error, host, text);
+        }
+        true
+    }
+
+    pub(in crate::controller) fn remember_phase(&mut self, host: &HostName, task: TaskId, phase: Phase, since_ms: u64) {
+        let told = self.nodes.get(host).and_then(|node| node.live.get(&task)).map(|(phase, _)| phase);
+        let begins = matches!(told, None | Some(Phase::Waiting { .. } | Phase::Starting));
+        if begins && matches!(phase, Phase::Running { .. }) {
+            self.begins(task, since_ms);
+        }
+        if let Some(node) = self.nodes.get_mut(host)
+            && (node.live.len() < MAX_TASKS || node.live.contains_key(&task))
+        {
+            node.live.insert(task, (phase, since_ms));
+        }
+    }
+
+    pub(in crate::controller) fn turn_away(&mut self, id: SessionId, host: &HostName, why: &str, now: Now) {
+        let peer = self.sessions.get(&id).map(|s| s.peer.clone()).unwrap_or_default();
+        self.note_of_node(Level::Error, host, format!("{peer} is turned away: {why}"));
+        self.batch.effects.push(Effect::Send { session: id, message: ToAgent::TurnedAway { why: why.to_owned() } });
+        self.end_session(id, why, now);
+    }
+
+    /// Ends a session from the controller's side. The controller drops late frames of the session, and `Closed` follows
+    /// from the transport.
+    pub(in crate::controller) fn end_session(&mut self, id: SessionId, why: &str, now: Now) {
+        self.batch.effects.push(Effect::Close { session: id, why: why.to_owned() });
+        self.probing.remove(&id);
+        if let Some(session) = self.sessions.get_mut(&id)
+            && let Stage::Open { host, .. } = std::mem::replace(&mut session.stage, Stage::Over)
+        {
+            self.away(&host, id, now);
+        }
+    }
+
+    /// Notes that no session speaks for this host any more.
+    fn away(&mut self, host: &HostName, id: SessionId, now: Now) {
+        let Some(node) = self.nodes.get_mut(host).filter(|node| node.session == Some(id)) else {
+            return;
+        };
+        node.session = None;
+        node.since_ms = now.mono_ms;
+        node.live.clear();
+        for (question, asked) in &mut self.questions {
+            if asked.remove(host) {
+                let (question, host, text) = (*question, host.clone(), String::new());
+                self.batch.effects.push(Effect::Answer { question, host, text, last: true, lost: true });
+            }
+        }
+        self.questions.retain(|_, asked| !asked.is_empty());
+        self.watch_absence(host, now);
+        if self.recovery.orphan_hosts.contains(host) {
+            self.reordered_on(host, now);
+        }
+    }
+
+    pub(in crate::controller) fn on_closed(&mut self, id: SessionId, why: &str, now: Now) {
+        let waiting = self.probing_of(id);
+        self.probing.remove(&id);
+        let Some(session) = self.sessions.remove(&id) else {
+            return;
+        };
+        if let Stage::Open { host, .. } = session.stage {
+            self.note_of_node(Level::Info, &host, format!("offline: {why} ({})", session.peer));
+            self.away(&host, id, now);
+        }
+        self.open_waiting(&waiting, now);
+    }
+}
+
+/// Returns the time over which agents spread their redials: the number of agents divided by the connections that the
+/// controller accepts per second, at least one second.
+pub(in crate::controller) fn redial_window_ms(agents: u64, per_second: u64) -> u64 {
+    (agents.saturating_mul(1000) / per_second.max(1)).max(1000)
+}

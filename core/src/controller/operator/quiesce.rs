@@ -1,0 +1,101 @@
+//! Quiesce: the controller begins nothing new, so that the daemon, or the machine room, can be replaced. Running
+//! actions go on, after-actions still begin, and scripts never notice. Stored: a restarted controller stays quiesced
+//! until an operator types `resume`.
+
+use crate::controller::io::{Client, Now, Quiet, Record, Refusal, Reply};
+use crate::controller::job::Jobs;
+use crate::controller::machine::Machine;
+use crate::defect;
+use crate::duration::Span;
+use crate::ids::ActionName;
+
+/// Most clients that wait for quiescence; each is an operator or an operator's script.
+const MAX_WAITS: usize = 64;
+
+impl Jobs {
+    /// Returns how many actions and tasks are open.
+    pub(in crate::controller) fn open_count(&self) -> (u64, u64) {
+        let open = self.actions.values().filter(|action| action.is_open());
+        open.fold((0, 0), |(actions, tasks), action| (actions + 1, tasks + action.count_open()))
+    }
+}
+
+impl Machine {
+    /// Checks whether an action of this name may begin now; after-actions always may.
+    pub(in crate::controller) fn may_begin(&self, action: &ActionName, now: Now) -> Result<(), Refusal> {
+        if self.store_full && action.as_str() == "prolog" {
+            let text = "the controller's disk is full: no new prolog is begun; epilogs and completions go on";
+            return Err(Refusal::Unavailable(text.to_owned()));
+        }
+        match &self.quiet {
+            Some(quiet) if !self.settings.after.contains(action) => {
+                let text = format!("{action} is not begun: {}; to begin again: perilog resume", quiet.words(now));
+                Err(Refusal::Unavailable(text))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Quiesces the controller; returns `None` if the client is answered when nothing is open.
+    pub(in crate::controller) fn quiesce(
+        &mut self,
+        client: Client,
+        reason: String,
+        wait: bool,
+        uid: u32,
+        now: Now,
+    ) -> Option<Result<Reply, Refusal>> {
+        if self.quiet.is_none() {
+            let quiet = Quiet { since_ms: now.wall_ms, by: uid, reason: reason.trim().to_owned() };
+            if !defect!(QuietForgotten) {
+                self.batch.records.push(Record::Quiet(Some(quiet.clone())));
+            }
+            self.quiet = Some(quiet);
+        }
+        let (actions, tasks) = self.jobs.open_count();
+        if !wait || actions == 0 {
+            return Some(Ok(Reply::Quiet { actions, tasks }));
+        }
+        if self.quiet_waits.len() >= MAX_WAITS {
+            let text = format!("{MAX_WAITS} others wait for quiet already; look with: perilog ps");
+            return Some(Err(Refusal::Unavailable(text)));
+        }
+        self.quiet_waits.insert(client);
+        None
+    }
+
+    /// Removes clients that disconnected while waiting.
+    pub(in crate::controller) fn hung_up(&mut self, clients: &[Client]) {
+        self.quiet_waits.retain(|client| !clients.contains(client));
+    }
+
+    pub(in crate::controller) fn resume(&mut self, uid: u32) -> Reply {
+        let was_quiet = self.quiet.take().is_some();
+        if was_quiet {
+            self.batch.records.push(Record::Quiet(None));
+        }
+        for client in std::mem::take(&mut self.quiet_waits) {
+            self.reply(client, Err(Refusal::Conflict(format!("uid {uid} let starts begin again (perilog resume)"))));
+        }
+        Reply::Resumed { was_quiet }
+    }
+
+    /// Answers waiting clients at the end of a batch, if no action is open.
+    pub(in crate::controller) fn tell_quiet(&mut self) {
+        if self.quiet_waits.is_empty() || self.jobs.actions.values().any(|action| action.is_open()) {
+            return;
+        }
+        for client in std::mem::take(&mut self.quiet_waits) {
+            self.reply(client, Ok(Reply::Quiet { actions: 0, tasks: 0 }));
+        }
+    }
+}
+
+impl Quiet {
+    /// Returns a text such as `quiet for 5m by uid 0 (new release)`.
+    pub(in crate::controller) fn words(&self, now: Now) -> String {
+        let reason = if self.reason.is_empty() { String::new() } else { format!(" ({})", self.reason) };
+        let seconds = now.wall_ms.saturating_sub(self.since_ms) / 1000;
+        format!("quiet for {} by uid {}{reason}", Span::from_millis(seconds * 1000), self.by)
+    }
+}

@@ -1,0 +1,185 @@
+//! Carries out `resolve`: the operator's word replaces an outcome that will not come. If a script may be alive, nobody
+//! gets the node before the node's drain is in force. The word waits until then, because a verdict that it completes
+//! lets other work begin elsewhere.
+//!
+//! ```text
+//!   no Start was sent ------------------------------------> resolved
+//!   sent, accepted, unknown --no drain hook------------------> resolved
+//!                          \-> the word waits --confirmed--> resolved    or the scripts' own outcome, if that arrives first
+//! ```
+//! A task that has not begun never begins: the controller tells the node. A running task continues, and the controller
+//! records its own result as late.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+
+use crate::controller::action::{Action, Stand};
+use crate::controller::io::{Now, Refusal, Reply, Resolving, Which};
+use crate::controller::job::Jobs;
+use crate::controller::machine::Machine;
+use crate::defect;
+use crate::ids::{HostName, Rank, TaskId};
+use crate::idset::IdSet;
+use crate::message::Phase;
+use crate::outcome::{Loss, Outcome};
+use crate::task::Ended;
+
+impl Jobs {
+    fn resolving(&self) -> Vec<(TaskId, Outcome)> {
+        let words =
+            self.actions.values().flat_map(|action| action.row.resolving.iter().map(move |word| (action, word)));
+        let tasks = words.flat_map(|(action, word)| word.ranks.iter().map(move |rank| (action.task(Rank(rank)), word)));
+        tasks.map(|(task, word)| (task, word.outcome())).collect()
+    }
+}
+
+impl Machine {
+    pub(in crate::controller) fn resolve(
+        &mut self,
+        which: &Which,
+        ok: bool,
+        reason: &str,
+        uid: u32,
+        now: Now,
+    ) -> Result<Reply, Refusal> {
+        if reason.trim().is_empty() {
+            return Err(Refusal::Invalid("resolve needs a reason".to_owned()));
+        }
+        self.check_named(which)?;
+        let (tasks, resources) = (self.tasks(which, true)?, self.open_resources(which));
+        if tasks.is_empty() && resources.is_empty() {
+            return Err(Refusal::Conflict(format!(
+                "nothing of job {} that was named is open: it has ended, for good",
+                which.job
+            )));
+        }
+        let (mut count, mut waiting) = (0, 0);
+        for (id, names) in resources {
+            count += names.len() as u64;
+            let outcome = Outcome::Resolved { ok, reason: reason.to_owned(), by: uid };
+            self.end_resources(id, names, &Ended::bare(outcome, now.wall_ms), now);
+        }
+        for (id, ranks) in tasks {
+            let mut later = IdSet::new();
+            for rank in ranks.iter().map(Rank) {
+                count += 1;
+                let task = TaskId { action: id, rank };
+                if self.begin_resolve(task, reason, now) {
+                    later.insert(rank.0);
+                } else {
+                    let outcome = Outcome::Resolved { ok, reason: reason.to_owned(), by: uid };
+                    self.end_task(task, Ended::bare(outcome, now.wall_ms), now);
+                }
+            }
+            if later.is_empty() {
+                continue;
+            }
+            waiting += later.len();
+            let hosts = self.jobs.layout(id).map(|layout| layout.hosts_of(&later));
+            let Some(action) = self.jobs.action_mut(id) else { continue };
+            action.resolve_later(Resolving { ranks: later.clone(), ok, reason: reason.to_owned(), by: uid });
+            let context = json!({"action": action.row.name, "attempt": action.row.attempt, "ranks": later, "hosts": hosts, "ok": ok,
+                "reason": reason, "by": uid});
+            let job = action.row.job.clone();
+            self.event(&job, now, "resolve", context);
+            self.touch(id, now);
+        }
+        Ok(Reply::Resolved { tasks: count, waiting })
+    }
+
+    /// Drains the host of a task that may be alive, and stops a task that has not begun. Returns `true` if the drain is
+    /// not in force yet.
+    fn begin_resolve(&mut self, task: TaskId, reason: &str, now: Now) -> bool {
+        let stand = self.jobs.action(task.action).map_or(Stand::NotMine, |action| action.stand(task.rank));
+        if stand == Stand::Waiting {
+            return false;
+        }
+        self.drain_given_up(task, &format!("resolved by hand while it may be alive: {}", reason.trim()), now);
+        let host = self.jobs.host_of(task);
+        let node = host.as_ref().and_then(|host| self.nodes.get(host));
+        // As far as the controller knows. A task that has just begun gets a TERM with this cancel.
+        let begun = match node.and_then(|node| node.live.get(&task)) {
+            Some((phase, _)) => !is_before_its_begin(phase),
+            None => false,
+        };
+        if let Some(session) = self.session_of(task).filter(|_| !begun && !defect!(ResolvedBegins)) {
+            self.send_cancel(session, task, &before_its_begin(reason));
+        }
+        host.is_some_and(|host| self.is_draining(&host)) && !defect!(ResolveBeforeDrain)
+    }
+
+    /// Weighs an end of a task against an operator's word that waits; returns `None` if the word waits on.
+    pub(in crate::controller) fn weigh(&self, task: TaskId, ended: Ended, now: Now) -> Option<Ended> {
+        let Some(word) = self.jobs.action(task.action).and_then(|action| action.resolving(task.rank)) else {
+            return Some(ended);
+        };
+        match &ended.outcome {
+            // The controller does not know whether the script is alive: the operator's word was given for exactly that.
+            Outcome::Lost { why: Loss::Unreachable | Loss::Offline | Loss::UnknownNode | Loss::Lease } => None,
+            Outcome::Resolved { .. } => Some(ended),
+            outcome if outcome.is_of_scripts() => Some(ended),
+            // No process of the task is alive, and none will start.
+            _ => Some(Ended::bare(word.outcome(), now.wall_ms)),
+        }
+    }
+
+    /// Turns waiting words into outcomes on the hosts where a drain has come into force.
+    pub(in crate::controller) fn settle_resolved(&mut self, now: Now) {
+        let hosts = std::mem::take(&mut self.batch.in_force);
+        if hosts.is_empty() {
+            return;
+        }
+        for (task, outcome) in self.jobs.resolving() {
+            let host = self.jobs.host_of(task).filter(|host| hosts.contains(host) && !self.is_draining(host));
+            if host.is_some() {
+                self.end_task(task, Ended::bare(outcome, now.wall_ms), now);
+            }
+        }
+    }
+
+    /// Looks at all waiting words again after a restart: drains may have changed meanwhile.
+    pub(in crate::controller) fn resolve_again(&mut self) {
+        let tasks = self.jobs.resolving();
+        let hosts: BTreeSet<HostName> = tasks.into_iter().filter_map(|(task, _)| self.jobs.host_of(task)).collect();
+        self.batch.in_force.extend(hosts);
+    }
+}
+
+impl Resolving {
+    fn outcome(&self) -> Outcome {
+        Outcome::Resolved { ok: self.ok, reason: self.reason.clone(), by: self.by }
+    }
+}
+
+impl Action {
+    pub(in crate::controller) fn resolving(&self, rank: Rank) -> Option<&Resolving> {
+        self.row.resolving.iter().find(|word| word.ranks.contains(rank.0))
+    }
+
+    /// Stores a word that waits for a drain. The last word per rank stands, so the words never outnumber the ranks.
+    fn resolve_later(&mut self, word: Resolving) {
+        self.forget_words(&word.ranks);
+        self.row.resolving.push(word);
+        self.changed = true;
+    }
+
+    pub(in crate::controller) fn forget_words(&mut self, ranks: &IdSet) {
+        for word in &mut self.row.resolving {
+            word.ranks.subtract(ranks);
+        }
+        self.row.resolving.retain(|word| !word.ranks.is_empty());
+        // Writes the whole row: the parts written for ranks that arrive one by one contain no words.
+        self.changed = true;
+    }
+}
+
+/// Returns the reason why a task never began, for the node and for people who look there for the missing task.
+pub(in crate::controller) fn before_its_begin(reason: &str) -> String {
+    format!("resolved by hand before it began: {}", reason.trim())
+}
+
+/// Returns `true` while the scripts of the task wait for their turn on the node, or for systemd.
+pub(in crate::controller) const fn is_before_its_begin(phase: &Phase) -> bool {
+    matches!(phase, Phase::Waiting { .. } | Phase::Starting)
+}
