@@ -9,6 +9,7 @@ mod files;
 mod proofs;
 mod purity;
 mod requests;
+mod rules;
 mod rust;
 mod security;
 mod unsafety;
@@ -44,6 +45,7 @@ pub(crate) fn check() -> Result<()> {
     let mut defects = defects::Defects::default();
     let mut tests = requests::Tests::default();
     let mut programs = proofs::Programs::default();
+    let mut rules = rules::Named::default();
     let mut sources = 0;
     for package in &packages {
         let manifest = package.directory.join("Cargo.toml");
@@ -63,6 +65,7 @@ pub(crate) fn check() -> Result<()> {
             }
             if package.name != "xtask" {
                 defects.read(&name, &text);
+                rules.read(&name, &text);
             }
             sources += 1;
         }
@@ -71,6 +74,7 @@ pub(crate) fn check() -> Result<()> {
     let page = |name: &'static str| std::fs::read_to_string(cargo::root().join(name)).context(name);
     tests.check(&page(requests::PAGE)?, &mut findings);
     programs.check(&page(proofs::PAGE)?, &mut findings);
+    rules.check(&page(rules::PAGE)?, &mut findings);
     security::check(&page(security::PAGE)?, &tests, &mut findings);
     book::Book::read(&cargo::root())?.check(&cargo::root(), &mut findings);
     api::check(&cargo::root(), &mut findings)?;

@@ -281,6 +281,9 @@ impl Machine {
         loop {
             self.settle_resolved(now);
             let Some(id) = self.batch.touched.pop_first() else {
+                if defect!(ReleasedBeforeDrain) {
+                    self.release_all(now);
+                }
                 self.leave_recovery(now);
                 // Before the releases: a host drained in this batch keeps its ranks until the drain is in force.
                 if self.clean_disowned(now) || self.release_all(now) {

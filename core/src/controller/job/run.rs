@@ -114,7 +114,9 @@ impl Jobs {
         let layout = match (&run.nodes, job.and_then(|job| job.before_the_next())) {
             (Some(nodes), _) => Layout::counted(nodes.clone()).map_err(Refusal::Invalid)?,
             // Only a bare run repeats the nodes of the attempt before it: a resource manager chooses them anew.
-            (None, Some(before)) if before.added || before.unvouched || before.recovered => {
+            (None, Some(before))
+                if (before.added && !defect!(AddedRepeats)) || before.unvouched || before.recovered =>
+            {
                 return Err(Refusal::NoSuchAttempt(format!(
                     "no attempt {attempt} of job {}: add it (job add), or name its nodes (--nodes)",
                     run.job

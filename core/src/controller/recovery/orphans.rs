@@ -164,7 +164,9 @@ impl Machine {
                 continue;
             };
             let (session, boot, boot_number) = (node.session, node.row.boot.clone(), node.row.boot_number);
-            self.withdraw_before(task, now);
+            if !defect!(AdoptedBesideSetup) {
+                self.withdraw_before(task, now);
+            }
             if let Some(session) = session.filter(|_| state == HeldState::Ended) {
                 self.start_on(session, task, boot_number, &boot, now);
             }
