@@ -23,9 +23,10 @@
 //! | 6 | Signal | 6 | Probed |
 //! | 7 | Ack | 7 | Answer |
 //! | 8 | Forget | 8 | Unsupported |
-//! | 9 | Probe | | |
+//! | 9 | Probe | 9 | ExpectsBoot |
 //! | 10 | Ask | | |
 //! | 11 | Unsupported | | |
+//! | 12 | BootExpected | | |
 //!
 //! # How it may change
 //! * Versions N and N-1 work together ([`negotiate`]); a connection speaks the highest version that both sides know.

@@ -6,6 +6,7 @@ mod book;
 mod comments;
 mod defects;
 mod files;
+mod places;
 mod proofs;
 mod purity;
 mod requests;
@@ -78,6 +79,7 @@ pub(crate) fn check() -> Result<()> {
     security::check(&page(security::PAGE)?, &tests, &mut findings);
     book::Book::read(&cargo::root())?.check(&cargo::root(), &mut findings);
     api::check(&cargo::root(), &mut findings)?;
+    places::check(&cargo::root(), &mut findings)?;
     for warning in &findings.warnings {
         say(&format!("warning: {warning}"))?;
     }

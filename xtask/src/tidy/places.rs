@@ -1,0 +1,83 @@
+//! Places that one change must reach, where no compiler sees a forgotten one (CONTRIBUTING.md): each message of the
+//! wire in the table of numbers and among the samples, each method of an interface in its dispatch, each variable of a
+//! script in the guide.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+
+use super::Findings;
+
+/// Interfaces, and the files whose dispatch has an arm for each of their methods.
+const INTERFACES: [(&str, &str); 2] = [
+    ("controller/src/api/io.perilog.Controller.varlink", "controller/src/api/mod.rs"),
+    ("agent/src/local/io.perilog.Agent.varlink", "agent/src/local/service.rs"),
+];
+/// Files that name each message of the wire.
+const OF_MESSAGES: [&str; 2] = ["proto/src/lib.rs", "proto/tests/common/samples.rs"];
+
+pub(super) fn check(root: &Path, findings: &mut Findings) -> Result<()> {
+    let read = |name: &str| std::fs::read_to_string(root.join(name)).with_context(|| format!("reading {name}"));
+    let mut lacks = |file: &str, what: &str, names: Vec<String>, is_there: &dyn Fn(&str) -> bool| -> Result<()> {
+        ensure!(!names.is_empty(), "found no {what} that {file} could lack");
+        let missing = names.into_iter().filter(|name| !is_there(name));
+        findings.errors.extend(missing.map(|name| format!("{file}: lacks the {what} {name} (CONTRIBUTING.md)")));
+        Ok(())
+    };
+    for (interface, dispatch) in INTERFACES {
+        let (methods, text) = (methods(&read(interface)?), read(dispatch)?);
+        lacks(dispatch, "method", methods, &|name| text.contains(&format!("\"{name}\"")))?;
+    }
+    let messages = read("core/src/message.rs")?;
+    for file in OF_MESSAGES {
+        let text = read(file)?;
+        for direction in ["FromAgent", "ToAgent"] {
+            lacks(file, "message", variants(&messages, direction), &|name| names(&text, name))?;
+        }
+    }
+    let (file, own) = ("docs/scripts.md", variables(&read("core/src/environment.rs")?));
+    let text = read(file)?;
+    lacks(file, "variable", own, &|name| text.contains(&format!("`{name}`")))
+}
+
+/// Does this text have this name as a word?
+fn names(text: &str, name: &str) -> bool {
+    text.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == name)
+}
+
+/// The methods of a Varlink interface.
+fn methods(interface: &str) -> Vec<String> {
+    let name = |line: &str| Some(line.strip_prefix("method ")?.split('(').next()?.trim().to_owned());
+    interface.lines().filter_map(name).collect()
+}
+
+/// The variants of an enumeration.
+fn variants(source: &str, name: &str) -> Vec<String> {
+    let Some((_, body)) = source.split_once(&format!("pub enum {name} {{\n")) else { return Vec::new() };
+    let variant = |line: &str| {
+        let line = line.strip_prefix("    ").filter(|line| line.starts_with(|c: char| c.is_ascii_uppercase()))?;
+        line.split(|c: char| !c.is_ascii_alphanumeric()).next().map(str::to_owned)
+    };
+    body.lines().take_while(|line| *line != "}").filter_map(variant).collect()
+}
+
+/// The variables of `OWN`.
+fn variables(source: &str) -> Vec<String> {
+    let own = source.split_once("pub const OWN").and_then(|(_, rest)| rest.split_once("];"));
+    let quoted = own.map(|(own, _)| own.split('"').skip(1).step_by(2).map(str::to_owned).collect());
+    quoted.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn methods_messages_and_variables_are_read() {
+        assert_eq!(methods("# method No()\nmethod Ps(a: int) -> ()\nmethod Show() -> ()\n"), ["Ps", "Show"]);
+        let source = "pub enum ToAgent {\n    /// A thing.\n    Start(Start),\n    Begin {\n        task: TaskId,\n    },\n    Probe,\n}\nenum X {\n    No,\n}";
+        assert_eq!(variants(source, "ToAgent"), ["Start", "Begin", "Probe"]);
+        assert_eq!(variables("x\npub const OWN: &[&str] = &[\n    \"A\",\n    \"B\",\n];\n\"C\""), ["A", "B"]);
+        assert!(names("| 6 | Probed |", "Probed") && !names("Probed", "Probe"));
+    }
+}
