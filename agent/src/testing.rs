@@ -1,6 +1,6 @@
 //! Values shared by the tests of several rooms.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use perilog_core::hostlist::HostList;
 use perilog_core::ids::{ActionId, ActionName, Attempt, BootId, ClusterId, JobId, Rank, TaskId};
@@ -43,6 +43,7 @@ pub(crate) fn intent() -> Intent {
         action,
         boot: BootId::new("b-1").unwrap(),
         not_after_ms: 60_000,
+        milestones: BTreeSet::new(),
         ranks: "3".parse::<IdSet>().unwrap(),
         hosts: "n3".parse::<HostList>().unwrap(),
         userid: Some(1000),

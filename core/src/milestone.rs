@@ -9,7 +9,7 @@
 //! A rank that failed and was not forgiven still counts: only an operator may report a milestone in its place. So a job
 //! may never reach a milestone; perilog tells waiters so when everything has been released.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -86,6 +86,11 @@ impl Milestones {
     /// Returns `true` if the job has no room for another milestone name.
     pub fn is_full(&self) -> bool {
         self.said.len() >= MAX_NAMES
+    }
+
+    /// Returns the names that some ranks have reported.
+    pub fn names(&self) -> BTreeSet<MilestoneName> {
+        self.said.keys().cloned().collect()
     }
 
     /// Iterates over the milestones that the job has reached.

@@ -5,12 +5,12 @@
 //! `result.json`, `outcome.json`, and the tombstone); the agent writes and reads them, the runner reads the first and
 //! writes the next three.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::hostlist::HostList;
-use crate::ids::{ActionName, Attempt, BootId, InvocationId, JobId, TaskId};
+use crate::ids::{ActionName, Attempt, BootId, InvocationId, JobId, MilestoneName, TaskId};
 use crate::idset::IdSet;
 use crate::mark::Commit;
 use crate::outcome::{ExitStatus, Outcome};
@@ -64,6 +64,10 @@ pub struct Start {
     /// The action is an after-action: from now on no setup action of the attempt may begin on this host.
     #[serde(default)]
     pub after: bool,
+    /// Milestones that the attempt had when the controller made the Start: new names of the scripts need room beside
+    /// them. Empty from an older controller.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub milestones: BTreeSet<MilestoneName>,
     /// The controller's commit that caused the Start; 0: an older controller, which does not number its commits.
     #[serde(default)]
     pub commit: u64,

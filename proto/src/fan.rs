@@ -38,12 +38,14 @@ impl StartFan {
             env,
             timeout_ms,
             after,
+            milestones,
             commit: _,
         } = start;
         let of = &self.of;
         (task.action, attempt, not_after_ms, userid, timeout_ms, after)
             == (of.task.action, &of.attempt, &of.not_after_ms, &of.userid, &of.timeout_ms, &of.after)
-            && (job, action, ranks, hosts, env) == (&of.job, &of.action, &of.ranks, &of.hosts, &of.env)
+            && (job, action, ranks, hosts) == (&of.job, &of.action, &of.ranks, &of.hosts)
+            && (env, milestones) == (&of.env, &of.milestones)
     }
 
     /// Returns the frame for one rank, equal to that of [`crate::encode_to_agent`]. `commit`: as of [`Start::commit`].

@@ -5,9 +5,10 @@
 mod common;
 
 use perilog_core::message::{FromAgent, Held, HeldState, Hello, Phase, ToAgent};
+use perilog_core::milestone::MAX_NAMES;
 use perilog_core::outcome::{Failure, Outcome};
 use perilog_core::task::{Check, Process, Reboot, Step, Tail};
-use perilog_core::{HostList, IdSet};
+use perilog_core::{HostList, IdSet, MilestoneName};
 use perilog_proto::*;
 use proptest::prelude::*;
 
@@ -194,7 +195,8 @@ fn the_largest_machine_that_is_planned_for_fits() {
     let second: IdSet = (0..65_536).map(|n| 2 * n).collect();
     assert_eq!((named.to_string().len(), second.to_string().len()), (589_823, 403_196));
     let env = (0..4096).map(|i| (format!("V{i:04}"), "x".repeat(11))).collect();
-    let start = perilog_core::task::Start { env, ..common::samples::start() };
+    let milestones = (10..10 + MAX_NAMES).map(|i| MilestoneName::new(&format!("{i}").repeat(32)).unwrap()).collect();
+    let start = perilog_core::task::Start { env, milestones, ..common::samples::start() };
     for (ranks, hosts) in [(IdSet::from(0..=65_535), named), (second, numbered)] {
         assert_eq!(check_start(&ranks, &hosts, &start.env), Ok(()));
         let whole = ToAgent::Start(perilog_core::task::Start { ranks, hosts, ..start.clone() });

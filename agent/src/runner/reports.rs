@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use perilog_core::MilestoneName;
 use perilog_core::milestone::MAX_NAMES;
 use perilog_core::task::{Report, StepRecord};
 
@@ -44,7 +45,7 @@ pub(crate) enum Verdict {
 pub(crate) struct Reports {
     began: u64,
     taken: u32,
-    /// Accepted milestones.
+    /// Accepted milestones, and those that the attempt had before the task.
     milestones: BTreeSet<String>,
     /// Earliest time for recording progress again, and the record that waits for it.
     progress_at: u64,
@@ -52,8 +53,10 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    pub(crate) fn new(began: u64) -> Self {
-        Self { began, taken: 0, milestones: BTreeSet::new(), progress_at: 0, waiting: None }
+    /// `milestones`: those that the attempt has already.
+    pub(crate) fn new(began: u64, milestones: &BTreeSet<MilestoneName>) -> Self {
+        let milestones = milestones.iter().map(ToString::to_string).collect();
+        Self { began, taken: 0, milestones, progress_at: 0, waiting: None }
     }
 
     /// A script says `report`.
@@ -74,7 +77,7 @@ impl Reports {
             && !self.milestones.contains(name)
         {
             if self.milestones.len() >= MAX_NAMES {
-                return Err(format!("{MAX_NAMES} milestones were taken from this task, and no more are"));
+                return Err(format!("{MAX_NAMES} milestones were taken from this attempt of the job, and no more are"));
             }
             self.milestones.insert(name.clone());
         }
@@ -145,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_report_is_tidied_and_recorded_up_to_the_bound() {
-        let mut reports = Reports::new(0);
+        let mut reports = Reports::new(0, &BTreeSet::new());
         let say = |reports: &mut Reports| {
             let message = "mount\nMAINPID=1\u{1b}".to_owned();
             let check = "lustre".to_owned();
@@ -168,7 +171,7 @@ mod tests {
 
     #[test]
     fn the_first_progress_is_recorded_and_the_latest_of_the_others() {
-        let mut reports = Reports::new(0);
+        let mut reports = Reports::new(0, &BTreeSet::new());
         assert!(progress(&mut reports, "a", 0).is_some());
         assert_eq!(reports.next(), None);
         assert!(progress(&mut reports, "b", 1).is_none() && progress(&mut reports, "c", 2).is_none());
@@ -182,7 +185,7 @@ mod tests {
 
     #[test]
     fn progress_every_second_for_a_week_is_some_hundred_records() {
-        let mut reports = Reports::new(0);
+        let mut reports = Reports::new(0, &BTreeSet::new());
         let week = 7 * 24 * 3600;
         let recorded = (0..week).filter(|s| progress(&mut reports, "x", s * 1000).is_some()).count();
         assert!((100..400).contains(&recorded), "{recorded}");

@@ -70,7 +70,7 @@ impl<'a> Sequence<'a> {
             control,
             signals,
             sinks,
-            reports: Reports::new(began),
+            reports: Reports::new(began, &intent.start.milestones),
             headline: Headline::new(&intent.start),
             limit: limit_ms.map(|limit_ms| Limit::new(began, limit_ms)),
             cancelled: false,

@@ -1,6 +1,6 @@
 //! Scripted controller: a session with the agent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use perilog_core::message::{FromAgent, Hello, ToAgent};
@@ -57,6 +57,7 @@ impl Peer {
             env: BTreeMap::new(),
             timeout_ms: None,
             after: false,
+            milestones: BTreeSet::new(),
             commit: 1,
         };
         self.send(ToAgent::Start(start)).await;

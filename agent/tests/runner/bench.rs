@@ -1,6 +1,6 @@
 //! Bench for a task: its directory, its scripts, a runner on it, and the files that the runner leaves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
@@ -62,6 +62,7 @@ impl Task {
         let id = ActionId::of(ClusterId::LOCAL, &job, attempt, &action);
         let intent = Intent {
             start: Start {
+                milestones: BTreeSet::new(),
                 task: TaskId { action: id, rank: Rank(3) },
                 job,
                 attempt,

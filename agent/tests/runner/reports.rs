@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
+use perilog_core::MilestoneName;
 use perilog_core::task::{Report, StepRecord};
 use rustix::process::Signal;
 
@@ -163,6 +164,17 @@ fn a_milestone_past_the_jobs_bound_is_refused_to_its_script() {
     assert_eq!(left.out(), ["65 8", "again 0"], "{left:?}");
     assert!(left.said("refused: 64 milestones"), "{left:?}");
     assert_eq!(reports(&left).len(), 65);
+
+    // Beside those that the attempt has from other tasks.
+    let mut task = self::task(
+        "for n in $(seq 70); do $REPORT milestone m$n || echo $n $?; done; $REPORT milestone k3; echo again $?",
+    );
+    task.intent.start.milestones = (0..60).map(|n| MilestoneName::new(&format!("k{n}")).unwrap()).collect();
+    let left = task.run();
+    let mut refused: Vec<String> = (5..=70).map(|n| format!("{n} 8")).collect();
+    refused.push("again 0".to_owned());
+    assert_eq!(left.out(), refused, "{left:?}");
+    assert_eq!(reports(&left).len(), 5);
 }
 
 #[test]

@@ -2,6 +2,8 @@
 //! its phases. No controller is asked; a connected one is shown them. Such a task is over once its callers, if any,
 //! have been told its end.
 
+use std::collections::BTreeSet;
+
 use crate::hostlist::HostList;
 use crate::ids::{self, ActionId, ClusterId, TaskId};
 use crate::idset::IdSet;
@@ -93,6 +95,7 @@ impl Machine {
             action: exec.action,
             boot: self.node.boot.clone(),
             not_after_ms: NOT_AFTER_MS,
+            milestones: BTreeSet::new(),
             ranks: one(exec.rank.0),
             hosts: HostList::from_names([self.node.host.as_str()]).map_err(|e| e.to_string())?,
             userid: exec.userid,

@@ -2,7 +2,7 @@
 //! everything is new and taken as found. Later, the machine's state of known tasks is newer than the findings, so it
 //! inspects them again and takes only unknown ones from the findings.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::defect;
 use crate::hostlist::HostList;
@@ -214,6 +214,7 @@ impl Machine {
                 action: ids.action,
                 boot: self.node.boot.clone(),
                 not_after_ms: 0,
+                milestones: BTreeSet::new(),
                 ranks,
                 // Every host name is valid in a hostlist.
                 hosts: HostList::from_names([self.node.host.as_str()]).unwrap_or_default(),

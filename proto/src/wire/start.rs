@@ -1,10 +1,11 @@
 //! Start on the wire: the part common to all ranks of an action, encoded once, and the part of each rank.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use perilog_core::milestone::MAX_NAMES;
 use perilog_core::task::Start as CoreStart;
-use perilog_core::{ActionId, BootId, HostList, IdSet, Rank, TaskId};
+use perilog_core::{ActionId, BootId, HostList, IdSet, MilestoneName, Rank, TaskId};
 
 use super::ids::Key;
 use crate::bounds::{MAX_ENV, check_layout, clip};
@@ -49,6 +50,9 @@ pub(crate) struct Common {
     /// Missing from an older controller.
     #[prost(bool, tag = "9")]
     pub after: bool,
+    /// At most [`MAX_NAMES`]. Missing from an older controller.
+    #[prost(string, repeated, tag = "10")]
+    pub milestones: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -82,6 +86,7 @@ impl Common {
             env,
             timeout_ms: start.timeout_ms,
             after: start.after,
+            milestones: start.milestones.iter().take(MAX_NAMES).map(ToString::to_string).collect(),
         }
     }
 }
@@ -103,6 +108,7 @@ impl Start {
             env: common.env.into_iter().map(|v| (v.name, v.value)).collect(),
             timeout_ms: common.timeout_ms,
             after: common.after,
+            milestones: milestones(&common.milestones).at("milestones").at("common")?,
             commit: self.commit,
         })
     }
@@ -110,6 +116,13 @@ impl Start {
 
 fn action_id(bytes: &[u8]) -> Result<ActionId, Fault> {
     super::cluster(bytes).map(|uuid| ActionId(uuid.0)).at("id")
+}
+
+fn milestones(names: &[String]) -> Result<BTreeSet<MilestoneName>, Fault> {
+    if names.len() > MAX_NAMES {
+        return Err(Fault::bad(format!("{} names, at most {MAX_NAMES} are taken", names.len())));
+    }
+    names.iter().map(|name| MilestoneName::new(name).at("name")).collect()
 }
 
 /// Encodes one variable more than the node takes, so that the node refuses the environment; drops the rest.

@@ -7,9 +7,9 @@ use perilog_core::outcome::{ExitStatus, Failure, Loss, Outcome};
 use perilog_core::task::{Check, Ended, Process, Reboot, Start, Step, Tail};
 use perilog_core::{
     ActionId, ActionName, Attempt, BootId, ClusterId, Commit, Epoch, HostList, HostName, IdSet, JobId, MachineId, Mark,
-    Rank, TaskId,
+    MilestoneName, Rank, TaskId,
 };
-use proptest::collection::{btree_map, vec};
+use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -131,7 +131,7 @@ prop_compose! {
 prop_compose! {
     fn hello()(
         host in "[a-z0-9][a-z0-9.-]{0,60}", machine in "[a-f0-9]{32}", boot in boot(), link: u64, version in text(),
-        actions in option::of(proptest::collection::btree_set(action(), 0..5)), newest in option::of(mark()),
+        actions in option::of(btree_set(action(), 0..5)), newest in option::of(mark()),
         tasks in vec(held(), 0..5), more: bool,
     ) -> Hello {
         let (host, machine) = (HostName::new(&host).unwrap(), MachineId::new(&machine).unwrap());
@@ -142,11 +142,13 @@ prop_compose! {
 prop_compose! {
     pub(crate) fn start()(
         task in task(), key in (job(), attempt(), action()), boot in boot(), not_after_ms: u64, ranks in ranks(), hosts in hosts(),
-        userid: Option<u32>, env in btree_map("[A-Z_]{1,8}", text(), 0..5), timeout_ms: Option<u64>, after: bool, commit: u64,
+        userid: Option<u32>, env in btree_map("[A-Z_]{1,8}", text(), 0..5), timeout_ms: Option<u64>, after: bool,
+        milestones in btree_set("[a-z0-9][a-z0-9.-]{0,8}", 0..5), commit: u64,
     ) -> Start {
         let (job, attempt, action) = key;
         let env: BTreeMap<String, String> = env;
-        Start { task, job, attempt, action, boot, not_after_ms, ranks, hosts, userid, env, timeout_ms, after, commit }
+        let milestones = milestones.iter().map(|name| MilestoneName::new(name).unwrap()).collect();
+        Start { task, job, attempt, action, boot, not_after_ms, ranks, hosts, userid, env, timeout_ms, after, milestones, commit }
     }
 }
 

@@ -1,12 +1,13 @@
 //! Fixed sample of every message, with every field set to a distinct value.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use perilog_core::message::{Ask, FromAgent, Held, HeldState, Hello, Phase, ToAgent};
 use perilog_core::outcome::{ExitStatus, Failure, Loss, Outcome};
 use perilog_core::task::{Check, Ended, Process, Reboot, Start, Step, Tail};
 use perilog_core::{
-    ActionId, ActionName, Attempt, BootId, ClusterId, Commit, Epoch, HostName, JobId, MachineId, Mark, Rank, TaskId,
+    ActionId, ActionName, Attempt, BootId, ClusterId, Commit, Epoch, HostName, JobId, MachineId, Mark, MilestoneName,
+    Rank, TaskId,
 };
 use uuid::Uuid;
 
@@ -28,6 +29,10 @@ fn prolog() -> ActionName {
     ActionName::new("prolog").unwrap()
 }
 
+fn data_out() -> MilestoneName {
+    MilestoneName::new("data-out").unwrap()
+}
+
 pub(crate) fn start() -> Start {
     Start {
         task: task(),
@@ -42,6 +47,7 @@ pub(crate) fn start() -> Start {
         env: BTreeMap::from([("FLUX_JOB_ID".to_owned(), "fuZZybuNNy".to_owned()), ("SITE".to_owned(), String::new())]),
         timeout_ms: Some(90_000),
         after: false,
+        milestones: BTreeSet::new(),
         commit: 0,
     }
 }
@@ -190,6 +196,7 @@ pub(crate) fn to_agent() -> Vec<(String, ToAgent)> {
         ("turned-away", ToAgent::TurnedAway { why: "another machine is n3".to_owned() }),
         ("start", ToAgent::Start(start())),
         ("start-commit", ToAgent::Start(Start { after: true, commit: 4_711, ..start() })),
+        ("start-milestones", ToAgent::Start(Start { milestones: BTreeSet::from([data_out()]), ..start() })),
         ("begin", ToAgent::Begin { task }),
         ("cancel", cancel(0)),
         ("cancel-commit", cancel(4_711)),

@@ -1,6 +1,6 @@
 //! Small values that tests are written with.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::agent::io::{Exec, Found, Input, Node, Policy, Seen, StartReply, UnitIds};
 use crate::hostlist::HostList;
@@ -97,6 +97,7 @@ pub(crate) fn start(j: &str, attempt: u64, a: &str, rank: u32) -> Start {
     let mut ranks = IdSet::new();
     ranks.insert(rank);
     Start {
+        milestones: BTreeSet::new(),
         task: task(j, attempt, a, rank),
         job: job(j),
         attempt: Attempt::from_number(attempt),

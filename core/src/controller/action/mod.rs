@@ -379,6 +379,7 @@ impl Action {
             env: self.row.env.clone(),
             timeout_ms: self.row.timeout_ms,
             after: false,
+            milestones: BTreeSet::new(),
             commit: 0,
         }
     }

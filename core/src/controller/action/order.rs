@@ -13,6 +13,7 @@
 //! The node's own guard keeps the same order. The controller keeps it as well, because a Start that waits on its node
 //! approaches its not-after, and because the node does not know its later tasks yet.
 
+use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
 
 use crate::controller::action::{Action, Stand};
@@ -22,7 +23,7 @@ use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
 use crate::controller::machine::{Machine, Node};
 use crate::defect;
-use crate::ids::{ActionId, Attempt, BootId, HostName, JobId, Rank, TaskId};
+use crate::ids::{ActionId, Attempt, BootId, HostName, JobId, MilestoneName, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::outcome::Loss;
 
@@ -70,6 +71,12 @@ impl Jobs {
     /// Returns `true` if the action is an after-action. All others prepare its ranks, or work on them meanwhile.
     pub(in crate::controller) fn follows(&self, action: &Action) -> bool {
         action.row.external.is_none() && self.after.contains(&action.row.name)
+    }
+
+    /// Returns the milestones that the action's attempt has so far.
+    pub(super) fn milestones_of(&self, action: &Action) -> BTreeSet<MilestoneName> {
+        let attempt = self.attempt(&action.row.job, action.row.attempt);
+        attempt.map(|attempt| attempt.milestones.names()).unwrap_or_default()
     }
 
     /// Returns `true` if an action of this attempt is open.
@@ -179,6 +186,7 @@ impl Machine {
         if let (Some(action), Some((_, rank, boot))) = (self.jobs.action(id), to.first()) {
             let mut start = action.start(&layout, self.settings.not_after_ms, *rank, boot);
             start.after = self.jobs.follows(action);
+            start.milestones = self.jobs.milestones_of(action);
             self.batch.effects.push(Effect::Fan { start: Box::new(start), to });
         }
     }

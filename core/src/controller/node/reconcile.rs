@@ -274,12 +274,11 @@ impl Machine {
         let Some(layout) = self.jobs.layout(task.action).cloned() else {
             return;
         };
-        let after = self.jobs.action(task.action).is_some_and(|action| self.jobs.follows(action));
-        let Some(action) = self.jobs.action_mut(task.action) else {
-            return;
-        };
+        let Some(action) = self.jobs.action(task.action) else { return };
+        let (after, milestones) = (self.jobs.follows(action), self.jobs.milestones_of(action));
+        let Some(action) = self.jobs.action_mut(task.action) else { return };
         action.send(task.rank, boot_number);
-        let start = Start { after, ..action.start(&layout, not_after_ms, task.rank, boot) };
+        let start = Start { after, milestones, ..action.start(&layout, not_after_ms, task.rank, boot) };
         self.touch(task.action, now);
         self.batch.effects.push(Effect::Send { session: id, message: ToAgent::Start(start) });
     }

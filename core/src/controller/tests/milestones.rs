@@ -157,7 +157,7 @@ fn what_operators_say() {
     for (targets, reply) in [
         (Some("0-1"), said("0-1", false)),
         (Some("1"), said("", false)),
-        (Some("7"), Err(Refusal::Invalid("rank 7 is none of ranks 0-2".into()))),
+        (Some("7"), Err(Refusal::Invalid("rank 7 is none of ranks 0-2 (n[0-2])".into()))),
         (None, said("2", true)),
         (None, said("", true)),
     ] {
@@ -223,4 +223,32 @@ fn that_there_is_room_for_no_other_name_is_told_once() {
         [json!({"attempt": contexts(&b, "milestone")[0]["attempt"], "most": 64})]
     );
     assert!(!told(&b).iter().any(|told| told["name"] == "m64"));
+}
+
+/// Found by a hunt: prolog and epilog reported 40 milestones each, every script was told that it was heard, and 16
+/// names were dropped.
+#[test]
+fn a_start_brings_the_milestones_that_its_attempt_has() {
+    let brought = |effects: &[Effect]| {
+        let starts = effects.iter().filter_map(|effect| match effect {
+            Effect::Fan { start, .. } => Some(&**start),
+            Effect::Send { message: ToAgent::Start(start), .. } => Some(start),
+            _ => None,
+        });
+        starts.flat_map(|start| &start.milestones).map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let (mut b, n) = bench(2, |_| {});
+    assert!(brought(&b.run("prolog", "j", "n[0-1]")).is_empty());
+    for number in 0..70 {
+        says(&mut b, n[0], "prolog", 0, &format!("m{}", 10 + number));
+    }
+    let most: Vec<String> = (10..74).map(|number| format!("m{number}")).collect();
+    // A node that has not heard of its Start is sent it again.
+    b.batch(vec![Input::Closed { session: n[1], why: String::new() }]);
+    let (n1, effects) = b.up("n1", "b", vec![]);
+    assert_eq!(starts(&effects), [(n1, 1)]);
+    assert_eq!(brought(&effects), most);
+    ends(&mut b, n[0], "prolog", 0, Outcome::Ok, &[]);
+    ends(&mut b, n1, "prolog", 1, Outcome::Ok, &[]);
+    assert_eq!(brought(&b.run("epilog", "j", "n[0-1]")), most);
 }
