@@ -18,10 +18,26 @@ pub(super) fn look(config: &Table) -> Vec<Finding> {
     if get("LoadState") != Some("loaded") {
         return Vec::new();
     }
-    vec![
-        waits(get("TimeoutStopUSec").and_then(span), longest(config)),
-        selects(shell::ask("scontrol", &["show", "config"])),
-    ]
+    let limit = longest(config);
+    let mut findings = vec![waits(get("TimeoutStopUSec").and_then(span), limit)];
+    match slurms(shell::ask("scontrol", &["show", "config"])) {
+        Ok(config) => findings.extend([selects(&config), kills(&config, limit)]),
+        Err(why) => findings.push(Finding::skipped(ABOUT, why)),
+    }
+    findings
+}
+
+/// Returns Slurm's configuration as text.
+fn slurms(said: Result<shell::Said, String>) -> Result<String, String> {
+    match said? {
+        said if said.ok => Ok(said.stdout),
+        said => Err(format!("scontrol show config: {}", said.stderr.lines().next().unwrap_or("no answer"))),
+    }
+}
+
+/// Returns the value of a key in Slurm's configuration.
+fn value<'a>(config: &'a str, key: &str) -> Option<&'a str> {
+    config.lines().find_map(|line| Some(line.strip_prefix(key)?.trim_start().strip_prefix('=')?.trim()))
 }
 
 /// Returns the longer limit of both actions; infinite if one has none.
@@ -46,24 +62,39 @@ fn waits(stop: Option<Span>, limit: Span) -> Finding {
 }
 
 /// Checks that Slurm holds a node until its epilog has ended.
-fn selects(said: Result<shell::Said, String>) -> Finding {
-    let config = match said {
-        Ok(said) if said.ok => said.stdout,
-        Ok(said) => {
-            let why = said.stderr.lines().next().unwrap_or("no answer").to_owned();
-            return Finding::skipped(ABOUT, format!("scontrol show config: {why}"));
-        }
-        Err(why) => return Finding::skipped(ABOUT, why),
-    };
-    let value = |line: &str| Some(line.strip_prefix("SelectType")?.trim_start().strip_prefix('=')?.trim().to_owned());
-    match config.lines().find_map(value) {
+fn selects(config: &str) -> Finding {
+    match value(config, "SelectType") {
         None => Finding::skipped(ABOUT, "scontrol show config says no SelectType"),
-        Some(kind) if kind == "select/linear" => Finding::warning(
+        Some("select/linear") => Finding::warning(
             ABOUT,
             "SelectType is select/linear: Slurm gives a node to the next job under a live epilog, and also when that epilog fails",
             "SelectType=select/cons_tres in slurm.conf, with everything stopped; serialize = \"host\" in agent.toml keeps the scripts apart",
         ),
         Some(kind) => Finding::ok(ABOUT, format!("SelectType is {kind}: nodes are held until their epilog has ended")),
+    }
+}
+
+/// Seconds from here on are Slurm's words for no limit (NO_VAL16, INFINITE16).
+const NO_LIMIT: u64 = 65_534;
+
+/// Checks that perilog's limits pass before Slurm kills the hooks.
+fn kills(config: &str, limit: Span) -> Finding {
+    let kills = value(config, "PrologEpilogTimeout").and_then(|value| value.parse::<u64>().ok());
+    match kills.filter(|seconds| *seconds < NO_LIMIT) {
+        None => Finding::ok(ABOUT, "Slurm has no limit for prologs and epilogs (PrologEpilogTimeout)"),
+        Some(seconds) if limit < Span::from_millis(seconds * 1_000) => Finding::ok(
+            ABOUT,
+            format!("PrologEpilogTimeout is {seconds} s, above the limits of [action.prolog] and [action.epilog]"),
+        ),
+        Some(seconds) => {
+            let limit =
+                if limit.is_infinite() { "have no limit of perilog's".to_owned() } else { format!("may take {limit}") };
+            let what = format!(
+                "Slurm kills the hook of a prolog or epilog after {seconds} s (PrologEpilogTimeout) and drains the node, while scripts go on: they {limit}"
+            );
+            let todo = "give [action.prolog] and [action.epilog] in agent.toml a timeout below PrologEpilogTimeout; on-timeout = \"kill\" for scripts that ignore SIGTERM";
+            Finding::warning(ABOUT, what, todo)
+        }
     }
 }
 
@@ -117,10 +148,25 @@ mod tests {
 
     #[test]
     fn a_node_that_is_given_away_under_its_epilog_is_told_of() {
-        let said = |text: &str, ok| Ok(shell::Said { ok, stdout: text.to_owned(), stderr: "no way\n".to_owned() });
+        let said = |ok| slurms(Ok(shell::Said { ok, stdout: "all".to_owned(), stderr: "no way\n".to_owned() }));
+        assert_eq!((said(true), said(false)), (Ok("all".to_owned()), Err("scontrol show config: no way".to_owned())));
         let linear = "SelectType              = select/linear\nSelectTypeParameters    = CR_CPU\n";
-        assert_eq!(selects(said(linear, true)).level, Level::Warning);
-        assert_eq!(selects(said("SelectType = select/cons_tres\n", true)).level, Level::Ok);
-        assert_eq!(selects(said("", false)).what, "scontrol show config: no way");
+        assert_eq!(selects(linear).level, Level::Warning);
+        assert_eq!(selects("SelectType = select/cons_tres\n").level, Level::Ok);
+        assert_eq!(selects("").level, Level::Skipped);
+    }
+
+    #[test]
+    fn a_hook_that_slurm_kills_before_perilogs_limit_is_told_of() {
+        let minutes = |minutes| Span::from_millis(minutes * 60_000);
+        for (timeout, limit, level) in [
+            ("65534", Span::INFINITE, Level::Ok),
+            ("3600", minutes(20), Level::Ok),
+            ("3600", minutes(60), Level::Warning),
+            ("3600", Span::INFINITE, Level::Warning),
+        ] {
+            let found = kills(&format!("PrologEpilogTimeout     = {timeout}\n"), limit);
+            assert_eq!(found.level, level, "{found:?}");
+        }
     }
 }

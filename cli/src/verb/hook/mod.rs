@@ -51,7 +51,7 @@ enum Hook {
     #[command(after_help = format!("{NODE}\n\n{ASKED}"))]
     SlurmProlog(OnNode),
     /// As Slurm's Epilog, on each node
-    #[command(after_help = format!("{NODE}\n\n{ASKED}"))]
+    #[command(after_help = format!("{NODE}\n\n{ASKED}\n{NOT_BEGUN}"))]
     SlurmEpilog(OnNode),
     /// As Slurm's PrologSlurmctld: the prolog of all nodes of the job, through the controller
     #[command(after_help = format!("{JOB}\n\n{NOT_ASKED}"))]
@@ -140,6 +140,9 @@ epilog was cancelled, or the hook was told to end. The epilog goes on in any cas
 
 const ASKED: &str = "\
 SIGTERM, SIGINT, SIGHUP: asks the scripts to stop (SIGTERM, once), and stays until they have. SIGKILL: the scripts go on.";
+
+const NOT_BEGUN: &str = "\
+An epilog that still waits for its turn is asked nothing: it runs when its turn comes, also after PrologEpilogTimeout.";
 
 const NOT_ASKED: &str = "\
 SIGINT: asks the scripts to stop (SIGTERM, once), and stays until they have. SIGTERM, SIGHUP: nothing; systemd sends them to all of slurmctld.service when it stops

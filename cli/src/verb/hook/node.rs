@@ -5,6 +5,7 @@
 //!    |          |
 //!    |          +-- the agent is away: wait, and attach again; after --patience exit with 7. The scripts go on.
 //!    |          +-- SIGTERM: cancel, and stay        +-- its parent has died: tell the agent, and stay
+//!    |              (an epilog of Slurm's that has not begun: only stay)
 //!    +-- refused: exit with 5
 //! ```
 //! The daemon that runs a hook may be dead, and its pipe closed: printing never fails the hook.
@@ -101,7 +102,7 @@ pub(super) fn run(call: Call, options: OnNode, manager: Manager) -> Result<Exit,
     }
     let note = owed.filter(|_| call.turn == Turn::Ends).map(|owed| note(&owed, &call));
     let events = events(&door, call.clone(), &options)?;
-    let mut hook = Hook::new(call);
+    let mut hook = Hook::new(call, manager);
     let mut give_up_ms = None;
     loop {
         let event = match give_up_ms {
@@ -186,7 +187,10 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Fault> 
 /// State of one hook, from its first answer to its exit.
 struct Hook {
     call: Call,
+    manager: Manager,
     unit: Option<String>,
+    /// Has a script of the task begun, as far as the hook was told?
+    begun: bool,
     said: Option<Phase>,
     /// Has the hook seen the task go on?
     followed: bool,
@@ -197,8 +201,8 @@ struct Hook {
 }
 
 impl Hook {
-    fn new(call: Call) -> Self {
-        Self { call, unit: None, said: None, followed: false, stopping: false, orphaned: false }
+    fn new(call: Call, manager: Manager) -> Self {
+        Self { call, manager, unit: None, begun: false, said: None, followed: false, stopping: false, orphaned: false }
     }
 
     /// `prolog of 5`.
@@ -215,6 +219,7 @@ impl Hook {
             self.unit = Some(reply.unit.clone());
         }
         self.followed |= !reply.is_last();
+        self.begun |= reply.phase.as_ref().is_some_and(|phase| !matches!(phase, Phase::Waiting { .. }));
         if self.stopping && !reply.is_last() {
             self.stop(door);
         }
@@ -231,7 +236,17 @@ impl Hook {
         }
     }
 
+    /// Is the task an epilog of Slurm's whose turn has not come? Slurm stops its hook at PrologEpilogTimeout, when the
+    /// prolog before it still lives. Nobody would clean up after the job if the hook cancelled the epilog then.
+    fn must_clean_up(&self) -> bool {
+        self.manager == Manager::Slurm && self.call.turn == Turn::Ends && !self.begun
+    }
+
     fn stop(&mut self, door: &Door) {
+        if self.must_clean_up() {
+            self.stopping = false;
+            return aside(format_args!("{}: to stop; it has not begun, and runs when its turn comes", self.name()));
+        }
         let Some(unit) = &self.unit else {
             self.stopping = true;
             return aside("to stop; the agent has not answered yet");

@@ -1,0 +1,239 @@
+//! Faults under the real Slurm, by the names of the table in docs/slurm.md. No script runs twice or beside one that it
+//! must not meet, and Slurm hears the true end, or its drain names it.
+
+use anyhow::{Result, ensure};
+use perilog_tests::Cluster;
+use perilog_tests::slurm::{BY_GATE, ON_NODES, Seen, Slurm, gated};
+
+/// An empty gate of an action: its script waits there.
+const ENDS_WELL: u8 = 0;
+
+/// Starts a job whose script of `action` waits at its gate; the other action ends well. Returns the job.
+fn at_gate(cluster: &Cluster, slurm: &Slurm<'_>, action: &str) -> Result<String> {
+    slurm.open_all(if action == "prolog" { "epilog" } else { "prolog" })?;
+    let job = slurm.submit(1, "true")?;
+    cluster.wait_action_begun(&job, action, &[0])?;
+    Ok(job)
+}
+
+/// Waits until the reason of n0 has each of these parts.
+fn wait_reason(slurm: &Slurm<'_>, parts: &[&str]) -> Result<Seen> {
+    let mut seen = slurm.seen(0)?;
+    slurm.wait(&format!("the reason of n0 has {parts:?}"), |slurm| {
+        seen = slurm.seen(0)?;
+        Ok(parts.iter().all(|part| seen.reason.contains(part)))
+    })?;
+    Ok(seen)
+}
+
+/// Each script of this job ran once and ended well, its node is free, and nobody drained it.
+fn ensure_undisturbed(slurm: &Slurm<'_>, job: &str) -> Result<()> {
+    slurm.wait_job(job, "COMPLETED")?;
+    slurm.wait_node(0, "IDLE")?;
+    ensure!(slurm.seen(0)?.reason.is_empty(), "{:?}", slurm.seen(0)?);
+    slurm.ensure_ran(job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 0)])
+}
+
+/// slurmd waits for its hooks, and the status is heard.
+#[test]
+fn a_restart_or_a_new_configuration_disturbs_nothing() -> Result<()> {
+    let cluster = gated(1).boot()?;
+    let slurm = Slurm::start(&cluster, ON_NODES)?;
+    let node = cluster.node(0)?;
+    let job = slurm.submit(1, "true")?;
+    for action in ["prolog", "epilog"] {
+        cluster.wait_action_begun(&job, action, &[0])?;
+        slurm.ask(&["scontrol", "reconfigure"])?;
+        node.systemctl(&["restart", "--no-block", "slurmd"])?;
+        slurm.wait("slurmd stops", |_| {
+            Ok(node.run(&["systemctl", "is-active", "slurmd"])?.stdout.trim() == "deactivating")
+        })?;
+        slurm.open(0, action, ENDS_WELL)?;
+        slurm.wait("slurmd is back", |_| {
+            Ok(node.run(&["systemctl", "is-active", "slurmd"])?.stdout.trim() == "active")
+        })?;
+    }
+    ensure_undisturbed(&slurm, &job)
+}
+
+/// A slurmd that systemd kills while it waits for a prolog. Found by a trial: the user's job was cancelled.
+#[test]
+fn a_restart_past_systemds_patience_begins_the_job_again() -> Result<()> {
+    let cluster = gated(1).boot()?;
+    let slurm = Slurm::start(&cluster, ON_NODES)?;
+    let node = cluster.node(0)?;
+    node.write_file("/etc/systemd/system/slurmd.service.d/short.conf", "[Service]\nTimeoutStopSec=1\n")?;
+    node.systemctl(&["daemon-reload"])?;
+    let job = at_gate(&cluster, &slurm, "prolog")?;
+    node.systemctl(&["restart", "--no-block", "slurmd"])?;
+    wait_reason(&slurm, &["it goes on, slurmd or its hook has died"])?;
+    slurm.open(0, "prolog", ENDS_WELL)?;
+    slurm.wait("the job is requeued", |slurm| Ok(slurm.job(&job, "Restarts")?.as_deref() == Some("1")))?;
+    slurm.wait("the drain is lifted", |slurm| Ok(slurm.seen(0)?.reason.is_empty()))?;
+    slurm.begin_again(&job)?;
+    slurm.wait_job(&job, "COMPLETED")
+}
+
+#[test]
+fn a_prolog_that_fails_after_slurmds_death_drains() -> Result<()> {
+    let cluster = gated(1).boot()?;
+    let slurm = Slurm::start(&cluster, ON_NODES)?;
+    let job = at_gate(&cluster, &slurm, "prolog")?;
+    slurm.kill_slurmd(0)?;
+    slurm.start_slurmd(0)?;
+    wait_reason(&slurm, &["it goes on"])?;
+    slurm.open(0, "prolog", 9)?;
+    wait_reason(&slurm, &["perilog orphaned prolog", "failed (exit 9)"])?;
+    slurm.wait("the job is requeued", |slurm| Ok(slurm.job(&job, "Restarts")?.as_deref() == Some("1")))
+}
+
+/// Slurm takes a killed hook for a failure, and knows no more: its reason gets the script's true end.
+#[test]
+fn the_end_of_a_script_whose_hook_was_killed_is_told() -> Result<()> {
+    let cluster = gated(1).boot()?;
+    let slurm = Slurm::start(&cluster, ON_NODES)?;
+    for (action, status, end) in [("prolog", ENDS_WELL, ": ok"), ("epilog", 9, "failed (exit 9)")] {
+        let job = at_gate(&cluster, &slurm, action)?;
+        cluster.node(0)?.sh("kill -KILL $(pidof perilog)")?;
+        let error = format!("{}{} error", action[..1].to_uppercase(), &action[1..]);
+        wait_reason(&slurm, &[&error])?;
+        slurm.open(0, action, status)?;
+        let seen = wait_reason(&slurm, &[&error, &format!("perilog orphaned {action} of job {job}"), end])?;
+        ensure!(seen.state.contains("DRAIN"), "{seen:?}");
+        let told = slurm.ends(&job)?.iter().filter(|ended| ended.1 == action && ended.3 == Some(status.into())).count();
+        ensure!(told == 1, "{:?}", slurm.ends(&job)?);
+        slurm.ask(&["scancel", &job])?;
+        slurm.wait("the job's epilog has ended", |slurm| {
+            Ok(slurm.ends(&job)?.iter().any(|end| end.1 == "epilog" && end.3.is_some()))
+        })?;
+        slurm.ask(&["scontrol", "update", "nodename=n0", "state=resume"])?;
+        slurm.close(0, "prolog")?;
+        slurm.close(0, "epilog")?;
+        slurm.wait_node(0, "IDLE")?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_killed_slurmctld_or_agent_disturbs_nothing() -> Result<()> {
+    let cluster = gated(1).boot()?;
+    let slurm = Slurm::start(&cluster, ON_NODES)?;
+    let job = slurm.submit(1, "true")?;
+    for action in ["prolog", "epilog"] {
+        cluster.wait_action_begun(&job, action, &[0])?;
+        // slurmctld saves its state every few seconds; what it has not saved is lost with it.
+        slurm.control()?.sh("touch /run/begun")?;
+        slurm.wait("slurmctld has saved that", |slurm| {
+            Ok(!slurm.control()?.sh("find /var/lib/slurm/slurmctld/job_state -newer /run/begun")?.is_empty())
+        })?;
+        slurm.kill_slurmctld()?;
+        cluster.renew_agent(0)?;
+        slurm.control()?.systemctl(&["start", "slurmctld"])?;
+        slurm.wait("slurmctld is back", |slurm| Ok(slurm.job(&job, "JobState")?.is_some()))?;
+        slurm.open(0, action, ENDS_WELL)?;
+    }
+    ensure_undisturbed(&slurm, &job)
+}
+
+/// Slurm stops a hook at PrologEpilogTimeout. Found by a trial: the epilog of a job whose prolog lived on waited for it,
+/// was cancelled at that time, and nobody cleaned up.
+#[test]
+fn an_epilog_that_slurm_did_not_wait_for_runs_all_the_same() -> Result<()> {
+    let deaf = format!("trap '' TERM\n{BY_GATE}");
+    let cluster = gated(1).agent("serialize = \"host\"\n").script("prolog", "10-gate", &deaf).boot()?;
+    let slurm = Slurm::start(&cluster, &format!("{ON_NODES}PrologEpilogTimeout=5\n"))?;
+    let doctor = cluster.node(0)?.run(&["perilog", "doctor", "node"])?.stdout;
+    ensure!(doctor.contains("kills the hook of a prolog or epilog after 5 s (PrologEpilogTimeout)"), "{doctor}");
+    let job = at_gate(&cluster, &slurm, "prolog")?;
+    wait_reason(&slurm, &["Prolog error"])?;
+    slurm.wait("Slurm has stopped the hook of the epilog", |slurm| Ok(slurm.log(0)?.contains("epilog failed")))?;
+    ensure!(slurm.ends(&job)?.len() == 1, "{:?}", slurm.ends(&job)?);
+    slurm.open(0, "prolog", ENDS_WELL)?;
+    slurm.wait("the epilog has run", |slurm| {
+        Ok(slurm.ends(&job)?.iter().any(|end| end.1 == "epilog" && end.3 == Some(0)))
+    })?;
+    slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 0)])?;
+    wait_reason(&slurm, &["error", &format!("perilog orphaned epilog of job {job}"), ": ok"])?;
+    // The node is as good as new: a job of another number runs on it, once an operator has resumed it.
+    slurm.ask(&["scancel", &job])?;
+    slurm.ask(&["scontrol", "update", "nodename=n0", "state=resume"])?;
+    slurm.wait_node(0, "IDLE")?;
+    let next = slurm.submit(1, "true")?;
+    ensure_undisturbed(&slurm, &next)
+}
+
+#[test]
+fn a_job_that_is_cancelled_in_its_prolog_is_cleaned_up_after() -> Result<()> {
+    let cluster = gated(1).boot()?;
+    let slurm = Slurm::start(&cluster, ON_NODES)?;
+    let job = at_gate(&cluster, &slurm, "prolog")?;
+    slurm.ask(&["scancel", &job])?;
+    slurm.wait("the job is over", |slurm| {
+        Ok(slurm.job(&job, "JobState")?.is_none_or(|state| state == "CANCELLED" || state == "COMPLETING"))
+    })?;
+    slurm.open(0, "prolog", ENDS_WELL)?;
+    slurm.wait_node(0, "IDLE")?;
+    slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 0)])
+}
+
+/// Under plain Slurm the job begins, and the process lives on in it unnoticed.
+#[test]
+fn a_process_that_a_prolog_leaves_behind_holds_it_and_is_named() -> Result<()> {
+    let leaves = "(exec >/dev/null 2>&1 </dev/null; while [ ! -e /run/left ]; do sleep 0.05; done) &\nexit 0";
+    let cluster = gated(1).script("prolog", "10-gate", leaves).boot()?;
+    let slurm = Slurm::start(&cluster, ON_NODES)?;
+    slurm.open_all("epilog")?;
+    let job = slurm.submit(1, "true")?;
+    let node = cluster.node(0)?;
+    slurm.wait("the status of the unit names the process", |_| {
+        let shown = node.systemctl(&["show", "--property=StatusText", "perilog-task-prolog-*"])?;
+        Ok(shown.contains("10-gate"))
+    })?;
+    slurm.wait("the prolog has ended, and its process has not", |slurm| {
+        Ok(slurm.ends(&job)?.iter().any(|end| end.3 == Some(0)))
+    })?;
+    ensure!(slurm.job(&job, "Reason")?.as_deref() == Some("Prolog"), "the job has begun");
+    node.sh("touch /run/left")?;
+    ensure_undisturbed(&slurm, &job)
+}
+
+/// `select/linear`, the default of 22.05, gives the node to the next job under the live epilog.
+#[test]
+fn the_next_prolog_waits_for_a_live_epilog_whatever_slurm_says() -> Result<()> {
+    let cluster = gated(1).agent("serialize = \"host\"\n").boot()?;
+    let slurm = Slurm::start(&cluster, ON_NODES)?;
+    let job = at_gate(&cluster, &slurm, "epilog")?;
+    let next = slurm.submit(1, "true")?;
+    slurm.wait("Slurm has given the node away", |slurm| {
+        Ok(slurm.job(&next, "JobState")?.as_deref() == Some("RUNNING"))
+    })?;
+    slurm.wait("its prolog waits", |_| {
+        Ok(cluster.node(0)?.run(&["systemctl", "list-units", "--all", "perilog-task-*"])?.stdout.contains(&job))
+    })?;
+    ensure!(slurm.ends(&next)?.is_empty(), "{:?}", slurm.ends(&next)?);
+    slurm.open(0, "epilog", ENDS_WELL)?;
+    slurm.wait_job(&next, "COMPLETED")?;
+    let ledger = cluster.ledger()?;
+    let (ended, begun) = (ledger.of_job(&job).last().and_then(|(_, run)| run.ended), ledger.of_job(&next)[0].1.started);
+    ensure!(
+        ended.is_some_and(|(at, _)| at <= begun),
+        "the next prolog began at {begun}, the epilog ended at {ended:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn without_an_agent_a_job_is_held_and_its_node_drained() -> Result<()> {
+    let cluster = gated(1).boot()?;
+    let slurm = Slurm::start(&cluster, ON_NODES)?;
+    let node = cluster.node(0)?;
+    let hook = "#!/bin/sh\nexec /usr/bin/perilog hook slurm-prolog --patience 1s\n";
+    node.write_script("/usr/libexec/perilog/slurm/prolog", hook)?;
+    node.systemctl(&["stop", "perilog-agent"])?;
+    let job = slurm.submit(1, "true")?;
+    wait_reason(&slurm, &["Prolog error"])?;
+    ensure!(slurm.log(0)?.contains("prolog failed: rc:7"), "{}", slurm.log(0)?);
+    slurm.wait("the job is held", |slurm| Ok(slurm.job(&job, "Restarts")?.as_deref() == Some("1")))?;
+    ensure!(slurm.ends(&job)?.is_empty(), "{:?}", slurm.ends(&job)?);
+    Ok(())
+}
