@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use perilog_host::link::{Keepalive, Listener, bind};
-use perilog_host::tls::ServerTls;
+use perilog_host::tls::{ServerTls, TlsFiles};
 
 use crate::authority::Authority;
 use crate::log::Log;
@@ -23,8 +23,10 @@ pub(crate) struct Bed {
     /// Where the agent dials.
     pub(crate) listener: Listener,
     /// Lines of the configuration beside those of every bed.
-    pub(crate) extra: &'static str,
-    authority: Authority,
+    pub(crate) extra: String,
+    pub(crate) authority: Authority,
+    /// Certificate of the host n0.
+    pub(crate) files: TlsFiles,
 }
 
 /// A running agent; killed when dropped.
@@ -43,7 +45,8 @@ impl Bed {
         let tls = ServerTls::load(&authority.controller()).unwrap();
         let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let listener = Listener::new(socket, Some(tls), Keepalive::default()).unwrap();
-        Self { dir, listener, extra: "", authority }
+        let files = authority.files("n0");
+        Self { dir, listener, extra: String::new(), authority, files }
     }
 
     pub(crate) fn run_dir(&self) -> PathBuf {
@@ -52,7 +55,7 @@ impl Bed {
 
     /// Starts the agent of the host n0 and waits until it is ready.
     pub(crate) fn start(&self) -> Agent {
-        let files = self.authority.files("n0");
+        let files = &self.files;
         let address = self.listener.local_addr().unwrap();
         let mut text = format!("host = \"n0\"\ncontroller = [\"{address}\"]\n");
         writeln!(text, "[tls]\nca = {:?}\ncert = {:?}\nkey = {:?}", files.ca, files.cert, files.key).unwrap();

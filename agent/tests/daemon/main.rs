@@ -7,6 +7,7 @@
 #[allow(dead_code, reason = "the controller's tests need more of it")]
 mod authority;
 mod bed;
+mod enroll;
 #[path = "../../../controller/tests/daemon/log.rs"]
 #[allow(dead_code, reason = "the controller's tests need more of it")]
 mod log;

@@ -28,7 +28,7 @@ fn request(method: &str, parameters: Value) -> Vec<u8> {
 async fn strangers_that_send_a_megabyte_each_make_no_agent_grow() {
     assert!(rustix::process::geteuid().is_root(), "only root can play another user: run this test as root");
     let mut bed = Bed::new();
-    bed.extra = "[local]\nstatus = \"anyone\"\n";
+    bed.extra = "[local]\nstatus = \"anyone\"\n".to_owned();
     let agent = bed.start();
     let socket = bed.run_dir().join("agent.sock");
     let before = agent.rss_mib();

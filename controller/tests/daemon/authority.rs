@@ -3,16 +3,23 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, UNIX_EPOCH};
 
+use perilog_host::clock;
 use perilog_host::tls::{ClientTls, TlsFiles};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertifiedIssuer, ExtendedKeyUsagePurpose,
-    IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber, date_time_ymd,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CertificateSigningRequestParams,
+    CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams,
+    SerialNumber, date_time_ymd,
 };
 
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+#[derive(Clone)]
 pub(crate) struct Authority {
     dir: PathBuf,
-    issuer: CertifiedIssuer<'static, KeyPair>,
+    issuer: Arc<CertifiedIssuer<'static, KeyPair>>,
 }
 
 impl Authority {
@@ -23,7 +30,7 @@ impl Authority {
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         fs::write(dir.join("ca.pem"), issuer.pem()).unwrap();
-        Self { dir: dir.to_owned(), issuer }
+        Self { dir: dir.to_owned(), issuer: Arc::new(issuer) }
     }
 
     pub(crate) fn controller(&self) -> TlsFiles {
@@ -38,8 +45,26 @@ impl Authority {
         self.issue(host, host, ExtendedKeyUsagePurpose::ClientAuth)
     }
 
+    /// A certificate of a host that is good for another day, and to be renewed by now.
+    pub(crate) fn due(&self, host: &str) -> TlsFiles {
+        let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
+        params.not_after = (UNIX_EPOCH + Duration::from_millis(clock::wall_ms()) + DAY).into();
+        self.issue_with(params, host, ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    /// Signs a request (PEM) for a host.
+    pub(crate) fn sign(&self, request: &str, host: &str) -> String {
+        let mut request = CertificateSigningRequestParams::from_pem(request).unwrap();
+        request.params = CertificateParams::new(vec![host.to_owned()]).unwrap();
+        request.params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        request.signed_by(&self.issuer).unwrap().pem()
+    }
+
     fn issue(&self, file: &str, name: &str, usage: ExtendedKeyUsagePurpose) -> TlsFiles {
-        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        self.issue_with(CertificateParams::new(vec![name.to_owned()]).unwrap(), file, usage)
+    }
+
+    fn issue_with(&self, mut params: CertificateParams, file: &str, usage: ExtendedKeyUsagePurpose) -> TlsFiles {
         params.extended_key_usages = vec![usage];
         params.serial_number = Some(serial(file));
         let key = KeyPair::generate().unwrap();

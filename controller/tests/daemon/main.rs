@@ -5,6 +5,7 @@
 
 mod agent;
 mod api;
+#[allow(dead_code, reason = "the agent's tests need more of it")]
 mod authority;
 mod bed;
 mod crowds;
