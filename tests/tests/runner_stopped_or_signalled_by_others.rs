@@ -11,7 +11,13 @@ const UNIT: &str = "'perilog-task-epilog-j-0-*.service'";
 
 /// Starts an epilog and waits until the controller knows that it runs.
 fn at_work(body: &str) -> Result<(Cluster, Running)> {
-    let cluster = Cluster::builder(1).script("epilog", "10-gate", body).boot()?;
+    at_work_with("", body)
+}
+
+/// `configuration`: lines of the action's table.
+fn at_work_with(configuration: &str, body: &str) -> Result<(Cluster, Running)> {
+    let agent = format!("[action.epilog]\n{configuration}");
+    let cluster = Cluster::builder(1).agent(&agent).script("epilog", "10-gate", body).boot()?;
     let run = cluster.start_perilog(&["run", "epilog", "--job", "j", "--nodes", "n0"])?;
     cluster.wait_begun("j", &[0])?;
     let shown = || Ok(cluster.outcome("j", "epilog", 0)?.1.contains("10-gate"));
@@ -49,6 +55,46 @@ fn a_kill_reaches_what_a_stopped_runner_does_not_pass_on() -> Result<()> {
     cluster.wait_end(&mut run)?;
     let (word, text) = cluster.outcome("j", "epilog", 0)?;
     ensure!(word == "cancelled" && text.contains("signal KILL"), "{word}: {text}");
+    Ok(())
+}
+
+/// Found by a hunt: a script stopped its runner, and 36 s later its limit of 2 s had passed unheard.
+#[test]
+fn a_stopped_runner_is_overdue_all_the_same() -> Result<()> {
+    let (cluster, mut run) = at_work_with("timeout = \"15s\"\n", AT_GATE)?;
+    let node = cluster.node(0)?;
+    node.sh(&format!("systemctl kill --kill-whom=main --signal=STOP {UNIT}"))?;
+    cluster.bed().wait_until("ps says that it is overdue", SOON, || {
+        Ok(cluster.perilog(&["ps"])?.ok()?.contains("past its limit of 15s"))
+    })?;
+    cluster.bed().wait_until("its node is drained", SOON, || {
+        Ok(cluster.perilog(&["drain"])?.ok()?.contains("past its limit of 15s"))
+    })?;
+    node.sh(&format!("systemctl kill --kill-whom=main --signal=CONT {UNIT}"))?;
+    cluster.open_gates()?;
+    cluster.wait_end(&mut run)?;
+    let (word, text) = cluster.outcome("j", "epilog", 0)?;
+    ensure!(word == "timeout", "{word}: {text}");
+    Ok(())
+}
+
+/// `systemctl stop` by somebody: a script that fails then has failed.
+#[test]
+fn a_stop_of_the_unit_that_nobody_asked_perilog_for_makes_no_cancel() -> Result<()> {
+    let body = "trap '' TERM\nwhile [ ! -e /run/gate ]; do sleep 0.02; done\nexit $(draw 37)";
+    let (cluster, mut run) = at_work(body)?;
+    cluster.node(0)?.sh(&format!("systemctl stop --no-block {UNIT}"))?;
+    cluster.bed().wait_until("systemd stops the unit", SOON, || {
+        Ok(cluster
+            .node(0)?
+            .systemctl(&["show", "--property=ActiveState", "perilog-task-epilog-*"])?
+            .contains("deactivating"))
+    })?;
+    cluster.open_gates()?;
+    cluster.wait_end(&mut run)?;
+    let (word, text) = cluster.outcome("j", "epilog", 0)?;
+    ensure!((word.as_str(), text.as_str()) == ("failed", "failed (exit 37)"), "{word}: {text}");
+    ensure!(cluster.perilog(&["drain"])?.ok()?.contains("failed (exit 37)"), "not drained");
     Ok(())
 }
 
