@@ -38,10 +38,10 @@ pub(crate) struct Global {
         hide_env_values = true
     )]
     socket: PathBuf,
-    /// The bodies of the API's replies as JSON, one value a line (see io.perilog.Controller); ignore unknown members.
+    /// JSON, one value a line: replies of the API (api.md in /usr/share/doc/perilog). Ignore members that you do not know.
     #[arg(long, global = true, conflicts_with = "quiet")]
     json: bool,
-    /// Bare names, or nothing but the exit status.
+    /// Print names only; nothing, where a verb does something.
     #[arg(short, long, global = true)]
     quiet: bool,
     /// Colours: auto (heeds NO_COLOR), always, never.

@@ -4,7 +4,7 @@
 //! `perilog_core` defines the types of the replies; `io.perilog.Controller` and `io.perilog.Agent` define the methods.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use perilog_host::varlink::{CallError, Client};
@@ -158,6 +158,9 @@ impl Door {
             CallError::NotThere { path, source } if source.kind() == io::ErrorKind::PermissionDenied => {
                 Fault::NotLetIn { daemon, path, source }
             }
+            CallError::NotThere { path, source } if daemon == Daemon::Controller && is_node(&path) => {
+                Fault::OnNode { path, source }
+            }
             CallError::NotThere { path, source } => Fault::NoDaemon { daemon, path, source },
             CallError::Closed => Fault::WentAway { daemon, why: "connection closed".to_owned() },
             CallError::Io(source) => Fault::WentAway { daemon, why: source.to_string() },
@@ -193,11 +196,28 @@ impl Door {
     }
 }
 
+/// Does this host have an agent, and no controller?
+fn is_node(controller: &Path) -> bool {
+    controller.with_file_name("agent.sock").exists() && !Path::new(CONTROLLER).exists()
+}
+
+/// Configuration without which no controller starts.
+const CONTROLLER: &str = "/etc/perilog/controller.toml";
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_node_is_told_from_the_controllers_host() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("controller.sock");
+        assert!(!is_node(&path));
+        std::fs::write(dir.path().join("agent.sock"), "").unwrap();
+        assert_eq!(is_node(&path), !Path::new(CONTROLLER).exists());
+    }
 
     #[test]
     fn errors_of_a_daemon_end_in_the_right_exit_code() {

@@ -15,6 +15,9 @@ pub(crate) enum Fault {
     #[error("no {} at {} ({source}): is {} running? systemctl status {}", daemon.word(), path.display(), daemon.unit(), daemon.unit())]
     NoDaemon { daemon: Daemon, path: PathBuf, source: io::Error },
 
+    #[error("no controller at {} ({source}): this host has an agent and no controller, so ask on the controller's host; here: perilog doctor; systemctl status 'perilog-task-*'", path.display())]
+    OnNode { path: PathBuf, source: io::Error },
+
     #[error("may not open {} ({source}): be root, or in the group that the {} is configured for", path.display(), daemon.word())]
     NotLetIn { daemon: Daemon, path: PathBuf, source: io::Error },
 
@@ -78,7 +81,9 @@ pub(crate) enum Fault {
 impl Fault {
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            Self::NoDaemon { .. } | Self::WentAway { .. } | Self::NoAnswer { .. } => Exit::NoDaemon,
+            Self::NoDaemon { .. } | Self::OnNode { .. } | Self::WentAway { .. } | Self::NoAnswer { .. } => {
+                Exit::NoDaemon
+            }
             // A full store is no mistake of the asker.
             Self::Refused { code, .. } if code == UNAVAILABLE => Exit::Other,
             Self::Refused { .. } | Self::Usage(_) => Exit::Usage,
@@ -92,6 +97,7 @@ impl Fault {
     pub(crate) fn is_absence(&self) -> bool {
         match self {
             Self::NoDaemon { .. }
+            | Self::OnNode { .. }
             | Self::WentAway { .. }
             | Self::NoAnswer { .. }
             | Self::NotLetIn { .. }
@@ -135,6 +141,8 @@ mod tests {
         let table = [
             (Fault::NoDaemon { daemon: Daemon::Controller, path: "/run/perilog/controller.sock".into(), source: io::Error::from_raw_os_error(2) }, 7, true,
              "no controller at /run/perilog/controller.sock (No such file or directory (os error 2)): is perilog-controller running? systemctl status perilog-controller"),
+            (Fault::OnNode { path: "/c.sock".into(), source: io::Error::from_raw_os_error(2) }, 7, true,
+             "no controller at /c.sock (No such file or directory (os error 2)): this host has an agent and no controller, so ask on the controller's host; here: perilog doctor; systemctl status 'perilog-task-*'"),
             (Fault::NotLetIn { daemon: Daemon::Agent, path: "/a.sock".into(), source: io::Error::from_raw_os_error(13) }, 8, true,
              "may not open /a.sock (Permission denied (os error 13)): be root, or in the group that the agent is configured for"),
             (refused("no-such-job"), 2, false, "no job f1\\u{1b}[31m"),

@@ -90,13 +90,13 @@ fn wait_has_its_forms() {
         (&["--for", "data-out"], vec![of_rank(), closed()], 1, "f1: the attempt was closed (a newer one) without data-out\n", ""),
         (&["--for", "data-out"], vec![full()], 1, "f1: the attempt has as many milestones as it may without data-out\n", ""),
         (&["--for", "data-out"], vec![of_rank(), full(), of_job(10)], 0, "data-out of f1\n", ""),
-        (&["--for", "clean"], vec![of_job(7), release(false), release(true)], 0, "clean of f1\n", ""),
+        (&["--for", "clean"], vec![of_job(7), release(false), release(true)], 0, "everything of f1 was given back\n", ""),
         // Found by a trial: "clean", where the epilog had been cancelled on a node.
         (&["--for", "clean"], unclean(), 0, "everything of f1 was given back, and not clean: epilog of f1 cancelled: 1 ok, 1 cancelled (n1)\n", ""),
         // After-actions of a closed attempt still release its ranks.
-        (&["--for", "clean"], vec![closed(), last_release(10)], 0, "clean of f1\n", ""),
+        (&["--for", "clean"], vec![closed(), last_release(10)], 0, "everything of f1 was given back\n", ""),
         // The store lost the release's life: the hook is told nothing.
-        (&["--for", "clean"], vec![closed(), untold()], 0, "clean of f1\n", ""),
+        (&["--for", "clean"], vec![closed(), untold()], 0, "everything of f1 was given back\n", ""),
         (&["--for", "shrink"], vec![closed(), last_release(10)], 1, "f1: everything was given back without shrink\n", ""),
         (&["--for", "verdict:prolog"], vec![], 0, "verdict of f1\n", ""),
         (&["--for", "data-out:prolog"], vec![], 1, "f1: prolog ended (ok) without data-out\n", ""),
@@ -200,13 +200,13 @@ fn what_may_be_alive_is_resolved_when_it_is_drained() {
 #[test]
 fn a_job_lets_go_of_ranks_resources_or_both() {
     let part = |ranks: &str, resources: &[&str]| json!({"ranks": ranks, "resources": resources});
-    let then = "that is released when what follows is done: perilog wait f1\n";
+    let then = "given back when its epilog has ended: perilog wait f1 --for clean\n";
     #[rustfmt::skip]
     let table: Vec<(&[&str], Value, Value, Value, String)> = vec![
-        (&[], json!(null), json!(null), part("0-3", &["rabbit1"]), format!("f1 let go of ranks 0-3 and rabbit1; {then}")),
-        (&["--ranks", "n[0-1]"], json!("n[0-1]"), json!(null), part("0-1", &[]), format!("f1 let go of ranks 0-1; {then}")),
+        (&[], json!(null), json!(null), part("0-3", &["rabbit1"]), format!("f1 is finished with ranks 0-3 and rabbit1; {then}")),
+        (&["--ranks", "n[0-1]"], json!("n[0-1]"), json!(null), part("0-1", &[]), format!("f1 is finished with ranks 0-1; {then}")),
         (&["--resources", "rabbit1,rabbit2"], json!(null), json!(["rabbit1", "rabbit2"]), part("", &["rabbit1", "rabbit2"]),
-         format!("f1 let go of rabbit1, rabbit2; {then}")),
+         format!("f1 is finished with rabbit1, rabbit2; {then}")),
         (&["--ranks", "0", "--resources", "rabbit1"], json!("0"), json!(["rabbit1"]), part("", &[]), "f1 held nothing of that any more\n".to_owned()),
     ];
     for (args, targets, resources, reply, out) in table {

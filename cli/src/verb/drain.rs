@@ -48,8 +48,7 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
             if args.force {
                 parameters["force"] = true.into();
             }
-            let none =
-                format!("{nodes}: drained already; the reason that stands is kept, and this one stands under it");
+            let none = format!("{nodes}: drained already; the first reason stays, and yours is added");
             let some = format!("drained {nodes}");
             reach(door, &mut out, "Drain", &parameters, &some, &none)?;
         }
@@ -103,7 +102,7 @@ impl Faces for Drained {
             };
             row(drain.since_ms, state, drain.by, &drain.reason);
             if let Some(again) = &drain.again {
-                row(again.at_ms, "and then", again.by, &again.reason);
+                row(again.at_ms, "also", again.by, &again.reason);
             }
         }
         page.columns(columns);

@@ -197,7 +197,7 @@ impl Sentence for Part {
         if self.is_empty() {
             return format!("{job} held nothing of that any more");
         }
-        format!("{job} let go of {self}; that is released when what follows is done: perilog wait {job}")
+        format!("{job} is finished with {self}; given back when its epilog has ended: perilog wait {job} --for clean")
     }
 }
 

@@ -28,13 +28,18 @@ struct Status {
     status: StatusView,
 }
 
+/// The cluster's name; its id, where an older controller tells no name.
+pub(super) fn cluster(status: &StatusView) -> &str {
+    if status.name.is_empty() { &status.cluster } else { &status.name }
+}
+
 impl Faces for Answer<Status> {
     fn table(&self, page: &mut Page) {
         let status = &self.body.status;
         let mut columns = Columns::headless();
         let mut line = |head: &str, what: Cell| columns.row([styled(head, style::QUIET), what]);
         line("controller", cell(format!("perilog {}, epoch {}", text::line(&status.version), status.epoch)));
-        line("cluster", cell(text::line(&status.cluster)));
+        line("cluster", cell(text::line(cluster(status))));
         let away = status.nodes.saturating_sub(status.online);
         let count = |count: u64, what: &str| if count > 0 { format!(", {count} {what}") } else { String::new() };
         let (away, drained, held) = (
@@ -83,18 +88,18 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said() {
-        let status = |online: u64, drained: u64, open: u64, outbox: u64, notes: &[&str]| {
-            let raw = json!({"status": {"version": "0.1.0", "cluster": "5f", "epoch": 3, "nodes": 4, "online": online, "drained": drained, "held": drained * 2, "jobs": 7,
+        let status = |name: &str, online: u64, drained: u64, open: u64, outbox: u64, notes: &[&str]| {
+            let raw = json!({"status": {"version": "0.1.0", "cluster": "5f", "name": name, "epoch": 3, "nodes": 4, "online": online, "drained": drained, "held": drained * 2, "jobs": 7,
                 "actions_open": open, "tasks_open": open * 4, "outbox": outbox, "notes": notes}});
             people(&Answer { body: Status::deserialize(&raw).unwrap(), raw }, 0)
         };
         assert_eq!(
-            status(4, 0, 0, 0, &[]),
+            status("", 4, 0, 0, 0, &[]),
             "controller  perilog 0.1.0, epoch 3\ncluster     5f\nnodes       4 online\nwork        7 jobs, nothing open\n"
         );
         assert_eq!(
-            status(3, 1, 1, 1, &["the disk under the store is full"]),
-            "controller  perilog 0.1.0, epoch 3\ncluster     5f\nnodes       3 online, 1 offline (perilog nodes), 1 drained (perilog drain), 2 held (perilog ps --held)\n\
+            status("tuolumne", 3, 1, 1, 1, &["the disk under the store is full"]),
+            "controller  perilog 0.1.0, epoch 3\ncluster     tuolumne\nnodes       3 online, 1 offline (perilog nodes), 1 drained (perilog drain), 2 held (perilog ps --held)\n\
              work        7 jobs, 1 action open over 4 tasks (perilog ps)\noutbox      1 release not yet taken by the release hook (perilog ps)\n\
              note        the disk under the store is full\n"
         );

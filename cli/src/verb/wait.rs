@@ -267,6 +267,7 @@ impl Ledger {
                 "clean" if !unclean.is_empty() => {
                     format!("everything of {} was given back, and not clean: {}", self.args.job, unclean.join("; "))
                 }
+                "clean" => format!("everything of {} was given back", self.args.job),
                 event => format!("{event} of {}", self.args.job),
             };
             return Some(End { exit, lines: vec![line], events: vec![entry.clone()] });

@@ -62,6 +62,8 @@ pub(crate) struct Api {
     /// Changes when the outbox has grown.
     pub(crate) outbox: watch::Receiver<()>,
     pub(crate) calls: Calls,
+    /// The cluster's name.
+    pub(crate) cluster: String,
     /// Path of the store, for copies.
     pub(crate) store: std::path::PathBuf,
     pub(crate) backup: tokio::sync::Mutex<()>,
@@ -210,6 +212,9 @@ impl Api {
             Ok(mut answer) => {
                 if !trusted {
                     redact::output(&mut answer);
+                }
+                if let Reply::Status(status) = &mut answer {
+                    status.name.clone_from(&self.cluster);
                 }
                 reply.done(value(answer)).await
             }

@@ -146,6 +146,7 @@ async fn a_follower_sees_a_concurrent_commit_exactly_once() {
         access: Access { group: None, edges: None, read: Read::Anyone },
         outbox: watch::channel(()).1,
         calls: Calls::new(),
+        cluster: "test".to_owned(),
         store: "/none".into(),
         backup: tokio::sync::Mutex::default(),
         enrolment: None,

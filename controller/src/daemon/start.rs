@@ -238,6 +238,7 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
         access,
         outbox: outbox_grew,
         calls: calls.clone(),
+        cluster: config.cluster.as_str().to_owned(),
         store: config.store.to_path_buf(),
         backup: tokio::sync::Mutex::default(),
         enrolment: enrolment.clone(),

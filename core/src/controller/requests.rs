@@ -172,7 +172,7 @@ impl Machine {
             if let Some(name) = name.filter(|_| before.is_empty() && self.open_resources(which).is_empty()) {
                 let job = &which.job;
                 return Err(Refusal::Conflict(format!(
-                    "nothing but {name} is open, which cleans up after job {job}: cancelled by its name alone (perilog cancel {job} {name}), and its nodes are drained then"
+                    "only {name} of job {job} is open, and a cancel of the job leaves it alone. To stop it too, which drains its nodes: perilog cancel {job} {name}"
                 )));
             }
             tasks = before;

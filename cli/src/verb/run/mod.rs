@@ -44,7 +44,7 @@ pub(crate) struct Args {
     /// Only these of the job's ranks, as an idset or as a hostlist.
     #[arg(long = "ranks", visible_alias = "targets", value_name = "RANKS", value_parser = values::targets)]
     targets: Option<Targets>,
-    /// The attempt of the job's launch; the open one, or the first, if absent. A higher number closes earlier attempts.
+    /// Which attempt of the job, from 0; the open one if absent. A higher number ends the attempts before it.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
     /// The job's owner: a uid, or a user of this host.

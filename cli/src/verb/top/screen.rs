@@ -11,6 +11,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Paragraph, Row, Table};
 
 use super::Picture;
+use crate::verb::status::cluster;
 use crate::{text, when};
 
 /// Most lines of the two upper tables; the rest is for the stragglers.
@@ -90,7 +91,7 @@ fn head(picture: &Picture) -> Vec<Line<'static>> {
         Span::styled("perilog", STRONG),
         Span::raw(format!(
             "  {}  epoch {}  {}",
-            text::line(&status.cluster),
+            text::line(cluster(status)),
             status.epoch,
             when::second(picture.asked_ms)
         )),
@@ -261,7 +262,7 @@ mod tests {
             .unwrap()
         };
         let status = StatusView::deserialize(
-            json!({"version": "0.1.0", "cluster": "5f", "epoch": 3, "nodes": 5, "online": 4, "jobs": 7,
+            json!({"version": "0.1.0", "cluster": "5f", "name": "tuolumne", "epoch": 3, "nodes": 5, "online": 4, "jobs": 7,
             "actions_open": 2, "tasks_open": 5, "outbox": 0, "notes": ["something to know"]}),
         )
         .unwrap();
@@ -294,7 +295,7 @@ mod tests {
         let has = |part: &str| {
             assert!(lines.iter().any(|line| line.contains(part)), "{part:?} is not in\n{}", lines.join("\n"))
         };
-        has("perilog  5f  epoch 3");
+        has("perilog  tuolumne  epoch 3");
         has("nodes 4 online  1 offline   work 2 actions open over 5 tasks  1 overdue");
         has("note: something to know");
         has("offline  n4     42s");

@@ -150,7 +150,11 @@ pub struct WhyTask {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StatusView {
     pub version: String,
+    /// The cluster's id.
     pub cluster: String,
+    /// The cluster's name in the configuration. The machine does not know it: the API adds it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
     pub epoch: u64,
     pub nodes: u64,
     pub online: u64,

@@ -59,7 +59,7 @@ impl Machine {
             Some(there) if there.layout != layout => {
                 let on = |layout: &Layout| format!("{} ({})", Part::of_ranks(layout.ranks().clone()), layout.hosts());
                 let (is, asked) = (on(&there.layout), on(&layout));
-                let text = format!("job {} attempt {number} is on {is}; asked for {asked}", add.job);
+                let text = format!("job {} attempt {number} exists, on {is}; you named {asked}", add.job);
                 return Err(Refusal::Conflict(text));
             }
             Some(there) if there.added && !there.terms.is_same(&add.terms) => {

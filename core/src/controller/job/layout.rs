@@ -103,7 +103,7 @@ impl Layout {
     pub fn choose(&self, targets: &Targets) -> Result<IdSet, String> {
         match targets {
             Targets::Ranks(ranks) => match ranks.difference(self.ranks()).first() {
-                Some(rank) => Err(format!("rank {rank} is none of ranks {}", self.ranks())),
+                Some(rank) => Err(format!("rank {rank} is none of ranks {} ({})", self.ranks(), self.hosts())),
                 None => Ok(ranks.clone()),
             },
             Targets::Hosts(hosts) => {
@@ -159,7 +159,10 @@ mod tests {
         assert_eq!(r.hosts_of(&"20,30".parse().unwrap()).to_string(), "node187,x");
         assert_eq!(r.choose(&"x,node186".parse().unwrap()).unwrap().to_string(), "19,30");
         assert_eq!(r.choose(&"19-20".parse().unwrap()).unwrap().to_string(), "19-20");
-        assert_eq!(r.choose(&"19-23".parse().unwrap()).unwrap_err(), "rank 23 is none of ranks 19-22,30");
+        assert_eq!(
+            r.choose(&"19-23".parse().unwrap()).unwrap_err(),
+            "rank 23 is none of ranks 19-22,30 (node[186-189],x)"
+        );
         assert_eq!(r.choose(&"y".parse().unwrap()).unwrap_err(), "host y is none of hosts node[186-189],x");
     }
 

@@ -82,6 +82,7 @@ impl Show<'_> {
             recovery: self.recovery.row.clone().filter(|row| row.ended_ms.is_none()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             cluster: self.settings.cluster.0.to_string(),
+            name: String::new(),
             epoch: self.epoch.number,
             nodes: self.nodes.len() as u64,
             drained: self.drains.values().filter(|drain| !drain.lifted).count() as u64,

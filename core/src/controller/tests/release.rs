@@ -260,7 +260,7 @@ fn jobs_are_added_once() {
         (add("j", "n[0-1]", terms.clone()), Ok(false)),
         (add("j", "n[0-1]", terms.clone()), Ok(true)),
         (add("j", "n[0-1]", Terms::default()), Err("other terms")),
-        (add("j", "n0", terms.clone()), Err("is on ranks 0-1 (n[0-1]); asked for rank 0 (n0)")),
+        (add("j", "n0", terms.clone()), Err("exists, on ranks 0-1 (n[0-1]); you named rank 0 (n0)")),
         (add("k", "n0", terms.clone()), Ok(false)),
         (add("m", "n[0-1]", terms.clone()), Err("has let go of something already")),
         (add("l", "", terms.clone()), Err("needs R, or the names of its hosts")),
