@@ -110,6 +110,7 @@ fn frames(count: usize) -> Result<Vec<(Bytes, Bytes)>> {
         env: Default::default(),
         timeout_ms: None,
         after: false,
+        milestones: Default::default(),
         commit: 1,
     };
     let fan = StartFan::new(&start);

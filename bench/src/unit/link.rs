@@ -130,6 +130,7 @@ pub(crate) fn start(number: u64, boot: &BootId) -> Start {
         env: BTreeMap::new(),
         timeout_ms: None,
         after: false,
+        milestones: Default::default(),
         commit: 1,
     }
 }
