@@ -26,6 +26,13 @@ fn wait_reason(slurm: &Slurm<'_>, parts: &[&str]) -> Result<Seen> {
     Ok(seen)
 }
 
+/// Cancels a job, which may be over, and puts its node back into work.
+fn begin_anew(slurm: &Slurm<'_>, job: &str) -> Result<()> {
+    slurm.control()?.run(&["scancel", job])?;
+    slurm.ask(&["scontrol", "update", "nodename=n0", "state=resume"])?;
+    slurm.wait_node(0, "IDLE")
+}
+
 /// Each script of this job ran once and ended well, its node is free, and nobody drained it.
 fn ensure_undisturbed(slurm: &Slurm<'_>, job: &str) -> Result<()> {
     slurm.wait_job(job, "COMPLETED")?;
@@ -102,14 +109,12 @@ fn the_end_of_a_script_whose_hook_was_killed_is_told() -> Result<()> {
         ensure!(seen.state.contains("DRAIN"), "{seen:?}");
         let told = slurm.ends(&job)?.iter().filter(|ended| ended.1 == action && ended.3 == Some(status.into())).count();
         ensure!(told == 1, "{:?}", slurm.ends(&job)?);
-        slurm.ask(&["scancel", &job])?;
         slurm.wait("the job's epilog has ended", |slurm| {
             Ok(slurm.ends(&job)?.iter().any(|end| end.1 == "epilog" && end.3.is_some()))
         })?;
-        slurm.ask(&["scontrol", "update", "nodename=n0", "state=resume"])?;
+        begin_anew(&slurm, &job)?;
         slurm.close(0, "prolog")?;
         slurm.close(0, "epilog")?;
-        slurm.wait_node(0, "IDLE")?;
     }
     Ok(())
 }
@@ -146,7 +151,9 @@ fn an_epilog_that_slurm_did_not_wait_for_runs_all_the_same() -> Result<()> {
     ensure!(doctor.contains("kills the hook of a prolog or epilog after 5 s (PrologEpilogTimeout)"), "{doctor}");
     let job = at_gate(&cluster, &slurm, "prolog")?;
     wait_reason(&slurm, &["Prolog error"])?;
-    slurm.wait("Slurm has stopped the hook of the epilog", |slurm| Ok(slurm.log(0)?.contains("epilog failed")))?;
+    slurm.wait("Slurm has stopped the hook of the epilog", |slurm| {
+        Ok(slurm.log(0)?.lines().any(|line| line.contains("error: ") && line.contains("epilog")))
+    })?;
     ensure!(slurm.ends(&job)?.len() == 1, "{:?}", slurm.ends(&job)?);
     slurm.open(0, "prolog", ENDS_WELL)?;
     slurm.wait("the epilog has run", |slurm| {
@@ -155,9 +162,7 @@ fn an_epilog_that_slurm_did_not_wait_for_runs_all_the_same() -> Result<()> {
     slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 0)])?;
     wait_reason(&slurm, &["error", &format!("perilog orphaned epilog of job {job}"), ": ok"])?;
     // The node is as good as new: a job of another number runs on it, once an operator has resumed it.
-    slurm.ask(&["scancel", &job])?;
-    slurm.ask(&["scontrol", "update", "nodename=n0", "state=resume"])?;
-    slurm.wait_node(0, "IDLE")?;
+    begin_anew(&slurm, &job)?;
     let next = slurm.submit(1, "true")?;
     ensure_undisturbed(&slurm, &next)
 }
