@@ -24,6 +24,10 @@ for name in slurm/prolog slurm/epilog slurm/orphaned slurm/slurmctld-prolog slur
     put 755 "$tree/docs/examples/$name" "/usr/libexec/perilog/$name"
 done
 
+# Off until a site links them: scripts to begin with, and what an agent needs to know of a resource manager.
+for file in "$tree"/scripts/*; do put 755 "$file" "/usr/share/perilog/scripts/${file##*/}"; done
+for file in "$tree"/packaging/agent.d/*; do put 644 "$file" "/usr/share/perilog/agent.d/${file##*/}"; done
+
 for unit in "$tree"/units/*.service "$tree"/units/*.socket "$tree"/units/*.slice; do
     put 644 "$unit" "/usr/lib/systemd/system/${unit##*/}"
 done

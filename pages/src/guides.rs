@@ -2,9 +2,10 @@
 //! links lead to files installed beside it, or are plain text.
 
 /// The guides, by their file names.
-const GUIDES: [(&str, &str); 11] = [
+const GUIDES: [(&str, &str); 12] = [
     ("administration.md", include_str!("../../docs/administration.md")),
     ("api.md", include_str!("../../docs/api.md")),
+    ("begin.md", include_str!("../../docs/begin.md")),
     ("concepts.md", include_str!("../../docs/concepts.md")),
     ("flux.md", include_str!("../../docs/flux.md")),
     ("operate.md", include_str!("../../docs/operate.md")),
@@ -17,7 +18,7 @@ const GUIDES: [(&str, &str); 11] = [
 ];
 
 /// Files that the book includes, by the including line.
-const INCLUDED: [(&str, &str); 2] = [
+const INCLUDED: [(&str, &str); 3] = [
     (
         "{{#include ../controller/src/api/io.perilog.Controller.varlink}}",
         include_str!("../../controller/src/api/io.perilog.Controller.varlink"),
@@ -26,6 +27,7 @@ const INCLUDED: [(&str, &str); 2] = [
         "{{#include ../agent/src/local/io.perilog.Agent.varlink}}",
         include_str!("../../agent/src/local/io.perilog.Agent.varlink"),
     ),
+    ("{{#include ../packaging/agent.d/slurm.toml}}", include_str!("../../packaging/agent.d/slurm.toml")),
 ];
 
 /// Each guide with its text.

@@ -17,6 +17,9 @@ const BINARIES: [(&str, &str); 6] = [
 /// Flux's plugin, where it is built: `cargo build --bins` makes no library, and only tests with a real Flux ask for it.
 const PLUGIN: (&str, &str) = ("libperilog_hold.so", "usr/lib/perilog/perilog-hold.so");
 const UNITS: &str = "usr/lib/systemd/system";
+/// Directories of the source tree that packages install as they are: from, to, and the mode of each file.
+const SHARED: [(&str, &str, u32); 2] =
+    [("scripts", "usr/share/perilog/scripts", 0o755), ("packaging/agent.d", "usr/share/perilog/agent.d", 0o644)];
 
 /// Variable that names a directory filled by [`Layer::install`]; xtask sets the variable, so that test programs share
 /// one.
@@ -51,7 +54,7 @@ impl Layer {
         })
     }
 
-    /// Fills `root` as a package would fill `/`: binaries from `binaries`, units from the source tree.
+    /// Fills `root` as a package would fill `/`: binaries from `binaries`, everything else from the source tree.
     pub fn install(binaries: &Path, root: &Path) -> Result<()> {
         for (name, directory) in BINARIES {
             let from = binaries.join(name);
@@ -62,7 +65,13 @@ impl Layer {
         if plugin.is_file() {
             put(&plugin, &root.join(PLUGIN.1), 0o644)?;
         }
-        install_units(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../units"), root)
+        let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for (from, to, mode) in SHARED {
+            for from in files(&tree.join(from))? {
+                put(&from, &root.join(to).join(from.file_name().unwrap_or_default()), mode)?;
+            }
+        }
+        install_units(&tree.join("units"), root)
     }
 
     /// The directory to use for a bed whose own directory is `bed`.
@@ -78,11 +87,15 @@ impl Layer {
     }
 }
 
+/// Lists a directory.
+fn files(directory: &Path) -> Result<Vec<PathBuf>> {
+    let read = || std::fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>();
+    read().with_context(|| format!("reading {}", directory.display()))
+}
+
 /// Installs the directory of units as `packaging/install.sh` does (a test of packages compares them).
 fn install_units(units: &Path, root: &Path) -> Result<()> {
-    let entries = std::fs::read_dir(units).with_context(|| format!("reading {}", units.display()))?;
-    for entry in entries {
-        let from = entry.with_context(|| format!("reading {}", units.display()))?.path();
+    for from in files(units)? {
         let (Some(name), Some(stem)) = (from.file_name(), from.file_stem()) else { bail!("no file name: {from:?}") };
         let kind = from.extension().and_then(|kind| kind.to_str()).unwrap_or_default();
         let to = match kind {
@@ -92,9 +105,8 @@ fn install_units(units: &Path, root: &Path) -> Result<()> {
             }
             // Drop-ins of a unit.
             "d" => {
-                for entry in std::fs::read_dir(&from).with_context(|| format!("reading {}", from.display()))? {
-                    let entry = entry.with_context(|| format!("reading {}", from.display()))?;
-                    put(&entry.path(), &root.join(UNITS).join(name).join(entry.file_name()), 0o644)?;
+                for from in files(&from)? {
+                    put(&from, &root.join(UNITS).join(name).join(from.file_name().unwrap_or_default()), 0o644)?;
                 }
                 continue;
             }

@@ -30,7 +30,7 @@ fn the_guides_and_what_helps_in_trouble() {
         "n3 loses its power, and comes back" => bed.node("n3").and_then(|n3| n3.power_fail().and_then(|()| n3.boot())),
         _ => book::unknown(name),
     };
-    for page in ["administration.md", "scripts.md", "troubleshooting.md"] {
+    for page in ["administration.md", "scripts.md", "begin.md", "troubleshooting.md"] {
         let done = Page::open(page).unwrap().run(&bed, None, stand_in).unwrap();
         assert!(done.commands > 3 && done.skipped == 0, "{page}: {done:?}");
     }

@@ -91,6 +91,9 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
             "no CLI beside it"
         );
         assert_eq!(state(node, "perilog-agent.service")?, "enabled active");
+        // Files that guides tell administrators to link.
+        let linked = "cd /usr/share/perilog && test -s agent.d/slurm.toml && test -s agent.d/flux.toml";
+        node.sh(&format!("{linked} && for name in mounts gpu nhc clean-tmp; do test -x scripts/$name; done"))?;
         // A fresh configuration has a prolog and an epilog without scripts, and refuses neither.
         let fresh = "mkdir /root/fresh && cp /etc/perilog/agent.toml /root/fresh && perilog-agent --config /root/fresh/agent.toml";
         let checked = node.sh(&format!("{fresh} --check-config 2>&1"))?;

@@ -135,6 +135,11 @@ fn they_install_upgrade_and_go() -> Result<()> {
         ensure!(documents.lines().any(|line| line == file), "no {file} in\n{documents}");
     }
 
+    let shared = node.sh(&format!("rpm -qpl {}", paths[1]))?;
+    for file in ["scripts/mounts", "scripts/node-ready", "agent.d/slurm.toml", "agent.d/flux.toml"] {
+        ensure!(shared.lines().any(|line| line == format!("/usr/share/perilog/{file}")), "no {file} in\n{shared}");
+    }
+
     // This machine's packages are Debian's, unknown to rpm, so the test checked the dependencies above.
     rpm(node, &format!("-i --nodeps {}", paths.join(" ")))?;
     ensure!(

@@ -31,7 +31,9 @@ mount -t proc -o nosuid,noexec,nodev proc proc
 mount --bind proc/sys proc/sys
 mount --bind proc/sys/net proc/sys/net
 mount -o remount,bind,ro proc/sys
-if [ -e proc/sysrq-trigger ]; then mount --bind /dev/null proc/sysrq-trigger; fi
+for file in sysrq-trigger sys/vm/drop_caches; do
+    if [ -e "proc/$file" ]; then mount --bind /dev/null "proc/$file"; fi
+done
 mount -t sysfs -o ro,nosuid,noexec,nodev sysfs sys
 # The root of this cgroup namespace is the node's cgroup, so systemd finds a tree that is all its own.
 mount -t cgroup2 -o nosuid,nodev,noexec cgroup2 sys/fs/cgroup
