@@ -1,5 +1,5 @@
-//! Command line of perilog-agent: it checks a configuration and prints it with the origin of each value. Settings from
-//! the guides fit the installed configuration.
+//! Command line of perilog-agent: it checks a configuration and prints it with the origin of each value. The packaged
+//! drop-ins fit the installed configuration, and the guides have administrators link them.
 
 // In tests a panic is a verdict; the lint recognises test functions, but not their helpers.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -8,8 +8,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const EXAMPLE: &str = include_str!("../agent.toml.example");
-const GUIDES: [(&str, &str); 2] =
+/// The configuration that packages install.
+const INSTALLED: &str = include_str!("../../packaging/agent.toml");
+/// Each packaged drop-in, with its guide.
+const DROP_INS: [(&str, &str); 2] =
     [("slurm.toml", include_str!("../../docs/slurm.md")), ("flux.toml", include_str!("../../docs/flux.md"))];
 
 struct Etc(tempfile::TempDir);
@@ -85,30 +87,27 @@ fn a_wrong_configuration_is_pointed_at_and_the_status_is_2() {
     assert_eq!(etc.agent("--frob").0, Some(2));
 }
 
-/// Returns the `toml` blocks of a guide that begin with the path of this drop-in.
-fn blocks(guide: &str, drop_in: &str) -> Vec<String> {
-    let begin = format!("# /etc/perilog/agent.d/{drop_in}");
-    let fenced = guide.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
-    let plain = fenced.map(|text| text.lines().flat_map(|line| [line.trim_start(), "\n"]).collect::<String>());
-    plain.filter(|text| text.starts_with(&begin)).collect()
-}
-
 /// A guide told administrators to write `env-allow` into agent.toml, which already had it; that kept the agents of
 /// whole clusters down.
 #[test]
-fn what_a_guide_says_goes_with_what_is_installed() {
-    // The configuration that packaging/install.sh installs.
-    let installed = EXAMPLE.replacen("#! [action.prolog]\n", "[action.prolog]\n", 1) + "\n[action.epilog]\n";
-    for (name, guide) in GUIDES {
-        let blocks = blocks(guide, name);
-        assert_eq!(blocks.len(), 1, "of docs/{}", name.replace("toml", "md"));
-        let etc = Etc::new(&installed);
-        let drop_in = etc.drop_in(name, &blocks[0]);
+fn packaged_drop_ins_fit_the_installed_configuration_as_links() {
+    for (name, guide) in DROP_INS {
+        let link = format!("# ln -s /usr/share/perilog/agent.d/{name} /etc/perilog/agent.d/{name}\n");
+        assert!(guide.contains(&link), "the guide has no {link}");
+        let etc = Etc::new(INSTALLED);
+        let packaged = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/agent.d").join(name);
+        let drop_in = etc.0.path().join("agent.d").join(name);
+        std::os::unix::fs::symlink(&packaged, &drop_in).unwrap();
         let (code, _, errors) = etc.agent("--check-config");
         assert_eq!(code, Some(0), "{name}: {errors}");
         let (_, printed, _) = etc.agent("--print-config");
-        let of = |key: &str| blocks[0].lines().position(|line| line.starts_with(key)).unwrap() + 1;
+        let text = fs::read_to_string(&packaged).unwrap();
+        let of = |key: &str| text.lines().position(|line| line.starts_with(key)).unwrap() + 1;
         assert_from(&printed, "serialize = \"host\"", &at(&drop_in, of("serialize")));
         assert_from(&printed, "env-allow = [\"", &at(&drop_in, of("env-allow")));
+        // Programs of Slurm and Flux obey these.
+        for obeyed in ["SLURM_CONF", "FLUX_URI", "FLUX_CONNECTOR_PATH", "SPANK_"] {
+            assert!(!text.contains(&format!("\"{obeyed}")), "{name} has {obeyed}");
+        }
     }
 }
