@@ -18,8 +18,11 @@ const BINARIES: [(&str, &str); 6] = [
 const PLUGIN: (&str, &str) = ("libperilog_hold.so", "usr/lib/perilog/perilog-hold.so");
 const UNITS: &str = "usr/lib/systemd/system";
 /// Directories of the source tree that packages install as they are: from, to, and the mode of each file.
-const SHARED: [(&str, &str, u32); 2] =
-    [("scripts", "usr/share/perilog/scripts", 0o755), ("packaging/agent.d", "usr/share/perilog/agent.d", 0o644)];
+const SHARED: [(&str, &str, u32); 3] = [
+    ("scripts", "usr/share/perilog/scripts", 0o755),
+    ("packaging/agent.d", "usr/share/perilog/agent.d", 0o644),
+    ("python/perilog", "usr/lib/python3/dist-packages/perilog", 0o644),
+];
 
 /// Variable that names a directory filled by [`Layer::install`]; xtask sets the variable, so that test programs share
 /// one.
@@ -67,7 +70,7 @@ impl Layer {
         }
         let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         for (from, to, mode) in SHARED {
-            for from in files(&tree.join(from))? {
+            for from in files(&tree.join(from))?.into_iter().filter(|from| from.is_file()) {
                 put(&from, &root.join(to).join(from.file_name().unwrap_or_default()), mode)?;
             }
         }

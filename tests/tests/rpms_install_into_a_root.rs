@@ -17,7 +17,9 @@ grep -v perilog /etc/passwd >etc/passwd; grep -v perilog /etc/group >etc/group; 
 cp /etc/nsswitch.conf etc/; cp -r /etc/pam.d etc/ 2>/dev/null || true; cp /etc/login.defs etc/
 rpm --root /tmp/el --initdb";
 
-const NAMED: [&str; 11] = [
+const NAMED: [&str; 13] = [
+    "/usr/share/perilog/varlink/io.perilog.Agent.varlink",
+    "/usr/share/perilog/varlink/io.perilog.Controller.varlink",
     "/usr/libexec/perilog/flux/housekeeping",
     "/usr/libexec/perilog/slurm/drain",
     "/usr/libexec/perilog/slurm/prolog",
@@ -134,6 +136,7 @@ fn they_install_upgrade_and_go() -> Result<()> {
     for file in NAMED {
         ensure!(documents.lines().any(|line| line == file), "no {file} in\n{documents}");
     }
+    ensure!(documents.contains("/site-packages/perilog/__init__.py\n"), "no module in\n{documents}");
 
     let shared = node.sh(&format!("rpm -qpl {}", paths[1]))?;
     for file in ["scripts/mounts", "scripts/node-ready", "agent.d/slurm.toml", "agent.d/flux.toml"] {

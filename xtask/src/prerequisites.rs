@@ -34,7 +34,7 @@ const NODES: [Need; 9] = [
 ];
 
 /// Further prerequisites of tests.
-const TESTS: [Need; 12] = [
+const TESTS: [Need; 13] = [
     // The tests call the daemons' sockets in plain Python, and read the store.
     need(&["python3"], "python3", "python3"),
     need(&["sqlite3"], "sqlite3", "sqlite"),
@@ -50,8 +50,9 @@ const TESTS: [Need; 12] = [
     need(&["groff"], "groff-base", "groff-base"),
     need(&["zsh"], "zsh", "zsh"),
     need(&["fish"], "fish", "fish"),
-    // Judge of the scripts that packages install.
+    // Judges of the scripts and of the Python module that packages install.
     need(&["shellcheck"], "shellcheck", "ShellCheck"),
+    need(&["mypy"], "mypy", "python3-mypy"),
 ];
 
 /// Prerequisites of packages of either kind: git knows a release's sources.
