@@ -1,14 +1,16 @@
 //! Command line: global options and the verbs. Each verb declares its own arguments.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use anstream::ColorChoice;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::door::{Daemon, Door};
 use crate::exit;
 use crate::out::{Face, Out};
-use crate::verb;
+use crate::{remote, verb};
 
 /// Runs and watches prologs, epilogs and housekeeping, and repairs what is stuck.
 ///
@@ -28,6 +30,9 @@ pub(crate) struct Cli {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
+    /// Run this command on HOST, over ssh: before the verb. Files that it names are files of HOST.
+    #[arg(short = 'H', long, value_name = "HOST", value_parser = OsStringValueParser::new().try_map(remote::host))]
+    pub(crate) host: Option<OsString>,
     /// The controller's socket.
     #[arg(
         long,
@@ -40,10 +45,10 @@ pub(crate) struct Global {
     socket: PathBuf,
     /// JSON, one value a line: replies of the API (api.md in /usr/share/doc/perilog). Ignore members that you do not know.
     #[arg(long, global = true, conflicts_with = "quiet")]
-    json: bool,
+    pub(crate) json: bool,
     /// Print names only; nothing, where a verb does something.
     #[arg(short, long, global = true)]
-    quiet: bool,
+    pub(crate) quiet: bool,
     /// Colours: auto (heeds NO_COLOR), always, never.
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value = "auto", hide_possible_values = true)]
     color: Color,

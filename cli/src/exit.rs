@@ -19,6 +19,8 @@ pub(crate) enum Exit {
     StillRunning,
     Detached,
     PipeClosed,
+    /// ssh(1) ends so by itself.
+    NoHost,
     /// A script's own status (`run --propagate`, `try`).
     Status(u8),
 }
@@ -37,6 +39,7 @@ const TABLE: &[(Exit, u8, &str)] = &[
     (Exit::StillRunning, 124, "the time to wait is over (`wait --timeout`, `quiesce --wait`), what is waited for is not"),
     (Exit::Detached,     130, "detached by a signal (Ctrl-C); the scripts go on"),
     (Exit::PipeClosed,   141, "nobody reads the output any more; the scripts go on"),
+    (Exit::NoHost,       255, "-H: ssh is not installed or did not reach HOST, and said why (127: HOST has no perilog)"),
 ];
 
 impl Exit {
@@ -93,14 +96,14 @@ mod tests {
         #[rustfmt::skip]
         let contract = [
             (Exit::Ok, 0), (Exit::Failed, 1), (Exit::Usage, 2), (Exit::Timeout, 3), (Exit::Lost, 4), (Exit::Refused, 5), (Exit::Cancelled, 6),
-            (Exit::NoDaemon, 7), (Exit::Other, 8), (Exit::StillRunning, 124), (Exit::Detached, 130), (Exit::PipeClosed, 141),
+            (Exit::NoDaemon, 7), (Exit::Other, 8), (Exit::StillRunning, 124), (Exit::Detached, 130), (Exit::PipeClosed, 141), (Exit::NoHost, 255),
             (Exit::Status(7), 7), (Exit::Status(0), 0),
         ];
         for (exit, code) in contract {
             assert_eq!(exit.code(), code, "{exit:?}");
         }
-        assert_eq!(TABLE.len(), 12);
-        assert_eq!(help().lines().count(), 13);
+        assert_eq!(TABLE.len(), 13);
+        assert_eq!(help().lines().count(), 14);
     }
 
     #[test]

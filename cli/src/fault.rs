@@ -64,6 +64,9 @@ pub(crate) enum Fault {
     #[error("{what} {}: {source}", path.display())]
     File { what: &'static str, path: PathBuf, source: io::Error },
 
+    #[error("cannot run ssh ({source}), which -H needs: install openssh-client")]
+    NoSsh { source: io::Error },
+
     #[error("cannot make a certificate: {0}")]
     Certificate(#[from] rcgen::Error),
 
@@ -89,6 +92,7 @@ impl Fault {
             Self::Refused { .. } | Self::Usage(_) => Exit::Usage,
             Self::RefusedByNode { .. } => Exit::Refused,
             Self::PipeClosed => Exit::PipeClosed,
+            Self::NoSsh { .. } => Exit::NoHost,
             _ => Exit::Other,
         }
     }

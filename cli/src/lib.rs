@@ -17,6 +17,7 @@ mod fault;
 mod log;
 mod out;
 mod patience;
+mod remote;
 mod style;
 mod tail;
 mod text;
@@ -29,19 +30,28 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use crate::args::Cli;
+use crate::exit::Exit;
 use crate::fault::Fault;
+use crate::remote::Remote;
 
 /// All of the program.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let out = cli.global.out();
-    let exit = verb::run(cli, out).unwrap_or_else(|fault| {
+    let exit = run().unwrap_or_else(|fault| {
         if !matches!(fault, Fault::PipeClosed) {
             out::aside(&fault);
         }
         fault.exit()
     });
     ExitCode::from(exit.code())
+}
+
+fn run() -> Result<Exit, Fault> {
+    if let Some(remote) = Remote::of(std::env::args_os()) {
+        return Err(remote.become_ssh());
+    }
+    let cli = Cli::parse();
+    let out = cli.global.out();
+    verb::run(cli, out)
 }
 
 /// Returns the command line, the source of `--help`.

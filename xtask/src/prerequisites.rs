@@ -34,7 +34,7 @@ const NODES: [Need; 9] = [
 ];
 
 /// Further prerequisites of tests.
-const TESTS: [Need; 13] = [
+const TESTS: [Need; 15] = [
     // The tests call the daemons' sockets in plain Python, and read the store.
     need(&["python3"], "python3", "python3"),
     need(&["sqlite3"], "sqlite3", "sqlite"),
@@ -53,6 +53,9 @@ const TESTS: [Need; 13] = [
     // Judges of the scripts and of the Python module that packages install.
     need(&["shellcheck"], "shellcheck", "ShellCheck"),
     need(&["mypy"], "mypy", "python3-mypy"),
+    // `perilog -H` is tested with the real ssh and sshd.
+    need(&["sshd"], "openssh-server", "openssh-server"),
+    need(&["ssh-keygen"], "openssh-client", "openssh-clients"),
 ];
 
 /// Prerequisites of packages of either kind: git knows a release's sources.
