@@ -284,6 +284,7 @@ fn value(reply: Reply) -> Value {
         Reply::Why(why) => json!({ "why": why }),
         Reply::Asked { unreachable, .. } => json!({ "unreachable": unreachable }),
         Reply::Status(status) => json!({ "status": status }),
+        Reply::Looked(looked) => json!({ "looked": looked }),
         Reply::Outbox(entries) => json!({ "entries": entries }),
         Reply::Added { job, attempt, hosts, attached, over } => {
             json!({ "job": job, "attempt": attempt, "hosts": hosts, "attached": attached, "over": over })

@@ -30,6 +30,8 @@ pub(super) fn output(reply: &mut Reply) {
         | Reply::Nodes(_)
         | Reply::Asked { .. }
         | Reply::Status(_)
+        // It has no output in it.
+        | Reply::Looked(_)
         | Reply::Outbox(_)
         | Reply::Added { .. }
         | Reply::Reported { .. }

@@ -34,7 +34,7 @@ mod tests;
 mod writer;
 
 pub use action::stands::{Holds, Stands};
-pub use interface::{io, request, view};
+pub use interface::{io, overview, request, view};
 pub use io::{Effect, Input, Now, Output, Record, Settings, Snapshot};
 pub use job::layout::Layout;
 pub use machine::Machine;

@@ -57,6 +57,7 @@ impl Machine {
                 Ok(Reply::Done)
             }
             Request::Status => Ok(Reply::Status(Box::new(self.show(now).status()))),
+            Request::Look(look) => self.show(now).look(&look).map(Reply::Looked),
             Request::Quiesce { reason, wait } => match self.quiesce(client, reason, wait, uid, now) {
                 Some(reply) => reply,
                 None => return,

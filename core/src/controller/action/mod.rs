@@ -84,7 +84,7 @@ pub(in crate::controller) struct Fresh {
 }
 
 /// Where a rank stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::controller) enum Stand {
     NotMine,
     Waiting,

@@ -74,7 +74,7 @@ impl Jobs {
     }
 
     /// Returns the milestones that the action's attempt has so far.
-    pub(super) fn milestones_of(&self, action: &Action) -> BTreeSet<MilestoneName> {
+    pub(in crate::controller) fn milestones_of(&self, action: &Action) -> BTreeSet<MilestoneName> {
         let attempt = self.attempt(&action.row.job, action.row.attempt);
         attempt.map(|attempt| attempt.milestones.names()).unwrap_or_default()
     }

@@ -1,5 +1,6 @@
 //! What goes into the machine and comes out: inputs, effects, requests, replies and views.
 
 pub mod io;
+pub mod overview;
 pub mod request;
 pub mod view;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::controller::io::{DrainRow, OutboxEntry, Source};
+use crate::controller::overview::{Look, Looked};
 use crate::controller::view::{EdgeAttempt, JobView, NodeView, PsRow, RecoveryView, StatusView, WhyView};
 use crate::hostlist::HostList;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, MilestoneName, ResourceName};
@@ -130,6 +131,8 @@ pub enum Request {
         question: u64,
     },
     Status,
+    /// A look at the cluster, a job or a node; the answer is bounded.
+    Look(Look),
     /// Stops new work from beginning. With `wait`, the reply comes when nothing is open any more.
     Quiesce {
         reason: String,
@@ -397,6 +400,7 @@ pub enum Reply {
         unreachable: HostList,
     },
     Status(Box<StatusView>),
+    Looked(Looked),
     Outbox(Vec<OutboxEntry>),
     Added {
         job: JobId,

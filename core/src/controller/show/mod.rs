@@ -1,7 +1,8 @@
 //! Views of the machine for operators and programs. A view reads and changes nothing.
 //!
 //! `job` shows a job and its open ranks, `node` a node and what is stuck on it, `holds` who holds what, `notices` what
-//! a hook has still to carry out, `edge` the attempts of an edge, `recovery` what a recovery waits for.
+//! a hook has still to carry out, `edge` the attempts of an edge, `recovery` what a recovery waits for; `overview` and
+//! `timeline` cluster and job for a page.
 
 use std::ops::Deref;
 
@@ -15,7 +16,9 @@ mod holds;
 mod job;
 mod node;
 mod notices;
+mod overview;
 mod recovery;
+mod timeline;
 
 pub(super) use job::list;
 

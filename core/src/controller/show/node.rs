@@ -9,7 +9,7 @@ use crate::controller::machine::Node;
 use crate::controller::show::Show;
 use crate::controller::view::{NodeView, PsRow, WhyTask, WhyView};
 use crate::hostlist::HostList;
-use crate::ids::{HostName, JobId, Rank, TaskId, stem, unit_of};
+use crate::ids::{HostName, JobId, Rank, stem, unit_of};
 use crate::message::Phase;
 
 impl Show<'_> {
@@ -41,10 +41,6 @@ impl Show<'_> {
             Some(_) => "online",
             None => "offline",
         };
-        let open = |task: &&TaskId| {
-            let stand = self.jobs.action(task.action).map(|a| a.stand(task.rank));
-            matches!(stand, Some(Stand::Waiting | Stand::Sent | Stand::Accepted))
-        };
         NodeView {
             host: node.row.host.to_string(),
             state: state.to_owned(),
@@ -54,11 +50,20 @@ impl Show<'_> {
             boot_number: Some(node.row.boot_number),
             version: Some(node.row.version.clone()),
             peer: node.session.and_then(|id| self.sessions.get(&id)).map(|s| s.peer.clone()),
-            tasks: node.tasks.iter().filter(open).count() as u64,
+            tasks: self.open_on(node).count() as u64,
             note: node.note.clone(),
             drain: self.drains.get(&node.row.host).cloned(),
             held: held.contains(node.row.host.as_str()),
         }
+    }
+
+    /// Returns the actions that have not ended on this node, each with how far it is there.
+    pub(super) fn open_on(&self, node: &Node) -> impl Iterator<Item = (&Action, Stand)> {
+        let tasks = node.tasks.iter().filter_map(|task| {
+            let action = self.jobs.action(task.action)?;
+            Some((action, action.stand(task.rank)))
+        });
+        tasks.filter(|(_, stand)| matches!(stand, Stand::Waiting | Stand::Sent | Stand::Accepted))
     }
 
     /// Returns hosts of unreleased ranks: a job goes on there, or an action holds them.

@@ -14,6 +14,7 @@ mod limits;
 mod milestones;
 mod order;
 mod orphans;
+mod overview;
 mod recovery;
 mod release;
 mod retention;

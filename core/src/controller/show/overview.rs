@@ -1,0 +1,267 @@
+//! Overview of the cluster, for a page that is asked for again and again: every list is folded and has a bound.
+//!
+//! States of nodes are those of `perilog nodes`, rows those of `perilog ps`.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::controller::action::Action;
+use crate::controller::action::verdict::{blamed, last_line};
+use crate::controller::io::Refusal;
+use crate::controller::machine::Node;
+use crate::controller::overview::{
+    DrainGroup, Fault, Look, Looked, MAX_HOSTS, MAX_NODES, MAX_ROWS, MAX_TEXT, MAX_VERDICTS, NodeGroup, OpenRow,
+    Overview, VerdictRow,
+};
+use crate::controller::show::Show;
+use crate::controller::view::{PsRow, WhyView};
+use crate::hostlist::HostList;
+use crate::ids::ActionName;
+use crate::idset::IdSet;
+use crate::message::Phase;
+
+/// Most ended ranks of an action whose reasons are compared; the others only count.
+const COMPARED: usize = 512;
+
+/// What a node does, as far as a page tells nodes apart; in the order of its groups.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Doing<'a> {
+    state: &'static str,
+    after: bool,
+    action: Option<&'a ActionName>,
+    stuck: bool,
+    drained: bool,
+    held: bool,
+}
+
+impl Show<'_> {
+    pub(in crate::controller) fn look(&self, look: &Look) -> Result<Looked, Refusal> {
+        match look {
+            Look::Cluster => Ok(Looked::Cluster(Box::new(self.overview()))),
+            Look::Job(job) => self.timeline(job).map(|line| Looked::Job(Box::new(line))),
+            Look::Node(host) => self.why(host).map(|mut view| {
+                bound(&mut view);
+                Looked::Node(Box::new(view))
+            }),
+        }
+    }
+
+    fn overview(&self) -> Overview {
+        let (groups, nodes_left_out) = self.groups();
+        let (drains, drains_left_out) = self.drain_groups();
+        let mut rows = self.ps(0, false);
+        // The rows are sorted by age already.
+        rows.sort_by_key(|row| !is_stuck(&row.state));
+        let open_left_out = rows.len().saturating_sub(MAX_ROWS) as u64;
+        let open = rows.into_iter().take(MAX_ROWS).map(open_row).collect();
+        Overview {
+            status: self.status(),
+            groups,
+            nodes_left_out,
+            drains,
+            drains_left_out,
+            open,
+            open_left_out,
+            verdicts: self.verdicts(),
+        }
+    }
+
+    fn groups(&self) -> (Vec<NodeGroup>, u64) {
+        let held = self.held_hosts();
+        let mut by: BTreeMap<Doing<'_>, Vec<&str>> = BTreeMap::new();
+        for node in self.nodes.values() {
+            by.entry(self.doing(node, &held)).or_default().push(node.row.host.as_str());
+        }
+        let mut room = MAX_NODES;
+        let groups = by.into_iter().map(|(doing, mut hosts)| {
+            let count = hosts.len() as u64;
+            hosts.sort_unstable_by(|a, b| by_number(a, b));
+            hosts.truncate(room);
+            room -= hosts.len();
+            NodeGroup {
+                state: doing.state.to_owned(),
+                action: doing.action.cloned(),
+                after: doing.after,
+                stuck: doing.stuck,
+                drained: doing.drained,
+                held: doing.held,
+                count,
+                hosts: HostList::from_names(hosts).unwrap_or_default(),
+            }
+        });
+        (groups.collect(), self.nodes.len().saturating_sub(MAX_NODES) as u64)
+    }
+
+    fn doing(&self, node: &Node, held: &BTreeSet<&str>) -> Doing<'_> {
+        let drained = self.drains.get(&node.row.host).is_some_and(|drain| !drain.lifted);
+        let is_held = held.contains(node.row.host.as_str());
+        let action = self.first_open(node);
+        let state = match node.session {
+            None => "offline",
+            Some(_) if drained => "drained",
+            Some(_) if action.is_some() => "busy",
+            Some(_) if is_held => "held",
+            Some(_) => "free",
+        };
+        let is_late = |(phase, _): &(Phase, u64)| matches!(phase, Phase::Overdue { .. } | Phase::Lingering { .. });
+        Doing {
+            state,
+            after: action.is_some_and(|action| self.is_after(action)),
+            action: action.map(|action| &action.row.name),
+            stuck: node.live.values().any(is_late),
+            drained: drained && state != "drained",
+            held: is_held && state != "held",
+        }
+    }
+
+    /// Returns the action that the node is at: of those that have not ended there, the one that came furthest.
+    fn first_open(&self, node: &Node) -> Option<&Action> {
+        let open = self.open_on(node);
+        open.max_by_key(|(action, stand)| (*stand, Reverse(action.row.began_ms))).map(|(action, _)| action)
+    }
+
+    pub(super) fn is_after(&self, action: &Action) -> bool {
+        self.settings.after.contains(&action.row.name)
+    }
+
+    fn drain_groups(&self) -> (Vec<DrainGroup>, u64) {
+        let mut by: BTreeMap<&str, (Vec<&str>, u64)> = BTreeMap::new();
+        for (host, drain) in self.drains.iter().filter(|(_, drain)| !drain.lifted) {
+            let (hosts, since_ms) = by.entry(&drain.reason).or_insert((Vec::new(), drain.since_ms));
+            hosts.push(host.as_str());
+            *since_ms = drain.since_ms.min(*since_ms);
+        }
+        let left_out = by.len().saturating_sub(MAX_ROWS) as u64;
+        let mut by: Vec<_> = by.into_iter().collect();
+        by.sort_by_key(|(_, (_, since_ms))| *since_ms);
+        let groups = by.into_iter().take(MAX_ROWS).map(|(reason, (mut hosts, since_ms))| {
+            hosts.sort_unstable_by(|a, b| by_number(a, b));
+            let count = hosts.len() as u64;
+            let hosts = HostList::from_names(hosts.into_iter().take(MAX_HOSTS)).unwrap_or_default();
+            DrainGroup { reason: clip(reason), age_ms: self.now.wall_ms.saturating_sub(since_ms), count, hosts }
+        });
+        (groups.collect(), left_out)
+    }
+
+    fn verdicts(&self) -> Vec<VerdictRow> {
+        let decided = self.jobs.actions.values().filter_map(|action| Some((action.row.ended_ms?, action)));
+        let mut newest: Vec<(u64, &Action)> = decided.filter(|(_, action)| action.row.verdict.is_some()).collect();
+        let later = |(ended_ms, action): &(u64, &Action)| (Reverse(*ended_ms), Reverse(action.row.began_ms));
+        if newest.len() > MAX_VERDICTS {
+            newest.select_nth_unstable_by_key(MAX_VERDICTS, later);
+            newest.truncate(MAX_VERDICTS);
+        }
+        newest.sort_by_key(later);
+        newest.into_iter().filter_map(|(ended_ms, action)| self.verdict_row(ended_ms, action)).collect()
+    }
+
+    fn verdict_row(&self, ended_ms: u64, action: &Action) -> Option<VerdictRow> {
+        let row = &action.row;
+        let bad = action.bad();
+        Some(VerdictRow {
+            job: row.job.clone(),
+            attempt: row.attempt,
+            action: row.name.clone(),
+            verdict: row.verdict?,
+            age_ms: self.now.wall_ms.saturating_sub(ended_ms),
+            elapsed_ms: ended_ms.saturating_sub(row.began_ms),
+            count: row.ranks.len(),
+            bad: bad.len(),
+            fault: self.faults(action).into_iter().next(),
+        })
+    }
+
+    /// Returns the reasons of the ranks and named resources that failed, those of the most ranks first.
+    pub(super) fn faults(&self, action: &Action) -> Vec<Fault> {
+        let mut by: BTreeMap<(String, Option<String>, Option<String>), IdSet> = BTreeMap::new();
+        let bad =
+            action.ended.iter().filter(|(rank, row)| action.row.ended.contains(rank.0) && !row.ended.outcome.is_ok());
+        for (rank, row) in bad.take(COMPARED) {
+            let script = blamed(&row.ended).map(|step| clip(&step.script));
+            let line = last_line(&row.ended).map(|line| clip(&line));
+            by.entry((clip(&row.ended.outcome.to_string()), script, line)).or_default().insert(rank.0);
+        }
+        let layout = self.jobs.layout(action.row.id);
+        let mut faults: Vec<Fault> = by
+            .into_iter()
+            .map(|((result, script, line), ranks)| {
+                let hosts = layout.map(|layout| layout.hosts_of(&first(&ranks))).unwrap_or_default();
+                Fault { result, script, line, count: ranks.len(), hosts }
+            })
+            .collect();
+        faults.sort_by_key(|fault| Reverse(fault.count));
+        let resources = action.row.external.iter().flat_map(|external| external.bad());
+        faults.extend(resources.take(MAX_ROWS).map(|(name, ended)| Fault {
+            result: clip(&format!("{name}: {}", ended.outcome)),
+            script: None,
+            line: last_line(ended).map(|line| clip(&line)),
+            count: 0,
+            hosts: HostList::new(),
+        }));
+        faults
+    }
+}
+
+/// Will time alone not end a row of this state?
+fn is_stuck(state: &str) -> bool {
+    matches!(state, "overdue" | "lingering" | "unknown" | "resolving" | "draining" | "telling" | "held")
+}
+
+pub(super) fn open_row(row: PsRow) -> OpenRow {
+    let hosts = HostList::from_names(row.hosts.iter().take(MAX_HOSTS)).unwrap_or_default();
+    OpenRow {
+        stuck: is_stuck(&row.state),
+        job: row.job,
+        attempt: row.attempt,
+        action: row.action,
+        state: row.state,
+        why: clip(&row.why),
+        age_ms: row.age_ms,
+        count: row.hosts.len() as u64,
+        hosts,
+        resources: row.resources.into_iter().take(MAX_HOSTS).collect(),
+    }
+}
+
+/// Returns the first ranks, as many as a row names.
+pub(super) fn first(ranks: &IdSet) -> IdSet {
+    ranks.iter().take(MAX_HOSTS).collect()
+}
+
+fn clip(text: &str) -> String {
+    match text.char_indices().nth(MAX_TEXT) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+/// Cuts a view of a node to its bound, and takes the scripts' output out of it.
+fn bound(view: &mut WhyView) {
+    view.open.truncate(MAX_ROWS);
+    view.failed.truncate(MAX_ROWS);
+    view.held.truncate(MAX_ROWS);
+    for ended in view.open.iter_mut().chain(&mut view.failed).filter_map(|task| task.ended.as_mut()) {
+        ended.tails.clear();
+        ended.forensics = None;
+    }
+}
+
+/// Orders names so that `n2` comes before `n10`.
+fn by_number(a: &str, b: &str) -> Ordering {
+    let (mut one, mut other) = (a, b);
+    loop {
+        let same = one.bytes().zip(other.bytes()).take_while(|(x, y)| x == y && !x.is_ascii_digit()).count();
+        (one, other) = (&one[same..], &other[same..]);
+        let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+        let (many, more) = (digits(one), digits(other));
+        if many == 0 || more == 0 {
+            return one.cmp(other).then_with(|| a.cmp(b));
+        }
+        let value = |text: &str, digits: usize| text[..digits].trim_start_matches('0').to_owned();
+        let (x, y) = (value(one, many), value(other, more));
+        match x.len().cmp(&y.len()).then_with(|| x.cmp(&y)).then_with(|| many.cmp(&more)) {
+            Ordering::Equal => (one, other) = (&one[many..], &other[more..]),
+            unequal => return unequal,
+        }
+    }
+}
