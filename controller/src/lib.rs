@@ -9,6 +9,7 @@
 //! | `listener` | sessions with agents, up to whole messages | their handling |
 //! | `enroll` | certificates for nodes, and their proofs | the door itself: `perilog_host::enroll` |
 //! | `metrics` | figures for Prometheus | an opinion on them |
+//! | `http` | the figures, and a page, for browsers | a state of its own |
 //! | `api` | `io.perilog.Controller` on the local socket | the state of jobs |
 
 mod api;
@@ -18,6 +19,7 @@ pub mod daemon;
 mod enroll;
 pub mod export;
 mod hooks;
+mod http;
 mod listener;
 mod metrics;
 pub mod store;

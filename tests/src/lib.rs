@@ -9,6 +9,7 @@
 //! * [`manager`]: a stand-in for the resource manager, with a ledger of its notices, and a check for impossible ones.
 //! * [`flux`]: the real Flux on a cluster, with perilog's plugin.
 //! * [`slurm`]: the real Slurm on a cluster, with perilog's hooks.
+//! * [`Browser`]: a real browser on a node, for the controller's page.
 //! * [`Armed`]: a moment at which a daemon will die or stop. `cargo xtask test` builds daemons with fault points; to
 //!   run one test by hand, build them so: `cargo build --workspace --bins --features
 //!   perilog-agent/fault-points,perilog-controller/fault-points`.
@@ -19,6 +20,7 @@
 mod authority;
 mod bed;
 pub mod book;
+mod browser;
 mod clock;
 mod cluster;
 mod command;
@@ -36,6 +38,7 @@ mod stores;
 mod wait;
 
 pub use bed::{Bed, Builder};
+pub use browser::Browser;
 pub use clock::Stopwatch;
 pub use cluster::{CONTROLLER, Cluster, ClusterBuilder};
 pub use command::{Output, Running};

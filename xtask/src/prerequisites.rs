@@ -34,12 +34,16 @@ const NODES: [Need; 9] = [
 ];
 
 /// Further prerequisites of tests.
-const TESTS: [Need; 15] = [
+const TESTS: [Need; 17] = [
+const TESTS: [Need; 17] = [
     // The tests call the daemons' sockets in plain Python, and read the store.
     need(&["python3"], "python3", "python3"),
     need(&["sqlite3"], "sqlite3", "sqlite"),
     // The controller's figures and the alert rules are shown to Prometheus' own tool.
     need(&["promtool"], "prometheus", "golang-github-prometheus"),
+    // The controller's page is shown to a browser without a screen.
+    need(&["chromium", "chromium-browser"], "chromium", "chromium"),
+    need(&["chromedriver"], "chromium-driver", "chromedriver"),
     // The hooks are tested with the real Slurm.
     need(&["slurmctld"], "slurmctld", "slurm-slurmctld"),
     need(&["slurmd"], "slurmd slurm-client", "slurm-slurmd slurm"),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use perilog_host::accounts;
 
-use super::{Config, Hook};
+use super::{Config, Hook, Read};
 
 /// Directories that the units create at their start (`StateDirectory=`, `RuntimeDirectory=`): missing only before the
 /// first start.
@@ -26,6 +26,17 @@ pub fn warnings(config: &Config) -> Vec<String> {
     }
     if config.enroll.munge && config.enroll.listen.is_none() {
         warnings.push("enroll.munge: without enroll.listen nobody is enrolled".to_owned());
+    }
+    match config.metrics.listen.filter(|_| config.metrics.page) {
+        None if config.metrics.page => warnings.push("metrics.page: without metrics.listen there is no page".to_owned()),
+        Some(address) if !address.ip().is_loopback() => warnings.push(format!(
+            "metrics.page: {address} is more than this host: whoever reaches it reads the names of jobs, nodes and scripts"
+        )),
+        Some(_) if config.api.read == Read::Group => warnings.push(
+            "metrics.page: every user of this host reads the page, also those whom api.read = \"group\" keeps out"
+                .to_owned(),
+        ),
+        _ => {}
     }
     let unmunge = &config.enroll.unmunge_program;
     if config.enroll.munge && !unmunge.is_file() {

@@ -81,13 +81,15 @@ pub struct Config {
     pub enroll: Enroll,
 }
 
-/// Figures for Prometheus.
+/// The HTTP listener: figures for Prometheus, and the page.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Metrics {
     /// Address of the server; no server if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
+    /// Is there a page, which names jobs and nodes to whoever reaches `listen`?
+    pub page: bool,
 }
 
 /// Where nodes without a certificate ask for one.

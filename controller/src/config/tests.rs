@@ -32,6 +32,28 @@ fn every_key_is_read() {
     assert_eq!(parse(&config.to_toml()), Ok(config));
 }
 
+/// Whoever reaches the page looks: where that is more than [api] lets look, the check says so.
+#[test]
+fn a_page_that_shows_more_than_the_api_is_pointed_out() {
+    let said = |listen: &str, page: &str, read: &str| -> Vec<String> {
+        let text = format!("cluster = 'a'\n[api]\nread = '{read}'\n[metrics]\n{listen}{page}");
+        let warnings = warnings(&parse(&text).unwrap());
+        warnings.into_iter().filter(|warning| warning.starts_with("metrics.")).collect()
+    };
+    let (here, all, page) = ("listen = '127.0.0.1:5116'\n", "listen = '[::]:5116'\n", "page = true");
+    assert!(said(here, "", "group").is_empty() && said(all, "", "group").is_empty(), "figures alone");
+    assert!(said(here, page, "anyone").is_empty());
+    for (listen, read, expect) in [
+        ("", "anyone", "without metrics.listen there is no page"),
+        (here, "group", "also those whom api.read = \"group\" keeps out"),
+        (all, "anyone", "[::]:5116 is more than this host"),
+        (all, "group", "[::]:5116 is more than this host"),
+    ] {
+        let said = said(listen, page, read);
+        assert!(matches!(&said[..], [one] if one.contains(expect)), "{listen}{read}: {said:?}");
+    }
+}
+
 #[test]
 fn what_is_wrong_is_pointed_at() {
     for (text, expect) in [

@@ -21,8 +21,9 @@ use crate::api::{self, Access, Api, Calls};
 use crate::config::{Config, Hook};
 use crate::enroll::{AuthorityError, Enrolment, Munged};
 use crate::hooks::{self, Command, Kind};
+use crate::http::{self, Looks, Names, Page, Site};
 use crate::listener::{self, Sessions};
-use crate::metrics::{self, Metrics, Source};
+use crate::metrics::{Metrics, Source};
 use crate::store::{EventReader, OpenError, StepReader, Store, StoreError};
 
 /// The name of our socket in perilog-controller.socket (`FileDescriptorName=`).
@@ -180,10 +181,8 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
     };
     let store = Store::open(&config.store)?;
     let (reader, steps) = (EventReader::open(&config.store)?, StepReader::open(&config.store)?);
-    let scraped = config
-        .metrics
-        .listen
-        .map(|address| metrics::bind(address).map_err(|source| Fault::Metrics { address, source }));
+    let scraped =
+        config.metrics.listen.map(|address| http::bind(address).map_err(|source| Fault::Metrics { address, source }));
     let scraped = scraped.transpose()?;
     let metrics = scraped.is_some().then(Metrics::default);
     let local = local(&config.api.socket, access)?;
@@ -224,11 +223,10 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
     let mut clients = JoinSet::new();
     if let (Some(listener), Some(metrics)) = (scraped, metrics) {
         tracing::info!(address = %listener.local_addr().map_err(Fault::Listen)?, "figures for Prometheus");
-        // A separate connection, so that a sum over a million tasks delays no scraper.
-        let source = Source { metrics, inlet: inlet.clone(), steps: StepReader::open(&config.store)? };
+        let site = site(config, metrics, &inlet)?;
         clients.spawn(async move {
-            let Err(error) = metrics::serve(listener, source).await;
-            tracing::error!(%error, "figures for Prometheus are not served any more");
+            let Err(error) = http::serve(listener, site).await;
+            tracing::error!(%error, "HTTP is not served any more");
         });
     }
     let api = Api {
@@ -257,6 +255,18 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
         hooks,
         status,
     })
+}
+
+/// Returns what the HTTP listener serves.
+fn site(config: &Config, metrics: Metrics, inlet: &Inlet) -> Result<Site, StoreError> {
+    let looks = || Looks::new(inlet.clone(), config.cluster.as_str());
+    let page = config.metrics.page.then(|| {
+        let own = rustix::system::uname();
+        Page { looks: looks(), names: Names::new(&own.nodename().to_string_lossy()) }
+    });
+    // A separate connection, so that a sum over a million tasks delays no scraper.
+    let steps = StepReader::open(&config.store)?;
+    Ok(Site { figures: Source { metrics, inlet: inlet.clone(), steps }, health: looks(), page })
 }
 
 /// Binds the local API's socket, with its group if this process may set it.

@@ -1,5 +1,4 @@
-//! HTTP/1.1 for one question, `GET /metrics`. hyper reads what strangers send; connections are limited in time and
-//! number.
+//! HTTP/1.1: hyper reads what strangers send; connections are limited in number and time.
 
 use std::convert::Infallible;
 use std::io;
@@ -7,27 +6,40 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper::header::{ALLOW, CONTENT_TYPE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-use super::page::Source;
-use super::text;
+use super::Site;
 
-/// Prometheus keeps one connection, two of a pair keep two; more only wait.
-const CONNECTIONS: usize = 16;
-/// Limit for a silent connection. A scraper asks as soon as it connects, and connects again for its next scrape.
-const SILENT: Duration = Duration::from_secs(10);
-/// Limit for one page; a slower client is no scraper.
-const LONGEST: Duration = Duration::from_secs(3600);
+/// Bounds of the connections.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bounds {
+    /// Prometheus keeps one connection, a browser one, and a few more for its first moment; further ones wait.
+    pub(super) connections: usize,
+    /// Limit for a connection that asks nothing, or does not end its question. Who has more to ask connects again.
+    pub(super) silent: Duration,
+    /// Limit for a connection whose peer takes nothing of an answer.
+    pub(super) stalled_ms: u32,
+    /// Limit for a connection.
+    pub(super) longest: Duration,
+}
+
+impl Bounds {
+    pub(super) const DEFAULT: Self = Self {
+        connections: 64,
+        silent: Duration::from_secs(10),
+        stalled_ms: 10_000,
+        longest: Duration::from_secs(600),
+    };
+}
+
+/// Limit for the head of a request, and for its lines.
 const BUFFER: usize = 16 * 1024;
+const HEADERS: usize = 64;
 /// After an accept that failed: descriptors may be short for a while.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -39,95 +51,49 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 }
 
 /// Answers until dropped.
-pub(crate) async fn serve(listener: std::net::TcpListener, source: Source) -> io::Result<Infallible> {
+pub(crate) async fn serve(listener: std::net::TcpListener, site: Site) -> io::Result<Infallible> {
+    serve_within(Bounds::DEFAULT, listener, site).await
+}
+
+pub(super) async fn serve_within(
+    bounds: Bounds,
+    listener: std::net::TcpListener,
+    site: Site,
+) -> io::Result<Infallible> {
     let listener = TcpListener::from_std(listener)?;
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let room = Arc::new(Semaphore::new(bounds.connections));
     loop {
         // This code never closes the semaphore.
         let Ok(turn) = room.clone().acquire_owned().await else { continue };
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                tracing::debug!(%error, "a connection for metrics was not accepted");
+                tracing::debug!(%error, "an HTTP connection was not accepted");
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
         };
-        let source = source.clone();
+        let site = site.clone();
         tokio::spawn(async move {
-            // Ignores how it ended: a scraper asks again.
-            let _ = tokio::time::timeout(LONGEST, one(stream, source)).await;
+            // Ignores how it ended: the visitor asks again.
+            let _ = tokio::time::timeout(bounds.longest, one(bounds, stream, site)).await;
             drop(turn);
         });
     }
 }
 
-async fn one(stream: TcpStream, source: Source) -> hyper::Result<()> {
+async fn one(bounds: Bounds, stream: TcpStream, site: Site) -> hyper::Result<()> {
+    // A kernel that refuses leaves the longest time.
+    let _ = sockopt::set_tcp_user_timeout(&stream, bounds.stalled_ms);
     let answer = service_fn(move |request| {
-        let source = source.clone();
-        async move { Ok::<_, Infallible>(answer(&request, &source).await) }
+        let site = site.clone();
+        async move { Ok::<_, Infallible>(site.answer(&request).await) }
     });
     http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(SILENT)
+        .header_read_timeout(bounds.silent)
         .max_buf_size(BUFFER)
+        .max_headers(HEADERS)
         .serve_connection(TokioIo::new(stream), answer)
         .await
-}
-
-async fn answer(request: &Request<Incoming>, source: &Source) -> Response<Full<Bytes>> {
-    let of = |status, kind, body: String| {
-        let mut response = Response::new(Full::new(Bytes::from(body)));
-        *response.status_mut() = status;
-        response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(kind));
-        response
-    };
-    const PLAIN: &str = "text/plain; charset=utf-8";
-    match (request.method(), request.uri().path()) {
-        (&Method::GET | &Method::HEAD, "/metrics") => of(StatusCode::OK, text::CONTENT_TYPE, source.page().await),
-        (&Method::GET | &Method::HEAD, "/") => {
-            of(StatusCode::OK, PLAIN, "perilog-controller: its figures for Prometheus are at /metrics\n".to_owned())
-        }
-        (&Method::GET | &Method::HEAD, _) => of(StatusCode::NOT_FOUND, PLAIN, "there is only /metrics\n".to_owned()),
-        _ => {
-            let mut response = of(StatusCode::METHOD_NOT_ALLOWED, PLAIN, "only GET\n".to_owned());
-            response.headers_mut().insert(ALLOW, hyper::header::HeaderValue::from_static("GET, HEAD"));
-            response
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
-    use super::*;
-    use crate::daemon::Inlet;
-    use crate::metrics::Metrics;
-    use crate::store::StepReader;
-
-    /// Found by a review: sixteen silent connections kept Prometheus out for minutes.
-    #[tokio::test(start_paused = true)]
-    async fn connections_that_ask_nothing_end_soon() {
-        let dir = tempfile::tempdir().unwrap();
-        let store = dir.path().join("store");
-        std::fs::File::create(&store).unwrap();
-        let steps = StepReader::open(&store).unwrap();
-        let source = Source { metrics: Metrics::default(), inlet: Inlet::new().0, steps };
-        let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let address = listener.local_addr().unwrap();
-        let serving = tokio::spawn(serve(listener, source));
-        let mut silent = Vec::new();
-        for n in 0..CONNECTIONS {
-            let mut stream = TcpStream::connect(address).await.unwrap();
-            stream.write_all(&b"GET /metr"[..9 * (n % 2)]).await.unwrap();
-            silent.push(stream);
-        }
-        for mut stream in silent {
-            let mut said = Vec::new();
-            let ended = tokio::time::timeout(2 * SILENT, stream.read_to_end(&mut said)).await;
-            assert!(ended.is_ok(), "still open");
-        }
-        serving.abort();
-    }
 }

@@ -1,4 +1,4 @@
-//! Figures for Prometheus, off unless `[metrics] listen` names an address. The writer and the hooks count; a scraper
+//! Figures for Prometheus (`http` serves them), off unless `[metrics] listen` names an address. The writer and the hooks count; a scraper
 //! reads. Counters begin at zero with the process; no decision depends on them.
 //!
 //! | room | |
@@ -6,13 +6,11 @@
 //! | `counts` | counters, each with a bound on its labels |
 //! | `text` | Prometheus' text format 0.0.4 |
 //! | `page` | the page, with the present state of machine and store |
-//! | `http` | the server, over hyper |
 //!
 //! No label has the name of a job, a node or a rank. The site chooses the names of actions and scripts: past a bound
 //! they count as `other`.
 
 mod counts;
-mod http;
 mod page;
 #[cfg(test)]
 mod tests;
@@ -26,7 +24,6 @@ use perilog_core::controller::Effect;
 use crate::hooks::Kind;
 use crate::store::Ran;
 
-pub(crate) use http::{bind, serve};
 pub(crate) use page::Source;
 
 use counts::Counts;
@@ -69,6 +66,10 @@ impl Metrics {
     /// The store's disk is full, or no longer.
     pub(crate) fn store_full(&self, full: bool) {
         self.counts().store_full = full;
+    }
+
+    pub(crate) fn is_store_full(&self) -> bool {
+        self.counts().store_full
     }
 
     /// A hook's command came to an end.

@@ -8,7 +8,7 @@ use perilog_host::clock;
 
 use super::Metrics;
 use super::counts::Counts;
-use super::text::{Text, Type};
+use super::text::{self, Text, Type};
 use crate::daemon::Inlet;
 use crate::store::{Pending, StepReader};
 
@@ -25,7 +25,10 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    pub(super) async fn page(&self) -> String {
+    /// Content type of the page.
+    pub(crate) const CONTENT_TYPE: &str = text::CONTENT_TYPE;
+
+    pub(crate) async fn page(&self) -> String {
         let asked = tokio::time::timeout(ANSWER, self.inlet.ask(0, Request::Status, None)).await;
         let status = match asked {
             Ok(Ok(Reply::Status(status))) => Some(status),

@@ -17,13 +17,13 @@ use crate::agent::Agent;
 use crate::bed::{Bed, Controller, LIMIT};
 use crate::python::{call, run};
 
-fn address(controller: &Controller) -> SocketAddr {
+pub(crate) fn address(controller: &Controller) -> SocketAddr {
     let line = controller.log.wait_for("figures for Prometheus");
     line.split("address=").nth(1).unwrap().split_whitespace().next().unwrap().parse().unwrap()
 }
 
 /// Sends a request and returns head and body of the answer.
-fn ask(address: SocketAddr, request: &str) -> (String, String) {
+pub(crate) fn ask(address: SocketAddr, request: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
@@ -33,7 +33,7 @@ fn ask(address: SocketAddr, request: &str) -> (String, String) {
     (head.to_owned(), body.to_owned())
 }
 
-fn get(address: SocketAddr, path: &str) -> (String, String) {
+pub(crate) fn get(address: SocketAddr, path: &str) -> (String, String) {
     ask(address, &format!("GET {path} HTTP/1.1\r\nHost: perilog\r\nConnection: close\r\n\r\n"))
 }
 

@@ -1,0 +1,141 @@
+//! What visitors see of the machine. The one writer answers them, and it has better to do: one question at a time, an
+//! answer kept for a while for everybody who asks the same, and a pause after each.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::StatusCode;
+use perilog_core::controller::io::{Refusal, Reply, Request};
+use perilog_core::controller::overview::{Look, Looked};
+use serde::Serialize;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::daemon::Inlet;
+
+/// Limit for the writer's answer: past it, the writer hangs.
+const ANSWER: Duration = Duration::from_secs(5);
+/// An answer is kept so long, whatever it cost.
+const KEPT: Duration = Duration::from_secs(1);
+/// After an answer the writer has this many times as long as the answer took for its own work, at most [`PAUSE`].
+const REST: u32 = 4;
+const PAUSE: Duration = Duration::from_secs(2);
+/// Most answers that are kept.
+const ANSWERS: usize = 32;
+
+/// Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Looks {
+    inlet: Inlet,
+    /// The cluster's name.
+    cluster: Arc<str>,
+    kept: Arc<Mutex<Kept>>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// The oldest first.
+    answers: Vec<(Question, Instant, Seen)>,
+    /// The writer rests until then.
+    rest: Option<Instant>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Question {
+    /// Does the controller do its work?
+    Health,
+    Look(Look),
+}
+
+/// An answer, ready to be sent: JSON or a line; of a failure, its text.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    pub(super) status: StatusCode,
+    pub(super) body: Bytes,
+}
+
+/// `/status.json`, `/job.json` or `/node.json`.
+#[derive(Serialize)]
+struct Answer<'a> {
+    cluster: &'a str,
+    #[serde(flatten)]
+    looked: &'a Looked,
+}
+
+impl Looks {
+    pub(crate) fn new(inlet: Inlet, cluster: &str) -> Self {
+        Self { inlet, cluster: cluster.into(), kept: Arc::default() }
+    }
+
+    pub(super) async fn see(&self, question: Question) -> Seen {
+        // Held over the question: everybody else waits for the same answer, or for their turn.
+        let mut kept = self.kept.clone().lock_owned().await;
+        kept.answers.retain(|(_, at, _)| at.elapsed() < KEPT);
+        if let Some((_, _, seen)) = kept.answers.iter().find(|(asked, _, _)| *asked == question) {
+            return seen.clone();
+        }
+        let looks = self.clone();
+        // A visitor who asks and goes away spares nobody the pause.
+        let asked = tokio::spawn(async move { looks.ask_in_turn(&mut kept, question).await });
+        asked.await.unwrap_or_else(|_| unanswered(StatusCode::INTERNAL_SERVER_ERROR, "no answer was made"))
+    }
+
+    async fn ask_in_turn(&self, kept: &mut Kept, question: Question) -> Seen {
+        if let Some(until) = kept.rest {
+            tokio::time::sleep_until(until).await;
+        }
+        let began = Instant::now();
+        let hangs = || {
+            let text =
+                format!("the controller's writer did not answer within {} s: its disk may hang", ANSWER.as_secs());
+            unanswered(StatusCode::SERVICE_UNAVAILABLE, &text)
+        };
+        let seen = tokio::time::timeout(ANSWER, self.ask(&question)).await.unwrap_or_else(|_| hangs());
+        let now = Instant::now();
+        kept.rest = Some(now + (REST * now.duration_since(began)).min(PAUSE));
+        if kept.answers.len() >= ANSWERS {
+            kept.answers.remove(0);
+        }
+        kept.answers.push((question, now, seen.clone()));
+        seen
+    }
+
+    async fn ask(&self, question: &Question) -> Seen {
+        let request = match question {
+            Question::Health => Request::Status,
+            Question::Look(look) => Request::Look(look.clone()),
+        };
+        match self.inlet.ask(0, request, None).await {
+            Ok(Reply::Status(status)) => {
+                let states = [("quiet", status.quiet.is_some()), ("in recovery", status.recovery.is_some())];
+                let states = states.iter().filter(|(_, is)| *is).map(|(word, _)| format!(", {word}"));
+                Seen { status: StatusCode::OK, body: format!("ok{}\n", states.collect::<String>()).into() }
+            }
+            Ok(Reply::Looked(looked)) => {
+                let answer = serde_json::to_vec(&Answer { cluster: &self.cluster, looked: &looked });
+                Seen { status: StatusCode::OK, body: answer.expect("views have text keys and finite numbers").into() }
+            }
+            Ok(_) => unanswered(StatusCode::INTERNAL_SERVER_ERROR, "this answers another question"),
+            Err(refusal) => refused(refusal),
+        }
+    }
+}
+
+fn refused(refusal: Refusal) -> Seen {
+    let (status, text) = match refusal {
+        Refusal::NoSuchJob(text)
+        | Refusal::NoSuchAttempt(text)
+        | Refusal::NoSuchAction(text)
+        | Refusal::NoSuchNode(text) => (StatusCode::NOT_FOUND, text),
+        Refusal::Unavailable(text) => (StatusCode::SERVICE_UNAVAILABLE, text),
+        Refusal::AttemptClosed(text) | Refusal::Conflict(text) | Refusal::Invalid(text) => {
+            (StatusCode::BAD_REQUEST, text)
+        }
+    };
+    unanswered(status, &text)
+}
+
+fn unanswered(status: StatusCode, text: &str) -> Seen {
+    Seen { status, body: text.to_owned().into() }
+}

@@ -1,0 +1,31 @@
+//! The HTTP listener of `[metrics] listen`: figures for Prometheus, the controller's health, and, with `[metrics] page`,
+//! a page for people. It reads and changes nothing.
+//!
+//! | path | answer | with |
+//! |---|---|---|
+//! | `/metrics` | Prometheus' text format | |
+//! | `/healthz` | 200 or 503, and one line | |
+//! | `/` | the page, with `/page.css`, `/page.js` and `/icon.svg` | `page = true` |
+//! | `/status.json` | [`perilog_core::controller::overview::Overview`] | `page = true` |
+//! | `/job.json?job=ID` | [`perilog_core::controller::overview::Timeline`] | `page = true` |
+//! | `/node.json?node=NAME` | [`perilog_core::controller::view::WhyView`] | `page = true` |
+//!
+//! | room | |
+//! |---|---|
+//! | `server` | connections: their number and their time |
+//! | `answer` | a request and its answer: methods, paths, headers |
+//! | `names` | the names that a visitor may call this host by |
+//! | `looks` | what visitors see of the machine: asked once for all of them, and seldom |
+//! | `page/` | the page itself: no script and no picture of anybody else |
+
+mod answer;
+mod looks;
+mod names;
+mod server;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use answer::{Page, Site};
+pub(crate) use looks::Looks;
+pub(crate) use names::Names;
+pub(crate) use server::{bind, serve};

@@ -1,0 +1,106 @@
+//! The names that a visitor may call this host by.
+//!
+//! A page of anybody's, open in a browser that reaches this listener, may not read the listener's answers: they are of
+//! another origin. But its author may let the page's own name lead to this host's address (DNS rebinding); then the
+//! origin is the same, and only the name in `Host` tells. So a name must be one that no stranger can give away: an
+//! address, `localhost`, or the name that this host gives itself.
+
+use std::net::IpAddr;
+
+use hyper::Request;
+use hyper::header::HOST;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Names(Vec<String>);
+
+impl Names {
+    /// `own`: this host's name, as the kernel has it; its first label counts, too.
+    pub(crate) fn new(own: &str) -> Self {
+        let own = own.to_ascii_lowercase();
+        let label = own.split('.').next().unwrap_or_default().to_owned();
+        let mut names = vec!["localhost".to_owned(), own, label];
+        names.retain(|name| !name.is_empty());
+        names.dedup();
+        Self(names)
+    }
+
+    /// Does every name that the request has for its host lead here, and is there one?
+    pub(super) fn lead_here<B>(&self, request: &Request<B>) -> bool {
+        let named = request.uri().authority().map(|authority| Some(authority.as_str()));
+        let headers = request.headers().get_all(HOST).iter().map(|value| value.to_str().ok());
+        let mut names = named.into_iter().chain(headers).peekable();
+        names.peek().is_some() && names.all(|name| name.is_some_and(|name| self.is_ours(name)))
+    }
+
+    /// `authority`: a name or an address, with or without a port.
+    fn is_ours(&self, authority: &str) -> bool {
+        let (host, port) = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            Some((host, port)) => (host, port),
+            None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
+        };
+        let is_port = |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit());
+        if !(port.is_empty() || port.strip_prefix(':').is_some_and(is_port)) {
+            return false;
+        }
+        let name = host.strip_suffix('.').unwrap_or(host);
+        host.parse::<IpAddr>().is_ok() || self.0.iter().any(|own| own.eq_ignore_ascii_case(name))
+    }
+
+    /// The names, for a refusal.
+    pub(super) fn shown(&self) -> String {
+        self.0.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_a_stranger_can_give_away_is_none_of_ours() {
+        let names = Names::new("Ctl.site.example");
+        for (name, ours) in [
+            ("127.0.0.1", true),
+            ("127.0.0.1:5116", true),
+            ("10.1.2.3:80", true),
+            ("[::1]:5116", true),
+            ("[fe80::1]", true),
+            ("localhost", true),
+            ("LOCALHOST:8080", true),
+            ("localhost.", true),
+            ("ctl", true),
+            ("ctl.site.example:5116", true),
+            ("", false),
+            (":5116", false),
+            ("evil.example", false),
+            ("evil.example:5116", false),
+            ("ctl.evil.example", false),
+            ("localhost.evil.example", false),
+            ("127.0.0.1.evil.example", false),
+            ("127.0.0.1:5116@evil.example", false),
+            ("evil.example:localhost", false),
+            ("[::1].evil.example", false),
+            ("site.example", false),
+        ] {
+            assert_eq!(names.is_ours(name), ours, "{name}");
+        }
+        assert!(!Names::new("").is_ours(""), "a host without a name");
+    }
+
+    #[test]
+    fn every_name_of_a_request_counts() {
+        let names = Names::new("ctl");
+        let request = |uri: &str, hosts: &[&str]| {
+            let mut request = Request::builder().uri(uri);
+            for host in hosts {
+                request = request.header(HOST, *host);
+            }
+            request.body(()).unwrap()
+        };
+        assert!(names.lead_here(&request("/", &["ctl:5116"])));
+        assert!(!names.lead_here(&request("/", &[])), "without a name");
+        assert!(!names.lead_here(&request("/", &["ctl", "evil.example"])), "two names");
+        assert!(!names.lead_here(&request("http://evil.example/", &["ctl"])), "a name in the first line");
+        assert!(names.lead_here(&request("http://127.0.0.1/", &["ctl"])));
+    }
+}

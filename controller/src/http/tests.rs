@@ -1,0 +1,198 @@
+//! Connections that stall, a writer that hangs, and visitors who ask a lot.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use hyper::StatusCode;
+use perilog_core::JobId;
+use perilog_core::controller::io::{Refusal, Reply, Request};
+use perilog_core::controller::overview::Look;
+use perilog_core::controller::view::StatusView;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::looks::{Looks, Question};
+use super::server::{Bounds, serve_within};
+use super::{Names, Page, Site, bind};
+use crate::daemon::{Entry, Inlet};
+use crate::metrics::{Metrics, Source};
+use crate::store::StepReader;
+
+/// Far above every wait of these tests.
+const LIMIT: Duration = Duration::from_secs(60);
+
+struct Served {
+    address: SocketAddr,
+    metrics: Metrics,
+    /// The writer's queue.
+    entries: mpsc::Receiver<Entry>,
+    _dir: tempfile::TempDir,
+}
+
+fn served(bounds: Bounds) -> Served {
+    let dir = tempfile::tempdir().unwrap();
+    let store = dir.path().join("store");
+    std::fs::File::create(&store).unwrap();
+    let (inlet, entries) = Inlet::new();
+    let metrics = Metrics::default();
+    let steps = StepReader::open(&store).unwrap();
+    let looks = || Looks::new(inlet.clone(), "test");
+    let page = Some(Page { looks: looks(), names: Names::new("ctl") });
+    let health = looks();
+    let site = Site { figures: Source { metrics: metrics.clone(), inlet: inlet.clone(), steps }, health, page };
+    let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(serve_within(bounds, listener, site));
+    Served { address, metrics, entries, _dir: dir }
+}
+
+async fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: ctl\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut said = String::new();
+    tokio::time::timeout(LIMIT, stream.read_to_string(&mut said)).await.expect("no answer").unwrap();
+    said
+}
+
+/// A writer that takes so long for each answer; `None` of an answer: it has no store.
+fn writer(mut entries: mpsc::Receiver<Entry>, takes: Duration, status: Option<StatusView>) -> mpsc::Receiver<Request> {
+    let (asked, seen) = mpsc::channel(1_000);
+    tokio::spawn(async move {
+        while let Some(entry) = entries.recv().await {
+            let Entry::Request { request, answer, .. } = entry else { panic!("{entry:?}") };
+            tokio::time::sleep(takes).await;
+            let reply = status.clone().map(|status| Reply::Status(Box::new(status)));
+            asked.send(request).await.unwrap();
+            let _ = answer.send(reply.ok_or_else(|| Refusal::Unavailable("no store".to_owned())));
+        }
+    });
+    seen
+}
+
+/// Found by a review: sixteen silent connections kept Prometheus out for minutes.
+#[tokio::test(start_paused = true)]
+async fn connections_that_ask_nothing_end_soon() {
+    let served = served(Bounds::DEFAULT);
+    let mut silent = Vec::new();
+    for n in 0..Bounds::DEFAULT.connections {
+        let mut stream = TcpStream::connect(served.address).await.unwrap();
+        stream.write_all(&b"GET /metr"[..9 * (n % 2)]).await.unwrap();
+        silent.push(stream);
+    }
+    for mut stream in silent {
+        let mut said = Vec::new();
+        let ended = tokio::time::timeout(2 * Bounds::DEFAULT.silent, stream.read_to_end(&mut said)).await;
+        assert!(ended.is_ok(), "still open");
+    }
+}
+
+/// Nobody holds a seat by asking, again and again, and taking no answer.
+#[tokio::test]
+async fn peers_that_take_no_answer_leave_their_seats() {
+    let served = served(Bounds { connections: 2, stalled_ms: 500, ..Bounds::DEFAULT });
+    let mut greedy = Vec::new();
+    for _ in 0..2 {
+        let mut stream = TcpStream::connect(served.address).await.unwrap();
+        let many = "GET /page.js HTTP/1.1\r\nHost: ctl\r\n\r\n".repeat(1_000);
+        // Until the peer takes no more, because its answers are not taken.
+        while let Ok(Ok(())) = tokio::time::timeout(Duration::from_millis(300), stream.write_all(many.as_bytes())).await
+        {
+        }
+        greedy.push(stream);
+    }
+    let said = get(served.address, "/page.css").await;
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    drop(greedy);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_writer_that_hangs_or_refuses_is_unhealthy() {
+    let hanging = served(Bounds::DEFAULT);
+    let began = Instant::now();
+    let said = get(hanging.address, "/healthz").await;
+    assert!(said.starts_with("HTTP/1.1 503") && said.ends_with("within 5 s: its disk may hang\n"), "{said}");
+    assert!(began.elapsed() < Duration::from_secs(7), "{:?}", began.elapsed());
+    let said = get(hanging.address, "/status.json").await;
+    assert!(
+        said.starts_with("HTTP/1.1 503") && said.contains("{\"error\":\"the controller's writer did not"),
+        "{said}"
+    );
+
+    let refusing = served(Bounds::DEFAULT);
+    let _asked = writer(refusing.entries, Duration::ZERO, None);
+    let said = get(refusing.address, "/healthz").await;
+    assert!(said.starts_with("HTTP/1.1 503") && said.ends_with("\r\n\r\nno store\n"), "{said}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_is_the_writer_and_room_in_the_store() {
+    let served = served(Bounds::DEFAULT);
+    let _asked = writer(served.entries, Duration::ZERO, Some(status()));
+    let said = get(served.address, "/healthz").await;
+    assert!(said.starts_with("HTTP/1.1 200") && said.ends_with("\r\n\r\nok\n"), "{said}");
+    served.metrics.store_full(true);
+    let said = get(served.address, "/healthz").await;
+    assert!(said.starts_with("HTTP/1.1 503") && said.contains("the store's disk is full"), "{said}");
+    served.metrics.store_full(false);
+    assert!(get(served.address, "/healthz").await.starts_with("HTTP/1.1 200"));
+}
+
+fn status() -> StatusView {
+    serde_json::from_value(serde_json::json!({
+        "version": "1", "cluster": "c", "epoch": 1, "nodes": 0, "online": 0, "jobs": 0, "actions_open": 0,
+        "tasks_open": 0, "outbox": 0, "notes": [],
+    }))
+    .unwrap()
+}
+
+fn job(n: u32) -> Question {
+    Question::Look(Look::Job(JobId::new(&format!("f{n}")).unwrap()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crowd_that_asks_the_same_asks_the_writer_once() {
+    let (inlet, entries) = Inlet::new();
+    let mut asked = writer(entries, Duration::from_millis(20), None);
+    let looks = Looks::new(inlet, "test");
+    let crowd: Vec<_> = (0..50)
+        .map(|_| {
+            let looks = looks.clone();
+            tokio::spawn(async move { looks.see(Question::Look(Look::Cluster)).await.status })
+        })
+        .collect();
+    for visitor in crowd {
+        assert_eq!(visitor.await.unwrap(), StatusCode::SERVICE_UNAVAILABLE);
+    }
+    assert!(asked.try_recv().is_ok() && asked.try_recv().is_err(), "asked more than once");
+    // The answer is kept for a moment, and not for ever.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    looks.see(Question::Look(Look::Cluster)).await;
+    assert!(asked.try_recv().is_ok());
+}
+
+/// The writer has four fifths of its time for its own work, whatever visitors ask.
+#[tokio::test(start_paused = true)]
+async fn the_writer_rests_between_two_questions() {
+    let (inlet, entries) = Inlet::new();
+    let mut asked = writer(entries, Duration::from_millis(100), None);
+    let looks = Looks::new(inlet, "test");
+    let began = Instant::now();
+    for n in 0..11 {
+        looks.see(job(n)).await;
+    }
+    assert!(began.elapsed() >= Duration::from_millis(11 * 100 + 10 * 400), "{:?}", began.elapsed());
+    // Also where each of them goes away at once.
+    let began = Instant::now();
+    for n in 0..10 {
+        let looks = looks.clone();
+        let visitor = tokio::spawn(async move { looks.see(job(100 + n)).await });
+        tokio::task::yield_now().await;
+        visitor.abort();
+    }
+    looks.see(job(200)).await;
+    let count = std::iter::from_fn(|| asked.try_recv().ok()).count() as u32;
+    assert!(began.elapsed() >= Duration::from_millis(400) * (count - 11), "{:?} for {count}", began.elapsed());
+}

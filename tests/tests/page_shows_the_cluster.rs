@@ -1,0 +1,194 @@
+//! The controller's page in a real browser: it shows what happens, goes on over a kill -9 of the controller, and takes
+//! no name for more than a name.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use perilog_tests::{AT_GATE, Browser, Cluster};
+use serde_json::{Value, json};
+
+const PAGE: &str = "[metrics]\nlisten = \"127.0.0.1:5116\"\npage = true\n";
+const ADDRESS: &str = "http://localhost:5116/";
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Keys of WebDriver.
+const ENTER: char = '\u{e007}';
+const TAB: char = '\u{e004}';
+const RIGHT: char = '\u{e014}';
+const END: char = '\u{e010}';
+
+/// Returns the tiles of the page: how many nodes are in which state.
+fn tiles(browser: &Browser<'_>) -> Result<Value> {
+    browser.eval("return Object.fromEntries([...document.querySelectorAll('#states button')].map((b) => [b.dataset.tile, b.querySelector('b').textContent]))")
+}
+
+fn wait_tiles(browser: &Browser<'_>, expected: &Value) -> Result<()> {
+    let mut seen = Value::Null;
+    let there = perilog_tests::wait_until("the tiles count the nodes", LIMIT, || {
+        seen = tiles(browser)?;
+        Ok(expected.as_object().into_iter().flatten().all(|(tile, count)| seen[tile] == *count))
+    });
+    there.with_context(|| format!("expected {expected}, the page has {seen}"))
+}
+
+/// The browser has asked nobody but the controller, and its console is empty but for answers that never came.
+fn assert_calm(browser: &Browser<'_>, was_away: bool) -> Result<()> {
+    let asked = browser.requested()?;
+    ensure!(!asked.is_empty() && asked.iter().all(|url| url.starts_with(ADDRESS)), "asked: {asked:?}");
+    let mut console = browser.console()?;
+    console.retain(|entry| !(was_away && entry["source"] == "network"));
+    ensure!(console.is_empty(), "the console says: {console:#?}");
+    Ok(())
+}
+
+#[test]
+fn a_job_is_followed_over_a_kill_of_the_controller() -> Result<()> {
+    let cluster = Cluster::builder(3).script("prolog", "10-gate", AT_GATE).controller(PAGE).build()?;
+    cluster.stay_down()?;
+    cluster.boot()?;
+    let browser = Browser::start(cluster.controller()?)?;
+    browser.open(ADDRESS)?;
+    browser.wait_text(&["3, 3 online", "live last heard", "Nothing is open.", "bed"])?;
+    wait_tiles(&browser, &json!({ "free": "3", "held": "0", "drained": "0", "offline": "0" }))?;
+    // It stays one page: a reload would lose this.
+    browser.eval("window.opened = 'once'; location.hash = 'job=j'")?;
+
+    let mut run = cluster.start_perilog(&["run", "prolog", "--job", "j", "--nodes", "n[0-1]"])?;
+    cluster.wait_begun("j", &[0, 1])?;
+    browser.wait_text(&["running", "prolog of j", "10-gate (1 of 1)", "n[0-1]", "Job j", "0 of 2 ok"])?;
+    wait_tiles(&browser, &json!({ "free": "1", "prolog": "2" }))?;
+    // Before the job was there, the controller said that there is none.
+    assert_calm(&browser, true)?;
+
+    cluster.kill_controller()?;
+    browser.wait_text(&["The controller is away.", "last heard", "The next try is in", "10-gate (1 of 1)"])?;
+    wait_tiles(&browser, &json!({ "free": "1", "prolog": "2" }))?;
+    cluster.open_gates()?;
+    cluster.wait_scripts_ended("j", &[0, 1])?;
+    cluster.start_controller()?;
+    cluster.wait_end(&mut run)?;
+    browser.wait_text(&["live last heard", "Nothing is open.", "2 of 2 ok", "2 nodes, "])?;
+    wait_tiles(&browser, &json!({ "free": "1", "held": "2", "offline": "0" }))?;
+    let verdict = browser.eval("return document.querySelector('#verdicts li').innerText.replace(/\\s+/g, ' ')")?;
+    ensure!(verdict.as_str().is_some_and(|row| row.contains("ok prolog of j 2 nodes")), "{verdict}");
+    ensure!(browser.eval("return document.querySelector('#away').hidden && window.opened")? == "once");
+    ensure!(browser.eval("return document.querySelector('#said').textContent")? == "The controller is back.");
+    assert_calm(&browser, true)?;
+    cluster.assert_ran("j", &["prolog"])
+}
+
+/// Names that a browser, were they not text, would take for something else.
+const SCRIPT: &str = "10-<img src=x onerror=alert(1)>\"'&amp;";
+const LINE: &str = "</q></li><script>document.title=\"gone\"</script> \u{202e}desrever";
+
+#[test]
+fn hostile_names_and_reasons_are_text() -> Result<()> {
+    let body = format!("printf '%s\\n' '{LINE}'; exit 7");
+    let cluster = Cluster::builder(1).script("prolog", SCRIPT, &body).controller(PAGE).boot()?;
+    let browser = Browser::start(cluster.controller()?)?;
+    browser.open(ADDRESS)?;
+    let ran = cluster.perilog(&["run", "prolog", "--job", "j", "--nodes", "n0"])?;
+    ensure!(ran.code() == Some(1), "{ran}");
+    let reason = "<b onmouseover=alert(2)>bad</b> {{7*7}} \u{202e}mmid";
+    cluster.perilog(&["undrain", "n0"])?;
+    cluster.perilog(&["drain", "n0", "--reason", reason])?.ok()?;
+
+    let seen_line = LINE.replace('\u{202e}', "U+202E");
+    let seen_reason = reason.replace('\u{202e}', "U+202E");
+    browser.wait_text(&[SCRIPT, &seen_line, &seen_reason])?;
+    for hash in ["job=j", "node=n0"] {
+        browser.eval(&format!("location.hash = '{hash}'"))?;
+        let shown = if hash == "job=j" { SCRIPT } else { seen_reason.as_str() };
+        perilog_tests::wait_until(hash, LIMIT, || {
+            let text = browser.eval("return document.querySelector('#detail-body').innerText")?;
+            Ok(text.as_str().is_some_and(|text| text.contains(shown)))
+        })?;
+    }
+    // The page's own script, and nothing that came as a name.
+    let made = browser.eval(
+        "return [...document.querySelectorAll('script, img, main b[onmouseover], [onerror]')].map((e) => e.outerHTML)",
+    )?;
+    ensure!(made == json!(["<script src=\"page.js\" defer=\"\"></script>"]), "{made}");
+    ensure!(browser.eval("return document.title")? == "perilog bed", "the title is of the page");
+    ensure!(browser.eval("return document.body.textContent.includes('\\u202e')")? == false);
+    // The policy takes away the means, too.
+    let refused = browser.eval(
+        "try { document.querySelector('footer').innerHTML = '<i>x</i>'; return 'set' } catch (e) { return e.name }",
+    )?;
+    ensure!(refused == "TypeError", "{refused}");
+    browser.console()?;
+    Ok(())
+}
+
+#[test]
+fn it_is_read_without_a_mouse_in_the_dark_and_on_a_phone() -> Result<()> {
+    let cluster = Cluster::builder(2).controller(PAGE).boot()?;
+    cluster.node(1)?.power_fail()?;
+    cluster.perilog(&["drain", "n0", "--reason", "bad dimm"])?.ok()?;
+    let browser = Browser::start(cluster.controller()?)?;
+    browser.open(ADDRESS)?;
+    wait_tiles(&browser, &json!({ "drained": "1", "offline": "1", "free": "0" }))?;
+
+    // A state is a word for screen readers and a shape for eyes, whatever its colour.
+    let cells = browser.eval(
+        "return [...document.querySelectorAll('#cells > .c')].map((c) => [c.getAttribute('role'), c.getAttribute('aria-label'), \
+         getComputedStyle(c, '::before').backgroundImage])",
+    )?;
+    ensure!(cells[0][0] == "option" && cells[0][1] == "n0: drained" && cells[1][1] == "n1: offline", "{cells}");
+    ensure!(cells[0][2] != cells[1][2] && cells[0][2] != "none", "{cells}");
+    let marked = browser.eval("return ['header', 'main', 'footer', '[role=status][aria-live=polite]', 'h1', 'label[for=name]'].filter((s) => !document.querySelector(s))")?;
+    ensure!(marked == json!([]), "{marked}");
+
+    // From the top: the way by keys leads to the nodes, and into one.
+    let mut way = 0;
+    while browser.eval("return document.activeElement.id")? != "cells" {
+        ensure!(way < 20, "no way by keys to the nodes");
+        browser.keys(&[TAB])?;
+        way += 1;
+    }
+    browser.keys(&[RIGHT])?;
+    let pointed = browser.eval("return document.querySelector('#pointed').textContent")?;
+    ensure!(pointed == "n1 offline", "{pointed}");
+    browser.keys(&[END, ENTER])?;
+    browser.wait_text(&["Node n1", "ssh n1 perilog doctor"])?;
+    ensure!(browser.eval("return document.activeElement.id")? == "detail");
+
+    let darkness = |browser: &Browser<'_>| {
+        browser.eval("return getComputedStyle(document.documentElement).backgroundColor.match(/\\d+/g).reduce((a, b) => a + Number(b), 0)")
+    };
+    let light = darkness(&browser)?;
+    let dark = json!({ "features": [{ "name": "prefers-color-scheme", "value": "dark" }] });
+    browser.devtools("Emulation.setEmulatedMedia", &dark)?;
+    ensure!(darkness(&browser)?.as_u64() < light.as_u64().map(|light| light / 4), "{light} {}", darkness(&browser)?);
+    let phone = json!({ "width": 360, "height": 780, "deviceScaleFactor": 2, "mobile": true });
+    browser.devtools("Emulation.setDeviceMetricsOverride", &phone)?;
+    let wide = browser.eval("return [document.documentElement.scrollWidth, innerWidth]")?;
+    ensure!(wide == json!([360, 360]), "{wide}");
+    assert_calm(&browser, false)
+}
+
+/// What the page is told of ten thousand nodes, it draws: each once, and again only where it changed.
+#[test]
+fn ten_thousand_nodes_are_drawn() -> Result<()> {
+    let cluster = Cluster::builder(1).controller(PAGE).boot()?;
+    let browser = Browser::start(cluster.controller()?)?;
+    browser.open(ADDRESS)?;
+    browser.wait_text(&["live"])?;
+    let drawn = browser.eval(
+        "const told = structuredClone(link.last); \
+         clearTimeout(link.timer); later(3600000); \
+         told.status.nodes = 10000; \
+         told.groups = [{ state: 'held', count: 9900, hosts: 'n[0-9899]' }, { state: 'offline', count: 100, hosts: 'n[9900-9999]' }]; \
+         const time = () => { const began = performance.now(); draw(told); document.body.offsetHeight; return Math.round(performance.now() - began); }; \
+         const first = time(), cells = document.querySelectorAll('#cells > .c'); \
+         const before = cells[5]; \
+         told.groups = [{ state: 'held', count: 9901, hosts: 'n[0-9900]' }, { state: 'offline', count: 99, hosts: 'n[9901-9999]' }]; \
+         const again = time(); \
+         return { count: cells.length, kept: document.querySelectorAll('#cells > .c')[5] === before, \
+           changed: document.querySelectorAll('#cells > .held').length, last: cells[9999].getAttribute('aria-label'), first, again }",
+    )?;
+    println!("10,000 nodes: drawn in {} ms, again in {} ms", drawn["first"], drawn["again"]);
+    ensure!(drawn["count"] == 10_000 && drawn["kept"] == true && drawn["changed"] == 9_901, "{drawn}");
+    ensure!(drawn["last"] == "n9999: offline", "{drawn}");
+    Ok(())
+}
