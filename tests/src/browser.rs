@@ -58,7 +58,12 @@ impl<'a> Browser<'a> {
         }}});
         let begun = request(node, "POST", "/session", Some(&wanted))?;
         let session = begun["sessionId"].as_str().context("a session without a name")?.to_owned();
-        Ok(Self { node, session, _driver: driver })
+        let browser = Self { node, session, _driver: driver };
+        // Its first window is a page of its own.
+        browser.open("about:blank")?;
+        browser.requested()?;
+        browser.console()?;
+        Ok(browser)
     }
 
     pub fn open(&self, url: &str) -> Result<()> {

@@ -4,11 +4,13 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use perilog_tests::{AT_GATE, Browser, Cluster};
+use perilog_tests::{Browser, Cluster};
 use serde_json::{Value, json};
 
 const PAGE: &str = "[metrics]\nlisten = \"127.0.0.1:5116\"\npage = true\n";
 const ADDRESS: &str = "http://localhost:5116/";
+/// Waits at its gate, and ends well.
+const AT_GATE: &str = "while [ ! -e /run/gate ]; do sleep 0.02; done";
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Keys of WebDriver.
@@ -91,7 +93,7 @@ fn hostile_names_and_reasons_are_text() -> Result<()> {
     ensure!(ran.code() == Some(1), "{ran}");
     let reason = "<b onmouseover=alert(2)>bad</b> {{7*7}} \u{202e}mmid";
     cluster.perilog(&["undrain", "n0"])?;
-    cluster.perilog(&["drain", "n0", "--reason", reason])?.ok()?;
+    cluster.perilog(&["drain", "n0", reason])?.ok()?;
 
     let seen_line = LINE.replace('\u{202e}', "U+202E");
     let seen_reason = reason.replace('\u{202e}', "U+202E");
@@ -123,8 +125,8 @@ fn hostile_names_and_reasons_are_text() -> Result<()> {
 #[test]
 fn it_is_read_without_a_mouse_in_the_dark_and_on_a_phone() -> Result<()> {
     let cluster = Cluster::builder(2).controller(PAGE).boot()?;
-    cluster.node(1)?.power_fail()?;
-    cluster.perilog(&["drain", "n0", "--reason", "bad dimm"])?.ok()?;
+    cluster.node(1)?.systemctl(&["stop", "perilog-agent"])?;
+    cluster.perilog(&["drain", "n0", "bad dimm"])?.ok()?;
     let browser = Browser::start(cluster.controller()?)?;
     browser.open(ADDRESS)?;
     wait_tiles(&browser, &json!({ "drained": "1", "offline": "1", "free": "0" }))?;

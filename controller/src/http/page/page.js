@@ -342,7 +342,7 @@ function hosts(row) {
 
 const tag = (kind, word) => make("span", { class: `tag ${kind}` }, text(word));
 const verdictTag = (verdict) => tag(verdict === "ok" ? "ok" : "bad", verdict);
-const attemptOf = (row) => (row.attempt && row.attempt !== 0 ? row.attempt : null);
+const attemptOf = (row) => (String(row.attempt) === "0" ? null : row.attempt);
 
 function openRow(row, at) {
   return [
