@@ -35,7 +35,6 @@ const NODES: [Need; 9] = [
 
 /// Further prerequisites of tests.
 const TESTS: [Need; 17] = [
-const TESTS: [Need; 17] = [
     // The tests call the daemons' sockets in plain Python, and read the store.
     need(&["python3"], "python3", "python3"),
     need(&["sqlite3"], "sqlite3", "sqlite"),

@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_hook_that_slurm_kills_before_perilogs_limit_is_told_of() {
-        let minutes = |minutes| Span::from_millis(minutes * 60_000);
+        let minutes = |minutes: u64| Span::from_millis(minutes * 60_000);
         for (timeout, limit, level) in [
             ("65534", Span::INFINITE, Level::Ok),
             ("3600", minutes(20), Level::Ok),
