@@ -1,5 +1,5 @@
-//! Events of a batch's ends, for people and the resource manager: `finish` events with equal results folded, the
-//! verdict once every rank has ended, and the outbox.
+//! Events: the ends of a batch, for followers of the job's event log and for the resource manager. Ends with equal
+//! results share one `finish` event; the verdict follows once every rank has ended.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use crate::ids::{ActionId, JobId, TaskId};
 use crate::idset::IdSet;
 use crate::outcome::Verdict;
 
-/// Most characters of a script's last line in an event.
+/// Longest message in an event, in characters: the last line of a script.
 const MAX_MESSAGE: usize = 200;
 
 impl Machine {
-    /// Folds the ends of this batch into the job's event log, and decides the verdict.
+    /// Writes the ends of this batch to the job's event log, and decides the verdict.
     pub(in crate::controller) fn tell(&mut self, id: ActionId, now: Now) {
         let Some(action) = self.jobs.action_mut(id) else {
             return;
@@ -63,7 +63,7 @@ impl Machine {
         }
     }
 
-    /// Drops the action's tasks from the nodes' indexes: after the verdict, a boot changes nothing.
+    /// Removes the action's tasks from the nodes' indexes: a reboot after the verdict changes no task.
     fn release_index(&mut self, id: ActionId) {
         let Some(action) = self.jobs.action(id) else { return };
         let Some(layout) = self.jobs.layout(id).cloned() else { return };
@@ -82,7 +82,7 @@ impl Machine {
     }
 }
 
-/// Common part of ends folded into one event.
+/// The common part of ends that share one event.
 struct Folded {
     fresh: Fresh,
     elapsed: Vec<u64>,
@@ -109,7 +109,7 @@ impl Folded {
     }
 }
 
-/// Folds ends that read alike, each group with its ranks.
+/// Groups ends with equal result, message and checks. Returns each group with its ranks.
 fn fold(fresh: Vec<Fresh>) -> Vec<(IdSet, Folded)> {
     let mut groups: BTreeMap<_, (IdSet, Folded)> = BTreeMap::new();
     for mut one in fresh {

@@ -26,7 +26,7 @@ use crate::job::Part;
 use crate::mark::{Commit, History};
 use crate::message::Phase;
 
-/// Failed tasks that `why` remembers of a node.
+/// Number of failed tasks that the machine remembers of each node, for `why`.
 pub(in crate::controller) const FAILED_KEPT: usize = 8;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -44,7 +44,8 @@ pub struct Machine {
     pub(in crate::controller) drains: BTreeMap<HostName, DrainRow>,
     /// Ranks without a hold that wait for the drain of their host.
     pub(in crate::controller) undrained: BTreeMap<HostName, BTreeSet<(JobId, Attempt, Rank)>>,
-    /// Notices of drains that the hook fails: since when, and why. Not stored: they are told again.
+    /// Drains whose notice the hook failed to carry out: since when, and the reason. Not stored: a restarted controller
+    /// sends each notice again.
     pub(in crate::controller) drain_failed: BTreeMap<HostName, (u64, String)>,
     pub(in crate::controller) outbox: Outbox,
     pub(in crate::controller) outbox_last: u64,
@@ -55,22 +56,23 @@ pub struct Machine {
     pub(in crate::controller) recovery: Recovery,
     /// The quiesced state: nothing new begins.
     pub(in crate::controller) quiet: Option<Quiet>,
-    /// Clients to answer when no action is open.
+    /// Clients that get their answer when no action is open.
     pub(in crate::controller) quiet_waits: BTreeSet<Client>,
-    /// Until then an unknown node may still come: the store knew no node at its start, because it is new or was lost.
+    /// Time (monotonic) until which an unknown node may still come: the store knew no node at its start, because the
+    /// store is new or was lost.
     pub(in crate::controller) young_until_ms: u64,
     /// Time of the last search for closed attempts past their retention.
     pub(in crate::controller) pruned_ms: u64,
     pub(in crate::controller) batch: Batch,
 }
 
-/// A node that has been heard of.
+/// A node with which the controller has had a session.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::controller) struct Node {
     pub(in crate::controller) row: NodeRow,
     pub(in crate::controller) session: Option<SessionId>,
-    /// Counter of the last session: messages of this machine's boot from earlier sessions do not count, even after this
-    /// one ended.
+    /// Counter of the last session. Messages from earlier sessions of the same boot do not count, even after the last
+    /// session ended.
     pub(in crate::controller) link: Option<u64>,
     /// Address of the last session, without its port.
     pub(in crate::controller) address: String,
@@ -78,16 +80,16 @@ pub(in crate::controller) struct Node {
     pub(in crate::controller) actions: Option<BTreeSet<ActionName>>,
     /// Boots of this machine before the one in `row`, the newest last.
     pub(in crate::controller) over: Vec<BootId>,
-    /// CLOCK_MONOTONIC since when it has a session, or has none.
+    /// CLOCK_MONOTONIC of the last change between session and no session.
     pub(in crate::controller) since_ms: u64,
-    /// Tasks on it of actions without a verdict.
+    /// The node's tasks in actions without a verdict.
     pub(in crate::controller) tasks: BTreeSet<TaskId>,
     /// Reported phases of live tasks, and when each began (monotonic).
     pub(in crate::controller) live: BTreeMap<TaskId, (Phase, u64)>,
     /// The last few tasks that ended badly, oldest first.
     pub(in crate::controller) failed: Vec<TaskId>,
     pub(in crate::controller) note: Option<String>,
-    /// Unfinished part of its last Hello, and its tasks that this store does not know.
+    /// The unfinished part of the node's last Hello, and the node's orphans.
     pub(in crate::controller) unsettled: Unsettled,
 }
 
@@ -96,12 +98,12 @@ pub(in crate::controller) struct Node {
 pub(in crate::controller) struct Batch {
     pub(in crate::controller) records: Vec<Record>,
     pub(in crate::controller) effects: Vec<Effect>,
-    /// Actions to look at when the batch ends: fold their ends into events, decide, store.
+    /// Actions to settle when the batch ends: their ends become events, a verdict is decided, records are stored.
     pub(in crate::controller) touched: BTreeSet<ActionId>,
     pub(in crate::controller) attempts: BTreeSet<(JobId, Attempt)>,
-    /// Ranks with changed holds, in attempts that may be otherwise unchanged.
+    /// Ranks with changed holds, for attempts that have no other change.
     pub(in crate::controller) given: BTreeMap<(JobId, Attempt), IdSet>,
-    /// Parts whose hold was dropped: released if no other hold is left.
+    /// Parts whose hold was dropped: each is released if no other hold is left.
     pub(in crate::controller) let_go: BTreeMap<(JobId, Attempt), Part>,
     /// Reported milestones, by reporter.
     pub(in crate::controller) said: BTreeMap<Saying, IdSet>,
@@ -111,8 +113,8 @@ pub(in crate::controller) struct Batch {
 }
 
 impl Machine {
-    /// Rebuilds everything from the store and begins a new epoch, which `output` commits before anything else happens.
-    /// `nonce`: random, made by the edge; tells two controllers of one epoch apart.
+    /// Rebuilds the machine from the store and begins a new epoch, which `output` commits before any other change. The
+    /// edge makes `nonce` at random: the nonce distinguishes two controllers of one epoch.
     pub fn load(snapshot: Snapshot, settings: Settings, nonce: u64, now: Now) -> (Self, Output) {
         let newest = snapshot.history.newest().max(snapshot.anchor);
         let number = newest.map_or(1, |commit| commit.epoch.number.saturating_add(1));
@@ -176,14 +178,14 @@ impl Machine {
         machine.shut_gate(now);
         machine.let_go_again();
         machine.resolve_again();
-        // Hooks may have gone from the configuration meanwhile.
+        // Hooks may have disappeared from the configuration while the controller was down.
         machine.on_settings(machine.settings.clone());
         let ids: Vec<ActionId> =
             machine.jobs.actions.iter().filter(|(_, a)| a.row.verdict.is_none()).map(|(id, _)| *id).collect();
         for id in ids {
             machine.arm(id, now);
-            // A crash between the last end and the verdict: both are one commit, but a store restored by hand may
-            // contain this state.
+            // A crash cannot part the last end from the verdict, because both are in one commit. A store restored by
+            // hand may contain an action without its verdict.
             machine.batch.touched.insert(id);
         }
         let output = machine.close_batch(now);
@@ -196,7 +198,8 @@ impl Machine {
         }
     }
 
-    /// Finds ranks without a hold that are not released: a drain was not in force yet, or a batch's clock starts anew.
+    /// Collects ranks without a hold that are not released yet: their drain was not in force, or their release policy
+    /// waited. That wait starts anew with the process.
     fn let_go_again(&mut self) {
         for (job, entry) in self.jobs.iter() {
             for (number, attempt) in entry.attempts.iter().filter(|(_, attempt)| !attempt.complete) {
@@ -218,7 +221,7 @@ impl Machine {
         self.index(id, &ranks);
     }
 
-    /// Enters these ranks of an action in the index of their nodes.
+    /// Adds `ranks` of an action to the task index of their nodes.
     pub(in crate::controller) fn index(&mut self, id: ActionId, ranks: &IdSet) {
         let Self { jobs, nodes, .. } = self;
         let Some(layout) = jobs.layout(id) else { return };
@@ -229,8 +232,8 @@ impl Machine {
         }
     }
 
-    /// Handles a batch: every input in order, then what the batch as a whole has changed. Commit the records, then let
-    /// the effects leave.
+    /// Handles a batch: every input in order, then the consequences for the machine as a whole. The caller commits the
+    /// records before the effects leave.
     pub fn handle(&mut self, inputs: Vec<Input>, now: Now) -> Output {
         for input in inputs {
             match input {
@@ -254,8 +257,8 @@ impl Machine {
         self.close_batch(now)
     }
 
-    /// Returns the size of everything that can grow, by name; 0 each, except sessions, when everything is over and past
-    /// its retention.
+    /// Returns the size of every collection that can grow, by name. All but the sessions return to 0 when every job is
+    /// past its retention.
     pub fn sizes(&self) -> [(&'static str, usize); 10] {
         let unsettled = self.nodes.values().map(|node| node.unsettled.len()).sum();
         let of_nodes = self.nodes.values().map(|node| node.tasks.len() + node.live.len() + node.failed.len()).sum();
@@ -274,8 +277,8 @@ impl Machine {
     }
 
     fn close_batch(&mut self, now: Now) -> Output {
-        // An end lets others begin, a verdict drops holds, and a dropped hold may begin after-actions: repeats until
-        // nothing changes.
+        // An end lets other ranks begin, a verdict drops holds, and a dropped hold may begin after-actions. The loop
+        // repeats until no action changes.
         let mut changed = BTreeSet::new();
         self.tell_milestones(now);
         loop {
@@ -311,8 +314,8 @@ impl Machine {
         Output { records: std::mem::take(&mut self.batch.records), effects: std::mem::take(&mut self.batch.effects) }
     }
 
-    /// Records changed attempts before all else, because other records refer to them, but after the pruning of attempts
-    /// of their job.
+    /// Puts the records of changed attempts first, because other records refer to attempts, but after the pruning of
+    /// attempts of the same job.
     fn record_attempts(&mut self) {
         let (given, whole) = (std::mem::take(&mut self.batch.given), std::mem::take(&mut self.batch.attempts));
         let parts = given.into_iter().filter(|(key, _)| !whole.contains(key)).filter_map(|((job, number), ranks)| {
@@ -340,7 +343,7 @@ impl Machine {
         self.batch.records = records;
     }
 
-    /// Releases parts without a hold. Returns whether there were any.
+    /// Releases parts without a hold. Returns `true` if there was such a part.
     fn release_all(&mut self, now: Now) -> bool {
         let parts = std::mem::take(&mut self.batch.let_go);
         let any = parts.values().any(|part| !part.is_empty());
@@ -350,12 +353,12 @@ impl Machine {
         any
     }
 
-    /// Returns the commit of the last batch that had records.
+    /// Returns the newest commit of the store.
     pub(in crate::controller) fn newest_commit(&self) -> Option<Commit> {
         self.history.newest()
     }
 
-    /// Numbers the batch's commit, and marks messages for nodes with it.
+    /// Numbers the batch's commit, and stamps that number on every message to a node.
     fn commit_batch(&mut self) {
         if !self.batch.records.is_empty() {
             self.history.last += 1;
@@ -371,7 +374,7 @@ impl Machine {
         }
     }
 
-    // Outputs of inputs; used by every room of this machine.
+    // Outputs of the machine; every folder uses these functions.
 
     pub(in crate::controller) fn reply(&mut self, client: Client, reply: Result<Reply, Refusal>) {
         self.batch.effects.push(Effect::Reply { client, reply });
@@ -388,13 +391,14 @@ impl Machine {
         self.batch.effects.push(Effect::Note { level, job, host, text: text.into(), by_node: false });
     }
 
-    /// Notes what a node did, or makes the controller do, as often as it likes: such lines are bounded by host.
+    /// Adds a journal line about an act of a node. A node can cause any number of such lines: the edge bounds the lines
+    /// of each host.
     pub(in crate::controller) fn note_of_node(&mut self, level: Level, host: &HostName, text: impl Into<String>) {
         let (host, text) = (Some(host.clone()), text.into());
         self.batch.effects.push(Effect::Note { level, job: None, host, text, by_node: true });
     }
 
-    /// Appends to a job's event log.
+    /// Appends an event to the job's log, and publishes the event to followers.
     pub(in crate::controller) fn event(&mut self, job: &JobId, now: Now, name: &str, context: serde_json::Value) {
         let entry = self.jobs.entry(job.clone()).or_default();
         entry.events_last += 1;
@@ -408,7 +412,7 @@ impl Machine {
         self.batch.effects.push(Effect::Publish { job: job.clone(), sequence, event });
     }
 
-    /// Schedules a look at an action's limits at that moment, if not before.
+    /// Schedules a check of the action's limits at `at_ms`, unless an earlier check is scheduled.
     pub(in crate::controller) fn check_by(&mut self, id: ActionId, at_ms: u64) {
         if let Some(action) = self.jobs.action_mut(id) {
             action.check_ms = Some(action.check_ms.map_or(at_ms, |before| before.min(at_ms)));
@@ -420,7 +424,7 @@ impl Machine {
         let Some(action) = self.jobs.action(id) else { return };
         let key = (action.row.job.clone(), action.row.attempt);
         if let Some(attempt) = self.jobs.attempt_mut(&key.0, key.1) {
-            // A minute is fine enough for retention; a row per batch is not.
+            // Retention needs a precision of a minute; a stored row for every batch would cost too much.
             if now.wall_ms.abs_diff(attempt.touched_ms) > 60_000 {
                 attempt.touched_ms = now.wall_ms;
                 self.batch.attempts.insert(key);
@@ -449,7 +453,7 @@ impl Machine {
         let Some(node) = self.jobs.host_of(task).and_then(|host| self.nodes.get_mut(&host)) else {
             return;
         };
-        // A boot may have undone what was tolerable.
+        // A reboot may have invalidated a tolerable task that is in the list already.
         node.failed.retain(|failed| *failed != task);
         if node.failed.len() >= FAILED_KEPT {
             node.failed.remove(0);
@@ -479,7 +483,7 @@ impl Node {
 
 #[cfg(test)]
 impl Machine {
-    /// Asserts that the deltas in the store add up to the machine's rows.
+    /// Asserts that the rows in the store, with all deltas applied, equal the machine's rows.
     pub(in crate::controller) fn is_stored_in(&self, store: &Snapshot) {
         for action in self.jobs.actions.values() {
             let row = store.actions.iter().find(|row| row.id == action.row.id);

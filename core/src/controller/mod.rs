@@ -7,13 +7,13 @@
 //! |---|---|
 //! | `interface` | nothing: inputs, effects, requests, replies and views as values |
 //! | `stored` | nothing: rows, and the snapshot that a start loads |
-//! | `job` | attempts: which ranks a job holds, how it hands them over, what another attempt supersedes, what it tolerates, when it is forgotten |
-//! | `action` | actions: where each rank is, in which order ranks begin, when limits end, what the ends add up to; services outside |
-//! | `node` | nodes: which session speaks for a host, and how its tasks differ from the store's |
-//! | `giveback` | which ranks are released, which hosts are drained, what is told to the resource manager |
-//! | `recovery` | what a store that may be behind may do |
+//! | `job` | attempts: the ranks that a job holds, hand-overs, superseding, tolerance, retention |
+//! | `action` | actions: rank states, the order of ranks, limits, verdicts; external actions |
+//! | `node` | nodes: the session that speaks for a host; differences between its tasks and the store |
+//! | `giveback` | released ranks, drained hosts, notices to the resource manager |
+//! | `recovery` | the acts that are allowed to a store that may be behind |
 //! | `operator` | resolutions, and the quiesced state |
-//! | `show` | nothing: what operators see |
+//! | `show` | nothing: the views for operators |
 //!
 //! `machine` is the state and a batch's way through it, `requests` the door for clients, `events` the event log.
 

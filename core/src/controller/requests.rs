@@ -1,4 +1,4 @@
-//! Handles requests from people and from the resource manager, and explains refusals.
+//! Requests: routes each request from a client to its handler, and explains refusals.
 
 use serde_json::json;
 
@@ -15,7 +15,7 @@ use crate::message::{Ask, ToAgent};
 use crate::outcome::Outcome;
 use crate::task::Ended;
 
-/// Maximum number of open questions; a person waits for each.
+/// Maximum number of open questions. A person waits for the answer to each.
 const MAX_QUESTIONS: usize = 1_024;
 
 impl Machine {
@@ -66,15 +66,15 @@ impl Machine {
             Request::Assert(asked) => self.assert(*asked, now),
             Request::Recover(asked) => self.recover(asked, uid, now),
             Request::Attempts(of) => {
-                // An edge without attempts leaves nothing here, so sources that nobody has cannot pile up.
+                // An edge without attempts leaves no trace here: made-up source names cannot pile up.
                 if self.jobs.attempts().any(|(_, _, attempt)| attempt.source.as_ref() == Some(&of.source)) {
                     self.recovery.followed.insert(of.source.name.clone());
                 }
                 Ok(self.show(now).edge_attempts(&of))
             }
             Request::Outbox { after, limit } => {
-                // An entry of a frozen attempt holds back all entries after it, because a reader reports its progress
-                // as one position.
+                // An entry of a frozen attempt holds back all entries after it: a reader reports its progress as one
+                // sequence number.
                 let entries = self.outbox.manager(after).take_while(|entry| !self.is_frozen(&entry.job, entry.attempt));
                 Ok(Reply::Outbox(entries.take(limit).cloned().collect()))
             }
@@ -107,7 +107,7 @@ impl Machine {
         self.reply(client, reply);
     }
 
-    /// Returns the tasks that a choice names: the actions, and the ranks of each.
+    /// Returns the tasks that `which` names: the actions, and the ranks of each action.
     pub(in crate::controller) fn tasks(
         &self,
         which: &Which,
@@ -150,7 +150,7 @@ impl Machine {
         attempts.find(|(_, attempt)| attempt.actions.iter().any(of)).map(|(number, _)| *number)
     }
 
-    /// Returns the session of the task's node; `None` for an external action, because no node is told of one.
+    /// Returns the session of the task's node; `None` for an external action, which runs on no node.
     pub(in crate::controller) fn session_of(&self, task: TaskId) -> Option<SessionId> {
         let host = self.jobs.host_of(task).filter(|_| !self.jobs.is_external(task.action));
         host.and_then(|host| self.nodes.get(&host)).and_then(|node| node.session)
@@ -187,7 +187,7 @@ impl Machine {
                     continue;
                 };
                 if action.stand(rank) == Stand::Waiting {
-                    // No Start was ever committed: nothing can run.
+                    // No Start was ever committed, so no script can run.
                     self.end_task(task, Ended::bare(Outcome::Cancelled { status: None }, now.wall_ms), now);
                     continue;
                 }
@@ -228,7 +228,7 @@ impl Machine {
         let hosts = match which {
             AskWhich::Hosts(hosts) => hosts,
             AskWhich::Tasks(which) => {
-                // A node has the lines of every attempt; which one is meant we know.
+                // A node keeps the lines of every attempt: the question names the attempt.
                 if let Ask::Logs { job, attempt, .. } = &mut ask {
                     *attempt = Some(self.attempt_of(job, *attempt)?.0);
                 }

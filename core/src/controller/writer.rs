@@ -15,23 +15,23 @@ use crate::controller::io::{Effect, Input, Now, Output, Record, Settings, Snapsh
 use crate::controller::machine::Machine;
 use crate::mark::Commit;
 
-/// How often a driver looks whether a full disk has room again.
+/// Interval at which a driver checks whether a full disk has room again.
 pub const FULL_EVERY_MS: u64 = 5_000;
 
-/// The one writer of a store. See the module.
+/// The only writer of a store. The module's header shows its step.
 #[derive(Debug, Clone)]
 pub struct Writer {
     settings: Settings,
     /// The nonce of the process: it distinguishes two controllers of one epoch. A machine that is rebuilt within the
     /// process keeps the nonce.
     nonce: u64,
-    /// The machine; `None`: nothing was begun yet, or the last batch could not be committed.
+    /// The machine; `None` before the first [`Writer::begin`], and after a failed commit.
     machine: Option<Machine>,
-    /// The state of the disk that the machine was last told.
+    /// The last state of the disk that the machine was told of.
     full: bool,
 }
 
-/// The result of some inputs: records to commit, and the effects that wait for the commit.
+/// The result of some inputs: records to commit, and effects that wait for the commit.
 #[derive(Debug, Default)]
 #[must_use = "commit its records, then say so"]
 pub struct Batch {
@@ -39,12 +39,12 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// The records to commit in one transaction. With no records, the batch counts as committed.
+    /// Returns the records to commit in one transaction. A batch without records counts as committed.
     pub fn records(&self) -> &[Record] {
         &self.output.records
     }
 
-    /// Returns the output, to look at, not to carry out.
+    /// Returns the output for inspection; the driver must not carry the effects out.
     pub const fn output(&self) -> &Output {
         &self.output
     }
@@ -58,7 +58,7 @@ impl Batch {
 /// Output that may leave after a commit, in this order.
 #[derive(Debug)]
 pub struct Left {
-    /// To be remembered beside the store; `None`: nothing was committed.
+    /// The newest commit, for the anchor file beside the store; `None`: the batch had no records.
     pub anchor: Option<Commit>,
     pub records: Vec<Record>,
     pub effects: Vec<Effect>,
@@ -69,7 +69,7 @@ impl Writer {
         Self { settings, nonce, machine: None, full: false }
     }
 
-    /// The machine, if one is loaded; without a machine the driver accepts no connection.
+    /// Returns the machine if one is loaded; without a machine the driver accepts no connection.
     pub const fn machine(&self) -> Option<&Machine> {
         self.machine.as_ref()
     }
@@ -105,15 +105,14 @@ impl Writer {
         news.then_some(Input::StoreFull(full))
     }
 
-    /// Accepts that the records are on the disk, and returns what may leave. A batch without records is accepted
-    /// likewise.
+    /// Marks the batch as committed, and returns the output that may leave. A batch without records needs no commit.
     pub fn committed(&mut self, batch: Batch) -> Left {
         let Output { records, effects } = batch.output;
         let newest = self.machine.as_ref().and_then(Machine::newest_commit);
         Left { anchor: newest.filter(|_| !records.is_empty()), records, effects }
     }
 
-    /// Discards the machine, because the records are not on the disk.
+    /// Discards the machine, because the store lacks the records of `batch`.
     pub fn failed(&mut self, batch: Batch) {
         drop(batch);
         self.machine = None;

@@ -1,7 +1,8 @@
 //! Inputs and outputs of the controller's machine.
 //!
-//! One writer handles inputs in batches: it commits the batch's [`Record`]s in one transaction, and only then releases
-//! its [`Effect`]s. A failed commit discards the machine, which is rebuilt from the store.
+//! One writer handles inputs in batches. The writer commits the [`Record`]s of a batch in one transaction, and only
+//! then lets the [`Effect`]s leave. A failed commit discards the machine; the writer rebuilds the machine from the
+//! store.
 
 use std::collections::BTreeMap;
 
@@ -25,72 +26,73 @@ use crate::mark::{Commit, History};
 use crate::message::{FromAgent, ToAgent};
 use crate::task::Start;
 
-/// The clocks at an input. `mono_ms` decides; `wall_ms` (since the epoch) is for people and event logs.
+/// The clocks at an input. `mono_ms` decides; `wall_ms` (since 1970) is for people and event logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Now {
     pub mono_ms: u64,
     pub wall_ms: u64,
 }
 
-/// The controller's configuration as far as the machine decides by it. All times in milliseconds.
+/// The part of the controller's configuration that the machine needs. All times are in milliseconds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     pub cluster: ClusterId,
-    /// The time in which a node accepts a Start; then the task is `lost (offline)`.
+    /// Time within which a node must accept a Start; after that the task is `lost (offline)`.
     pub start_grace_ms: u64,
     /// Added to a task's limit before an absent node makes it `lost (unreachable)`.
     pub unreachable_grace_ms: u64,
-    /// How long a Start may wait on its node; later no runner may claim it.
+    /// Start-grace: time that a task may wait on its node. No runner may claim the task later.
     pub not_after_ms: u64,
-    /// How long an older session of a host has to answer a probe.
+    /// Time that an older session of a host has to answer a liveness probe.
     pub probe_ms: u64,
-    /// Agents per second that may redial; the window is their number divided by this, at least a second.
+    /// Number of agents that may redial in a second. The redial window is the number of agents divided by this rate, and
+    /// at least a second.
     pub redial_per_second: u64,
     /// Default limits by action, for requests without one.
     pub timeouts: BTreeMap<ActionName, u64>,
-    /// A finished attempt is closed and pruned after this time, or when there are more than `keep_attempts`.
+    /// Age at which a finished attempt is closed and pruned. More than `keep_attempts` attempts are pruned earlier.
     pub retention_ms: u64,
     pub keep_attempts: usize,
-    /// After-actions of a job on each rank of a hand-over, in order: its epilog, its housekeeping.
+    /// After-actions of a job in order, for example epilog and housekeeping. Each rank of a hand-over gets all of them.
     pub after: Vec<ActionName>,
-    /// Action after whose success a job with `keep` releases its surplus ranks.
+    /// Action whose success makes a job with `keep` release its surplus ranks.
     pub keep_after: ActionName,
-    /// When an action drops its hold on finished ranks; together if absent.
+    /// Time at which each action drops its hold on ended ranks. An action without an entry follows the default policy.
     pub release: BTreeMap<ActionName, ReleasePolicy>,
-    /// `lost` ranks are forgiven within a job's tolerance, as `tolerable` ones are.
+    /// Counts `lost` ranks as failures that a job's tolerance forgives, like `tolerable` ranks.
     pub tolerate_lost: bool,
-    /// A hook drains in the resource manager: a drain counts once it has confirmed.
+    /// A drain hook is configured: a drain is in force once the hook has confirmed it.
     pub drain_hook: bool,
-    /// A node that was drained for a stuck script and booted needs no undrain.
+    /// Lifts the drain for a stuck script when the node reboots; no operator has to undrain the node.
     pub reboot_cleans: bool,
-    /// A hook is told of releases.
+    /// A release hook is configured: the hook gets every release.
     pub release_hook: bool,
 }
 
-/// When an action drops its hold on finished ranks.
+/// Policy that decides when an action drops its hold on ended ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReleasePolicy {
-    /// When all ranks handed over so far have ended.
+    /// All ranks at once, when all ranks handed over so far have ended.
     #[default]
     Together,
-    /// Each rank as it comes.
+    /// Each rank as soon as it has ended.
     Each,
-    /// Ranks that ended within `first_ms` after the first; then in batches, each waiting twice as long as the one
-    /// before, at most `ceiling_ms`.
+    /// The ranks that ended within `first_ms` after the first rank; then further batches. Each batch waits twice as
+    /// long as the batch before, at most `ceiling_ms`.
     Batches { first_ms: u64, ceiling_ms: u64 },
 }
 
-/// A session with an agent, numbered by the listener; never used twice.
+/// A session with an agent. The listener numbers sessions and never uses a number twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
 
-/// A request on the local API, numbered by the edge; answered once.
+/// A request on the local API. The edge numbers requests; each gets exactly one answer.
 pub type Client = u64;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
-    /// A frame from a session whose certificate may speak for `names` (`None`: TLS is switched off). The first is a
-    /// Hello.
+    /// A frame from a session whose certificate may speak for `names` (`None`: TLS is switched off). The first frame is
+    /// a Hello.
     Message {
         session: SessionId,
         names: Option<Vec<String>>,
@@ -106,47 +108,47 @@ pub enum Input {
         uid: u32,
         request: Request,
     },
-    /// Clients that have disconnected, and wait for no answer.
+    /// Clients that have disconnected and no longer wait for an answer.
     HungUp {
         clients: Vec<Client>,
     },
     Tick,
     Settings(Settings),
-    /// The store's disk is full, or no longer: new prologs are refused meanwhile.
+    /// Whether the store's disk is full. A full disk makes the controller refuse new prologs.
     StoreFull(bool),
 }
 
-/// Receiver of outbox entries: each has its own entries, in its own order.
+/// Receiver of outbox entries. Each receiver has its own entries, in its own order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Edge {
-    /// A program on the local API, which says how far it has come.
+    /// A program on the local API, which reports the sequence number up to which it has applied entries.
     Manager,
-    /// The command of `[release]`, entry by entry.
+    /// The command of `[release]`, which gets one entry at a time.
     ReleaseHook,
 }
 
-/// Notice for the resource manager, told at least once, in order per job.
+/// Notice for the resource manager: delivered at least once, in order per job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OutboxEntry {
-    /// Grows over all jobs; what an edge remembers.
+    /// Number that grows over all jobs. An edge remembers the last number that it has applied.
     pub sequence: u64,
     pub epoch: u64,
     /// Receiver of the notice.
     pub edge: Edge,
     pub job: JobId,
     pub attempt: Attempt,
-    /// For example `{"event":"verdict","action":"prolog","verdict":"ok","status":0}`.
+    /// Content, for example `{"event":"verdict","action":"prolog","verdict":"ok","status":0}`.
     pub body: Body,
 }
 
 impl OutboxEntry {
-    /// Returns `true` if this entry tells of released ranks.
+    /// Returns `true` if this entry announces released ranks.
     pub(in crate::controller) fn is_release(&self) -> bool {
         self.released().is_some()
     }
 
-    /// Returns the ranks of a release.
+    /// Returns the ranks of a release; `None` for any other entry.
     pub(in crate::controller) fn released(&self) -> Option<IdSet> {
         #[derive(Deserialize)]
         struct Told<'a> {
@@ -164,12 +166,12 @@ pub enum Effect {
         session: SessionId,
         message: ToAgent,
     },
-    /// Start for many ranks: `start` with the rank and boot of each. Encoded once.
+    /// One Start for many ranks: the edge encodes `start` once and fills in the rank and boot of each receiver.
     Fan {
         start: Box<Start>,
         to: Vec<(SessionId, Rank, BootId)>,
     },
-    /// Ends a session, for this reason.
+    /// Ends a session, with the reason.
     Close {
         session: SessionId,
         why: String,
@@ -178,13 +180,14 @@ pub enum Effect {
         client: Client,
         reply: Result<Reply, Refusal>,
     },
-    /// Publish to followers of the job's event log.
+    /// Sends the event to followers of the job's event log.
     Publish {
         job: JobId,
         sequence: u64,
         event: Event,
     },
-    /// Part of an answer to a question; `last` once for each host. `lost`: the node left before it had answered.
+    /// Part of a node's answer to a question. `last` marks the end of a host's answer; `lost`: the node left before the
+    /// end.
     Answer {
         question: u64,
         host: HostName,
@@ -192,7 +195,7 @@ pub enum Effect {
         last: bool,
         lost: bool,
     },
-    /// There are new notices for the resource manager: in the outbox, or of drains.
+    /// New notices exist for the resource manager, in the outbox or about drains.
     OutboxGrew,
     WakeAt {
         mono_ms: u64,
@@ -202,39 +205,39 @@ pub enum Effect {
         job: Option<JobId>,
         host: Option<HostName>,
         text: String,
-        /// Did `host` cause it, as often as it likes? Such lines are bounded by host.
+        /// `host` can cause this line any number of times: the edge bounds the lines of each host.
         by_node: bool,
     },
 }
 
-/// A change of what is durable. Applying the records of a batch in order, in one transaction, is the whole of the
-/// store's writing.
+/// A change of the durable state. The store does nothing but apply the records of each batch, in order and in one
+/// transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {
-    /// The number of this batch's commit: the first record of each.
+    /// The number of this batch's commit; the first record of every batch.
     Commit(u64),
-    /// A life of the controller begins with this commit.
+    /// A life of the controller that begins with this commit.
     Epoch(Epoch),
-    /// The store is in recovery, or no longer. It also clears a backup's stamp.
+    /// The state of the recovery, begun or over. This record also clears a backup's stamp.
     Recovery(RecoveryRow),
     Node(NodeRow),
     Attempt(AttemptRow),
     Action(Box<ActionRow>),
-    /// Delta of an existing action: the new states of these ranks; everything else is unchanged.
+    /// Delta of an existing action: the new states of some ranks; every other field stays.
     Moved {
         action: ActionId,
         stands: Box<Stands>,
     },
-    /// Delta of an existing attempt: the new holds of these ranks; everything else is unchanged.
+    /// Delta of an existing attempt: the new holds of some ranks; every other field stays.
     Given {
         job: JobId,
         attempt: Attempt,
         holds: Box<Holds>,
     },
-    /// A rank that is not plainly `ok` or not plainly waiting.
+    /// A rank with details beyond a plain `ok` or a plain wait.
     Rank(Box<RankRow>),
     Drain(DrainRow),
-    /// The drain is lifted, and no notice is outstanding.
+    /// A drain that is lifted; no notice about it is outstanding.
     Undrained {
         host: HostName,
     },
@@ -247,13 +250,13 @@ pub enum Record {
     OutboxApplied {
         through: u64,
     },
-    /// No new starts; `None`: again as usual.
+    /// The quiesced state; `None`: the controller begins new work again.
     Quiet(Option<Quiet>),
-    /// A hook has carried out one entry.
+    /// An outbox entry that a hook has carried out.
     OutboxDone {
         sequence: u64,
     },
-    /// Removes a closed attempt, with its outbox; with the job's last attempt also its event log.
+    /// Removes a closed attempt with its outbox entries; the job's last attempt takes the event log along.
     Prune {
         job: JobId,
         attempt: Attempt,
@@ -261,21 +264,21 @@ pub enum Record {
     },
 }
 
-/// Output of a batch: commit `records`, in order and whole, before releasing any of `effects`.
+/// Output of a batch: commit `records`, in order and whole, before any of `effects` leaves.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Output {
     pub records: Vec<Record>,
     pub effects: Vec<Effect>,
 }
 
-/// All that the store holds, for [`crate::controller::Machine::load`].
+/// Content of the store, for [`crate::controller::Machine::load`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Snapshot {
     /// The controller's lives, and the number of the last commit.
     pub history: History,
     /// Time at which `controller backup` made this copy, in milliseconds since 1970.
     pub stamp: Option<u64>,
-    /// Newest commit in the anchor file beside the store: the newest that this directory has seen.
+    /// Newest commit in the anchor file beside the store.
     pub anchor: Option<Commit>,
     /// The last recovery, even if it is over.
     pub recovery: Option<RecoveryRow>,
@@ -286,7 +289,7 @@ pub struct Snapshot {
     pub drains: Vec<DrainRow>,
     pub quiet: Option<Quiet>,
     pub outbox: Vec<OutboxEntry>,
-    /// The largest sequence ever used in the outbox, and in each job's event log.
+    /// The largest sequence number ever used: in the outbox, and in each job's event log.
     pub outbox_last: u64,
     pub events_last: BTreeMap<JobId, u64>,
 }

@@ -1,4 +1,4 @@
-//! What goes into the machine and comes out: inputs, effects, requests, replies and views.
+//! The machine's interface: inputs, effects, requests, replies and views.
 
 pub mod io;
 pub mod overview;

@@ -1,4 +1,4 @@
-//! The requests that people and programs make of the controller's machine, and the replies.
+//! Requests that people and programs make of the controller's machine, and its replies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::targets::Targets;
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request {
-    /// Starts an action, or attaches to the action if the attempt has it already.
+    /// Starts an action, or attaches to the action if the attempt already has it.
     Run(RunRequest),
     /// Starts an external action, or attaches to it.
     ActionStart(Box<ActionStart>),
@@ -24,28 +24,28 @@ pub enum Request {
     Report(Box<Report>),
     /// Adds a job and its nodes; repeating the request changes nothing.
     JobAdd(Box<JobAdd>),
-    /// The job lets go of these ranks and resources, and the after-actions take them over, in one step. All that the
-    /// job holds if `targets` and `resources` are `None`.
+    /// Hands these ranks and resources of the job over to the after-actions, in one step. `targets` and `resources`
+    /// both `None`: everything that the job holds.
     JobFinish {
         job: JobId,
         attempt: Option<Attempt>,
         targets: Option<Targets>,
         resources: Option<BTreeSet<ResourceName>>,
     },
-    /// Stops the job's actions and lets go of everything, through the after-actions.
+    /// Cancels the job's actions, and hands everything that the job holds over to the after-actions.
     JobCancel {
         job: JobId,
         attempt: Option<Attempt>,
         why: String,
     },
-    /// With `releases`, drops the notices of the job that the release hook has not carried out; refused otherwise.
+    /// Drops the notices of the job that the release hook has not carried out. Refused unless `releases` is set.
     JobForget {
         job: JobId,
         attempt: Option<Attempt>,
         releases: bool,
         reason: String,
     },
-    /// Records that ranks of a job have reached a milestone; all ranks of the job if `targets` is `None`.
+    /// Records that ranks of a job have reached a milestone; `targets` `None`: all ranks of the job.
     Milestone {
         job: JobId,
         attempt: Option<Attempt>,
@@ -67,28 +67,28 @@ pub enum Request {
     },
     Undrain {
         hosts: HostList,
-        /// Forgets the drain at once, without a word to the drain hook.
+        /// Deletes the drain at once, without a notice to the drain hook.
         forget: bool,
     },
-    /// Confirms that the drain hook has drained this host, or lifted the drain, as of this telling
-    /// ([`DrainRow::telling`]). A newer telling stays owed.
+    /// Confirms that the drain hook has carried out the notice with the number `telling` ([`DrainRow::telling`]): the
+    /// host is drained, or undrained if `lifted`. A newer notice stays owed.
     DrainDone {
         host: HostName,
         telling: u64,
         lifted: bool,
     },
-    /// Asks for the next notices for the release hook, the oldest one of each job: of the jobs in `first`, in that
+    /// Returns the next notices for the release hook, the oldest of each job: first of the jobs in `first`, in that
     /// order, then of any job that is not in `except`.
     Releases {
         first: Vec<JobId>,
         except: BTreeSet<JobId>,
         limit: usize,
     },
-    /// The release hook has carried out this entry of the outbox.
+    /// Confirms that the release hook has carried out this entry of the outbox.
     OutboxDone {
         sequence: u64,
     },
-    /// A hook did not carry something out, and will be asked again: shown in `ps`.
+    /// Reports that a hook failed. The controller will send the notice again; `ps` shows the failure.
     HookFailed {
         what: Hooked,
         why: String,
@@ -107,7 +107,7 @@ pub enum Request {
         ok: bool,
         reason: String,
     },
-    /// Lists what has not ended. `held` adds the resources that jobs and actions hold, whatever becomes of them.
+    /// Lists unfinished work. `held` adds the resources that jobs and actions hold.
     Ps {
         older_than_ms: u64,
         held: bool,
@@ -121,36 +121,36 @@ pub enum Request {
     Why {
         host: HostName,
     },
-    /// A question to the agents of some hosts, or of a job's ranks; their answers come as `Effect::Answer`.
+    /// Asks the agents of some hosts, or of a job's ranks. Their answers come as `Effect::Answer`.
     Ask {
         which: AskWhich,
         ask: Ask,
     },
-    /// The asker is gone.
+    /// Ends a question: the client that asked has gone.
     AskEnds {
         question: u64,
     },
     Status,
     /// A look at the cluster, a job or a node; the answer is bounded.
     Look(Look),
-    /// Stops new work from beginning. With `wait`, the reply comes when nothing is open any more.
+    /// Stops the controller from beginning new work. With `wait`, the reply comes when no action is open.
     Quiesce {
         reason: String,
         wait: bool,
     },
     Resume,
-    /// The statement of an edge: the attempts that exist in its source, and what they hold.
+    /// Asserts an edge's list: the attempts that exist in its source, and the ranks that each attempt holds.
     Assert(Box<Assert>),
-    /// Shows what recovery waits for, or gives a person's word for it.
+    /// Shows the open points of a recovery, or records an operator's decision about one.
     Recover(Recover),
-    /// Asks for the attempts of a source as they stand, for the source's edge.
+    /// Returns the attempts of a source and their state, for the source's edge.
     Attempts(AttemptsOf),
-    /// The oldest `limit` entries of the outbox past `after`.
+    /// Returns the oldest `limit` entries of the outbox after sequence number `after`.
     Outbox {
         after: u64,
         limit: usize,
     },
-    /// An edge has applied everything up to here.
+    /// Confirms that an edge has applied every entry up to and including `through`.
     OutboxApplied {
         through: u64,
     },
@@ -162,32 +162,32 @@ pub struct RunRequest {
     /// `None`: the open attempt, or the first.
     pub attempt: Option<Attempt>,
     pub action: ActionName,
-    /// The job's nodes, in rank order. `None`: the nodes that the attempt already has.
+    /// The job's hosts in rank order; `None`: the hosts that the attempt already has.
     pub nodes: Option<HostList>,
-    /// Which of them; `None`: all.
+    /// The chosen hosts or ranks; `None`: all.
     pub targets: Option<Targets>,
     pub userid: Option<u32>,
     pub env: BTreeMap<String, String>,
     pub timeout_ms: Option<u64>,
 }
 
-/// Which attempts of a source. See `crate::controller::show::edge`.
+/// A choice of a source's attempts. See `crate::controller::show::edge`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttemptsOf {
     pub source: Source,
-    /// All attempts of these jobs. `None`: the attempts that hold something, after `after`.
+    /// `Some`: all attempts of these jobs; `None`: the attempts that hold ranks or resources, after `after`.
     pub jobs: Option<Vec<JobId>>,
     pub after: Option<(JobId, Attempt)>,
     pub limit: usize,
 }
 
-/// The start of an external action. `run` names the action, `nodes` and `targets` choose the ranks. A request that
+/// The start of an external action. `run` names the action; its `nodes` and `targets` choose the ranks. A request that
 /// names only `resources` covers no ranks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ActionStart {
     pub run: RunRequest,
     pub resources: BTreeSet<ResourceName>,
-    /// How long its service may be silent.
+    /// Lease: the longest time that the service may stay silent.
     pub lease_ms: u64,
 }
 
@@ -195,7 +195,7 @@ pub struct ActionStart {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     pub job: JobId,
-    /// The attempt that the service works for; `None`: the open one, or the last.
+    /// The attempt that the service works for; `None`: the open attempt, or the last.
     pub attempt: Option<Attempt>,
     pub action: ActionName,
     /// The ranks and resources of the report; if both are `None`, all that the action covers.
@@ -206,7 +206,7 @@ pub struct Report {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Said {
-    /// A sign of life.
+    /// The service is alive; no rank ends.
     Renew,
     Ok,
     Tolerable {
@@ -217,30 +217,30 @@ pub enum Said {
         check: Option<String>,
         message: String,
     },
-    /// A milestone that the ranks have reached; nothing ends.
+    /// The ranks have reached a milestone; no rank ends.
     Milestone(MilestoneName),
 }
 
-/// Something that a hook was told.
+/// Notice that a hook received.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hooked {
-    /// An entry of the outbox.
+    /// An entry of the outbox, by its sequence number.
     Release(u64),
-    /// The confirmation of one telling of a drain, or of a lifted drain.
+    /// A notice about a drain or a lifted drain, by its number.
     Drain { host: HostName, telling: u64, lifted: bool },
 }
 
-/// All attempts of a source, as its resource manager lists them. perilog carries an assertion out in one step;
-/// repeating it changes nothing.
+/// All attempts of a source, as its resource manager lists them. The controller carries an assertion out in one step; a
+/// repetition changes nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assert {
     pub source: Source,
     pub attempts: Vec<Listed>,
-    /// Hosts that are drained in the resource manager, with perilog's marker or for another reason.
+    /// Hosts that the resource manager has drained, for perilog or for another reason.
     pub drains: Vec<ListedDrain>,
 }
 
-/// An attempt that exists.
+/// An attempt that exists in its source.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listed {
     pub job: JobId,
@@ -253,14 +253,14 @@ pub struct Listed {
     pub phase: Phase,
 }
 
-/// Where a job stands for its resource manager.
+/// Phase of a job as its resource manager sees the job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// The setup actions of the attempt are still to run or running.
+    /// The setup actions of the attempt have not all ended.
     Preparing,
     Running,
-    /// As after `job finish`.
+    /// The job is over, as after `job finish`.
     Ended,
 }
 
@@ -269,38 +269,38 @@ pub enum Phase {
 pub struct ListedDrain {
     pub host: HostName,
     pub reason: String,
-    /// The reason bears our marker: an edge drained it for us.
+    /// `true` if an edge drained the host for perilog: the reason bears perilog's marker.
     pub ours: bool,
 }
 
 /// The result of an [`Assert`].
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Asserted {
-    /// Attempts that were known, or were added.
+    /// Number of listed attempts that the store knew. The assertion vouches for them.
     pub vouched: u64,
     pub added: u64,
-    /// Known of this source and not listed: over.
+    /// Attempts of this source that the store knows and the list lacks: their jobs are over.
     pub over: Vec<(JobId, Attempt)>,
-    /// Listed attempts that contradict the store, each with the reason. The assertion changed nothing about them.
+    /// Listed attempts that contradict the store, each with the reason. The assertion left these attempts unchanged.
     pub refused: Vec<(JobId, Attempt, String)>,
 }
 
-/// A person's part in a recovery.
+/// An operator's request about a recovery.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Recover {
-    /// Shows what recovery waits for.
+    /// Shows the open points of the recovery.
     List,
-    /// Makes this controller the one that agents obey from now on, whatever agents have obeyed before. The store is in
-    /// recovery then.
+    /// Makes this controller the one that agents obey, whatever epoch the agents have obeyed before. The store enters
+    /// recovery.
     TakeOver,
-    /// Vouches for one job, or for all jobs that nobody has vouched for.
+    /// Vouches for one job, or for all unvouched jobs.
     Confirm { job: Option<JobId>, attempt: Option<Attempt>, word: Confirm },
-    /// Drops all that this host told and that the store does not have. The host's session ends, and its agent tells
-    /// anew.
+    /// Drops everything that this host reported and the store does not know. The host's session ends, and its agent
+    /// reports again.
     Forget { host: HostName },
 }
 
-/// A person's word about a job.
+/// An operator's statement about a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Confirm {
@@ -308,33 +308,33 @@ pub enum Confirm {
     Over,
     /// The job is still running.
     Running,
-    /// The job is over, and its nodes were released before the store was restored. No action of the job begins, and
-    /// nobody is told.
+    /// The job is over, and its nodes were released before the store was restored. No action of the job begins, and the
+    /// resource manager gets no notice.
     Gone,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobAdd {
-    /// The edge that adds the job; `None`: a hook or a person adds it.
+    /// The edge that adds the job; `None`: a hook or an operator adds the job.
     pub source: Option<Source>,
     pub job: JobId,
     /// `None`: the open attempt, or the first.
     pub attempt: Option<Attempt>,
-    /// The job's hosts, rank by rank; `None` where `terms.r` names them.
+    /// The job's hosts in rank order; `None` where `terms.r` names the hosts.
     pub nodes: Option<HostList>,
     pub userid: Option<u32>,
     pub terms: Terms,
 }
 
-/// A choice of tasks. `attempt`: the open one where `None`; `action`: every action that has not ended where `None`.
-/// Ranks and resources: all where neither is named, or else just what is.
+/// A choice of tasks. `attempt` `None`: the open attempt. `action` `None`: every action that has not ended. `targets`
+/// and `resources` both `None`: all ranks and resources; else only the named ones.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Which {
     pub job: JobId,
     pub attempt: Option<Attempt>,
     pub action: Option<ActionName>,
     pub targets: Option<Targets>,
-    /// The named resources, of external actions.
+    /// The named resources of external actions.
     pub resources: Option<BTreeSet<ResourceName>>,
 }
 
@@ -346,8 +346,8 @@ pub enum AskWhich {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
-    /// The action runs, or has run. `events_after`: follow the job's event log from here to see everything of this
-    /// action.
+    /// The action runs, or has run. A client that follows the job's event log from `events_after` sees every event of
+    /// this action.
     Running {
         job: JobId,
         attempt: Attempt,
@@ -356,34 +356,35 @@ pub enum Reply {
         hosts: HostList,
         attached: bool,
         events_after: u64,
-        /// Recovery keeps something of its attempt waiting: why.
+        /// The reason why recovery makes the attempt wait.
         waits: Option<String>,
     },
-    /// Number of tasks that the request reached, at once or at their node's next session.
+    /// Number of tasks that the request reached, at once or at the next session of their nodes.
     Reached {
         tasks: u64,
     },
-    /// The operator's word settled the tasks. `waiting` counts the tasks whose word waits for the drain of their node.
+    /// Number of tasks that the resolution settled; `waiting` counts tasks whose resolution waits for the drain of
+    /// their node.
     Resolved {
         tasks: u64,
         waiting: u64,
     },
-    /// No new starts; so many actions and tasks are open still.
+    /// The controller is quiesced; counts of the actions and tasks that are still open.
     Quiet {
         actions: u64,
         tasks: u64,
     },
-    /// The answer to Resume; `was_quiet`: until now.
+    /// The controller is not quiesced; `was_quiet`: it was until this request.
     Resumed {
         was_quiet: bool,
     },
     Ps {
         rows: Vec<PsRow>,
-        /// Notes for the operator about the whole request.
+        /// Notes for the operator about the whole list.
         notes: Vec<String>,
     },
-    /// The reply to a report: the part that ended with this report, the part that had ended otherwise (late), the part
-    /// that is still open, and the part that should stop.
+    /// The reply to a report. `ended`: ended with this report. `late`: had ended before with another outcome. `open`:
+    /// has not ended. `cancelling`: the service should stop.
     Reported {
         ended: Part,
         late: Part,
@@ -406,22 +407,22 @@ pub enum Reply {
         job: JobId,
         attempt: Attempt,
         hosts: HostList,
-        /// `true` if the attempt existed, exactly as asked for.
+        /// `true` if the attempt existed exactly as requested.
         attached: bool,
-        /// `true` if the job holds nothing of the attempt any more.
+        /// `true` if the job no longer holds anything of the attempt.
         over: bool,
     },
-    /// The part that the job has just let go of.
+    /// The part that the job has just handed over.
     Finished(Part),
-    /// The failed part of a job. `resources`: what is no rank; each is `{resource, action, outcome, result, message,
-    /// checks}`. `checks`, of ranks: each is `{check, message, ranks, hosts}`.
+    /// The failed part of a job. Each of `resources` is `{resource, action, outcome, result, message, checks}`. Each of
+    /// `checks`, which concern ranks, is `{check, message, ranks, hosts}`.
     Failed {
         ranks: IdSet,
         hosts: HostList,
         resources: Vec<serde_json::Value>,
         checks: Vec<serde_json::Value>,
     },
-    /// Ranks that are new at this milestone, and whether the whole job has reached it.
+    /// Ranks that newly reached the milestone; `reached`: the whole job has reached it.
     Said {
         ranks: IdSet,
         reached: bool,
@@ -436,7 +437,7 @@ pub enum Reply {
     Done,
 }
 
-/// Why a request was not carried out. The first word of `code` is stable; `text` says what happened and what to do.
+/// Reason why the controller refused a request. `code` is stable; `text` says what happened and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "code", content = "text")]
 pub enum Refusal {
@@ -449,6 +450,6 @@ pub enum Refusal {
     /// The request contradicts what exists.
     Conflict(String),
     Invalid(String),
-    /// The store is full, or the controller is quiet: no new starts.
+    /// The store is full, or the controller is quiesced: no action may begin.
     Unavailable(String),
 }

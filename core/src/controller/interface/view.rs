@@ -1,4 +1,4 @@
-//! The controller's state as people and programs see it: the bodies of the local API's replies, shared with the CLI.
+//! Views of the controller's state: the bodies of the local API's replies, shared with the CLI.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,10 +13,10 @@ use crate::message::Phase;
 use crate::outcome::Verdict;
 use crate::task::Ended;
 
-/// A row of `perilog ps`: something that has not ended, folded over ranks in the same state.
+/// A row of `perilog ps`: unfinished work, folded over ranks in the same state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PsRow {
-    /// The job of the row; `None`: of no job, a drain.
+    /// The job of the row; `None`: the row shows a drain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<JobId>,
     pub attempt: Attempt,
@@ -26,10 +26,10 @@ pub struct PsRow {
     /// `waiting`, `sent`, `accepted`, `running`, `overdue`, `lingering`, `rebooting`, `resolving`, `unknown`,
     /// `external`, `telling`, `draining`, `held`.
     pub state: String,
-    /// The reason for the wait, or the running script.
+    /// The reason for the wait, or the name of the running script.
     pub why: String,
     pub age_ms: u64,
-    /// The host's own task, shown for completeness.
+    /// `true` for a local task of the host itself, listed for completeness.
     pub local: bool,
     /// The named resources of the row.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -51,10 +51,10 @@ pub struct AttemptView {
     pub attempt: Attempt,
     pub open: bool,
     pub hosts: HostList,
-    /// Why recovery keeps it, or something of it, waiting, and what to type.
+    /// The reason why recovery makes the attempt or a part of it wait, and the command to type.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,
-    /// The resources that are held, each with holder and reason.
+    /// The resources that jobs and actions hold, each with holder and reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<PsRow>,
     #[serde(default, skip_serializing_if = "Part::is_empty")]
@@ -77,9 +77,9 @@ pub struct ActionView {
     pub remarks: BTreeMap<String, IdSet>,
     /// Ranks that have not ended, folded.
     pub open: Vec<PsRow>,
-    /// Ranks that ended other than ok, one by one; and `ok` ranks with further details.
+    /// Ranks that ended other than `ok`, one row each; and `ok` ranks with further details.
     pub ended: Vec<RankView>,
-    /// A service outside runs it.
+    /// `Some` for an external action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<External>,
 }
@@ -105,17 +105,17 @@ pub struct NodeView {
     pub peer: Option<String>,
     /// Number of tasks on the node that have not ended.
     pub tasks: u64,
-    /// A note for operators: a second machine that claims this name, or a refused epoch.
+    /// A note for operators: a second machine that claims this name, or an agent that refused the epoch.
     pub note: Option<String>,
-    /// The drain that stands, or that the hook has not lifted yet.
+    /// The drain of the host, in force or not yet lifted by the hook.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainRow>,
-    /// A job or an action holds a rank of the node: the rank is not released.
+    /// `true` if a job or an action holds a rank of the node.
     #[serde(default)]
     pub held: bool,
 }
 
-/// The chain from a stuck node to the script to blame.
+/// Explanation of a stuck node: the chain from the node to the script to blame.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WhyView {
     pub node: NodeView,
@@ -123,7 +123,7 @@ pub struct WhyView {
     pub open: Vec<WhyTask>,
     /// The last few tasks that ended badly, newest first.
     pub failed: Vec<WhyTask>,
-    /// Jobs and actions that hold ranks of the node, and until when.
+    /// Jobs and actions that hold ranks of the node, each with the end of its hold.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<PsRow>,
     /// Commands to type next about the node itself, most useful first.
@@ -158,87 +158,86 @@ pub struct StatusView {
     pub epoch: u64,
     pub nodes: u64,
     pub online: u64,
-    /// Hosts that are drained, or about to be, known as nodes or not.
+    /// Number of drained hosts, including drains that are not in force yet and hosts that are no known nodes.
     #[serde(default)]
     pub drained: u64,
-    /// Hosts of ranks that have not been given back.
+    /// Number of hosts with a rank that is not released.
     #[serde(default)]
     pub held: u64,
     pub jobs: u64,
     pub actions_open: u64,
     pub tasks_open: u64,
-    /// The quiesced state: nothing new begins.
+    /// The quiesced state: the controller begins no new work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quiet: Option<Quiet>,
-    /// The recovery, if the store may be behind what its nodes obeyed. Notices wait until somebody has vouched for each
-    /// job.
+    /// The recovery, if the store may be behind what its nodes obeyed. Notices wait until every job is vouched for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<RecoveryRow>,
-    /// Number of releases that the release hook has not carried out. Notices that are kept for a reader of the outbox
-    /// do not count: no reader may exist.
+    /// Number of releases that the release hook has not carried out. Notices for a reader of the outbox do not count:
+    /// no reader may exist.
     pub outbox: u64,
     /// Notes for operators: a full disk, or agents that obey another controller.
     pub notes: Vec<String>,
 }
 
-/// An attempt as the edge that added it follows it.
+/// An attempt as shown to the edge that added it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EdgeAttempt {
     pub job: JobId,
     pub attempt: Attempt,
-    /// The ranks that the job was given, and the host of each in rank order.
+    /// The ranks that the job was given, and the host of each rank in rank order.
     pub ranks: IdSet,
     pub hosts: HostList,
     /// `true` for the newest attempt of its job. A closed attempt begins only its after-actions.
     pub open: bool,
-    /// Ranks that the job itself still holds. Empty: the after-actions hold the ranks, or did.
+    /// Ranks that the job itself still holds. Empty: the job has handed all its ranks over.
     pub hold: IdSet,
-    /// Ranks that were given back.
+    /// Ranks that were released.
     pub released: IdSet,
-    /// All ranks were given back.
+    /// `true` if all ranks were released.
     pub complete: bool,
-    /// A recovery asks about this attempt: this view may be out of date.
+    /// `true` if recovery asks about this attempt: this view may be out of date.
     pub unvouched: bool,
-    /// In the order in which they began.
+    /// Actions in the order in which they began.
     pub actions: Vec<EdgeAction>,
     /// Milestones that the job has reached.
     pub milestones: Vec<MilestoneName>,
 }
 
-/// An action of an attempt, as an edge follows it.
+/// An action of an attempt, as shown to an edge.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EdgeAction {
     pub name: ActionName,
     /// The verdict; `None`: the action has not ended.
     pub verdict: Option<Verdict>,
     pub ended_ms: Option<u64>,
-    /// Ranks that failed, and their hosts; with the verdict `ok` within the tolerance of the job. Empty until the
-    /// verdict.
+    /// Ranks that failed, and their hosts. With the verdict `ok`, the job's tolerance forgave the failures. Empty until
+    /// the verdict.
     pub bad: IdSet,
     pub bad_hosts: HostList,
-    /// Each is `{check, message, ranks, hosts}`, as in the reply of `Failed`; an outcome stands in the place of the
-    /// check where a script reported none.
+    /// Failures as in the reply of `Failed`: each is `{check, message, ranks, hosts}`. Where a script reported no
+    /// check, the outcome takes the check's place.
     pub failures: Vec<serde_json::Value>,
 }
 
-/// View of what a recovery waits for.
+/// Everything that a recovery waits for.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RecoveryView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<RecoveryRow>,
     pub epoch: u64,
-    /// The highest epoch that a node has obeyed, if that epoch is above this controller's: only a take-over passes it.
+    /// The highest epoch that a node has obeyed, if above this controller's epoch: only a take-over helps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub obeyed: Option<u64>,
-    /// Attempts that nobody has vouched for.
+    /// Attempts for which no edge and no operator has vouched.
     pub attempts: Vec<UnvouchedView>,
-    /// Orphans: tasks that nodes hold and this store does not know.
+    /// Orphans: tasks that nodes hold and the store does not know.
     pub orphans: Vec<OrphanView>,
-    /// Hosts that get no Welcome: the host alone reports a commit that this store never made.
+    /// Hosts that get no Welcome: each alone reports a commit that this store never made.
     pub suspects: Vec<String>,
 }
 
-/// An attempt that nobody has vouched for.
+/// An attempt for which no edge and no operator has vouched.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UnvouchedView {
     pub job: JobId,
@@ -248,12 +247,12 @@ pub struct UnvouchedView {
     pub source: Option<String>,
     /// Actions that have not ended, by name.
     pub open: Vec<ActionName>,
-    /// Other jobs that hold some of these hosts, as somebody vouched in this life, with those hosts.
+    /// Vouched jobs that hold some of the same hosts, each with those hosts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub beside: BTreeMap<JobId, HostList>,
 }
 
-/// A task on a node that the store does not know.
+/// An orphan: a task that a node holds and the store does not know.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OrphanView {
     pub host: String,
