@@ -1,24 +1,24 @@
-//! Announced reboot (`perilog-report expect-reboot`): it is the task's end, not its loss.
+//! Announced reboot (`perilog-report expect-reboot`): the reboot is the task's end, not its loss.
 //!
-//! The agent reported how the task ends by the reboot. The controller stores that beside the rank, which stays open
-//! until one of these:
+//! The agent reports the outcome with which the reboot will end the task. The controller stores the outcome beside the
+//! rank; the rank stays open until one of these events:
 //!
-//! | the rank expects a boot, and              | then |
+//! | event, while the rank expects a reboot    | then |
 //! |-------------------------------------------|------|
-//! | its node says Hello from another boot     | it ends as reported, in that boot; a later boot is an ordinary one |
-//! | ... and is another machine               | `lost (rebooted)`, and so is every other task there |
-//! | ... later than its limit and the grace    | `timeout` |
-//! | its scripts end well, or by the shutdown  | still open: the boot is the end |
-//! | its scripts end in any other way          | that is the end |
+//! | the node says Hello from another boot     | the rank ends as reported, in that boot; a later reboot is an ordinary one |
+//! | ... and the node is another machine       | `lost (rebooted)`, like every other task there |
+//! | ... later than limit and grace            | `timeout` |
+//! | the scripts end well, or by the shutdown  | the rank stays open: the reboot is the end |
+//! | the scripts end in any other way          | the rank ends with the scripts |
 //! | limit and grace pass, the node is away    | `lost (unreachable)` |
-//! | limit and grace pass, its scripts ended   | `timeout`: no boot came |
-//! | limit passes, a script lives              | the runner's watchdog acts; from then on the reboot would end in `timeout` |
-//! | a cancel was asked for, its scripts ended | `cancelled` |
-//! | an operator resolves it                   | that |
+//! | limit and grace pass, the scripts ended   | `timeout`: no reboot came |
+//! | the limit passes, a script lives          | the runner's watchdog acts; the reboot would end in `timeout` |
+//! | the task is cancelled, its scripts ended  | `cancelled` |
+//! | an operator resolves the task             | the resolution |
 //!
 //! An earlier failure of a script stands if it is worse. An announcement that never reached the controller does not
-//! count: `lost (rebooted)`. So `perilog-report` waits until the controller has it on disk. For the reasons see
-//! docs/decisions/0008-the-boot-is-the-end.md.
+//! count: the task is `lost (rebooted)`. Therefore `perilog-report` waits until the controller has stored the
+//! announcement. For the reasons see docs/decisions/0008-the-boot-is-the-end.md.
 
 use std::collections::BTreeSet;
 
@@ -35,22 +35,22 @@ use crate::message::ToAgent;
 use crate::outcome::{Loss, Outcome};
 use crate::task::{Ended, Reboot, survives_reboot};
 
-/// Number of a boot that this store has not numbered, before the node's present one.
+/// Boot number for a boot before the node's present boot to which this store gave no number.
 const EARLIER: u32 = u32::MAX;
 
 /// Expected reboot of a rank's node.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::controller) struct Expected {
-    /// The row of the rank; its `ended` is how the boot ends it.
+    /// The row of the rank; its `ended` is the end that the reboot brings.
     pub(in crate::controller) row: RankRow,
-    /// CLOCK_MONOTONIC by which a Hello of that boot has to be here; `None`: whenever.
+    /// Deadline (CLOCK_MONOTONIC) for the Hello of the next boot; `None`: no deadline.
     pub(in crate::controller) until_ms: Option<u64>,
-    /// Have its scripts ended, so that only the reboot is left?
+    /// Have the task's scripts ended, so that only the reboot is left?
     pub(in crate::controller) is_over: bool,
 }
 
 impl Expected {
-    /// Restores an expectation. `armed_ms`: when the rest of its limit begins to count.
+    /// Restores an expectation from its row. The rest of its limit counts from `armed_ms`.
     pub(in crate::controller) fn stored(row: RankRow, armed_ms: u64, grace_ms: u64) -> Self {
         let until_ms = Self::until(&row, armed_ms, grace_ms);
         Self { row, until_ms, is_over: false }
@@ -75,7 +75,7 @@ impl Expected {
 }
 
 impl Jobs {
-    /// Returns the ranks of an action whose nodes will reboot; the action waits for them.
+    /// Returns the ranks of the action's attempt whose nodes will reboot; the action waits for the reboots.
     pub(in crate::controller) fn to_boot(&self, id: ActionId) -> IdSet {
         let mut hosts = BTreeSet::new();
         for action in self.actions.values() {
@@ -104,14 +104,14 @@ impl Machine {
         let Some((boot_number, machine)) = self.boot_of(task) else { return };
         let Some(action) = self.jobs.action_mut(task.action) else { return };
         if !action.is_open_on(task.rank) {
-            // The rank has ended here, so no reboot will end it, and its script is not told.
+            // The rank has ended: no reboot will end it, and its script gets no confirmation.
             return;
         }
         if action.stand(task.rank) != Stand::Accepted {
             action.accept(task.rank);
         }
         let news = !action.expected.contains_key(&task.rank);
-        // Whatever store issued the Start, and for whatever boot: the task runs in this one.
+        // The Start may come from a lost store, or name an earlier boot: the task runs in the present boot.
         action.seen_in(task.rank, boot_number);
         action.expect(task.rank, Expects { within_ms, machine }, ended, now.mono_ms, grace);
         let until_ms = action.expected.get(&task.rank).and_then(|expected| expected.until_ms);
@@ -128,7 +128,7 @@ impl Machine {
         self.batch.effects.push(Effect::Send { session: id, message: ToAgent::BootExpected { task } });
     }
 
-    /// Returns the present boot of its node, and the machine.
+    /// Returns the number of the present boot of the task's node, and the node's machine.
     fn boot_of(&self, task: TaskId) -> Option<(u32, MachineId)> {
         let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
         node.map(|node| (node.row.boot_number, node.row.machine.clone()))
@@ -141,7 +141,7 @@ impl Machine {
         node.is_some_and(|node| boot == Some(node.row.boot_number))
     }
 
-    /// Handles another boot of its node, if the rank expects one; returns `false` otherwise.
+    /// Ends the rank if it expects the reboot of its node; returns `false` if no reboot was expected.
     pub(in crate::controller) fn booted(&mut self, task: TaskId, boot_number: u32, now: Now) -> bool {
         let machine = self.boot_of(task).map(|(_, machine)| machine);
         let Some(action) = self.jobs.action_mut(task.action) else { return false };
@@ -150,13 +150,13 @@ impl Machine {
             return false;
         }
         if expected.row.expects.as_ref().map(|expects| &expects.machine) != machine.as_ref() {
-            // Another machine has taken its place, so the task's result is unknown.
+            // Another machine has taken the node's place, so the task's result is unknown.
             self.lose(task, Loss::Rebooted, now);
             return true;
         }
         let is_next = action.boot(task.rank).is_some_and(|boot| boot.saturating_add(1) == boot_number);
         if !is_next && !survives_reboot(&action.row.name) {
-            // A later soft reboot has undone it.
+            // A later soft reboot has invalidated the task.
             self.lose(task, Loss::Rebooted, now);
             return true;
         }
@@ -165,13 +165,13 @@ impl Machine {
         } else {
             expected.but(expected.row.ended.outcome.clone(), "the boot that it expected is its end", now)
         };
-        // A later boot is an ordinary one.
+        // The rank has ended in the announced boot; a later reboot is an ordinary one.
         action.seen_in(task.rank, boot_number);
         self.end_task(task, Ended { booted: true, ..ended }, now);
         true
     }
 
-    /// Converts a node's report of an end to the rank's end; `None` while it still waits for the reboot.
+    /// Turns a node's report of an end into the rank's end; `None` while the rank still waits for the reboot.
     pub(in crate::controller) fn end_or_boot(&mut self, task: TaskId, ended: Ended, now: Now) -> Option<Ended> {
         let well = ended.outcome.went_well();
         // A report of a coming reboot proves that the task began in the node's present boot.
@@ -180,7 +180,7 @@ impl Machine {
         let Some((boot_number, machine)) = self.boot_of(task) else { return Some(ended) };
         let Some(action) = self.jobs.action_mut(task.action) else { return Some(ended) };
         if well && ended.reboot() == Reboot::Since && action.is_open_on(task.rank) {
-            // A lost store began it, and only its node knows in which boot.
+            // A lost store sent the Start, and only the node knows in which boot.
             action.seen_in(task.rank, EARLIER);
         }
         let expects = action.expected.contains_key(&task.rank);
@@ -188,8 +188,8 @@ impl Machine {
             return Some(ended);
         }
         if well && ended.expect_reboot {
-            // If the reboot has come, no controller knew of it: a soft reboot left the record and the announcement on
-            // the node.
+            // The reboot may have come without any controller knowing: after a soft reboot, the record and the
+            // announcement are still on the node.
             action.seen_in(task.rank, boot_number);
         }
         if ended.booted || !in_its_boot {
@@ -200,7 +200,7 @@ impl Machine {
             return Some(ended);
         }
         if well {
-            // If the controller learns of it late, the limit counts from now.
+            // If the announcement reaches the controller late, the limit counts from now.
             let known = action.expected.get(&task.rank).map(|known| (known.row.expects.clone(), known.until_ms));
             let told = known.as_ref().and_then(|(expects, _)| expects.as_ref()?.within_ms);
             let within_ms = told.or(action.limit(task.rank));
@@ -231,7 +231,7 @@ impl Machine {
         None
     }
 
-    /// Starts the limits of ranks that expect a reboot of their node.
+    /// Starts the limits of ranks whose node is expected to reboot.
     pub(in crate::controller) fn arm_boots(&mut self, id: ActionId, now: Now) {
         let grace = self.settings.unreachable_grace_ms;
         let Some(action) = self.jobs.action_mut(id) else { return };
@@ -245,8 +245,8 @@ impl Machine {
         }
     }
 
-    /// Ends ranks whose reboot did not come in time; returns when to check again. A live script is left to its runner,
-    /// and counts when its node goes away.
+    /// Ends ranks whose reboot did not come in time; returns the time of the next check. A live script is left to its
+    /// runner, unless the node goes away.
     pub(in crate::controller) fn check_boots(&mut self, id: ActionId, now: Now) -> Option<u64> {
         let grace = self.settings.unreachable_grace_ms;
         let action = self.jobs.action(id)?;
@@ -254,7 +254,7 @@ impl Machine {
         for (rank, expected) in &action.expected {
             let task = action.task(*rank);
             let Some(until) = expected.until_ms else { continue };
-            // A node that left just now may be rebooting; it has the usual grace.
+            // A node that left just now may be rebooting; the usual grace applies.
             let away =
                 self.jobs.host_of(task).and_then(|host| self.nodes.get(&host)).filter(|node| node.session.is_none());
             let due = away.map_or(until, |node| until.max(node.since_ms.saturating_add(grace)));
@@ -275,7 +275,7 @@ impl Machine {
         next
     }
 
-    /// Returns the end of a task whose node is lost. An earlier result of its scripts stands if it is worse.
+    /// Returns the end of a task whose node is lost. An earlier result of the task's scripts stands if it is worse.
     pub(in crate::controller) fn lost(&self, task: TaskId, why: Loss, now: Now) -> Ended {
         let outcome = Outcome::Lost { why };
         match self.jobs.action(task.action).and_then(|action| action.expected.get(&task.rank)) {
@@ -284,7 +284,7 @@ impl Machine {
         }
     }
 
-    /// Starts actions that waited for a node's expected reboot, which is over.
+    /// Schedules a check of every action on a host whose announced reboot is over: the host's actions may begin.
     pub(in crate::controller) fn boot_over(&mut self, host: &HostName, now: Now) {
         let tasks = self.nodes.get(host).map(|node| node.tasks.clone()).unwrap_or_default();
         for task in tasks {
@@ -292,7 +292,7 @@ impl Machine {
         }
     }
 
-    /// Returns `true` if this node is away, or about to be, because of an announced reboot.
+    /// Returns `true` if an announced reboot keeps this node away, or soon will.
     pub(in crate::controller) fn is_to_boot(&self, host: &HostName) -> bool {
         let expects = |task: &TaskId| {
             self.jobs.action(task.action).is_some_and(|action| action.expected.contains_key(&task.rank))
@@ -302,7 +302,7 @@ impl Machine {
 }
 
 impl Action {
-    /// Records that a reboot of its node ends this rank. A tombstone has no details, so earlier details stand.
+    /// Records that a reboot of the node will end this rank. A tombstone has no details, so earlier details stand.
     fn expect(&mut self, rank: Rank, expects: Expects, ended: Ended, mono_ms: u64, grace_ms: u64) {
         let told = self.expected.get(&rank).map(|expected| &expected.row.ended).filter(|_| ended.steps.is_empty());
         let ended = match told {

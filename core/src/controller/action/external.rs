@@ -1,17 +1,18 @@
-//! External actions, which no agent runs. An external service starts one over ranks, named resources, or both, and
-//! reports each end. The action holds what it covers, as scripts do; the controller sends nothing to a node for it.
+//! External actions: carried out by a service instead of agents. The service starts an external action over ranks,
+//! named resources, or both, and reports each end. The action holds everything that it covers, like an action of
+//! scripts; the controller sends no message about it to a node.
 //!
 //! ```text
 //!   open --reported--> ended: ok, tolerable, failed      a failure after a `cancel` is `cancelled`
 //!    |---- lease ran out ----> ended: lost               its hosts are drained: their state is unknown
-//!    '---- resolve ----------> ended: resolved           as everywhere
+//!    '---- resolve ----------> ended: resolved           as for every action
 //! ```
-//! Every message of the service (`report`) renews its lease. The lease is on the monotonic clock and starts anew with
-//! each controller: only the service's own silence loses it.
+//! Every message of the service (`report`) renews the action's lease. The lease counts on the monotonic clock and
+//! starts anew with each controller, so only the service's own silence ends the lease.
 //!
-//! Its ranks are `accepted` from the beginning. It waits for no other action of its attempt; later actions, and every
-//! epilog, wait for its end on each rank. While an older attempt is at work on one of its hosts or resources, its start
-//! is refused, and the service asks again.
+//! The ranks of an external action are `accepted` from the beginning. An external action waits for no other action of
+//! its attempt. Later actions and every after-action wait for its end, rank by rank. The controller refuses to start an
+//! external action while an older attempt is at work on one of its hosts or resources; the service asks again later.
 
 use std::collections::BTreeSet;
 
@@ -41,20 +42,20 @@ impl External {
         self.ended.len() < self.resources.len()
     }
 
-    /// Resources that did not end well.
+    /// Returns the resources that did not end well.
     pub(in crate::controller) fn bad(&self) -> impl Iterator<Item = (&ResourceName, &Ended)> {
         self.ended.iter().map(|(name, end)| (name, &end.ended)).filter(|(_, ended)| !ended.outcome.is_ok())
     }
 }
 
-/// Returns the row of a new external action: held, and accepted by its service.
+/// Returns the row of a new external action: the action holds its part, and its ranks are accepted.
 pub(in crate::controller) fn row(row: ActionRow, external: External) -> ActionRow {
     let held = Part { ranks: row.ranks.clone(), resources: external.resources.clone() };
     let (accepted, external) = (row.ranks.clone(), Some(Box::new(external)));
     ActionRow { waiting: IdSet::new(), accepted, timeout_ms: None, held, external, ..row }
 }
 
-/// Checks that the job has these resources, and still holds them.
+/// Checks that the job has these resources, and has not released them.
 pub(in crate::controller) fn check_resources(
     entry: Option<&JobAttempt>,
     run: &RunRequest,
@@ -77,12 +78,12 @@ impl Jobs {
         self.action(id).is_some_and(|action| action.row.external.is_some())
     }
 
-    /// Checks that no older attempt is at work there. Attempts never overlap on a host or a resource; the controller
-    /// sends nothing to a service, so it refuses the start until then.
+    /// Checks that no older attempt is at work on these hosts and resources. Attempts never overlap there. The
+    /// controller cannot make a service wait, so it refuses the start until the older work has ended.
     ///
     /// # Errors
-    /// `Unavailable`, with the older work and its place; also if the attempt does not exist yet and an earlier one
-    /// still needs its clean-up.
+    /// `Unavailable`, with the older action and its host or resource. Also if this attempt is new, or an older one is
+    /// open, and the older one is not released whole.
     pub(in crate::controller) fn check_alone(
         &self,
         run: &RunRequest,
@@ -139,7 +140,7 @@ impl Machine {
         self.begin_or_attach(run, Some(external), now)
     }
 
-    /// Attaches its service again, perhaps with another lease.
+    /// Attaches the service to its action again; the service may name another lease.
     pub(in crate::controller) fn attach_external(
         &mut self,
         id: ActionId,
@@ -157,7 +158,7 @@ impl Machine {
             let text = format!("{}; asked for {asked}", action.is_over(&covers));
             return Err(Refusal::Conflict(text));
         }
-        // A finished action has no lease, and its row is not written any more.
+        // A finished action has no lease, and its row is written no more.
         if !over && let Some(external) = action.external_mut() {
             external.lease_ms = asked.lease_ms;
         }
@@ -165,7 +166,7 @@ impl Machine {
         Ok(reply)
     }
 
-    /// Ends these resources with the same outcome.
+    /// Ends these resources with one outcome.
     pub(in crate::controller) fn end_resources(
         &mut self,
         id: ActionId,
@@ -186,13 +187,13 @@ impl Machine {
         self.touch(id, now);
     }
 
-    /// Renews the lease of its service.
+    /// Renews the lease of the action, because its service was heard of.
     pub(in crate::controller) fn heard(&mut self, id: ActionId, now: Now) {
         let Some(action) = self.jobs.action_mut(id).filter(|action| action.row.verdict.is_none()) else { return };
         (action.armed_ms, action.heard_ms) = (now.mono_ms, now.wall_ms);
         let Some(external) = &action.row.external else { return };
         let (lease_ms, stored_ms) = (external.lease_ms, external.heard_ms);
-        // For people only, and so not worth a row with each of many reports.
+        // The stored time is for people only, so not every report is worth a row.
         if now.wall_ms.abs_diff(stored_ms) >= lease_ms / 2
             && let Some(external) = action.external_mut()
         {
@@ -203,7 +204,8 @@ impl Machine {
         self.touch(id, now);
     }
 
-    /// Ends with `lost` whatever a service had not reported when its lease ran out; returns when to check again.
+    /// Ends with `lost` everything that the service had not reported when its lease ran out. Returns the time of the
+    /// next check.
     pub(in crate::controller) fn check_lease(&mut self, id: ActionId, now: Now) -> Option<u64> {
         let action = self.jobs.action(id).filter(|action| action.is_open())?;
         let external = action.row.external.as_ref()?;
@@ -217,7 +219,7 @@ impl Machine {
             return Some(at);
         }
         let (row, mut open) = (action.row.clone(), action.open_part());
-        // The resolution of these waits for their drains, whatever the service does.
+        // Resolutions of these ranks wait for their drains, whatever the service does.
         row.resolving.iter().for_each(|word| open.ranks.subtract(&word.ranks));
         if open.is_empty() {
             return None;
@@ -237,8 +239,8 @@ impl Machine {
         None
     }
 
-    /// Returns the open resources of the external actions that `which` names; a choice of ranks includes only resources
-    /// that it names.
+    /// Returns the open resources of the external actions that `which` names. A choice of ranks includes only the
+    /// resources that it names.
     pub(in crate::controller) fn open_resources(&self, which: &Which) -> Vec<(ActionId, BTreeSet<ResourceName>)> {
         let Ok((_, attempt)) = self.attempt_of(&which.job, which.attempt) else { return Vec::new() };
         let is_meant = |name: &ResourceName| match &which.resources {
@@ -253,7 +255,7 @@ impl Machine {
     }
 
     /// # Errors
-    /// A text that names the first resource which the job does not have.
+    /// A refusal with the first named resource that the job does not have.
     pub(in crate::controller) fn check_named(&self, which: &Which) -> Result<(), Refusal> {
         let (number, attempt) = self.attempt_of(&which.job, which.attempt)?;
         let has = &attempt.terms.resources;
@@ -267,7 +269,8 @@ impl Machine {
         }
     }
 
-    /// Marks resources as cancelling. Their service sees it in the answer to its next message, and in the job's events.
+    /// Marks resources as cancelling. Their service learns of the cancel from the answer to its next message, and from
+    /// the job's events.
     pub(in crate::controller) fn cancel_resources(&mut self, which: &Which, why: &str, uid: u32, now: Now) -> u64 {
         let mut count = 0;
         for (id, names) in self.open_resources(which) {
@@ -291,13 +294,14 @@ impl Action {
         Part { ranks: self.row.ranks.clone(), resources }
     }
 
-    /// Returns what has not ended.
+    /// Returns the ranks and resources that have not ended.
     pub(in crate::controller) fn open_part(&self) -> Part {
         let resources = self.row.external.as_ref().map(|external| external.open()).unwrap_or_default();
         Part { ranks: self.open(), resources }
     }
 
-    /// Returns resources that did not end well, with their results: `{name: result}`; `None` if there are none.
+    /// Returns the resources that did not end well, with their results: `{name: result}`; `None` if every resource
+    /// ended well.
     pub(in crate::controller) fn bad_resources(&self) -> Option<serde_json::Value> {
         let bad = self.row.external.iter().flat_map(|external| external.bad());
         let bad: serde_json::Map<_, _> =
@@ -305,14 +309,14 @@ impl Action {
         (!bad.is_empty()).then_some(serde_json::Value::Object(bad))
     }
 
-    /// Returns what has not ended and is not cancelling.
+    /// Returns the ranks and resources that have not ended and are not cancelling.
     pub(in crate::controller) fn not_cancelling(&self) -> Part {
         let mut part = self.open_part();
         part.subtract(&self.cancelling_part());
         part
     }
 
-    /// Asks the service to stop working on these.
+    /// Asks the service to stop its work on this part.
     pub(in crate::controller) fn stop_service(&mut self, part: &Part, why: &str) {
         part.ranks.iter().for_each(|rank| self.cancelling(Rank(rank), why));
         if let Some(external) = self.external_mut().filter(|_| !part.resources.is_empty()) {
@@ -320,7 +324,7 @@ impl Action {
         }
     }
 
-    /// Returns the cancelling part of what is open.
+    /// Returns the part that has not ended and is cancelling.
     pub(in crate::controller) fn cancelling_part(&self) -> Part {
         let open = self.open_part();
         let all = self.row.external.as_ref().is_some_and(|external| external.cancelling);

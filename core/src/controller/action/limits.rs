@@ -1,5 +1,5 @@
-//! Time limits: start-grace, absent nodes, lingering processes. All use the monotonic clock and count only while this
-//! controller runs, so neither a restart nor a clock step makes anything late.
+//! Time limits: start-grace, absent nodes, lingering processes. All limits use the monotonic clock and count only while
+//! this controller runs, so neither a restart nor a clock step makes a task late.
 
 use crate::controller::action::Action;
 use crate::controller::io::Now;
@@ -13,23 +13,25 @@ use crate::message::Phase;
 use crate::outcome::{Loss, Outcome};
 use crate::task::Ended;
 
-/// Tasks that begin within this time after sending need no time of their own: most ranks of a large action do.
+/// Delay between a Start and the begin of its scripts up to which the limit counts from the Start. Most ranks of a
+/// large action begin that fast and need no time of their own.
 const AT_ONCE_MS: u64 = 1_000;
-/// Events that one task may add to its job's log by scripts past their limits and by processes left behind. A node that
-/// says more invents it.
+/// Maximum number of events that one task may add to its job's log about overdue scripts and lingering processes. A
+/// node that reports more invents them.
 const MAX_TOLD: u8 = 32;
-/// Longest name of a script, in bytes: a file's name is no longer.
+/// Longest name of a script, in bytes: no file name is longer.
 const MAX_SCRIPT: usize = 255;
 
 impl Action {
-    /// Counts an event that a rank's node adds to the job's log; `false` if the node has told too much.
+    /// Counts an event that a rank's node adds to the job's log. Returns `false` if the node has added too many.
     pub(in crate::controller) fn may_tell(&mut self, rank: Rank) -> bool {
         let told = self.told.entry(rank).or_default();
         *told = told.saturating_add(1);
         *told <= MAX_TOLD
     }
 
-    /// Records that a script of this rank is past its limit; `false` if that was known, or the node has told too much.
+    /// Records an overdue script of this rank. Returns `false` if the script was known as overdue, or if the node has
+    /// reported too much.
     pub(in crate::controller) fn is_overdue_now(&mut self, rank: Rank, script: &str) -> bool {
         if self.row.overdue.get(script).is_some_and(|ranks| ranks.contains(rank.0)) || !self.may_tell(rank) {
             return false;
@@ -40,7 +42,7 @@ impl Action {
         true
     }
 
-    /// Was a script of this rank reported past its limit?
+    /// Was a script of this rank reported as overdue?
     pub(in crate::controller) fn was_overdue(&self, rank: Rank) -> bool {
         self.row.overdue.values().any(|ranks| ranks.contains(rank.0))
     }
@@ -52,14 +54,14 @@ impl Action {
         });
     }
 
-    /// Records that the rank's node is drained for lingering processes.
+    /// Records that the rank's node is drained for the task's lingering processes.
     pub(in crate::controller) fn lingers_too_long(&mut self, rank: Rank) {
         self.lingering.remove(&rank);
         self.row.lingering.insert(rank.0);
         self.moved.insert(rank.0);
     }
 
-    /// Records that scripts of this rank live, although the rank was given up as lost. Returns `true` once.
+    /// Records that scripts of this rank live, although the rank is `lost`. Returns `true` the first time.
     pub(in crate::controller) fn lives_after_all(&mut self, rank: Rank) -> bool {
         let lost = self.ended.get(&rank).is_some_and(|row| matches!(row.ended.outcome, Outcome::Lost { .. }));
         let is_news = lost && !self.row.lingering.contains(rank.0);
@@ -69,7 +71,7 @@ impl Action {
         is_news
     }
 
-    /// Returns the last late result of a rank that was given up as lost.
+    /// Returns the last late result of a rank that ended as `lost`.
     pub(in crate::controller) fn late_of_lost(&self, rank: Rank) -> Option<Ended> {
         let row = self.ended.get(&rank).filter(|row| matches!(row.ended.outcome, Outcome::Lost { .. }))?;
         row.late.last().cloned()
@@ -92,7 +94,7 @@ impl Action {
         self.moved.insert(rank.0);
     }
 
-    /// Returns how long a rank's scripts may take: the limit that its node told, or the one that the request has.
+    /// Returns the time limit of a rank's scripts: the limit that its node reported, or else the request's limit.
     pub(in crate::controller) fn limit(&self, rank: Rank) -> Option<u64> {
         let told = self.row.limits.iter().find_map(|(limit, ranks)| ranks.contains(rank.0).then_some(*limit));
         told.or(self.row.timeout_ms)
@@ -103,14 +105,14 @@ impl Action {
     }
 }
 
-/// Cuts the name of a script to what a file's name may have.
+/// Shortens a script's name to the longest possible file name.
 pub(in crate::controller) fn script_name(script: &str) -> &str {
     let end = (0..=script.len().min(MAX_SCRIPT)).rev().find(|end| script.is_char_boundary(*end));
     &script[..end.unwrap_or(0)]
 }
 
 impl Machine {
-    /// Starts the limits of an action: they count from now.
+    /// Starts the limits of an action: they count from `now`.
     pub(in crate::controller) fn arm(&mut self, id: ActionId, now: Now) {
         let grace = self.settings.start_grace_ms;
         if let Some(action) = self.jobs.action_mut(id) {
@@ -120,7 +122,7 @@ impl Machine {
         }
     }
 
-    /// Starts the time for accepting a Start, because the node is there now, however long it was away.
+    /// Starts a rank's start-grace, because its node is connected now, however long the node was away.
     pub(in crate::controller) fn arm_start(&mut self, task: TaskId, now: Now) {
         if let Some(action) = self.jobs.action_mut(task.action) {
             action.ready(&IdSet::from(task.rank.0..=task.rank.0), now.mono_ms);
@@ -128,7 +130,7 @@ impl Machine {
         self.check_by(task.action, now.mono_ms.saturating_add(self.settings.start_grace_ms));
     }
 
-    /// Starts a task's limit when its scripts begin, not when it was sent: it may have waited for its turn on its node.
+    /// Starts a task's limit when its scripts begin, not when the Start was sent: the task may have waited on its node.
     pub(in crate::controller) fn begins(&mut self, task: TaskId, since_ms: u64) {
         if let Some(action) = self.jobs.action_mut(task.action)
             && since_ms > action.armed(task.rank).saturating_add(AT_ONCE_MS)
@@ -147,7 +149,7 @@ impl Machine {
         }
     }
 
-    /// Schedules checks for accepted tasks of a node that left: they may become unreachable.
+    /// Schedules checks of accepted tasks whose node left: they may become unreachable.
     pub(in crate::controller) fn watch_absence(&mut self, host: &HostName, now: Now) {
         let at = now.mono_ms.saturating_add(self.settings.unreachable_grace_ms);
         let ids: Vec<ActionId> =
@@ -159,7 +161,7 @@ impl Machine {
         }
     }
 
-    /// Starts the action's limit once more for lingering processes, from when the controller knows of them.
+    /// Starts the action's limit anew for lingering processes, from the moment when the controller knows of them.
     pub(in crate::controller) fn watch_lingering(&mut self, task: TaskId, phase: &Phase, now: Now) {
         let lingers = matches!(phase, Phase::Lingering { .. });
         let Some(action) = self.jobs.action_mut(task.action).filter(|a| lingers && a.is_open_on(task.rank)) else {
@@ -174,8 +176,8 @@ impl Machine {
         }
     }
 
-    /// Drains the nodes on which processes were left behind for too long; returns when to check again. Without a limit
-    /// nothing is too long.
+    /// Drains the nodes with processes that linger past the limit; returns the time of the next check. An action
+    /// without a limit drains no node for lingering processes.
     fn check_lingering(&mut self, id: ActionId, now: Now) -> Option<u64> {
         let action = self.jobs.action_mut(id)?;
         let (mut next, mut due) = (None::<u64>, Vec::new());
@@ -188,7 +190,7 @@ impl Machine {
                 next = Some(next.map_or(at, |next| next.min(at)));
             }
         }
-        // Drains once, also over later controllers: the operator who lifts the drain has seen it.
+        // A restart of the controller does not drain again: the operator who undrains the node has seen the processes.
         due.iter().for_each(|(task, _)| action.lingers_too_long(task.rank));
         for (task, limit) in due {
             let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
@@ -218,7 +220,7 @@ impl Machine {
     }
 
     pub(in crate::controller) fn on_tick(&mut self, now: Now) {
-        // The next moment is computed anew.
+        // The next wake-up is computed anew.
         self.batch.wake_ms = None;
         self.probes_due(now);
         self.open_gate_if_due(now);
@@ -258,17 +260,17 @@ impl Machine {
         if let Some(at) = self.check_boots(id, now) {
             self.check_by(id, at);
         }
-        // A batch of releases may be due.
+        // A batch of releases may be due by its policy.
         self.batch.touched.insert(id);
     }
 
-    /// Gives up Starts that were not accepted in time; returns when to check again. A rank that waits for an earlier
-    /// action has unlimited time.
+    /// Gives up Starts that their node did not accept in time; returns the time of the next check. A rank that waits
+    /// for an earlier action has unlimited time.
     fn check_starts(&mut self, id: ActionId, now: Now) -> Option<u64> {
         let grace = self.settings.start_grace_ms;
         let action = self.jobs.action(id)?;
         let (mut next, mut late) = (None::<u64>, Vec::new());
-        // A node with an announced reboot comes back, or that task ends by its own limit.
+        // A node with an announced reboot comes back, or the announcing task ends by its own limit.
         let to_boot = self.jobs.to_boot(id);
         let held = self.may_be_held_back(id);
         let is_kept = |rank: &Rank| self.jobs.is_behind(id, *rank) || (held && self.is_held_back(id, *rank).is_some());
@@ -292,8 +294,8 @@ impl Machine {
         next
     }
 
-    /// Gives up a Start past start-grace: lost, and fenced at a connected node; otherwise the answer to its Hello
-    /// fences it.
+    /// Gives up a Start past start-grace: the task is lost. A connected node gets a Cancel, which keeps the task from
+    /// beginning; an absent node gets the Cancel in answer to its Hello.
     fn give_up_start(&mut self, task: TaskId, now: Now) {
         let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
         let (session, known) = (node.and_then(|node| node.session), node.is_some());
@@ -303,9 +305,9 @@ impl Machine {
         }
     }
 
-    /// Gives up accepted tasks of nodes that are away past the task's limit, the grace, and the last moment at which
-    /// something can begin. Returns when to check again. A task without a limit waits, is shown in `ps`, and can be
-    /// resolved by an operator.
+    /// Gives up accepted tasks of nodes that are away. The task must be past its limit, past the grace, and past the
+    /// last moment at which it could begin. Returns the time of the next check. A task without a limit stays open; `ps`
+    /// shows it, and an operator can resolve it.
     fn check_absent(&mut self, id: ActionId, now: Now) -> Option<u64> {
         let grace = self.settings.unreachable_grace_ms;
         let action = self.jobs.action(id)?;
@@ -321,7 +323,7 @@ impl Machine {
             let task = TaskId { action: id, rank };
             let Some(limit) = action.limit(rank) else { continue };
             let limit_at = action.armed(rank).saturating_add(after(limit));
-            // No check is needed before that.
+            // Before this moment no check is needed.
             let at = if now.mono_ms < limit_at {
                 limit_at
             } else {

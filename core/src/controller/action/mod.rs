@@ -1,11 +1,11 @@
-//! Action of an attempt, with the state of each of its ranks.
+//! Action of an attempt, with the rank state of each of its ranks.
 //!
 //! ```text
 //!   waiting --Start committed--> sent --Accepted--> accepted --Finished--> ok | ended
 //!      |                          |                    |
 //!      +----- cancel, grace ------+---- lost, resolve -+--------------------> ended
 //! ```
-//! Each rank is in exactly one of the sets; the sets' sum is the action's ranks.
+//! Each rank is in exactly one of these sets; together they are the action's ranks.
 
 pub(in crate::controller) mod announced_reboot;
 pub(in crate::controller) mod external;
@@ -30,9 +30,9 @@ use crate::idset::IdSet;
 use crate::outcome::Outcome;
 use crate::task::{Ended, Start};
 
-/// Most late results kept of one rank; a peer may send any number.
+/// Maximum number of late results kept for one rank; a node may send any number.
 const MAX_LATE: usize = 8;
-/// Most remarks kept of one action, each for any number of ranks; and most characters of one.
+/// Maximum number of remarks kept for one action, and longest remark in characters. Many ranks can share a remark.
 const MAX_REMARKS: usize = 16;
 const MAX_REMARK: usize = 200;
 
@@ -42,48 +42,48 @@ pub(in crate::controller) struct Action {
     pub(in crate::controller) ended: BTreeMap<Rank, RankRow>,
     /// Open ranks that an announced reboot of their node will end.
     pub(in crate::controller) expected: BTreeMap<Rank, Expected>,
-    /// CLOCK_MONOTONIC when limits began to count: the action's begin, or this controller's.
+    /// CLOCK_MONOTONIC at which the limits began to count: when the action began, or when this controller did.
     pub(in crate::controller) armed_ms: u64,
-    /// Ranks that waited for an earlier action, and when they became ready.
+    /// Ranks that waited for an earlier action, and the time (monotonic) at which each could begin.
     ready_ms: BTreeMap<u32, u64>,
-    /// When to look at limits next; `None`: nothing can pass.
+    /// Time of the next check of the limits; `None`: no limit is running.
     pub(in crate::controller) check_ms: Option<u64>,
     pub(in crate::controller) batches: Batches,
-    /// External action: last sign of life of its service, by the wall clock; the row holds an approximation.
+    /// External action: time (wall clock) of the last message of its service; the row holds an approximation.
     pub(in crate::controller) heard_ms: u64,
     /// Ranks that ended in this batch and are not in the event log yet.
     pub(in crate::controller) fresh: Vec<Fresh>,
-    /// Ended ranks for which later actions may wait.
+    /// Ranks that ended in this batch: later actions may wait for them.
     freed: IdSet,
-    /// Finished ranks that the action still holds.
+    /// Ended ranks that the action still holds.
     pub(in crate::controller) done: IdSet,
-    /// Ranks whose scripts ended and left processes, and whose nodes are not drained for that yet: since when this
-    /// controller knows (monotonic).
+    /// Ranks with lingering processes whose nodes are not drained for these processes yet. Each has the time
+    /// (monotonic) since when this controller knows.
     pub(in crate::controller) lingering: BTreeMap<Rank, u64>,
     pub(in crate::controller) changed: bool,
     changed_ranks: BTreeSet<Rank>,
-    /// Ranks that stand otherwise than was written.
+    /// Ranks whose state has changed since the store last wrote it.
     pub(in crate::controller) moved: IdSet,
-    /// Approximate bytes of deltas written beside the row since the row; `None`: unknown, because another controller
-    /// wrote them.
+    /// Approximate bytes of the deltas written since the whole row; `None`: unknown, because another controller wrote
+    /// the row.
     beside: Option<usize>,
-    /// How often a rank's node has told what goes into the job's log ([`Self::may_tell`]).
+    /// Number of events that each rank's node has added to the job's log ([`Self::may_tell`]).
     pub(in crate::controller) told: BTreeMap<Rank, u8>,
 }
 
-/// End for the event log, folded with equal ends.
+/// End of a rank for the event log, where equal ends share one event.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::controller) struct Fresh {
     pub(in crate::controller) rank: Rank,
     pub(in crate::controller) outcome: Outcome,
-    /// The outcome for people.
+    /// The outcome as a text for people.
     pub(in crate::controller) result: String,
     pub(in crate::controller) elapsed_ms: Option<u64>,
     pub(in crate::controller) message: Option<String>,
     pub(in crate::controller) checks: Vec<crate::task::Check>,
 }
 
-/// Where a rank stands.
+/// State of a rank within an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::controller) enum Stand {
     NotMine,
@@ -145,14 +145,14 @@ impl Action {
         .unwrap_or(Stand::NotMine)
     }
 
-    /// Marks ranks as ready: they wait for no earlier action any more.
+    /// Marks ranks as ready: no earlier action keeps them waiting any more.
     pub(in crate::controller) fn ready(&mut self, ranks: &IdSet, mono_ms: u64) {
         if mono_ms != self.armed_ms {
             self.ready_ms.extend(ranks.iter().map(|rank| (rank, mono_ms)));
         }
     }
 
-    /// Returns when the limits of a rank began to count.
+    /// Returns the time (monotonic) from which the limits of a rank count.
     pub(in crate::controller) fn armed(&self, rank: Rank) -> u64 {
         self.ready_ms.get(&rank.0).copied().unwrap_or(self.armed_ms)
     }
@@ -165,7 +165,7 @@ impl Action {
         std::mem::take(&mut self.freed)
     }
 
-    /// Adds ranks, such as those of a later hand-over.
+    /// Adds ranks to the action, such as the ranks of a later hand-over.
     pub(in crate::controller) fn grow(&mut self, ranks: &IdSet) {
         self.row.waiting.extend_with(ranks);
         self.grow_by(ranks);
@@ -177,7 +177,7 @@ impl Action {
         self.changed = true;
     }
 
-    /// Marks the action as complete: no ranks will be added.
+    /// Seals the action: no ranks will be added later.
     pub(in crate::controller) fn grown(&mut self) {
         self.changed |= std::mem::take(&mut self.row.growing);
     }
@@ -188,7 +188,7 @@ impl Action {
     }
 
     pub(in crate::controller) fn count_open(&self) -> u64 {
-        // Disjoint: each rank stands in one place.
+        // The sets are disjoint: each rank has one state.
         [&self.row.waiting, &self.row.sent, &self.row.accepted].map(IdSet::len).into_iter().sum()
     }
 
@@ -220,7 +220,7 @@ impl Action {
         self.moved.insert(rank.0);
     }
 
-    /// Moves a rank to `sent`: a Start for the node's boot of this number is about to be committed.
+    /// Moves a rank to `sent`: the batch commits a Start for the node's boot with this number.
     pub(in crate::controller) fn send(&mut self, rank: Rank, boot_number: u32) {
         self.leave(rank);
         self.row.sent.insert(rank.0);
@@ -231,7 +231,7 @@ impl Action {
         self.row.boots.retain(|_, ranks| !ranks.is_empty());
     }
 
-    /// Takes a rank back to waiting: its node did not get the Start, and must not get it now.
+    /// Moves a rank back to `waiting`: its node did not get the Start, and must not get it now.
     pub(in crate::controller) fn unsend(&mut self, rank: Rank) {
         self.leave(rank);
         self.row.waiting.insert(rank.0);
@@ -242,7 +242,7 @@ impl Action {
         self.row.accepted.insert(rank.0);
     }
 
-    /// Returns the number of the boot that the rank's Start was meant for, or that its node reported.
+    /// Returns the number of the boot to which the rank's Start was addressed, or which the node reported for the task.
     pub(in crate::controller) fn boot(&self, rank: Rank) -> Option<u32> {
         self.row.boots.iter().find_map(|(number, ranks)| ranks.contains(rank.0).then_some(*number))
     }
@@ -259,7 +259,7 @@ impl Action {
         }
     }
 
-    /// Ends a rank with its one outcome. The rank must be open, or be `ok` in a prolog that a reboot undid.
+    /// Ends a rank with its outcome. The rank must be open, or be an `ok` that a reboot has invalidated.
     pub(in crate::controller) fn end(&mut self, rank: Rank, ended: Ended) {
         self.leave(rank);
         self.row.cancelling.remove(rank.0);
@@ -285,21 +285,21 @@ impl Action {
         if ended.outcome == Outcome::Ok {
             self.row.ok.insert(rank.0);
             self.remark(rank, &ended);
-            // The row of a rank that expected a reboot contains its end.
+            // A rank that expected a reboot has a row already, which must contain its end.
             if ended.note.is_none() && ended.lingering.is_empty() && ended.user_message.is_none() && !expected {
                 return;
             }
         } else {
             self.row.ended.insert(rank.0);
         }
-        // Late results of an `ok` that a reboot undid stay.
+        // Late results of an `ok` that a reboot has invalidated stay.
         let late = self.ended.remove(&rank).map(|row| row.late).unwrap_or_default();
         let row = RankRow { task: self.task(rank), ended, late, expects: None };
         self.ended.insert(rank, row);
         self.changed_ranks.insert(rank);
     }
 
-    /// Stores the remark of an ok end, once for all ranks with the same remark.
+    /// Stores the remark of an `ok` end. Ranks with the same remark share one entry.
     fn remark(&mut self, rank: Rank, ended: &Ended) {
         let Some(remark) = ended.remark() else { return };
         let remark: String = remark.chars().take(MAX_REMARK).collect();
@@ -319,7 +319,8 @@ impl Action {
         }
     }
 
-    /// Appends what came after the outcome was settled. `false`: known already, or more than is kept.
+    /// Appends a result that arrived after the outcome was settled. Returns `false` if the result is known, or if the
+    /// rank has too many.
     pub(in crate::controller) fn late(&mut self, rank: Rank, ended: Ended, wall_ms: u64) -> bool {
         if self.knows(rank, &ended) {
             return false;
@@ -339,12 +340,12 @@ impl Action {
         true
     }
 
-    /// Returns why the rank is to be cancelled, if a cancel was asked for.
+    /// Returns the reason of the rank's cancel; `None` if the rank is not cancelling.
     pub(in crate::controller) fn cancel_of(&self, rank: Rank) -> Option<String> {
         self.row.cancelling.contains(rank.0).then(|| self.row.cancel_why.clone().unwrap_or_default())
     }
 
-    /// Returns why the rank must not begin: it was cancelled, or its resolution waits.
+    /// Returns the reason why the rank must not begin: a cancel, or a resolution that waits.
     pub(in crate::controller) fn must_not_begin(&self, rank: Rank) -> Option<String> {
         self.cancel_of(rank).or_else(|| self.resolving(rank).map(|word| before_its_begin(&word.reason)))
     }
@@ -358,7 +359,7 @@ impl Action {
         }
     }
 
-    /// Builds the Start of a rank for a boot of its node; all else is the same for every rank.
+    /// Builds the Start of a rank for a boot of its node; everything but rank and boot is the same for all ranks.
     pub(in crate::controller) fn start(
         &self,
         layout: &Layout,

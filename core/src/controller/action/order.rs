@@ -1,17 +1,18 @@
 //! Order of an attempt's actions on a rank:
 //!
-//! * a setup action (a prolog, a check) begins when earlier setup actions have ended there;
-//! * an after-action (its epilog) begins when all setup actions and external actions have ended there, whichever began
-//!   first: an epilog may grow by ranks where others began after it.
+//! * a setup action (prolog, check) begins when the earlier setup actions have ended there;
+//! * an after-action (epilog) begins when all setup actions and external actions have ended there. The order in which
+//!   the actions were requested does not matter: an epilog may grow by ranks on which a setup action was requested
+//!   later.
 //!
-//! So an epilog never runs beside its prolog, and comes after it. An attempt begins nothing on a host where an earlier
-//! attempt has not ended: attempts never overlap there.
+//! So an epilog never runs beside its prolog, and always after it. An attempt begins no action on a host where an
+//! earlier attempt has not ended: attempts never overlap on a host.
 //!
-//! Each action waits only for those before it (by attempt, by kind, and then by begin), or for work that waits for
-//! nothing; so no circle can form. `ps` names what an action waits for.
+//! Each action waits only for actions before it (by attempt, then kind, then begin), or for work that waits for
+//! nothing. So no circle can form. `ps` names the action for which a rank waits.
 //!
-//! The node's own guard keeps the same order. The controller keeps it as well, because a Start that waits on its node
-//! approaches its not-after, and because the node does not know its later tasks yet.
+//! The node's own guard keeps the same order. The controller keeps the order as well: a Start that waits on its node
+//! approaches its not-after, and the node does not know its later tasks yet.
 
 use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -28,13 +29,13 @@ use crate::idset::IdSet;
 use crate::outcome::Loss;
 
 impl Jobs {
-    /// Returns `true` if the action is blocked there by an earlier one.
+    /// Returns `true` if an earlier action blocks this action on the rank.
     pub(in crate::controller) fn is_behind(&self, id: ActionId, rank: Rank) -> bool {
         self.before(id, rank).is_some()
     }
 
-    /// Returns the action that blocks this one on a rank: one of its attempt, or of an earlier attempt, which has not
-    /// ended on that host.
+    /// Returns the action that blocks this action on a rank: an action of the same or an earlier attempt that has not
+    /// ended on the rank's host.
     pub(in crate::controller) fn before(&self, id: ActionId, rank: Rank) -> Option<&Action> {
         let action = self.action(id)?;
         let row = &action.row;
@@ -43,7 +44,8 @@ impl Jobs {
         let older = entry.attempts.range(..row.attempt).map(|(_, older)| older);
         for older in older.filter(|older| self.is_at_work(older) && !defect!(AttemptsOverlap)) {
             let there = attempt.layout.host(rank).and_then(|host| older.layout.rank(host.as_str())).map(Rank);
-            // An action that waits there until this one has given the host back does not keep this one waiting.
+            // The older attempt's action waits until this attempt has released the host, so it must not block this
+            // action.
             let waits = |action: &Action, there: Rank| {
                 older.disowned.contains(there.0) && action.stand(there) == Stand::Waiting
             };
@@ -60,7 +62,7 @@ impl Jobs {
             let waits = match (follows, self.follows(other)) {
                 (true, false) if defect!(EpilogInTurn) => earlier,
                 (true, false) => other.row.external.is_none() || !defect!(EpilogBesideService),
-                // The after-action was sent already, and waits for nothing.
+                // The after-action was sent already, and waits for no action.
                 (false, true) => other.stand(rank) != Stand::Waiting,
                 (true, true) | (false, false) => earlier,
             };
@@ -68,7 +70,7 @@ impl Jobs {
         })
     }
 
-    /// Returns `true` if the action is an after-action. All others prepare its ranks, or work on them meanwhile.
+    /// Returns `true` if the action is an after-action. Every other action prepares its ranks, or works beside the job.
     pub(in crate::controller) fn follows(&self, action: &Action) -> bool {
         action.row.external.is_none() && self.after.contains(&action.row.name)
     }
@@ -79,12 +81,12 @@ impl Jobs {
         attempt.map(|attempt| attempt.milestones.names()).unwrap_or_default()
     }
 
-    /// Returns `true` if an action of this attempt is open.
+    /// Returns `true` if an action of this attempt has not ended.
     fn is_at_work(&self, attempt: &JobAttempt) -> bool {
         self.of(attempt).any(|action| action.is_open())
     }
 
-    /// Returns waiting actions of newer attempts, with their ranks on these hosts.
+    /// Returns the waiting actions of newer attempts, each with its ranks on the freed hosts.
     fn of_newer(&self, job: &JobId, number: Attempt, layout: &Layout, freed: &IdSet) -> Vec<(ActionId, IdSet)> {
         let newer = self.get(job).into_iter().flat_map(|job| job.attempts.range((Excluded(number), Unbounded)));
         let mut found = Vec::new();
@@ -101,7 +103,7 @@ impl Jobs {
 }
 
 impl Machine {
-    /// Starts actions that waited for the end of these ranks.
+    /// Starts actions that waited for the ranks of this action that have just ended.
     pub(in crate::controller) fn start_later(&mut self, id: ActionId, now: Now) {
         let Some(action) = self.jobs.action_mut(id) else { return };
         let freed = action.take_freed();
@@ -119,7 +121,7 @@ impl Machine {
         }
     }
 
-    /// Starts waiting actions after the list of after-actions changed.
+    /// Starts actions that need not wait any more, after the list of after-actions changed.
     pub(in crate::controller) fn reordered(&mut self, now: Now) {
         let waiting = self.jobs.actions.values().filter(|action| !action.row.waiting.is_empty());
         let waiting: Vec<(ActionId, IdSet)> =
@@ -129,7 +131,7 @@ impl Machine {
         }
     }
 
-    /// Starts waiting actions on this host, after something else that kept them waiting there is gone.
+    /// Starts actions that waited on this host for a cause other than an action, after that cause has ended.
     pub(in crate::controller) fn reordered_on(&mut self, host: &HostName, now: Now) {
         let waiting = self.jobs.actions.iter().filter(|(_, action)| !action.row.waiting.is_empty());
         let there = waiting.filter_map(|(id, _)| Some((*id, self.jobs.layout(*id)?.rank(host.as_str())?)));
@@ -138,15 +140,16 @@ impl Machine {
         }
     }
 
-    /// Has this node been away for longer than a Start may take, while this controller ran? Its Hello fences tasks that
-    /// ended by that. A node with an announced reboot does not count.
+    /// Has this node been away longer than start-grace while this controller ran? When the node connects, the answer to
+    /// its Hello cancels the tasks that ended meanwhile. An announced reboot does not count as down.
     fn is_down(&self, node: &Node, now: Now) -> bool {
         let away = node.session.is_none() && now.mono_ms >= node.since_ms.saturating_add(self.settings.start_grace_ms);
         away && !self.is_to_boot(&node.row.host)
     }
 
-    /// Starts these ranks where they may begin, on every connected node. Gives up nodes that are down, and names nodes
-    /// that never connected, unless they may still come.
+    /// Starts those of the waiting ranks that may begin and whose nodes are connected. Ranks on nodes that are down, or
+    /// that never connected, end as `lost`. Right after a start with an empty store, an unknown node gets time to
+    /// connect.
     pub(in crate::controller) fn start_ready(&mut self, id: ActionId, ranks: &IdSet, now: Now) {
         let Some(action) = self.jobs.action(id) else { return };
         let waiting = action.row.waiting.intersection(ranks);
@@ -165,7 +168,7 @@ impl Machine {
         let (mut unknown, mut down) = (Vec::new(), Vec::new());
         for (rank, host) in layout.pairs(&ready) {
             match self.nodes.get(host) {
-                // The task may run there already, begun by a lost store.
+                // The task may run there already: a lost store may have sent its Start.
                 None if now.mono_ms < self.young_until_ms => {}
                 None => unknown.push(rank),
                 Some(node) if self.is_down(node, now) => down.push(rank),

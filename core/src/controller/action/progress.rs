@@ -1,4 +1,5 @@
-//! Reports of a node's session: accepted, moved, finished. Only [`Machine::end_task`] gives a task its outcome.
+//! Progress of tasks, as a node's session reports it: accepted, moved, finished. Only [`Machine::end_task`] gives a
+//! task its outcome.
 
 use serde_json::json;
 
@@ -16,7 +17,8 @@ use crate::outcome::{Loss, Outcome};
 use crate::task::{Ended, survives_reboot};
 
 impl Jobs {
-    /// Returns `true` if the job goes on with ranks of this outcome: not if it sheds ranks that failed a check.
+    /// Returns `true` if the job goes on with ranks of this outcome. A job that sheds failed ranks goes on only with
+    /// `ok`.
     pub(in crate::controller) fn counts_on(&self, action: &Action, outcome: &Outcome) -> bool {
         let row = &action.row;
         let sheds = || {
@@ -26,11 +28,11 @@ impl Jobs {
         outcome.went_well() && (*outcome == Outcome::Ok || !sheds())
     }
 
-    /// Returns the after-action that should have cleaned up after this end, but was cancelled before it was sent to its
-    /// node: the operator who lifted the drain for that could not know that this would run, or how it would end.
+    /// Returns the after-action that should have cleaned up after this end, but was cancelled before its node got it.
+    /// The operator who undrained the node after the cancel could not know of this task, or how it would end.
     pub(in crate::controller) fn unfollowed(&self, task: TaskId, ended: &Ended) -> Option<&ActionName> {
         let action = self.action(task.action).filter(|action| !self.follows(action))?;
-        // A stopped service does not report the work that it had done.
+        // A cancelled service reports no work, although it may have worked.
         let by_service = action.row.external.is_some() && matches!(ended.outcome, Outcome::Cancelled { .. });
         if !(ended.has_run() || by_service) {
             return None;
@@ -51,7 +53,7 @@ impl Machine {
         self.end_task(task, self.lost(task, why, now), now);
     }
 
-    /// Gives a task its outcome; the only place that does. Drains its node if the outcome is the node's fault.
+    /// Gives a task its outcome; no other function does. Drains the node if the outcome is the node's fault.
     pub(in crate::controller) fn end_task(&mut self, task: TaskId, ended: Ended, now: Now) {
         let Some(ended) = self.weigh(task, ended, now) else { return };
         let ended = if self.is_undone(task, &ended) {
@@ -65,7 +67,7 @@ impl Machine {
         let Some(action) = self.jobs.action_mut(task.action) else {
             return;
         };
-        // The node was drained when the limit passed, which covers this end.
+        // The node was drained when the script became overdue; that drain covers this end.
         let told = action.was_overdue(task.rank) && matches!(ended.outcome, Outcome::Timeout { .. });
         let blame = (!ok && !told || is_unfollowed).then(|| ended.clone());
         let expected = action.expected.contains_key(&task.rank);
@@ -88,13 +90,13 @@ impl Machine {
         self.touch(task.action, now);
     }
 
-    /// Was this the good end of a prolog in a boot that is over? A soft reboot ends all processes, but leaves /run with
+    /// Is this the good end of a setup task in an earlier boot? A soft reboot ends all processes, but leaves /run with
     /// the records of their ends.
     fn is_undone(&self, task: TaskId, ended: &Ended) -> bool {
         let Some(action) = self.jobs.action(task.action) else { return false };
         let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
         if self.is_frozen_action(task.action) {
-            // Reboots count when the attempt was vouched for.
+            // The reboot counts when the attempt is vouched for.
             return false;
         }
         let other = |node: &Node| action.boot(task.rank).is_some_and(|boot| boot != node.row.boot_number);
@@ -125,7 +127,7 @@ impl Machine {
                 action.limited(task.rank, limit_ms);
                 self.touch(task.action, now);
             }
-            // Too late for this controller: it must not begin. If it has begun, Cancel stops it.
+            // The task has ended for the controller and must not begin. If it has begun, the Cancel stops it.
             Stand::Ended => {
                 self.send_cancel(id, task, "it has ended for the controller");
             }
@@ -167,8 +169,8 @@ impl Machine {
         self.remember_phase(host, task, phase, now.mono_ms.saturating_sub(age_ms));
     }
 
-    /// Handles a script past its limit: logged once, and its node drained once. The operator who lifts that drain has
-    /// seen it, even if another controller hears of the script later.
+    /// Handles an overdue script: logs it once, and drains its node once. The operator who lifts that drain has seen
+    /// the script, even if another controller hears of the script later.
     pub(in crate::controller) fn past_its_limit(&mut self, host: &HostName, task: TaskId, phase: &Phase, now: Now) {
         let Phase::Overdue { script, limit_ms, doing } = phase else { return };
         let script = script_name(script);
@@ -184,15 +186,15 @@ impl Machine {
         self.event(&job, now, "overdue", context);
         self.touch(task.action, now);
         if ended {
-            // An operator resolved it, and may lift the drain of its node.
+            // An operator resolved the task, and may have lifted the drain of its node.
             return;
         }
         let what = format!("{script} is past its limit of {}", crate::duration::Span::from_millis(*limit_ms));
         self.drain_stuck(task, &what, now);
     }
 
-    /// Drains the host of a live task that was given up as lost: the operator who lifted the drain for the loss could
-    /// not know. Once only, because the operator who lifts this one has seen it.
+    /// Drains the host of a live task that ended as `lost`. The operator who lifted the drain for the loss could not
+    /// know that the task lives. This drain comes only once: the operator who lifts it has seen the task.
     pub(in crate::controller) fn lives_after_all(&mut self, task: TaskId, phase: &Phase, now: Now) {
         let Some(action) = self.jobs.action_mut(task.action).filter(|_| !is_before_its_begin(phase)) else { return };
         if action.lives_after_all(task.rank) && !defect!(LostMayLive) {
@@ -212,14 +214,14 @@ impl Machine {
         let ack = Effect::Send { session: id, message: ToAgent::Ack { task, commit: 0 } };
         let is_orphan = self.nodes.get(host).is_some_and(|node| node.unsettled.orphans.contains_key(&task));
         let Some(action) = self.jobs.action(task.action).filter(|_| !is_orphan) else {
-            // The task belongs to a pruned attempt, or is an orphan.
+            // The task is an orphan, or belongs to a pruned attempt.
             if self.unknown_ended(host, task, now) {
                 self.batch.effects.push(ack);
             }
             return;
         };
         let stand = action.stand(task.rank);
-        // If a resolution becomes the outcome, the scripts' own results are logged beside it.
+        // If a resolution becomes the outcome, the scripts' own result is recorded as late.
         let by_hand = action.resolving(task.rank).is_some() && !ended.steps.is_empty();
         if stand != Stand::NotMine && self.is_anothers(host, task) {
             self.batch.effects.push(ack);
@@ -241,7 +243,7 @@ impl Machine {
             Stand::NotMine => {}
         }
         self.batch.effects.push(ack);
-        // This may have been the last live script there.
+        // The ended script may have been the last on a host that a reboot cleans.
         self.reboot_cleans(host);
     }
 
@@ -262,7 +264,7 @@ impl Machine {
         if let Some(node) = self.nodes.get_mut(host) {
             node.live.remove(&task);
         }
-        // A result that a boot undid is reported as undone.
+        // A result that a reboot has invalidated does not blame the node.
         let undone = |ended: &Ended| ended.outcome.went_well() && ended.reboot().is_past();
         if let Some(ended) = found.filter(|ended| has_run && !undone(ended)) {
             // Drains the node again: the operator who undrained it knew only that the task was lost or alive, not how

@@ -1,6 +1,6 @@
-//! Handles reports from the service of an external action ([`crate::controller::action::external`]): finds the
-//! attempt, and turns the report into ends. A rank that has ended stays ended: the same report again changes nothing,
-//! and a different report is recorded as late.
+//! Reports from the service of an external action ([`crate::controller::action::external`]): finds the attempt, and
+//! turns each report into ends. A rank that has ended stays ended: a repeated report changes nothing, and a different
+//! report is recorded as late.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::job::Part;
 use crate::outcome::{Failure, Outcome};
 use crate::task::{Check, Ended, Tail};
 
-/// Maximum number of late reports kept per resource; a service may send any number.
+/// Maximum number of late reports kept for one resource; a service may send any number.
 const MAX_LATE: usize = 8;
 
 impl Machine {
@@ -52,9 +52,9 @@ impl Machine {
         Ok(Reply::Reported { ended, late, open: action.open_part(), cancelling: action.cancelling_part() })
     }
 
-    /// Finds the attempt of a report. A service may name no attempt, and may have begun before another attempt opened.
-    /// Such a report means the attempt that the service works for: if the open attempt has no such action, and exactly
-    /// one other attempt has the action open, that one.
+    /// Finds the attempt of a report. A service may name no attempt, and may have begun before a newer attempt opened.
+    /// Then the open attempt has no such action; if exactly one attempt has the action open, the report means that
+    /// attempt.
     fn attempt_reported(&self, report: &Report) -> Result<(Attempt, &JobAttempt), Refusal> {
         let (number, attempt) = self.attempt_of(&report.job, report.attempt)?;
         let of =
@@ -123,7 +123,7 @@ impl Machine {
     }
 }
 
-/// Returns the ranks and resources that a report is about.
+/// Returns the ranks and resources that a report names.
 fn meant(report: &Report, action: &Action, layout: &Layout) -> Result<Part, Refusal> {
     let covers = action.covers();
     if report.targets.is_none() && report.resources.is_none() {
@@ -144,7 +144,7 @@ const fn is_cancelled(outcome: Option<&Outcome>) -> bool {
     matches!(outcome, Some(Outcome::Cancelled { .. }))
 }
 
-/// Returns the end that a service's words come to; `asked`: the service was asked to stop.
+/// Turns a service's report into an end; `asked`: the service was asked to stop.
 fn end_of(said: &Said, row: &ActionRow, asked: bool, now: Now) -> Ended {
     let (outcome, check, message) = match said {
         Said::Tolerable { check, message } => {

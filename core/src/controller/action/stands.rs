@@ -1,11 +1,11 @@
-//! The state of some ranks of a row, and nothing of the other ranks. The machine writes this part of an action or
-//! attempt while its ranks end one by one.
+//! Deltas of rows: the state of some ranks, without the other ranks. The machine writes deltas of an action or attempt
+//! while its ranks end one by one.
 //!
-//! A row contains all of its ranks. Ranks that end by thousands in any order are scattered: such a row is a text of a
-//! hundred kilobytes, and a row per completion would add up to gigabytes. So the machine writes a whole row when
-//! something else of the row changes. It also writes a whole row when the parts written since the last one weigh as
-//! much as the row. In between it writes parts; a part replaces what the row says of the part's ranks. Writing a part
-//! twice, or a part that the row already includes, changes nothing.
+//! A row contains all of its ranks. Thousands of ranks that end in any order are scattered: such a row is a text of a
+//! hundred kilobytes. A whole row for every ended rank would add up to gigabytes. So the machine writes a whole row
+//! only in two cases: another field changes, or the deltas since the last whole row weigh as much as the row. In
+//! between the machine writes deltas; a delta replaces the state of its ranks. Applying a delta twice changes nothing,
+//! nor does a delta that the row already includes.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ use serde::{Deserialize, Serialize};
 use crate::controller::io::{ActionRow, AttemptRow};
 use crate::idset::IdSet;
 
-/// A part of an action's row.
+/// Delta of an action's row.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Stands {
-    /// The ranks of this part.
+    /// The ranks of this delta.
     pub ranks: IdSet,
     #[serde(skip_serializing_if = "IdSet::is_empty")]
     pub waiting: IdSet,
@@ -46,27 +46,27 @@ pub struct Stands {
     pub remarks: BTreeMap<String, IdSet>,
 }
 
-/// A part of an attempt's row.
+/// Delta of an attempt's row.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Holds {
-    /// The ranks of this part.
+    /// The ranks of this delta.
     pub ranks: IdSet,
-    /// The job itself holds them.
+    /// Ranks of the delta that the job itself holds.
     #[serde(skip_serializing_if = "IdSet::is_empty")]
     pub hold: IdSet,
     #[serde(skip_serializing_if = "IdSet::is_empty")]
     pub released: IdSet,
-    /// Given back while the job held others.
+    /// Ranks that the job handed over while it still held other ranks.
     #[serde(skip_serializing_if = "IdSet::is_empty")]
     pub left: IdSet,
-    /// The resource manager does not hold them any more.
+    /// Ranks that the resource manager no longer holds for the attempt.
     #[serde(skip_serializing_if = "IdSet::is_empty")]
     pub disowned: IdSet,
 }
 
 impl Stands {
-    /// Estimates the written size in bytes.
+    /// Returns the estimated size in the store, in bytes.
     pub(in crate::controller) fn weight(&self) -> usize {
         let Self {
             ranks,
@@ -103,7 +103,7 @@ fn weigh<'a>(sets: impl Iterator<Item = &'a IdSet>) -> usize {
 }
 
 impl ActionRow {
-    /// Returns where these ranks stand.
+    /// Returns the delta of these ranks.
     pub fn stands(&self, ranks: &IdSet) -> Stands {
         let of = |set: &IdSet| set.intersection(ranks);
         let boots = self.boots.iter().map(|(number, set)| (*number, of(set))).filter(|(_, set)| !set.is_empty());
@@ -127,7 +127,7 @@ impl ActionRow {
         }
     }
 
-    /// Applies a part: replaces the state of the part's ranks.
+    /// Applies a delta: replaces the state of the delta's ranks.
     pub fn put(&mut self, part: &Stands) {
         let Stands {
             ranks,
@@ -178,7 +178,7 @@ impl ActionRow {
         self.remarks.retain(|_, set| !set.is_empty());
     }
 
-    /// Estimates the written size in bytes.
+    /// Returns the estimated size in the store, in bytes.
     pub(in crate::controller) fn weight(&self) -> usize {
         let sets = [&self.ranks, &self.waiting, &self.sent, &self.accepted, &self.ok, &self.ended];
         let sets = sets.into_iter().chain([&self.cancelling, &self.held.ranks, &self.lingering]);
@@ -190,7 +190,7 @@ impl ActionRow {
 }
 
 impl AttemptRow {
-    /// Applies a part: replaces who holds the part's ranks.
+    /// Applies a delta: replaces the holds of the delta's ranks.
     pub fn put(&mut self, part: &Holds) {
         let Holds { ranks, hold, released, left, disowned } = part;
         replace(&mut self.hold.ranks, ranks, hold);

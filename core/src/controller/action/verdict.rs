@@ -1,4 +1,4 @@
-//! The sum of the ends of an action's ranks: the verdict, the failed ranks, and the script to blame.
+//! Verdict: the sum of the ends of an action's ranks, with the failed ranks and the script to blame.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ impl Action {
         !open && !self.row.growing && self.row.verdict.is_none()
     }
 
-    /// Decides the verdict, once every rank has ended.
+    /// Decides the verdict; `None` unless every rank has ended and the action has no verdict.
     pub(in crate::controller) fn decide(&mut self, forgiveness: Forgiveness, wall_ms: u64) -> Option<Verdict> {
         if !self.is_to_be_decided() {
             return None;
@@ -49,7 +49,7 @@ impl Action {
         Verdict::of(forgiven.into_iter().chain(fatal).map(|ended| &ended.outcome))
     }
 
-    /// Returns the ranks that failed; if the verdict is `ok`, they failed within the tolerance.
+    /// Returns the ranks that failed, even if the job's tolerance forgave them.
     pub(in crate::controller) fn bad(&self) -> IdSet {
         self.ended
             .iter()
@@ -58,7 +58,7 @@ impl Action {
             .collect()
     }
 
-    /// Returns the ranks that ended without a Start because somebody cancelled them.
+    /// Returns the ranks that were cancelled before a Start was sent.
     pub(in crate::controller) fn never_begun(&self) -> IdSet {
         let mut ranks = IdSet::new();
         let unwanted = |row: &RankRow| row.ended.outcome == Outcome::Cancelled { status: None };
@@ -68,14 +68,14 @@ impl Action {
         ranks
     }
 
-    /// Returns the never-begun ranks that the job has let go of while it continues with other ranks of the action. An
-    /// action that never began on any rank did not end well, so it sheds none.
+    /// Returns the never-begun ranks that the job has handed over while it continues with other ranks of the action. An
+    /// action that began on no rank sheds no ranks: it did not end well.
     pub(in crate::controller) fn shed(&self, hold: &IdSet) -> IdSet {
         let shed = self.never_begun().difference(hold);
         if hold.is_empty() || shed == self.row.ranks { IdSet::new() } else { shed }
     }
 
-    /// Returns the ended ranks by the word of their outcome, `ok` left out.
+    /// Returns the ended ranks by the word of their outcome, without the plain `ok` ranks.
     pub(in crate::controller) fn by_outcome(&self) -> BTreeMap<&'static str, IdSet> {
         let mut by = BTreeMap::<_, IdSet>::new();
         for (rank, row) in self.ended.iter().filter(|(rank, _)| self.row.ended.contains(rank.0)) {
@@ -90,8 +90,8 @@ impl Action {
     }
 }
 
-/// Returns the script to blame for the outcome: the first script that ended with the outcome's status; of a tolerable
-/// outcome the first whose failure a job may tolerate.
+/// Returns the script to blame for the outcome: the first script that ended with the outcome's status. For a tolerable
+/// outcome, returns the first failed script whose failure a job may tolerate.
 pub(in crate::controller) fn blamed(ended: &Ended) -> Option<&Step> {
     if ended.outcome == Outcome::Tolerable {
         return ended
@@ -103,8 +103,8 @@ pub(in crate::controller) fn blamed(ended: &Ended) -> Option<&Step> {
     ended.steps.iter().find(|step| status.is_some() && step.status.map(ExitStatus::shell) == status)
 }
 
-/// Returns the last output line of the script to blame, for one-line reports. If the outcome blames no script, returns
-/// the line of the last script that failed.
+/// Returns the last output line of the script to blame, for one-line reports. Without a script to blame, returns the
+/// last line of the last output.
 pub(in crate::controller) fn last_line(ended: &Ended) -> Option<String> {
     let tail = match blamed(ended) {
         Some(step) => ended.tails.iter().find(|tail| tail.script == step.script)?,

@@ -3,7 +3,7 @@
 //! ```text
 //!   job add, run --> held by the job --finish--> held by its after-actions --each drops its hold--> released
 //! ```
-//! A rank, or a named resource, is free when neither the job nor an action holds it. Each is released once.
+//! A rank or named resource is free when neither the job nor an action holds it. Each is released once.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ pub(in crate::controller) struct JobAttempt {
     pub(in crate::controller) userid: Option<u32>,
     pub(in crate::controller) open: bool,
     pub(in crate::controller) touched_ms: u64,
-    /// In the order of their begins.
+    /// The attempt's actions, in the order in which they began.
     pub(in crate::controller) actions: Vec<ActionId>,
     pub(in crate::controller) terms: Terms,
     pub(in crate::controller) added: bool,
@@ -30,46 +30,47 @@ pub(in crate::controller) struct JobAttempt {
     pub(in crate::controller) released: Part,
     pub(in crate::controller) complete: bool,
     pub(in crate::controller) milestones: Milestones,
-    /// Has the log reported that there are more milestones than are kept?
+    /// Has the event log reported that the attempt has the maximum number of milestones?
     pub(in crate::controller) too_many_milestones: bool,
     pub(in crate::controller) source: Option<Source>,
     pub(in crate::controller) unvouched: bool,
     pub(in crate::controller) recovered: bool,
     pub(in crate::controller) disowned: IdSet,
-    /// Was it vouched for in this controller's life, and so is not frozen? Not stored.
+    /// Has an edge or an operator vouched for the attempt in this controller's life, so that it is not frozen? Not
+    /// stored.
     pub(in crate::controller) asserted: bool,
-    /// A person has vouched for its disowned ranks.
+    /// An operator has vouched for the hosts of its disowned ranks.
     pub(in crate::controller) by_hand: bool,
 }
 
 impl JobAttempt {
-    /// Returns `true` if this attempt waits for an operator: it is unvouched, or has disowned ranks without an edge
-    /// that could say who holds their hosts.
+    /// Returns `true` if this attempt waits for an operator: it is unvouched, or no edge can say who holds the hosts of
+    /// its disowned ranks.
     pub(in crate::controller) fn waits_for_a_word(&self) -> bool {
         self.unvouched || self.wants_a_word_on_hosts()
     }
 
-    /// Has the resource manager added this attempt, and vouched for it?
+    /// Has a resource manager added this attempt, and is the attempt vouched for?
     pub(in crate::controller) const fn is_vouched(&self) -> bool {
         self.added && !self.unvouched
     }
 
-    /// Returns the ranks about which an operator is asked: all that are not released while the attempt is unvouched,
-    /// and then the disowned ones.
+    /// Returns the ranks about which an operator must decide: for an unvouched attempt all ranks that are not released,
+    /// for any other attempt the disowned ranks that are not released.
     pub(in crate::controller) fn in_doubt(&self) -> IdSet {
         let of = if self.unvouched { self.layout.ranks() } else { &self.disowned };
         of.difference(&self.released.ranks)
     }
 
-    /// Returns `true` if the attempt has disowned ranks without an edge that could say who holds their hosts.
+    /// Returns `true` if the attempt has disowned ranks, and no edge can say who holds their hosts.
     pub(in crate::controller) fn wants_a_word_on_hosts(&self) -> bool {
         let disowned = !self.disowned.is_subset(&self.released.ranks);
-        // A bare run of a lost life waits for nothing as long as it holds its ranks itself.
+        // A bare run of a lost life needs no operator as long as the run itself holds its ranks.
         let is_bare = self.open && !self.added && !self.hold.is_empty();
         disowned && self.source.is_none() && !self.complete && !self.by_hand && !is_bare
     }
 
-    /// Makes an attempt whose job holds everything.
+    /// Creates an attempt whose job holds every rank and named resource.
     pub(in crate::controller) fn new(
         layout: Layout,
         userid: Option<u32>,
@@ -100,12 +101,12 @@ impl JobAttempt {
         }
     }
 
-    /// Makes the attempt of a requeue that was not added by `job add`: it inherits expectation, owner and terms of the
-    /// attempt before. R and named resources belong to the ranks handed out, so it inherits them only with the same
-    /// ranks.
+    /// Creates the attempt of a requeue without `job add`: it inherits owner and terms of the attempt `before`. R and
+    /// named resources belong to the ranks that were handed out, so the requeue inherits them only with the same
+    /// layout.
     ///
     /// # Errors
-    /// A text: fewer ranks than the attempt was to keep.
+    /// A text: the attempt has fewer ranks than its terms say it must keep.
     pub(in crate::controller) fn requeue(
         layout: Layout,
         userid: Option<u32>,
@@ -121,7 +122,7 @@ impl JobAttempt {
         Ok(Self::new(layout, userid, terms, false, wall_ms))
     }
 
-    /// Makes an attempt from its row; `None` if its ranks and hosts do not fit.
+    /// Creates an attempt from its row; `None` if the row's ranks and hosts do not match.
     pub(in crate::controller) fn stored(row: AttemptRow) -> Option<(JobId, Attempt, Self)> {
         let layout = Layout::new(row.ranks, row.hosts).ok()?;
         let entry = Self {
@@ -170,28 +171,28 @@ impl JobAttempt {
         }
     }
 
-    /// Returns how these ranks are held.
+    /// Returns the holds of these ranks, for the store.
     pub(in crate::controller) fn holds(&self, ranks: &IdSet) -> Holds {
         let of = |set: &IdSet| set.intersection(ranks);
         let (hold, released, left) = (of(&self.hold.ranks), of(&self.released.ranks), of(self.milestones.left()));
         Holds { ranks: ranks.clone(), hold, released, left, disowned: of(&self.disowned) }
     }
 
-    /// Returns everything that was handed out to the attempt.
+    /// Returns everything that the resource manager handed out to the attempt.
     pub(in crate::controller) fn whole(&self) -> Part {
         Part { ranks: self.layout.ranks().clone(), resources: self.terms.resources.clone() }
     }
 
-    /// Returns the part that the resource manager waits for: everything, except ranks that it no longer holds for this
-    /// attempt. Named resources go with the last rank.
+    /// Returns the part whose release the resource manager waits for: everything except disowned ranks. An attempt with
+    /// only disowned ranks owes no named resources either.
     pub(in crate::controller) fn owed(&self) -> Part {
         let ranks = self.layout.ranks().difference(&self.disowned);
         let resources = if ranks.is_empty() { BTreeSet::new() } else { self.terms.resources.clone() };
         Part { ranks, resources }
     }
 
-    /// Drops the job's hold on a part of what it still holds. With its last rank the job is over: named resources go
-    /// with that rank, because no later request would name them.
+    /// Drops the job's hold on the part of `asked` that the job still holds. With its last rank the job is over: the
+    /// named resources leave the hold too, because no later request would name them.
     pub(in crate::controller) fn let_go(&mut self, asked: &Part) -> Part {
         let mut part = self.hold.intersection(asked);
         if part.ranks == self.hold.ranks && !defect!(ResourcesStay) {
@@ -201,7 +202,7 @@ impl JobAttempt {
         part
     }
 
-    /// Will a resource manager finish it? Until then idleness neither closes nor prunes it.
+    /// Will a resource manager finish this attempt? Until then idleness neither closes nor prunes the attempt.
     pub(in crate::controller) fn is_expected(&self) -> bool {
         self.added && self.open && !self.complete
     }

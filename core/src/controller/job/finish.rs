@@ -1,5 +1,5 @@
 //! `job add`, `job finish`, `job cancel`: a job's hold, and its hand-over. In one step the job drops its hold and its
-//! after-actions (epilog, housekeeping) take the ranks over, so the ranks are never free in between.
+//! after-actions take the ranks over, so the ranks are never free in between.
 
 use serde_json::json;
 
@@ -17,7 +17,7 @@ use crate::idset::IdSet;
 use crate::job::{Part, Terms};
 
 impl Jobs {
-    /// Returns named resources that an action of this attempt covers, with the action's name.
+    /// Returns the named resources that actions of this attempt cover, each with the action's name.
     fn in_use(&self, job: &JobId, number: Attempt) -> impl Iterator<Item = (&ActionName, &ResourceName)> {
         let attempt = self.attempt(job, number);
         let actions = attempt.into_iter().flat_map(|attempt| &attempt.actions).filter_map(|id| self.action(*id));
@@ -33,7 +33,7 @@ impl Machine {
         let number =
             self.jobs.choose_attempt(&add.job, add.attempt, |number| self.jobs.is_unvouched(&add.job, number))?;
         let layout = layout_of(&add)?;
-        // A request that names some of its hosts means the existing ranks.
+        // A request in recovery may list only some of the hosts: those hosts keep the rank numbers that the store has.
         let there = self.jobs.attempt(&add.job, number).filter(|there| there.unvouched && add.terms.r.is_none());
         let layout = there.and_then(|there| there.layout.on(layout.hosts())).unwrap_or(layout);
         check(&add.terms, &layout)?;
@@ -54,7 +54,7 @@ impl Machine {
                 let text = format!("job {} attempt {number} is of another user: its number came again?", add.job);
                 return Err(Refusal::Conflict(text));
             }
-            // In recovery: ranks that it no longer names were released in the lost life.
+            // In recovery: ranks that the request no longer names were released in the lost life.
             Some(there) if there.unvouched && layout.is_part_of(&there.layout) => true,
             Some(there) if there.layout != layout => {
                 let on = |layout: &Layout| format!("{} ({})", Part::of_ranks(layout.ranks().clone()), layout.hosts());
@@ -80,7 +80,7 @@ impl Machine {
                 return Err(Refusal::Conflict(text));
             }
             Some(_) if let Some(text) = missing => return Err(Refusal::Conflict(text)),
-            // An action came first: from now on the resource manager will finish the job.
+            // An action came before `job add`: from now on the resource manager will finish the job.
             Some(there) => {
                 there.added = true;
                 there.hold.resources = &add.terms.resources - &there.released.resources;
@@ -132,7 +132,7 @@ impl Machine {
         now: Now,
     ) -> Result<Reply, Refusal> {
         let (number, entry) = self.attempt_of(job, attempt)?;
-        // An epilog cleans up after the job, however that ended.
+        // After-actions are not cancelled: they clean up after the job, however the job ended.
         let names = entry.actions.iter().filter_map(|id| self.jobs.action(*id)).map(|action| action.row.name.clone());
         let stopped: Vec<ActionName> = names.filter(|name| !self.settings.after.contains(name)).collect();
         for action in stopped {
@@ -144,7 +144,7 @@ impl Machine {
         self.job_finish(&all, now)
     }
 
-    /// Returns the attempt that a request means: the open one, or the last.
+    /// Returns the attempt that a request means: the named attempt, else the open attempt, else the last.
     pub(in crate::controller) fn attempt_of(
         &self,
         job: &JobId,
@@ -167,7 +167,7 @@ impl Machine {
         Refusal::NoSuchJob(format!("no job {job}{hint}"))
     }
 
-    /// Returns the option with which a command names this attempt, if the default is another.
+    /// Returns the option with which a command names this attempt; empty if the default is this attempt.
     pub(in crate::controller) fn attempt_option(&self, job: &JobId, number: Attempt) -> String {
         let meant = self.attempt_of(job, None).is_ok_and(|(meant, _)| meant == number);
         if meant { String::new() } else { format!(" --attempt {number}") }
@@ -195,7 +195,7 @@ impl Machine {
         let context = json!({"attempt": number, "ranks": part.ranks, "hosts": hosts, "resources": part.resources});
         self.event(job, now, if last { "job-finish" } else { "job-let-go" }, context);
         self.withdraw_stale(job, number, &part.ranks, now);
-        // At the job's end, requested actions have their turn before the after-actions.
+        // At the job's end, requested setup actions go first: they still begin before the after-actions.
         if !last && !defect!(BeginsWhereLetGo) {
             self.withdraw(job, number, &part.ranks, "the job has let go of them", now);
         }
@@ -210,7 +210,7 @@ impl Machine {
         part
     }
 
-    /// Marks the after-actions of a job without ranks as complete.
+    /// Seals the after-actions of a job that holds no ranks any more: no rank joins them later.
     pub(in crate::controller) fn nothing_more(&mut self, job: &JobId, number: Attempt) {
         let attempt = self.jobs.attempt(job, number);
         for id in attempt.map(|attempt| attempt.actions.clone()).unwrap_or_default() {
@@ -221,7 +221,7 @@ impl Machine {
         }
     }
 
-    /// Begins an after-action over these ranks, or adds them to it.
+    /// Begins an after-action on these ranks, or adds the ranks to the after-action that exists.
     pub(in crate::controller) fn follow(
         &mut self,
         job: &JobId,
@@ -236,7 +236,7 @@ impl Machine {
             return;
         }
         if let Some(action) = self.jobs.action(id) {
-            // An operator began it by hand before: it has covered its own ranks.
+            // An operator may have begun the after-action by hand: it has covered its own ranks.
             let new = ranks.difference(&action.row.ranks);
             if action.row.verdict.is_none() && action.row.external.is_none() {
                 self.grow(id, &new, now);
@@ -261,7 +261,7 @@ impl Machine {
         self.begin(row, now);
     }
 
-    /// Adds ranks to an action, and begins it there.
+    /// Adds ranks to an action, and begins the action on them.
     pub(in crate::controller) fn grow(&mut self, id: ActionId, new: &IdSet, now: Now) {
         if let Some(action) = self.jobs.action_mut(id) {
             action.grow(new);
@@ -272,12 +272,12 @@ impl Machine {
         }
     }
 
-    /// Begins a new action.
+    /// Begins a new action on all its ranks.
     pub(in crate::controller) fn begin(&mut self, mut row: ActionRow, now: Now) {
         let (id, job, ranks) = (row.id, row.job.clone(), row.ranks.clone());
         row.events_from = self.jobs.get(&job).map_or(0, |j| j.events_last);
         let (name, attempt, external) = (row.name.clone(), row.attempt, row.external.clone());
-        // Stored in the order of their begins, which decides who waits for whom.
+        // Actions are stored in the order in which they began: that order decides which action waits for which.
         self.batch.records.push(Record::Action(Box::new(row.clone())));
         self.load_action(Action::new(row, now.mono_ms));
         self.adopt(id, &ranks, now);

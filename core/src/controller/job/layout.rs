@@ -1,4 +1,4 @@
-//! Which rank is on which host: the ranks of an attempt and their hosts in rank order, as in R (RFC 20).
+//! Layout: the ranks of an attempt and their hosts in rank order, as in R (RFC 20).
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::ids::{HostName, Rank};
 use crate::idset::{IdSet, Positions};
 use crate::targets::Targets;
 
-/// Layout; a clone shares its data. Looking up one rank, or its host, does not walk all of them.
+/// Layout of an attempt. A clone shares its data; a look-up of a rank or host does not walk the whole layout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout(Arc<Inner>);
 
@@ -16,13 +16,13 @@ struct Inner {
     ranks: IdSet,
     hosts: HostList,
     positions: Positions,
-    /// Positions of hosts in the order of their names.
+    /// Positions of the hosts, in the order of the hosts' names.
     by_name: Vec<u32>,
 }
 
 impl Layout {
     /// # Errors
-    /// A text for the requester: a duplicate host, a name that is no host name, or not as many hosts as ranks.
+    /// A text for the requester: a host occurs twice, a name is no host name, or hosts and ranks differ in number.
     pub fn new(ranks: IdSet, hosts: HostList) -> Result<Self, String> {
         if ranks.len() != hosts.len() as u64 {
             return Err(format!("{} ranks but {} hosts", ranks.len(), hosts.len()));
@@ -38,7 +38,7 @@ impl Layout {
         Ok(Self(Arc::new(Inner { positions: Positions::of(&ranks), ranks, hosts, by_name })))
     }
 
-    /// Ranks 0, 1, 2 ... on these hosts.
+    /// Creates the layout of ranks 0, 1, 2 ... on these hosts.
     ///
     /// # Errors
     /// As [`Layout::new`].
@@ -65,7 +65,7 @@ impl Layout {
         self.hosts().get(position).and_then(|host| HostName::new(host).ok())
     }
 
-    /// The rank of a host.
+    /// Returns the rank of a host.
     pub fn rank(&self, host: &str) -> Option<u32> {
         let named = |at: &u32| self.hosts().get(*at as usize);
         let found = self.0.by_name.binary_search_by(|at| named(at).cmp(&Some(host))).ok()?;
@@ -80,7 +80,7 @@ impl Layout {
         self.hosts().select(&self.0.positions.select(ranks))
     }
 
-    /// Returns these of its ranks with their hosts, in rank order.
+    /// Returns the given ranks of this layout with their hosts, in rank order.
     pub fn pairs(&self, ranks: &IdSet) -> impl Iterator<Item = (Rank, &str)> {
         let ranks = ranks.intersection(self.ranks());
         let positions = self.0.positions.select(&ranks);
@@ -88,10 +88,10 @@ impl Layout {
         pairs.into_iter().filter_map(|(rank, at)| Some((rank, self.hosts().get(at as usize)?)))
     }
 
-    /// The ranks of some hosts.
+    /// Returns the ranks of some hosts.
     ///
     /// # Errors
-    /// The first host that is not here.
+    /// The first host that is outside this layout.
     pub fn ranks_of(&self, hosts: &HostList) -> Result<IdSet, String> {
         hosts.iter().map(|host| self.rank(host).ok_or_else(|| host.to_owned())).collect()
     }
@@ -117,17 +117,17 @@ impl Layout {
         self.pairs(self.ranks()).all(|(rank, host)| whole.rank(host) == Some(rank.0))
     }
 
-    /// Returns the part on these hosts; `None` if one is missing.
+    /// Returns the part of this layout on these hosts; `None` if a host is outside the layout.
     pub fn on(&self, hosts: &HostList) -> Option<Self> {
         let ranks: Option<IdSet> = hosts.iter().map(|host| self.rank(host)).collect();
         let ranks = ranks?;
         Self::new(ranks.clone(), self.hosts_of(&ranks)).ok()
     }
 
-    /// Merges two layouts.
+    /// Merges two layouts into one.
     ///
     /// # Errors
-    /// As [`Layout::new`], or a rank with two hosts.
+    /// As [`Layout::new`]; also if a rank has two hosts.
     pub fn merge(&self, other: &Self) -> Result<Self, String> {
         let mut by_rank: std::collections::BTreeMap<u32, &str> = self.ranks().iter().zip(self.hosts().iter()).collect();
         for (rank, host) in other.ranks().iter().zip(other.hosts().iter()) {

@@ -1,6 +1,6 @@
-//! Milestones: reported by running scripts and again with their end, by services for their actions, and by hand. A new
-//! one is logged once per rank, and once for the job when all its ranks have reported it ([`crate::milestone`]). The
-//! attempt's row stores them, so that each is logged once over any crash.
+//! Milestones: scripts report them while they run and again with their end, services for their actions, and operators
+//! by hand. Each milestone is logged once per rank, and once for the job when all ranks have reported it
+//! ([`crate::milestone`]). The attempt's row stores the reports, so that a crash repeats no log entry.
 
 use serde_json::{Map, json};
 
@@ -13,34 +13,34 @@ use crate::idset::IdSet;
 use crate::milestone::{EVENTS, MAX_NAMES, TooMany};
 use crate::targets::Targets;
 
-/// Report of a milestone: equal reports of one batch are one event.
+/// Report of a milestone. Equal reports of one batch become one event.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::controller) struct Saying {
     job: JobId,
     attempt: Attempt,
     name: MilestoneName,
-    /// In which action.
+    /// The action that reported the milestone; `None` for a report by hand.
     action: Option<ActionName>,
-    /// By whose hand.
+    /// The user id of the operator who reported the milestone by hand.
     by: Option<u32>,
 }
 
 impl Machine {
-    /// Records a script's report, whatever became of its task meanwhile.
+    /// Records a script's report, even if the task has ended meanwhile.
     pub(in crate::controller) fn task_says(&mut self, task: TaskId, name: &str) {
         let Some(action) = self.jobs.action(task.action).filter(|a| a.stand(task.rank) != Stand::NotMine) else {
             return;
         };
-        // The runner takes no other names.
+        // The runner rejects other names, so this error does not occur.
         let Ok(name) = MilestoneName::new(name) else { return };
         let (job, attempt, action) = (action.row.job.clone(), action.row.attempt, Some(action.row.name.clone()));
         let saying = Saying { job, attempt, name, action, by: None };
-        // A report without room was noted.
+        // For a milestone beyond the maximum, the log has an entry already.
         let _ = self.say(saying, &IdSet::from(task.rank.0..=task.rank.0));
     }
 
-    /// Records a report by the service of an external action, for some of its ranks; if the action covers none, for all
-    /// the job's.
+    /// Records a report by the service of an external action, for some of its ranks; for all ranks of the job if the
+    /// action covers no rank.
     pub(in crate::controller) fn service_says(
         &mut self,
         id: ActionId,
@@ -80,7 +80,7 @@ impl Machine {
         Ok(Reply::Said { ranks, reached: entry.is_some_and(|entry| entry.milestones.is_reached(name)) })
     }
 
-    /// Notes a report, logged at the end of the batch. Returns the ranks for which it is new.
+    /// Adds a report to the batch, which logs it at its end. Returns the ranks for which the report is new.
     fn say(&mut self, saying: Saying, ranks: &IdSet) -> Result<IdSet, TooMany> {
         let Some(entry) = self.jobs.attempt_mut(&saying.job, saying.attempt) else {
             return Ok(IdSet::new());
@@ -92,16 +92,16 @@ impl Machine {
                 }
                 Ok(news)
             }
-            // The last name with room was logged with a remark about that.
+            // When the last name found room, the log got the entry that no further name has room.
             Err(TooMany) => Err(TooMany),
         }
     }
 
-    /// Logs this batch's reports, and then the milestones that jobs reached by them.
+    /// Logs this batch's reports, and then the milestones that jobs have reached with these reports.
     pub(in crate::controller) fn tell_milestones(&mut self, now: Now) {
         for (saying, ranks) in std::mem::take(&mut self.batch.said) {
             let Saying { job, attempt, name, action, by } = saying;
-            // Pruned in this very batch: nothing is logged.
+            // The attempt was pruned in this batch: no log exists.
             let Some(entry) = self.jobs.attempt(&job, attempt) else { continue };
             let hosts = entry.layout.hosts_of(&ranks);
             let mut context = Map::new();
@@ -116,7 +116,7 @@ impl Machine {
         }
     }
 
-    /// Logs that there is no room for another name: waiting for one ends.
+    /// Logs once that the attempt has no room for another milestone: clients stop waiting for milestones.
     fn tell_full(&mut self, job: &JobId, number: Attempt, now: Now) {
         let entry = self.jobs.attempt_mut(job, number);
         let Some(entry) = entry.filter(|entry| entry.milestones.is_full()) else { return };
@@ -127,7 +127,7 @@ impl Machine {
         }
     }
 
-    /// Logs milestones that the job has reached, after a report or after ranks that need not report any more.
+    /// Logs milestones that the job has reached, after a report or after ranks that no longer need to report.
     pub(in crate::controller) fn reach_milestones(&mut self, job: &JobId, number: Attempt, now: Now) {
         let entry = self.jobs.attempt(job, number);
         if !entry.is_some_and(|entry| entry.milestones.is_under_way()) {

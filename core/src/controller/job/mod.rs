@@ -1,4 +1,4 @@
-//! Jobs, their attempts, and the actions of all attempts: the one place that looks any of them up by its id.
+//! Jobs, their attempts, and the actions of all attempts. Every look-up by id is here.
 
 pub(in crate::controller) mod attempt;
 mod finish;
@@ -22,7 +22,7 @@ use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 pub(in crate::controller) struct Jobs {
     by_id: BTreeMap<JobId, Job>,
     pub(in crate::controller) actions: BTreeMap<ActionId, Action>,
-    /// Names of the after-actions, as in the settings.
+    /// Names of the after-actions, copied from the settings.
     pub(in crate::controller) after: Vec<ActionName>,
 }
 
@@ -72,12 +72,12 @@ impl Jobs {
         self.actions.get_mut(&id)
     }
 
-    /// Returns the actions of an attempt, in the order of their begins.
+    /// Returns the actions of an attempt, in the order in which they began.
     pub(in crate::controller) fn of<'a>(&'a self, attempt: &'a JobAttempt) -> impl Iterator<Item = &'a Action> {
         attempt.actions.iter().filter_map(|id| self.actions.get(id))
     }
 
-    /// Returns the attempt of an action.
+    /// Returns the attempt to which an action belongs.
     pub(in crate::controller) fn attempt_of(&self, action: &Action) -> Option<&JobAttempt> {
         self.attempt(&action.row.job, action.row.attempt)
     }
@@ -92,7 +92,7 @@ impl Jobs {
         self.layout(task.action)?.host(task.rank)
     }
 
-    /// Returns the tasks of a node that is new to this store: those of actions that were requested before the node
+    /// Returns the tasks of a node that is new to this store: the tasks of actions that were requested before the node
     /// connected.
     pub(in crate::controller) fn waiting_for(&self, host: &HostName) -> BTreeSet<TaskId> {
         let shown = |a: &&Action| a.row.external.is_some() && a.row.verdict.is_none();
@@ -106,7 +106,7 @@ impl Jobs {
 }
 
 impl Job {
-    /// Returns the default attempt of a request: the newest open one.
+    /// Returns the default attempt of a request: the newest open attempt.
     pub(in crate::controller) fn open_attempt(&self) -> Option<Attempt> {
         self.attempts.iter().rev().find(|(_, attempt)| attempt.open).map(|(number, _)| *number)
     }
@@ -115,7 +115,7 @@ impl Job {
         self.attempts.keys().next_back().copied()
     }
 
-    /// Returns the attempt that a requeue continues.
+    /// Returns the last attempt, which a requeue continues.
     pub(in crate::controller) fn before_the_next(&self) -> Option<&JobAttempt> {
         self.attempts.values().next_back()
     }

@@ -1,17 +1,21 @@
 //! Retention: forgets attempts that are over, by age and above a number, so that neither the store nor this machine
-//! grows without end. Retention never forgets anything that perilog still owes to somebody:
+//! grows without end. Retention never forgets an attempt of which the controller still owes anything:
 //!
-//! | an attempt                                                          | is forgotten |
-//! |---------------------------------------------------------------------|--------------|
-//! | an action of it has not ended; or somebody will finish it           | never |
-//! | it was not given back whole: a drain is awaited, a hold not let go  | never |
-//! | the release hook has not carried out all that it is told of it      | never |
-//! | given back whole, and told                                          | past its retention; past `keep-attempts`, the oldest first |
-//! | of a bare `run`, which nobody finishes: nothing was asked of it     | past its retention, its ranks given back to nobody |
-//! | ... and what follows jobs has ended on all that it holds            | also past `keep-attempts` |
+//! | an attempt                                                  | is forgotten |
+//! |-------------------------------------------------------------|--------------|
+//! | with an action that has not ended                           | never |
+//! | that a resource manager will finish                         | never |
+//! | with ranks that are not released: a hold, an awaited drain  | never |
+//! | with a notice that the release hook has not carried out     | never |
+//! | that is released whole, with every such notice carried out  | past retention, or above `keep-attempts` |
+//! | of a bare `run`, still holding ranks                        | past retention |
+//! | of a bare `run` whose after-actions have ended everywhere   | past retention, or above `keep-attempts` |
 //!
-//! The older attempts of a job go first. Notices that the resource manager's own reader has not fetched go with their
-//! attempt: an outbox without a reader must not grow for ever (docs/decisions/0005-idle-attempts-are-closed.md).
+//! Above `keep-attempts`, the oldest attempts go first. No release is sent for the ranks of a bare `run`: no resource
+//! manager handed them out. An attempt of a job never goes before an older attempt of that job.
+//!
+//! Notices that the outbox's reader has not fetched go with their attempt: an outbox without a reader must not grow for
+//! ever (docs/decisions/0005-idle-attempts-are-closed.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,29 +28,29 @@ use crate::defect;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::message::ToAgent;
 
-/// How often the controller looks for attempts past their retention.
+/// Interval at which the controller looks for attempts past their retention.
 const PRUNE_EVERY_MS: u64 = 3_600_000;
 
-/// When an attempt may be forgotten.
+/// Condition under which an attempt may be forgotten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum May {
     Never,
-    /// Past its retention.
+    /// When the attempt is past its retention.
     Old,
-    /// Before its retention ends as well, if too many attempts are kept.
+    /// When the attempt is past its retention, or when too many attempts are kept.
     Any,
 }
 
-/// The debts that keep attempts.
+/// Outstanding drains, which keep attempts.
 struct Owed<'a> {
-    /// Ranks of these are given back when a drain is in force.
+    /// Attempts with ranks that are released only when a drain is in force.
     undrained: BTreeSet<(&'a JobId, Attempt)>,
     draining: Vec<&'a HostName>,
 }
 
 impl Jobs {
-    /// Returns `true` if the after-actions have ended on all ranks that the attempt holds. Such an attempt is over,
-    /// although nobody says so.
+    /// Returns `true` if the after-actions cover all ranks that the attempt holds. With every action ended, such an
+    /// attempt is over, although no resource manager finished it.
     fn is_followed(&self, attempt: &JobAttempt) -> bool {
         let after = &self.after;
         let actions = || attempt.actions.iter().filter_map(|id| self.action(*id)).map(|action| &action.row);
@@ -57,7 +61,7 @@ impl Jobs {
 }
 
 impl Machine {
-    /// Returns when to look for attempts past their retention next.
+    /// Returns the time of the next look for attempts past their retention.
     pub(in crate::controller) fn next_prune(&self, now: Now) -> Option<u64> {
         let ends = |attempt: &JobAttempt| !attempt.actions.is_empty() || attempt.complete;
         let any = self.jobs.values().any(|job| job.attempts.values().any(ends));
@@ -83,8 +87,8 @@ impl Machine {
         let (mut may, mut total) = (Vec::new(), 0);
         for (job, entry) in self.jobs.iter() {
             total += entry.attempts.len();
-            // No attempt goes before an older attempt of its job: the number would become free for another attempt, and
-            // the ids with it.
+            // No attempt goes before an older attempt of its job: the forgotten number, and the ids made from it, would
+            // become free for another attempt.
             let (mut touched, mut when) = (0, May::Any);
             for (number, attempt) in &entry.attempts {
                 touched = attempt.touched_ms.max(touched);
@@ -133,7 +137,7 @@ impl Machine {
         }
     }
 
-    /// Forgets an attempt with its actions, at its nodes too; `why`: for the journal.
+    /// Forgets an attempt with its actions, and tells its nodes to forget them; `why`: for the journal.
     pub(in crate::controller) fn forget(&mut self, job: &JobId, number: Attempt, why: &str) {
         let Some(entry) = self.jobs.get_mut(job) else { return };
         let Some(attempt) = entry.attempts.remove(&number) else {

@@ -1,4 +1,4 @@
-//! `Run`: an action begins, or is attached to. The same thing asked twice is the same action.
+//! `Run`: begins an action, or attaches to it. A repeated request means the same action.
 
 use serde_json::json;
 
@@ -15,8 +15,8 @@ use crate::job::Part;
 use crate::targets::Targets;
 
 impl Jobs {
-    /// Finds the attempt of a request. A request without a number means the open attempt. A request for a closed or
-    /// older attempt is refused, unless it only attaches.
+    /// Finds the attempt of a request. A request without a number means the open attempt. A closed attempt, and a
+    /// number below the last attempt, are refused unless the request only attaches.
     pub(in crate::controller) fn choose_attempt(
         &self,
         job: &JobId,
@@ -57,10 +57,10 @@ impl Jobs {
         )))
     }
 
-    /// Checks the ranks of an action against what the job holds (`held`). A setup action never begins on a rank that
-    /// the job has let go of, because the after-action is or was there. An after-action begins by hand only over all
-    /// that the job holds, or by `job finish`. Over a part, it would end before the job let go of the other ranks, and
-    /// would never run on them.
+    /// Checks the ranks of an action against the ranks that the job holds (`held`). A setup action never begins on a
+    /// rank that the job has handed over, because an after-action is or was there. By hand, an after-action begins only
+    /// over all ranks that the job holds. Over a part, the after-action would end before the job handed over the other
+    /// ranks, and would never run on them.
     fn of_what_is_held(
         &self,
         run: &RunRequest,
@@ -84,7 +84,7 @@ impl Jobs {
         if gone.is_empty() || defect!(RunAfterRelease) {
             return Ok(ranks);
         }
-        // All means all that the job has still.
+        // `All` means all ranks that the job still holds.
         let left = ranks.intersection(held);
         if run.targets.is_none() && !left.is_empty() {
             return Ok(left);
@@ -122,7 +122,7 @@ impl Jobs {
                     run.job
                 )));
             }
-            // A requeue that names no nodes uses those of the attempt before, as long as that attempt holds them: other
+            // A requeue without nodes uses the nodes of the attempt before, as long as that attempt holds them: other
             // jobs may have the nodes that it released.
             (None, Some(before)) => {
                 let gone = before.layout.ranks().difference(&before.hold.ranks);
@@ -151,7 +151,7 @@ impl Machine {
         self.begin_or_attach(run, None, now)
     }
 
-    /// Begins an action, or attaches to it; `external`: no agent runs the action.
+    /// Begins an action, or attaches to it; `external`: `Some` for an external action.
     pub(in crate::controller) fn begin_or_attach(
         &mut self,
         run: RunRequest,
@@ -195,7 +195,7 @@ impl Machine {
             if !asked.resources.is_empty() && run.nodes.is_none() && run.targets.is_none() {
                 ranks = IdSet::new();
             } else if let Some(entry) = entry.filter(|_| run.nodes.is_none() && run.targets.is_none()) {
-                // All means all that the job has still.
+                // `All` means all ranks that the job still holds.
                 let left = ranks.intersection(&entry.hold.ranks);
                 ranks = if left.is_empty() { ranks } else { left };
             }
@@ -252,8 +252,8 @@ impl Machine {
         }
     }
 
-    /// Extends a growing after-action that somebody begins by hand: the action grows by all ranks that the job still
-    /// holds.
+    /// Extends an open-ended after-action that an operator begins by hand: all ranks that the job still holds join the
+    /// action.
     fn join(&mut self, id: ActionId, number: Attempt, run: &RunRequest, now: Now) {
         let Some(attempt) = self.jobs.attempt(&run.job, number) else { return };
         let named = match (&run.targets, &run.nodes) {
@@ -313,7 +313,7 @@ impl Machine {
         }
     }
 
-    /// Opens a new attempt, which takes the place of the open one ([`crate::controller::job::supersede`]).
+    /// Opens a new attempt, which supersedes the open attempt ([`crate::controller::job::supersede`]).
     pub(in crate::controller) fn open_attempt(&mut self, job: &JobId, number: Attempt, attempt: JobAttempt, now: Now) {
         let entry = self.jobs.entry(job.clone()).or_default();
         let older = entry.attempts.iter().filter(|(_, a)| a.open).map(|(number, _)| *number).collect();

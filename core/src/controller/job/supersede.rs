@@ -1,10 +1,13 @@
-//! Another attempt supersedes the open one. Nobody will finish the superseded attempt any more, so this room finishes
-//! it. Its tasks that have not begun never begin, and running tasks continue. On each rank where a setup action had
-//! begun, the after-actions follow, and hold the rank until they end.
+//! Superseding: a newer attempt of a job takes the place of the open one. No resource manager finishes the older
+//! attempt any more, so superseding is its finish:
+//!
+//! * tasks that no node was sent never begin;
+//! * running tasks continue;
+//! * on each rank where a setup action had begun, the after-actions run, and hold the rank until they end.
 //!
 //! ```text
-//!   held by the job --nothing was begun there------------------> released
-//!                  \-> held by its epilog --that has ended there--> released      the new attempt begins on that host only then
+//!   held by the job --no setup action began--------------------> released
+//!                  \-> held by its after-actions --all ended---> released      only then the new attempt begins there
 //! ```
 //! [`crate::controller::action::order`] makes the new attempt wait, host by host.
 
@@ -43,7 +46,7 @@ impl Jobs {
 }
 
 impl Machine {
-    /// Closes the attempts of a job that are still open, because `by` is opened.
+    /// Closes the older attempts of a job, because `by` is opened.
     pub(in crate::controller) fn supersede(&mut self, job: &JobId, older: Vec<Attempt>, by: Attempt, now: Now) {
         let why = format!("attempt {by} was opened");
         for older in older {
@@ -52,7 +55,7 @@ impl Machine {
         }
     }
 
-    /// Closes an attempt: hands its ranks to its after-actions, or releases them; `why`: for the event log.
+    /// Closes an attempt: hands its ranks to its after-actions, or releases the ranks; `why`: for the event log.
     pub(in crate::controller) fn close_attempt(&mut self, job: &JobId, number: Attempt, why: &str, now: Now) {
         let Some(entry) = self.jobs.attempt_mut(job, number) else { return };
         let was_open = std::mem::replace(&mut entry.open, false);
@@ -75,7 +78,7 @@ impl Machine {
         }
     }
 
-    /// Withdraws the tasks that were never sent to their node, on ranks that the job no longer has.
+    /// Withdraws the setup tasks on ranks `of` that were never sent to their node.
     pub(in crate::controller) fn withdraw(&mut self, job: &JobId, number: Attempt, of: &IdSet, why: &str, now: Now) {
         let waiting = |action: &Action| action.row.waiting.intersection(of);
         let unbegun = self.jobs.preparing(job, number).map(|action| (action.row.id, waiting(action)));
@@ -92,8 +95,8 @@ impl Machine {
         }
     }
 
-    /// Tells external services to stop, as `job cancel` does. A service finds this in the answer to its next report,
-    /// and in the job's events.
+    /// Asks external services to stop, as `job cancel` does. A service learns of the cancel from the answer to its next
+    /// report, and from the job's events.
     pub(in crate::controller) fn stop_services(&mut self, job: &JobId, number: Attempt, why: &str, now: Now) {
         let at_work = self.jobs.preparing(job, number).filter(|action| action.row.external.is_some());
         let parts: Vec<(ActionId, Part)> = at_work
@@ -114,8 +117,8 @@ impl Machine {
 }
 
 impl Action {
-    /// Returns all ranks that the action covers, except those that ended without a Start. A request to an external
-    /// service counts as a beginning. So does anything that another controller began, because nobody knows better.
+    /// Returns all ranks that the action covers, except ranks that ended without a Start. All ranks of an external
+    /// action count as begun: the controller cannot see when a service begins.
     fn begun(&self) -> IdSet {
         let mut never = self.row.ended.clone();
         self.row.boots.values().for_each(|sent| never.subtract(sent));

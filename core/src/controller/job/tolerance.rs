@@ -1,9 +1,9 @@
-//! Tolerance, what a job forgives: `tolerable` ranks up to the job's tolerance, with fewer of them for a check that has
-//! a tolerance of its own, and `lost` ranks if the site allows that. Every other failure is fatal, whatever a user
-//! asks for: no user may ignore a generic failure of a prolog (flux-core #6842).
+//! Tolerance: the failures that a job forgives. The job forgives `tolerable` ranks up to its tolerance, and fewer for a
+//! check with a tolerance of its own. The job forgives `lost` ranks if the site allows that. Every other failure is
+//! fatal, whatever a user asks for: no user may ignore a generic failure of a prolog (flux-core #6842).
 //!
 //! Within the tolerance, an action succeeds without the failed ranks. A non-fatal exception names these ranks, with the
-//! message of each check. The job lets go of them if it asked for that (`shrink`, `keep`).
+//! message of each check. The job hands the ranks over if it asked for that (`shrink`, `keep`).
 
 use std::collections::BTreeMap;
 
@@ -27,18 +27,18 @@ pub(in crate::controller) const EXCEPTION: &str = "node-failure";
 /// The limits of what a job forgives in one action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::controller) struct Forgiveness {
-    /// At most so many ranks.
+    /// Maximum number of forgiven ranks and resources.
     pub(in crate::controller) ranks: u64,
-    /// At most so many ranks that fail this check.
+    /// Maximum number of forgiven failures of each check that has a tolerance of its own.
     pub(in crate::controller) checks: BTreeMap<CheckName, u64>,
-    /// Failures of other checks, and failures that name no check.
+    /// `true` if the job forgives failures of other checks, and failures that name no check.
     pub(in crate::controller) others: bool,
     /// `true` if the number of good ranks reaches the job's `keep`.
     pub(in crate::controller) enough: bool,
-    /// `lost` ones too.
+    /// `true` if the job forgives `lost` ranks too.
     pub(in crate::controller) lost: bool,
-    /// Ranks that the job let go of before anything began there. The job continues without these ranks, and the limits
-    /// ignore them.
+    /// Ranks that the job handed over before any task began there. The job continues without these ranks, and the
+    /// limits ignore them.
     pub(in crate::controller) shed: IdSet,
 }
 
@@ -52,7 +52,7 @@ impl Forgiveness {
         }
     }
 
-    /// Returns `true` if so many failures are within the limits.
+    /// Returns `true` if these failures are within the limits.
     pub(in crate::controller) fn covers(&self, forgiven: &[&Ended]) -> bool {
         let few = forgiven.len() as u64 <= self.ranks || defect!(CountIgnored);
         let of_checks = |ended: &&Ended| self.others || is_of(ended, &self.checks);
@@ -67,7 +67,7 @@ fn names(ended: &Ended, check: &CheckName) -> bool {
     ended.checks.iter().any(|failed| failed.check == check.as_str())
 }
 
-/// Returns `true` if every failure of this end has a limit of its own.
+/// Returns `true` if this end has failed checks, and each of them has a tolerance of its own.
 fn is_of(ended: &Ended, checks: &BTreeMap<CheckName, u64>) -> bool {
     !ended.checks.is_empty() && ended.checks.iter().all(|failed| checks.contains_key(failed.check.as_str()))
 }
@@ -82,7 +82,7 @@ impl Action {
 }
 
 impl Jobs {
-    /// Returns the ranks that failed in a succeeded action of this attempt.
+    /// Returns the ranks that failed in an action of this attempt whose verdict is `ok`.
     pub(in crate::controller) fn tolerated(&self, job: &JobId, attempt: Attempt) -> IdSet {
         let mut tolerated = IdSet::new();
         let ids = self.attempt(job, attempt).map(|attempt| attempt.actions.clone());
@@ -94,7 +94,7 @@ impl Jobs {
         tolerated
     }
 
-    /// Lists the failures on these ranks: each check with its ranks and messages, and each other outcome likewise.
+    /// Lists the failures on these ranks: each check with its ranks and messages, and each outcome without a check.
     pub(in crate::controller) fn failed_checks(&self, id: ActionId, ranks: &IdSet) -> Vec<Value> {
         let Some(action) = self.action(id) else { return Vec::new() };
         let mut by: BTreeMap<(String, String), IdSet> = BTreeMap::new();
@@ -131,11 +131,11 @@ impl Machine {
         let Some(action) = self.jobs.action(id) else { return none };
         let row = &action.row;
         let Some(attempt) = self.jobs.attempt(&row.job, row.attempt) else { return none };
-        // The job does not wait for its after-actions: at that point forgiving would spare nobody.
+        // The job does not wait for its after-actions, so tolerance does not apply to them.
         if self.settings.after.contains(&row.name) {
             return none;
         }
-        // Ranks that other actions forgave use up the tolerance, except ranks that failed again here.
+        // Ranks that other actions forgave use up the tolerance, except ranks that failed again in this action.
         let shed = action.shed(&attempt.hold.ranks);
         let bad = action.bad().difference(&shed);
         let others = self.jobs.of(attempt);
@@ -146,7 +146,7 @@ impl Machine {
             .terms
             .forgives(attempt.layout.ranks().len())
             .saturating_sub(if defect!(ToleranceStartsAnew) { 0 } else { before });
-        // Counts only ranks that the job still holds: others may have been released before.
+        // Only ranks that the job still holds count: the others may have been released.
         let left = attempt.hold.ranks.difference(&bad).len();
         // A job that sheds its last rank cannot continue.
         let sheds = attempt.terms.sheds();
@@ -157,9 +157,8 @@ impl Machine {
         Forgiveness { ranks, checks, others, enough, lost: self.settings.tolerate_lost, shed }
     }
 
-    /// Returns how many ranks of this action may fail each check that has a tolerance of its own: other actions may
-    /// have
-    /// used some of it up. A rank that fails a check in two actions counts once.
+    /// Returns, for each check with a tolerance of its own, how many failures of the check are left to this action.
+    /// Other actions may have used up a part. A rank that fails a check in two actions counts once.
     fn checks_left(&self, attempt: &JobAttempt, action: &Action) -> BTreeMap<CheckName, u64> {
         let others = self.jobs.of(attempt).filter(|other| {
             other.row.verdict == Some(Verdict::Ok)
@@ -181,22 +180,22 @@ impl Machine {
         attempt.terms.checks.iter().map(left).collect()
     }
 
-    /// Handles an action that succeeded without some of its ranks: reports the failed ranks with reasons, and lets go
-    /// of ranks if the job asked for that.
+    /// Handles an action that succeeded without some of its ranks: reports the failed ranks with reasons, and hands
+    /// ranks over if the job asked for that.
     pub(in crate::controller) fn forgive(&mut self, id: ActionId, now: Now) {
         let Some(action) = self.jobs.action(id) else { return };
         let (job, number, name) = (action.row.job.clone(), action.row.attempt, action.row.name.clone());
         if self.settings.after.contains(&name) {
             return;
         }
-        // The verdict is `ok`: the job had let go of the never-begun ranks before.
+        // The verdict is `ok`: the job had handed over the never-begun ranks before.
         let bad = action.bad().difference(&action.never_begun());
         let Some(attempt) = self.jobs.attempt(&job, number) else { return };
         let terms = &attempt.terms;
         let surplus: IdSet = match terms.keep {
             // Before the `keep-after` action, further ranks may still fail.
             Some(keep) if name == self.settings.keep_after => {
-                // Ranks outside the action are not prepared, and do not count towards `keep`.
+                // Ranks outside the action are not prepared, so they do not count towards `keep`.
                 let good = attempt.hold.ranks.intersection(&action.row.ranks).difference(&bad);
                 good.iter().skip(keep as usize - usize::from(defect!(KeepsOneLess))).collect()
             }
@@ -223,7 +222,7 @@ impl Machine {
         }
     }
 
-    /// Lets the job continue without these ranks; the after-actions hold the ranks from now on.
+    /// Lets the job continue without these ranks, and hands the ranks to the after-actions.
     fn give_back(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
         self.let_go(job, number, &Part::of_ranks(ranks.clone()), now);
         let Some(attempt) = self.jobs.attempt(job, number) else { return };

@@ -1,6 +1,6 @@
-//! Body of a notice to the resource manager, in the text form in which it is told and stored. A hook that is away for a
-//! day leaves thousands of them, with a fragment of R in each: as trees they would take ten times the memory, and no
-//! code walks them.
+//! Body of a notice to the resource manager, kept as the text that is sent and stored. A hook that is away for a day
+//! leaves thousands of notices, each with a fragment of R. As trees they would take ten times the memory, and no code
+//! walks a tree.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-/// JSON; a copy is the same text.
+/// A JSON text. A clone shares the text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Body(Arc<str>);
 
 impl Body {
     /// # Errors
-    /// It is no JSON.
+    /// The text is not JSON.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str::<serde::de::IgnoredAny>(text).map(|_| Self(text.into()))
     }
@@ -28,7 +28,7 @@ impl Body {
         self.read().unwrap_or_default()
     }
 
-    /// Parses a part of the body; `None` if it has another shape.
+    /// Parses a part of the body; `None` if the body has another shape.
     pub fn read<'a, T: Deserialize<'a>>(&'a self) -> Option<T> {
         serde_json::from_str(&self.0).ok()
     }

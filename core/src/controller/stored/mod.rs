@@ -1,4 +1,4 @@
-//! What the store keeps: rows, the changes of a commit, and the snapshot that a start loads.
+//! The store's content: rows, the changes of a commit, and the snapshot that a start loads.
 
 pub(in crate::controller) mod body;
 pub(in crate::controller) mod rows;

@@ -1,5 +1,5 @@
 //! The rows of the store: nodes, attempts, actions with their ranks, drains. A
-//! [`Record`](crate::controller::io::Record) writes rows, a [`Snapshot`](crate::controller::io::Snapshot) returns all
+//! [`Record`](crate::controller::io::Record) writes rows; a [`Snapshot`](crate::controller::io::Snapshot) contains all
 //! of them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ use crate::milestone::Milestones;
 use crate::outcome::Verdict;
 use crate::task::Ended;
 
-/// A node that the controller has heard of. `boot_number` counts the boots that this controller saw.
+/// A node with which the controller has had a session. `boot_number` counts the boots that this controller saw.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeRow {
     pub host: HostName,
@@ -29,107 +29,106 @@ pub struct NodeRow {
 pub struct AttemptRow {
     pub job: JobId,
     pub attempt: Attempt,
-    /// The attempt's ranks, and the host of each in rank order.
+    /// The attempt's ranks, and the host of each rank in rank order.
     pub ranks: IdSet,
     pub hosts: HostList,
     pub userid: Option<u32>,
     pub open: bool,
     pub touched_ms: u64,
     pub terms: Terms,
-    /// `job add` created the attempt, and somebody will finish it: perilog does not close the attempt for being idle.
+    /// `job add` created the attempt: the resource manager will finish it, so idleness does not close it.
     pub added: bool,
     /// The part that the job itself still holds.
     pub hold: Part,
     pub released: Part,
-    /// `final` was said: everything is released, for good.
+    /// Everything is released, for good: the last release bore `final`.
     pub complete: bool,
     pub milestones: Milestones,
-    /// The source whose edge added the attempt; `None`: a hook or a person added it.
+    /// The source whose edge added the attempt; `None`: a hook or an operator added it.
     pub source: Option<Source>,
-    /// No source and no operator has vouched for the attempt in this recovery: perilog begins, tells and releases
-    /// nothing of it.
+    /// No source and no operator has vouched for the attempt in this recovery: the controller begins nothing of the
+    /// attempt, sends no notice about it and releases none of its ranks.
     pub unvouched: bool,
-    /// The attempt was added or vouched for in recovery. The store does not know what had begun, so each rank that the
-    /// attempt held counts as begun.
+    /// The attempt was added or vouched for in recovery. The store may lack the tasks that had begun, so every rank
+    /// that the attempt held counts as begun.
     pub recovered: bool,
-    /// Ranks that the resource manager no longer holds for the attempt, as its edge said. An after-action begins on
-    /// such a rank only if the host is drained and no other attempt holds the host. perilog releases such ranks without
-    /// telling the resource manager.
+    /// Ranks that the resource manager no longer holds for the attempt, as its edge reported. An after-action begins on
+    /// a disowned rank only if the host is drained and no other attempt holds the host. The controller releases
+    /// disowned ranks without a notice.
     pub disowned: IdSet,
-    /// A person has vouched for the hosts of the disowned ranks: the after-actions clean up there.
+    /// An operator has vouched for the hosts of the disowned ranks: the after-actions clean up there.
     pub by_hand: bool,
 }
 
-/// The source of attempts: an edge to a resource manager adds attempts and says which exist. One source is one instance
-/// of that resource manager.
+/// The source of attempts: one instance of a resource manager. Its edge adds attempts and reports which attempts exist.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Source {
-    /// Such as `flux`.
+    /// Name of the kind of resource manager, such as `flux`.
     pub name: String,
-    /// Distinguishes instances of one resource manager: a test instance says nothing about the jobs of another
-    /// instance.
+    /// Distinguishes instances of one resource manager: the edge of a test instance reports nothing about the jobs of
+    /// another instance.
     pub instance: String,
 }
 
-/// The last recovery of a store: why, and since when. The row stays when the recovery is over.
+/// The last recovery of a store, with its reason and start. The row stays when the recovery is over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecoveryRow {
     pub since_ms: u64,
-    /// Evidence, for people.
+    /// The evidence, as a text for people.
     pub why: String,
-    /// The epoch that entered recovery. Foreign commits of earlier epochs are known to be lost.
+    /// The epoch that entered recovery. This store has lost every foreign commit of an earlier epoch.
     pub epoch: u64,
-    /// When everything had been vouched for; `None`: the store is in recovery.
+    /// Time at which everything was vouched for; `None`: the store is in recovery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
 }
 
-/// A host that the resource manager shall give no work to.
+/// A drained host: the resource manager must give it no new job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainRow {
     pub host: HostName,
     pub since_ms: u64,
     pub reason: String,
-    /// The user id of the person who asked for the drain; `None`: perilog drained the host for something that happened
-    /// there.
+    /// The user id of the person who asked for the drain; `None`: the controller drained the host for an event on it.
     pub by: Option<u32>,
-    /// The drain is in force: the hook has said so, or no hook is configured.
+    /// The drain is in force: the hook has confirmed it, or no hook is configured.
     pub confirmed: bool,
-    /// Lifted, and the hook has not confirmed that yet.
+    /// An operator has lifted the drain, and the hook has not confirmed the lift yet.
     pub lifted: bool,
-    /// A hook has confirmed the drain. A hook that the site configures later is told of the drains that stand.
+    /// A hook has confirmed the drain. A hook that the site configures later gets a notice of every drain that has no
+    /// such confirmation.
     #[serde(default)]
     pub told: bool,
-    /// The drain has one reason: a script was stuck in this boot of the host (the boot's number). A later boot is free
-    /// of the script.
+    /// Set if the drain's only reason is a stuck script: the number of the host's boot in which the script was stuck. A
+    /// later boot has ended the script.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stuck: Option<u32>,
     /// The newest problem found on the host since the drain began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub again: Option<Again>,
-    /// Identifies the current telling to the hook: milliseconds since 1970, larger with each telling. The hook returns
-    /// the telling that it has carried out.
+    /// Number of the current notice to the hook: milliseconds since 1970, larger with each notice. The hook returns the
+    /// number of the notice that it has carried out.
     #[serde(default)]
     pub telling: u64,
-    /// When the hook was first asked for what it has not carried out: milliseconds since 1970.
+    /// Time of the first notice that the hook has not carried out, in milliseconds since 1970.
     #[serde(default)]
     pub asked_ms: u64,
-    /// The drain comes from a restored store, and the resource manager has not listed it again: it may have been lifted
-    /// since.
+    /// The drain comes from a restored store, and the resource manager has not listed it since. An operator may have
+    /// lifted the drain after the backup.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unvouched: bool,
-    /// The drain was made by recovery for this cause only, and ends with the cause.
+    /// The cause, if recovery made the drain for that cause only: the drain ends with the cause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passing: Option<Passing>,
 }
 
-/// Why recovery drained a host. The drain is lifted when that has passed.
+/// Cause for which recovery drained a host. The controller lifts the drain when the cause has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Passing {
-    /// An orphan is on the host. The cause ends when somebody adopts or confirms the orphan.
+    /// An orphan is on the host. The cause ends when a request adopts the orphan or an operator confirms it.
     Orphan,
-    /// After-actions of this attempt clean up on the host. The cause ends when they have ended well.
+    /// After-actions of this attempt clean up on the host. The cause ends when all of them have ended `ok`.
     Cleaning { job: JobId, attempt: Attempt },
 }
 
@@ -138,18 +137,18 @@ pub enum Passing {
 pub struct Again {
     pub at_ms: u64,
     pub reason: String,
-    /// The person who asked, as in [`DrainRow::by`].
+    /// The user id of the person who asked, as in [`DrainRow::by`].
     pub by: Option<u32>,
 }
 
 impl DrainRow {
-    /// Returns `true` if the hook is to be told: it has not carried out the newest telling. A drain of a restored store
-    /// is not told before somebody has vouched for it.
+    /// Returns `true` if the hook is owed a notice: it has not carried out the newest one. The drain of a restored
+    /// store causes no notice before it is vouched for.
     pub const fn is_owed(&self) -> bool {
         (self.lifted || !self.confirmed) && !self.unvouched
     }
 
-    /// Creates a drain of this moment, by a person or by perilog.
+    /// Creates a drain that begins at `since_ms`, asked for by a person (`by`) or by the controller.
     pub fn new(host: HostName, reason: String, by: Option<u32>, since_ms: u64) -> Self {
         Self {
             host,
@@ -168,8 +167,8 @@ impl DrainRow {
         }
     }
 
-    /// Returns the newest problem on the host, for the hook. If the first reason still stands in the resource manager,
-    /// the resource manager keeps it.
+    /// Returns the newest problem on the host, for the hook. A resource manager in which the first reason still stands
+    /// keeps the first reason.
     #[must_use]
     pub fn newest(&self) -> Again {
         let first = || Again { at_ms: self.since_ms, reason: self.reason.clone(), by: self.by };
@@ -177,7 +176,7 @@ impl DrainRow {
     }
 }
 
-/// An action, its ranks by state as idsets.
+/// An action, with its ranks in one idset for each rank state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActionRow {
     pub id: ActionId,
@@ -187,50 +186,49 @@ pub struct ActionRow {
     pub ranks: IdSet,
     pub userid: Option<u32>,
     pub env: BTreeMap<String, String>,
-    /// The limit that the request named, or this controller's default for such actions.
+    /// The limit that the request named, or the configured default for the action.
     pub timeout_ms: Option<u64>,
     pub began_ms: u64,
-    /// No Start was committed yet.
+    /// Ranks without a committed Start.
     pub waiting: IdSet,
-    /// Start committed, not accepted.
+    /// Ranks with a committed Start that the node has not accepted.
     pub sent: IdSet,
-    /// Accepted, not ended.
+    /// Ranks that the node has accepted and that have not ended.
     pub accepted: IdSet,
     pub ok: IdSet,
-    /// Ended otherwise: a [`RankRow`] has the rest.
+    /// Ranks that ended with another outcome than `ok`; a [`RankRow`] has the details of each.
     pub ended: IdSet,
-    /// A cancel was asked for and is to be told to whoever has not confirmed.
+    /// Ranks to cancel: the controller sends the cancel to each node that has not confirmed it.
     pub cancelling: IdSet,
     pub cancel_why: Option<String>,
-    /// Ranks by the boot number their Start was issued to.
+    /// Ranks by the number of the boot to which their Start was addressed.
     pub boots: BTreeMap<u32, IdSet>,
     pub verdict: Option<Verdict>,
     pub ended_ms: Option<u64>,
-    /// The job's event log past here has everything of this action.
+    /// Position in the job's event log: every event of this action comes after it.
     pub events_from: u64,
-    /// The part that the action holds: all that it covers, until the action lets go of finished ranks and resources.
+    /// The part that the action holds: everything that it covers, until it drops its hold on ended ranks and resources.
     pub held: Part,
-    /// The action is an after-action of a job that still holds ranks; those ranks are still to join.
+    /// The action is an after-action of a job that still holds ranks; those ranks join the action later.
     pub growing: bool,
-    /// The operator's words for tasks that may be alive. A word becomes the outcome once the drain of the node is in
-    /// force.
+    /// Resolutions of tasks that may be alive. A resolution becomes the outcome once the drain of the node is in force.
     pub resolving: Vec<Resolving>,
-    /// A service outside runs it, no agent.
+    /// `Some` for an external action.
     pub external: Option<Box<External>>,
-    /// Scripts that were told of as past their limit, and of which open ranks: the last of each rank.
+    /// Scripts that nodes reported as overdue, with the open ranks of each; the last script of each rank counts.
     pub overdue: BTreeMap<String, IdSet>,
-    /// Ranks with leftover processes on a drained node: open ranks whose scripts left processes behind, and ranks given
-    /// up as lost, or released as never begun, that turned out to be alive.
+    /// Ranks with lingering processes on a drained node. Either the rank is open and its scripts left processes, or the
+    /// rank was `lost` or was released as never begun, and turned out to be alive.
     pub lingering: IdSet,
     /// Limits in milliseconds that nodes reported and that differ from the action's own limit, with their ranks.
     pub limits: BTreeMap<u64, IdSet>,
-    /// In recovery, not asked for again yet: as a setup action it begins on no rank.
+    /// Recovery set this mark, and no request has named the action since: a marked setup action begins on no rank.
     pub unvouched: bool,
     /// Remarks about `ok` ranks, by text: no script ran there, or the runner skipped a file.
     pub remarks: BTreeMap<String, IdSet>,
 }
 
-/// An operator's word that waits.
+/// A resolution that waits for a drain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resolving {
     pub ranks: IdSet,
@@ -239,12 +237,12 @@ pub struct Resolving {
     pub by: u32,
 }
 
-/// The quiesced state: nothing new begins until somebody says otherwise.
+/// The quiesced state: the controller begins nothing new until an operator resumes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quiet {
     pub since_ms: u64,
     pub by: u32,
-    /// Perhaps empty.
+    /// The operator's reason; may be empty.
     pub reason: String,
 }
 
@@ -295,18 +293,18 @@ impl ActionRow {
 /// The additional columns of an external action.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct External {
-    /// How long its service may be silent.
+    /// Lease: the longest time that the service may stay silent.
     pub lease_ms: u64,
-    /// When it was last heard of, by the clock on the wall: for people.
+    /// Time (wall clock) of the last report from the service, for people.
     pub heard_ms: u64,
-    /// The named resources that the action covers; those that ended are in `ended` as well.
+    /// The named resources that the action covers, ended or not.
     pub resources: BTreeSet<ResourceName>,
     pub ended: BTreeMap<ResourceName, ResourceEnd>,
-    /// The resources should stop as well; the ranks that should stop are in `cancelling`.
+    /// The service should stop work on the resources too; the ranks on which it should stop are in `cancelling`.
     pub cancelling: bool,
 }
 
-/// How a resource ended, as [`RankRow`] for a rank.
+/// The end of a named resource, as [`RankRow`] is the end of a rank.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceEnd {
     pub ended: Ended,
@@ -317,17 +315,18 @@ pub struct ResourceEnd {
 pub struct RankRow {
     pub task: TaskId,
     pub ended: Ended,
-    /// Late results: those that arrived after the outcome was settled.
+    /// Results that arrived after the outcome was settled.
     pub late: Vec<Ended>,
-    /// The rank is open, and `ended` is the outcome if its node boots: a script announced a boot.
+    /// `Some`: the rank is open, and `ended` becomes its outcome when the node boots, because a script announced a
+    /// reboot.
     pub expects: Option<Expects>,
 }
 
-/// A boot that ends a task.
+/// An announced reboot that ends a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expects {
     /// The machine that is expected to boot; a replacement machine does not count.
     pub machine: MachineId,
-    /// The remaining part of the task's limit at the announcement; `None`: no limit.
+    /// The remaining part of the task's limit when the script announced the reboot; `None`: no limit.
     pub within_ms: Option<u64>,
 }
