@@ -1,18 +1,17 @@
-//! Drain: keeps a host at fault from getting work, for a reason that an operator can act on. It drains exactly the
-//! hosts at fault, never replaces an existing reason, and never drains for a user's cancel, except for an epilog's: its
-//! clean-up did not happen.
+//! Drain: keeps new jobs from a host at fault, for a reason that an operator can act on. The controller drains exactly
+//! the hosts at fault, and never replaces an existing reason. A cancel by a user drains no host, except the cancel of
+//! an after-action: the clean-up did not happen.
 //!
 //! ```text
-//!   at fault, or by hand --> told to the hook --confirmed--> in force --undrain--> told to the hook --confirmed--> gone
+//!   at fault, or by hand --> notice to the hook --confirmed--> in force --undrain--> notice --confirmed--> gone
 //! ```
-//! Without a hook, the list here is the drain, in force at once.
+//! Without a hook, a drain is the controller's own list, and is in force at once.
 //!
-//! A later fault of a drained host is stored beside the first reason, and the controller tells the hook again and waits
-//! for it: an operator may have undrained the node in the resource manager alone.
+//! The store keeps a later fault of a drained host beside the first reason. The hook gets a new notice and must confirm
+//! it: an operator may have undrained the node in the resource manager alone.
 //!
-//! A boot ends a script that is stuck past its limit. With `reboot-cleans`, that lifts its drain once the node has said
-//! Hello and no script lives there. It lifts no drain with another fault, and none that an operator asked for, first or
-//! later.
+//! A reboot ends a stuck script. With `reboot-cleans`, the reboot also lifts the script's drain, once the node has said
+//! Hello and no script lives there. A drain with another fault stays, and so does a drain that an operator asked for.
 
 use serde_json::json;
 
@@ -30,32 +29,32 @@ use crate::task::Ended;
 
 /// Longest reason, in characters: `flux resource drain` and `scontrol` show one line.
 const MAX_REASON: usize = 200;
-/// An operator reads a reason, and types `undrain`, in more time than this.
+/// Shortest time (ms) in which an operator can read a reason and type `undrain`.
 const UNSEEN_MS: u64 = 1_000;
 
-/// Fault behind a drain; it decides whether a boot lifts the drain.
+/// Kind of fault behind a drain. The kind decides whether a reboot lifts the drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// A script past its limit.
+    /// A script was stuck past its limit.
     Stuck,
-    /// Recovery: the drain ends with its cause.
+    /// Recovery needs the drain for a while: the drain ends with its cause.
     Passing,
-    /// The node is not there.
+    /// The node was away.
     Away,
     Other,
 }
 
-/// Effect of a fault on the host's drain.
+/// Change that a fault makes to the host's drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Told {
     /// The host was not drained.
     First,
-    /// The host was drained, for another fault.
+    /// The host was drained for another fault; the drain got a further reason.
     Again,
     Known,
 }
 
-/// Returns `true` if the node is at fault for this end.
+/// Returns `true` if this outcome is the node's fault.
 fn is_at_fault(outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Cancelled { .. } => defect!(CancelDrains),
@@ -66,14 +65,14 @@ fn is_at_fault(outcome: &Outcome) -> bool {
 }
 
 impl Machine {
-    /// Drains the host of a task whose end is its node's fault, or after which no clean-up happens there.
+    /// Drains the host of a task if the end is the node's fault, or if no clean-up follows the end.
     pub(in crate::controller) fn drain_for(&mut self, task: TaskId, ended: &Ended, now: Now) {
         let Some(action) = self.jobs.action(task.action) else { return };
         let row = &action.row;
-        // A cancelled after-action did not clean up there.
+        // A cancelled after-action has not cleaned up.
         let unclean = matches!(ended.outcome, Outcome::Cancelled { .. }) && self.jobs.follows(action);
-        // A node that does not configure an after-action never cleans up; it is not at fault for other actions that it
-        // does not configure.
+        // A node must configure every after-action, or no clean-up happens. For any other action that the node does not
+        // configure, the node is not at fault.
         let unmeant = matches!(ended.outcome, Outcome::Refused { .. })
             && self.is_unconfigured(task)
             && !self.jobs.follows(action);
@@ -85,7 +84,7 @@ impl Machine {
         let step = blamed(ended);
         let script = step.map(|step| format!(" {}", step.script)).unwrap_or_default();
         let mut reason = format!("{}{script}: {}", row.name, ended.outcome);
-        // Other outcomes name their status themselves.
+        // Every other outcome names its status in its text.
         if let (Outcome::Tolerable, Some(status)) = (&ended.outcome, step.and_then(|step| step.status)) {
             reason.push_str(&format!(" ({status})"));
         }
@@ -105,27 +104,27 @@ impl Machine {
         }
         let suffix = format!(" (job {} attempt {})", row.job, row.attempt);
         let fault = match ended.outcome {
-            // No boot cleans up.
+            // A reboot does not replace the missing clean-up.
             _ if unfollowed.is_some() => Fault::Other,
             Outcome::Timeout { .. } => Fault::Stuck,
-            // As far as the controller knows, an operator rebooted the node to end the script.
+            // An operator may have rebooted the node to end the script.
             Outcome::Lost { why: Loss::Rebooted | Loss::Offline | Loss::Unreachable } => Fault::Away,
             _ => Fault::Other,
         };
         self.drain_task(task, reason, &suffix, fault, now);
     }
 
-    /// Drains the host of a live task past its limit.
+    /// Drains the host of a live task that is stuck.
     pub(in crate::controller) fn drain_stuck(&mut self, task: TaskId, what: &str, now: Now) {
         self.drain_alive(task, what, Fault::Stuck, now);
     }
 
-    /// Drains the host of a task that an operator gives up while it may be alive: an operator's drain.
+    /// Drains the host of a task that an operator resolves while the task may be alive.
     pub(in crate::controller) fn drain_given_up(&mut self, task: TaskId, what: &str, now: Now) {
         self.drain_alive(task, what, Fault::Other, now);
     }
 
-    /// Drains the host of a rank where something ran that no after-action will clean up.
+    /// Drains the host of a rank on which a task ran and no after-action will clean up.
     pub(in crate::controller) fn drain_unclean(&mut self, task: TaskId, now: Now) {
         self.drain_alive(task, "had ended before this rank was known, and does not clean up there", Fault::Other, now);
     }
@@ -152,7 +151,7 @@ impl Machine {
         self.note(Level::Warning, Some(&job), Some(&host), format!("drained: {newest}"));
     }
 
-    /// Drains a host; the reason of an existing drain stays.
+    /// Drains a host. An existing drain keeps its reason.
     fn drain_host(&mut self, host: &HostName, reason: String, by: Option<u32>, fault: Fault, now: Now) -> Told {
         let boot_number = self.nodes.get(host).map(|node| node.row.boot_number);
         let standing = self.drains.get(host).filter(|drain| !drain.lifted && !defect!(DrainOverwritten)).cloned();
@@ -160,7 +159,7 @@ impl Machine {
             return self.drain_again(drain, Again { at_ms: now.wall_ms, reason, by }, fault, boot_number);
         }
         let stuck = boot_number.filter(|_| fault == Fault::Stuck);
-        // Drained again before the hook has lifted it: the hook's time and notice stay ahead.
+        // The earlier drain was lifted, but the hook has not confirmed the lift: time and number must grow.
         let before =
             self.drains.get(host).map(|drain| (drain.since_ms.saturating_add(1), drain.telling.saturating_add(1)));
         let (earliest_ms, telling) = before.unwrap_or_default();
@@ -200,7 +199,7 @@ impl Machine {
             unvouched: false,
             passing: None,
             confirmed: drain.confirmed && (!hook || defect!(DrainToldOnce)),
-            // A hook that is configured later is told, too.
+            // A hook that is configured later must get a notice too.
             told: drain.told && hook,
             ..drain
         });
@@ -225,16 +224,16 @@ impl Machine {
         }
     }
 
-    /// Lifts a drain whose passing cause is over.
+    /// Lifts the drain of a host that recovery drained for this cause.
     pub(in crate::controller) fn lift_passing(&mut self, host: &HostName, passing: &Passing) {
         if self.drains.get(host).is_some_and(|drain| drain.passing.as_ref() == Some(passing) && !drain.lifted) {
             self.lift(host);
         }
     }
 
-    /// Marks the drains of a restored store as unvouched: an operator may have lifted them since, and the hook is not
-    /// told of them before that is known. An undrain that the store owes is dropped: the node may have failed again
-    /// since.
+    /// Marks the drains of a restored store as unvouched. An operator may have lifted them after the backup, so the
+    /// hook gets no notice before they are vouched for. An undrain that the store owes to the hook is dropped: the node
+    /// may have failed again after the backup.
     pub(in crate::controller) fn doubt_drains(&mut self) {
         if !self.settings.drain_hook {
             return;
@@ -252,7 +251,7 @@ impl Machine {
         }
     }
 
-    /// Tells the hook of drains that were not vouched for by the end of the recovery.
+    /// Sends the hook a notice of every drain that nobody had vouched for when the recovery ended.
     pub(in crate::controller) fn tell_doubted_drains(&mut self) {
         for drain in self.drains.values().filter(|drain| drain.unvouched).cloned().collect::<Vec<_>>() {
             let telling = drain.telling.saturating_add(1);
@@ -260,7 +259,7 @@ impl Machine {
         }
     }
 
-    /// Returns `true` if the host is drained, with the drain in force.
+    /// Returns `true` if the host has a drain in force.
     pub(in crate::controller) fn is_drained(&self, host: &HostName) -> bool {
         self.drains.get(host).is_some_and(|drain| drain.confirmed && !drain.lifted)
     }
@@ -269,12 +268,12 @@ impl Machine {
         self.drains.get(host).is_some_and(|drain| !drain.lifted)
     }
 
-    /// Returns `true` if the host is being drained, with the drain not in force yet.
+    /// Returns `true` if the host has a drain that is not in force yet.
     pub(in crate::controller) fn is_draining(&self, host: &HostName) -> bool {
         self.drains.get(host).is_some_and(|drain| !drain.confirmed && !drain.lifted)
     }
 
-    /// Releases and resolves ranks that waited for this drain.
+    /// Releases the ranks, and settles the resolutions, that waited for this drain.
     fn drain_in_force(&mut self, host: &HostName) {
         self.batch.in_force.insert(host.clone());
         for (job, attempt, rank) in self.undrained.remove(host).into_iter().flatten() {
@@ -286,15 +285,16 @@ impl Machine {
         }
     }
 
-    /// Applies settings. A removed hook confirms nothing: what waited for it is in force, or done. A new hook is told
-    /// of existing drains, which are in force again once it has confirmed them.
+    /// Applies new settings. Without a hook no confirmation comes, so every waiting drain is in force and every waiting
+    /// undrain is done. A new hook gets a notice of each drain; the drain is in force again once the hook has confirmed
+    /// it.
     pub(in crate::controller) fn on_settings(&mut self, settings: Settings) {
         self.jobs.after.clone_from(&settings.after);
         self.settings = settings;
         if !self.settings.drain_hook {
             let waiting: Vec<DrainRow> = self.drains.values().filter(|d| d.lifted || !d.confirmed).cloned().collect();
             for drain in waiting {
-                // The drain exists, as requested.
+                // The drain exists, so this cannot fail.
                 let _ = self.drain_done(&drain.host, drain.telling, drain.lifted);
             }
         } else {
@@ -345,8 +345,8 @@ impl Machine {
         Ok(Reply::Reached { tasks: count })
     }
 
-    /// Lifts drains. `forget`: also where the drain hook does not carry that out, for example for a host that the
-    /// resource manager does not know.
+    /// Lifts drains. `forget` deletes each drain without the drain hook, for example of a host that the resource
+    /// manager does not know.
     pub(in crate::controller) fn undrain(
         &mut self,
         hosts: &HostList,
@@ -365,7 +365,7 @@ impl Machine {
                     return Err(Refusal::Conflict(text));
                 }
                 Some(drain) => {
-                    // The resource manager shows the faults that the hook or the edge has told it of.
+                    // The resource manager already shows the faults of which the hook or the edge has told it.
                     let is_told = drain.confirmed && (forget || self.settings.drain_hook);
                     if let Some(reason) = unseen(drain, now).filter(|_| !is_told) {
                         let text = format!(
@@ -391,7 +391,7 @@ impl Machine {
 
     fn lift(&mut self, host: &HostName) {
         self.drain_in_force(host);
-        // An earlier failure concerned the drain, not its lift.
+        // An earlier failure of the hook concerned the drain, not the lift.
         self.drain_failed.remove(host);
         match self.drains.get(host).cloned() {
             Some(drain) if self.settings.drain_hook => {
@@ -401,7 +401,7 @@ impl Machine {
         }
     }
 
-    /// Lifts the drain of a node whose tasks are known, if a boot has ended its cause.
+    /// Lifts the drain of a node with settled tasks, if a reboot has ended the drain's cause.
     pub(in crate::controller) fn reboot_cleans(&mut self, host: &HostName) {
         let Some((node, drain)) = self.nodes.get(host).zip(self.drains.get(host)) else { return };
         let booted = drain.stuck.is_some_and(|boot| boot != node.row.boot_number) || defect!(AnyDrainIsCleaned);
@@ -420,7 +420,7 @@ impl Machine {
         self.batch.records.push(Record::Undrained { host: host.clone() });
     }
 
-    /// Records that the hook failed; it is told again. Ignores answers to earlier notices.
+    /// Records that the hook failed; the controller sends the notice again. Ignores answers to earlier notices.
     pub(in crate::controller) fn drain_failed(
         &mut self,
         host: HostName,
@@ -435,7 +435,7 @@ impl Machine {
         }
     }
 
-    /// Records that the hook has done it. Ignores answers to earlier notices.
+    /// Records that the hook has carried out the notice. Ignores answers to earlier notices.
     pub(in crate::controller) fn drain_done(
         &mut self,
         host: &HostName,
@@ -459,7 +459,7 @@ impl Machine {
     }
 }
 
-/// Returns a further fault of a drained host that came too late for the operator who lifts its drain to have seen it.
+/// Returns the latest fault of a drained host, if too recent for the operator who lifts the drain to have seen it.
 fn unseen(drain: &DrainRow, now: Now) -> Option<&str> {
     let fault = drain.again.as_ref().filter(|again| again.by.is_none() && !drain.lifted)?;
     (now.wall_ms.abs_diff(fault.at_ms) < UNSEEN_MS).then_some(&fault.reason)

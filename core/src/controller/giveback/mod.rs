@@ -1,4 +1,4 @@
-//! Giving back to the resource manager: releases, drains of hosts at fault, and the outbox of notices.
+//! Returns to the resource manager: releases, drains of hosts at fault, and the outbox of notices.
 
 pub(in crate::controller) mod drain;
 pub(in crate::controller) mod outbox;

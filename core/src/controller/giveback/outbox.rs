@@ -1,5 +1,5 @@
-//! Outbox: entries by receiver, in order. A hook that was away for a day finds thousands of a job's releases here, and
-//! takes them one by one: no operation walks all of them.
+//! Outbox: entries by receiver, in order. A hook that was away for a day finds thousands of a job's releases here and
+//! takes one at a time, so no operation walks all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,9 +10,9 @@ use crate::ids::{Attempt, JobId};
 /// Largest integer that every JSON reader represents exactly: 2^53 - 1 microseconds since 1970, the year 2255.
 const MAX_SEQUENCE: u64 = (1 << 53) - 1;
 
-/// Returns the number before the first entry of a controller that starts, or takes over, now: microseconds since 1970.
-/// A restored store thus continues past every number that its later life can have used, so an edge never confuses old
-/// and new entries.
+/// Returns the number before the first entry of a controller that starts, or takes over, now: microseconds since
+/// 1970. So a restored store continues past every number that its lost life can have used, and an edge never confuses
+///       old and new entries.
 pub(in crate::controller) fn first_sequence(wall_ms: u64, last: u64) -> u64 {
     if defect!(SequencesReused) {
         return last;
@@ -25,7 +25,7 @@ pub(in crate::controller) struct Outbox {
     entries: BTreeMap<(Edge, u64), OutboxEntry>,
     /// Entries for the release hook, by job.
     hooked: BTreeMap<JobId, BTreeSet<u64>>,
-    /// Entries that the hook failed, and why. Not stored: they are told again.
+    /// Entries that the hook failed to carry out, with the reason. Not stored: a restarted controller sends each again.
     failed: BTreeMap<u64, String>,
 }
 
@@ -47,13 +47,13 @@ impl Outbox {
         self.entries.len()
     }
 
-    /// Returns the entries for the resource manager past that sequence.
+    /// Returns the entries for the resource manager after this sequence number.
     pub(in crate::controller) fn manager(&self, after: u64) -> impl Iterator<Item = &OutboxEntry> {
         let from = (Edge::Manager, after.saturating_add(1));
         self.entries.range(from..=(Edge::Manager, u64::MAX)).map(|(_, entry)| entry)
     }
 
-    /// Returns how many entries wait for the release hook.
+    /// Returns the number of entries that wait for the release hook.
     pub(in crate::controller) fn owed(&self) -> usize {
         self.hooked.values().map(BTreeSet::len).sum()
     }
@@ -63,8 +63,9 @@ impl Outbox {
         self.entries.range((Edge::ReleaseHook, 0)..).map(|(_, entry)| entry)
     }
 
-    /// Returns each job's oldest entry for the release hook; the next one follows only after it, which keeps the order.
-    /// Those of `first` come first; `except` names jobs that wait for another try, and must delay no other job.
+    /// Returns the oldest entry of each job for the release hook. A job's next entry comes only after the oldest is
+    /// done, which keeps the order. Jobs in `first` come first. `except` names jobs that wait for a retry, so that they
+    /// delay no other job.
     pub(in crate::controller) fn oldest_releases(
         &self,
         first: &[JobId],
@@ -81,14 +82,14 @@ impl Outbox {
         first.chain(others).filter_map(entry).take(limit).collect()
     }
 
-    /// Records that the release hook did not carry an entry out, and will be told again.
+    /// Records that the release hook failed on an entry; the controller will send the entry again.
     pub(in crate::controller) fn fail(&mut self, sequence: u64, why: String) {
         if self.entries.contains_key(&(Edge::ReleaseHook, sequence)) {
             self.failed.insert(sequence, why);
         }
     }
 
-    /// Returns why the release hook did not carry an entry out.
+    /// Returns the reason why the release hook failed on an entry.
     pub(in crate::controller) fn failure(&self, sequence: u64) -> Option<&str> {
         self.failed.get(&sequence).map(String::as_str)
     }
@@ -112,13 +113,13 @@ impl Outbox {
         }
     }
 
-    /// Has the release hook still to carry out an entry of this attempt?
+    /// Does the release hook still have to carry out an entry of this attempt?
     pub(in crate::controller) fn is_hooked(&self, job: &JobId, attempt: Attempt) -> bool {
         let of = |sequence: &u64| self.entries.get(&(Edge::ReleaseHook, *sequence));
         self.hooked.get(job).into_iter().flatten().filter_map(of).any(|entry| entry.attempt == attempt)
     }
 
-    /// Drops the entries of an attempt; returns their sequences.
+    /// Drops the entries of an attempt; returns their sequence numbers.
     pub(in crate::controller) fn forget(&mut self, job: &JobId, attempt: Attempt) -> Vec<u64> {
         let of = |entry: &OutboxEntry| entry.job == *job && entry.attempt == attempt;
         let gone: Vec<u64> = self.entries.values().filter(|entry| of(entry)).map(|entry| entry.sequence).collect();
@@ -184,7 +185,7 @@ mod tests {
             attempt: Attempt::default(),
             body: Body::from(&serde_json::Value::Null),
         };
-        // A site may have no follower of the manager's entries, so they do not count.
+        // Entries for the manager do not count as owed: a site may have no reader of the outbox.
         let mut outbox = Outbox::of(vec![entry(1), entry(2), OutboxEntry { edge: Edge::Manager, ..entry(3) }]);
         assert_eq!(outbox.owed(), 2);
         (1..4).for_each(|sequence| outbox.fail(sequence, "exit 1".to_owned()));

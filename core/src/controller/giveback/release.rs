@@ -1,10 +1,10 @@
-//! Releases resources to the resource manager. Each resource is released once, when nobody holds it any more. Fragments
-//! add up to the whole; the last fragment says so (`final`).
+//! Release: gives each resource back to the resource manager once, when no job and no action holds it. Fragments add up
+//! to the whole R; the last release bears `final`.
 //!
-//! Two kinds of holders exist: the job, until `job finish`; and each action, until the action lets go of finished
-//! resources, as the release policy says ([`crate::controller::io::ReleasePolicy`]). perilog releases a rank whose host
-//! is being drained only when the drain is in force. Otherwise the resource manager could allocate a node on which
-//! something may still be wrong.
+//! Two kinds of holders exist. The job holds its resources until `job finish`. Each action holds them until it drops
+//! its hold on ended resources by its release policy ([`crate::controller::io::ReleasePolicy`]). A rank on a host that
+//! is being drained is released only when the drain is in force. Otherwise the resource manager could allocate a node
+//! on which something may still be wrong.
 
 use std::collections::BTreeSet;
 
@@ -19,17 +19,17 @@ use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, ResourceName};
 use crate::idset::IdSet;
 use crate::job::Part;
 
-/// When an action with [`crate::controller::io::ReleasePolicy::Batches`] lets go next.
+/// Clock of an action with [`crate::controller::io::ReleasePolicy::Batches`]: when it drops its hold next.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(in crate::controller) struct Batches {
     pub(in crate::controller) at_ms: Option<u64>,
-    /// How long the last one waited.
+    /// Waiting time of the last batch.
     waited_ms: u64,
 }
 
 impl Batches {
-    /// Returns `true` when the batch is due. `waits` says whether any finished resource waits for release; the first
-    /// one starts the clock.
+    /// Returns `true` when the batch is due. `waits`: an ended resource waits for release. The first such resource
+    /// starts the clock.
     pub(in crate::controller) fn due(&mut self, waits: bool, first_ms: u64, ceiling_ms: u64, mono_ms: u64) -> bool {
         match self.at_ms {
             _ if !waits => {
@@ -52,19 +52,19 @@ impl Batches {
 }
 
 impl Action {
-    /// Lets go of the finished resources that the policy allows now.
+    /// Drops the action's hold on the ended resources that the policy allows to go now. Returns them.
     pub(in crate::controller) fn let_go(&mut self, policy: ReleasePolicy, mono_ms: u64) -> Part {
         if !matches!(policy, ReleasePolicy::Batches { .. }) {
-            // The policy is another than when the clock was wound.
+            // The clock belongs to an earlier policy.
             self.batches = Batches::default();
         }
         let part = match policy {
             _ if self.row.verdict.is_some() => self.row.held.clone(),
             ReleasePolicy::Together if self.is_open() => return Part::default(),
-            // A growing action: the ranks that the job lets go of later form another lot.
+            // An open-ended action: ranks that the job hands over later form another batch.
             ReleasePolicy::Together | ReleasePolicy::Each => self.done_part(),
             ReleasePolicy::Batches { first_ms, ceiling_ms } => {
-                // Short-circuits: not every waiting resource is examined for each resource that arrives.
+                // Short-circuits, so that not every arriving resource costs a look at every waiting one.
                 let waits = !self.done.is_empty() || !self.done_resources().is_empty();
                 if !self.batches.due(waits, first_ms, ceiling_ms, mono_ms) {
                     return Part::default();
@@ -81,7 +81,7 @@ impl Action {
         part
     }
 
-    /// Returns the resources that the action holds and has finished with.
+    /// Returns the ended resources that the action still holds.
     fn done_part(&self) -> Part {
         if !self.done.is_empty() && defect!(ReleaseAtFirst) {
             return self.row.held.clone();
@@ -100,7 +100,7 @@ impl Action {
 }
 
 impl Machine {
-    /// Lets a changed action let go of what the policy allows; then releases what nobody holds.
+    /// Drops holds of a changed action by its release policy; the batch then releases what has no hold left.
     pub(in crate::controller) fn settle_action(&mut self, id: ActionId, now: Now) {
         if self.is_frozen_action(id) {
             return;
@@ -115,7 +115,7 @@ impl Machine {
         self.batch.let_go.entry((job, attempt)).or_default().extend_with(&part);
     }
 
-    /// Releases to the resource manager those resources of `part` that nobody holds and that wait for no drain.
+    /// Releases the resources of `part` that have no hold and wait for no drain.
     pub(in crate::controller) fn release(&mut self, job: &JobId, number: Attempt, part: Part, now: Now) {
         let attempt = self.jobs.attempt(job, number).filter(|attempt| attempt.asserted || defect!(FrozenReleased));
         let Some(attempt) = attempt else { return };
@@ -144,8 +144,8 @@ impl Machine {
         self.give(job, number, &free, now);
     }
 
-    /// Marks this part as released. Tells the resource manager, except of ranks that the resource manager no longer
-    /// holds for the attempt.
+    /// Marks this part as released. The resource manager gets a notice, except about ranks that it no longer holds for
+    /// the attempt.
     fn give(&mut self, job: &JobId, number: Attempt, free: &Part, now: Now) {
         let Some(attempt) = self.jobs.attempt_mut(job, number) else { return };
         if attempt.complete || free.is_empty() {
@@ -195,8 +195,8 @@ impl Machine {
         }
     }
 
-    /// Repeats a release. The resource manager lists these ranks as held; perilog tells it again of those already
-    /// released, unless that telling is still on its way.
+    /// Repeats a release, because the resource manager still lists these ranks as held. Sends another notice about
+    /// those that are released, unless a notice about them is still in the outbox.
     pub(in crate::controller) fn release_again(&mut self, job: &JobId, number: Attempt, listed: &IdSet) {
         let Some(attempt) = self.jobs.attempt(job, number) else { return };
         let mut ranks = attempt.released.ranks.intersection(listed);
@@ -210,11 +210,12 @@ impl Machine {
         let r = attempt.terms.r.as_ref().map(|r| r.fragment(&ranks));
         let mut context = json!({"attempt": number, "ranks": ranks, "hosts": attempt.layout.hosts_of(&ranks),
             "resources": [], "final": attempt.complete, "R": r});
-        // `tell_manager` says nothing of disowned ranks, and these may have been disowned when they were released.
+        // `tell_manager` is silent about disowned ranks, and these ranks may have been disowned when they were
+        // released.
         self.outbox(Edge::Manager, job, number, told_as(&mut context, "release", None));
     }
 
-    /// Tells the resource manager of an event, unless the resource manager has nothing left of the attempt.
+    /// Sends the resource manager a notice of an event, unless all ranks of the attempt are disowned.
     pub(in crate::controller) fn tell_manager(
         &mut self,
         job: &JobId,
@@ -238,8 +239,8 @@ impl Machine {
     }
 }
 
-/// Builds the notice body: the event log's context, the name of the event, and the time of the event for people who
-/// look at waiting notices. `context` is unchanged afterwards.
+/// Builds a notice's body: the event's context and name, and for people who read waiting notices its time. `context` is
+/// unchanged afterwards.
 fn told_as(context: &mut Value, event: &str, at_ms: Option<u64>) -> Body {
     if let Some(object) = context.as_object_mut() {
         object.insert("event".to_owned(), event.into());

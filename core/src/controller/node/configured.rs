@@ -1,9 +1,9 @@
-//! Configured actions of nodes, as their agents report in Hello. The controller uses them in two places:
+//! Configured actions of nodes, reported by the agents in Hello. The controller uses the reports in two places:
 //!
-//! * It refuses a request for an action that no node of the request configures: a typing mistake, which leaves no
-//!   trace.
-//! * A node refuses an action that it does not configure, and is not at fault. Only after-actions (`after`) must be
-//!   configured on each node.
+//! * The controller refuses a request for an action if no node of the request configures it. Such a request is a typing
+//!   mistake and leaves no trace.
+//! * A node that refuses an unconfigured action is not at fault. Only after-actions (`after`) must be configured on
+//!   each node.
 //!
 //! An older agent does not report its actions. Then the controller knows nothing, and the node decides.
 
@@ -17,7 +17,7 @@ use crate::idset::IdSet;
 use crate::nearest::nearest;
 
 impl Machine {
-    /// Refuses an action that, as known, no node of these ranks configures.
+    /// Refuses an action if every node of these ranks has reported its actions and none configures this action.
     pub(in crate::controller) fn check_configured(
         &self,
         name: &ActionName,
@@ -47,7 +47,7 @@ impl Machine {
         Err(Refusal::Invalid(format!("{text} ({todo})")))
     }
 
-    /// Returns `true` if the node of this task is known not to configure its action.
+    /// Returns `true` if the node of this task has reported its actions and does not configure the task's action.
     pub(in crate::controller) fn is_unconfigured(&self, task: TaskId) -> bool {
         let Some(action) = self.jobs.action(task.action) else { return false };
         let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));

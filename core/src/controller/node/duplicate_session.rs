@@ -1,6 +1,6 @@
-//! Two sessions that claim one host. The newer of one agent replaces the older. An agent of another machine, boot or
-//! address waits until the older session has answered a probe, or failed to: a thief of a node's key can read the ids
-//! of its machine and boot there, too.
+//! Two sessions that claim one host. A newer session of the same agent replaces the older session. An agent of another
+//! machine, boot or address waits for a probe of the older session: either the older session answers, or its time runs
+//! out. A machine id and boot id prove nothing, because a thief of a node's key can read them there too.
 
 use crate::agent::io::Level;
 use crate::controller::io::{Effect, Now, SessionId};
@@ -10,34 +10,36 @@ use crate::defect;
 use crate::ids::{BootId, MachineId};
 use crate::message::{Hello, ToAgent};
 
-/// Boots of a node that are known to be over. A Hello is late by what a connection can hold back, not by days of
+/// Number of past boots remembered for each node. A connection can hold a Hello back for a minute, not for days of
 /// reboots.
 const BOOTS_KEPT: usize = 8;
-/// Highest session number: agents number sessions by the milliseconds since their boot, and no node is up for 34 years.
+/// Highest plausible session number. Agents number sessions by milliseconds since boot, and no node is up for 34 years.
 const MAX_LINK: u64 = 1 << 40;
-/// A connection holds a Hello back for less: the listener ends those that have not said all of it by then.
+/// Longest time (ms) that a connection can hold a Hello back: the listener ends connections without a complete Hello
+/// earlier.
 const LATE_MS: u64 = 60_000;
 
-/// Address of a peer, without its port.
+/// Returns the address of a peer, without its port.
 pub(in crate::controller) fn address(peer: &str) -> &str {
     peer.rsplit_once(':').map_or(peer, |(address, _)| address)
 }
 
 impl Node {
-    /// Returns `true` if the controller has heard this agent in a session that the agent began later.
+    /// Returns `true` if the agent's last open session was not older than this Hello's session.
     fn has_heard_after(&self, hello: &Hello) -> bool {
         let same = self.row.machine == hello.machine && self.row.boot == hello.boot;
         same && self.link.is_some_and(|link| link >= hello.link)
     }
 
-    /// Returns `true` if the network may have held back a Hello from this address. From another address that lasts a
-    /// minute: a thief leaves no session number and no boot behind that keep the true agent out.
+    /// Returns `true` if the network may have held back a Hello from this address. For an address other than the last
+    /// session's, this lasts a minute after that session. So a thief's session numbers and boots do not lock the true
+    /// agent out for longer.
     fn may_be_late(&self, from: &str, now: Now) -> bool {
         let recent = self.session.is_none() && now.mono_ms < self.since_ms.saturating_add(LATE_MS);
         self.address == from || recent
     }
 
-    /// Notes a new boot of the machine that the controller knows: the boot before never returns.
+    /// Records a new boot of the known machine: the boot before never returns.
     pub(in crate::controller) fn boots(&mut self, machine: &MachineId, boot: &BootId) {
         if self.row.machine == *machine && self.row.boot != *boot {
             self.over.push(self.row.boot.clone());
@@ -52,7 +54,7 @@ impl Node {
 }
 
 impl Machine {
-    /// Handles a complete Hello: looks for another session that speaks for this host.
+    /// Handles a complete Hello: looks for another session of this host.
     pub(in crate::controller) fn greeted(&mut self, id: SessionId, hello: Box<Hello>, now: Now) {
         if hello.link > MAX_LINK {
             let why = format!("its session has the number {}, which no agent gives", hello.link);
@@ -67,7 +69,7 @@ impl Machine {
         let is_heard = late.is_some_and(|node| node.has_heard_after(&hello));
         let older = self.nodes.get(&hello.host).and_then(|node| node.session).filter(|older| *older != id);
         let Some(older) = older else {
-            // The last frames of a dead agent may arrive after its successor's session has also ended.
+            // The last frames of a dead agent may arrive even after its successor's session has ended.
             if is_heard {
                 let why = "an older session of this agent than the last one that stood";
                 return self.turn_away(id, &hello.host, why, now);
@@ -100,7 +102,7 @@ impl Machine {
                 self.probe_last += 1;
                 let nonce = self.probe_last;
                 let until_ms = now.mono_ms.saturating_add(self.settings.probe_ms);
-                // A third claimant waits for nobody: only the latest Hello remains a claim.
+                // A third claimant does not wait for the second: only the latest Hello remains a claim.
                 let rivals: Vec<SessionId> = self.probing_of(older);
                 for rival in rivals {
                     self.turn_away(rival, &hello.host, "another agent claims this host", now);
@@ -114,7 +116,7 @@ impl Machine {
         }
     }
 
-    /// Returns the sessions that wait for an answer to a probe: few, among the sessions of all nodes.
+    /// Returns the sessions that wait for the answer to a probe. An index keeps these few sessions apart from the many.
     fn probing(&self) -> impl Iterator<Item = (SessionId, &Session)> {
         self.probing.iter().filter_map(|id| Some((*id, self.sessions.get(id)?)))
     }
@@ -124,8 +126,8 @@ impl Machine {
         self.probing().filter(|(_, s)| probes(s)).map(|(id, _)| id).collect()
     }
 
-    /// Refuses the newer session, because the older session answered and is alive: the newer one is another machine of
-    /// the same name.
+    /// Refuses the newer session, because the older session has answered: the newer session comes from another machine
+    /// of the same name.
     pub(in crate::controller) fn on_probed(&mut self, older: SessionId, answer: u64, now: Now) {
         for id in self.probing_of(older) {
             let Some(Session { peer, stage: Stage::Probing { hello, nonce, .. } }) = self.sessions.get(&id) else {
@@ -147,7 +149,7 @@ impl Machine {
         }
     }
 
-    /// Ends probes whose time is over: the older session is dead.
+    /// Ends probes without an answer in time: the older session is dead, and the newer session opens.
     pub(in crate::controller) fn probes_due(&mut self, now: Now) {
         let due: Vec<(SessionId, SessionId)> = self
             .probing()
@@ -185,8 +187,8 @@ impl Machine {
         node.session.is_some_and(|id| !self.probing_of(id).is_empty())
     }
 
-    /// Opens the sessions that waited for an answer of the older session, which is gone. A session does not open if its
-    /// agent has meanwhile returned with another one.
+    /// Opens the sessions that waited for an answer of the older session, which has ended. A session stays closed if
+    /// its agent has meanwhile returned with a newer session.
     pub(in crate::controller) fn open_waiting(&mut self, waiting: &[SessionId], now: Now) {
         for id in waiting {
             if let Some(Session { stage: Stage::Probing { hello, .. }, .. }) = self.sessions.get(id) {

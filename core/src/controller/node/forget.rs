@@ -1,5 +1,5 @@
-//! `job forget`: an operator drops releases that the release hook keeps refusing. An attempt is finished, never
-//! forgotten.
+//! `job forget`: an operator drops releases that the release hook keeps refusing. An operator cannot forget an attempt:
+//! an attempt is finished.
 
 use serde_json::json;
 
@@ -9,10 +9,10 @@ use crate::controller::machine::Machine;
 use crate::ids::{Attempt, JobId};
 
 impl Machine {
-    /// Drops the releases of a job, or of one attempt, of which the release hook has not heard.
+    /// Drops the releases of a job, or of one attempt, that the release hook has not carried out.
     ///
     /// # Errors
-    /// No reason given; `releases` not asked for; no such release.
+    /// No reason was given, `releases` is not set, or no such release exists.
     pub(in crate::controller) fn job_forget(
         &mut self,
         job: &JobId,

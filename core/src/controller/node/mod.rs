@@ -1,4 +1,4 @@
-//! Nodes: which session speaks for a host, and the tasks that its Hello reports against the tasks in the store.
+//! Nodes: the session that speaks for a host, and how the tasks in its Hello differ from the store.
 
 pub(in crate::controller) mod configured;
 pub(in crate::controller) mod duplicate_session;

@@ -1,25 +1,29 @@
-//! Settles the difference between the tasks that a node holds and the tasks that the store expects there. The
-//! controller settles all of them when the node's session opens, and then each completion as it arrives.
+//! Reconciling: settles the differences between the tasks that a node holds and the tasks that the store expects there.
+//! The controller settles every difference when the node's session opens.
 //!
-//! | the store       | the node's Hello               | then |
-//! |-----------------|--------------------------------|------|
-//! | sent, accepted  | another boot                   | `lost (rebooted)` |
-//! | ok or tolerable, of a prolog without verdict | another boot | `lost (rebooted)`: what it prepared is gone; so is one that is told only now, from a /run that outlived its boot |
-//! | sent, accepted, and a boot was announced | another boot | its end, [`crate::controller::action::announced_reboot`] |
-//! | waiting         | holds nothing                  | Start, unless an earlier action has not ended there; it has start-grace from now on |
-//! | sent            | same boot, holds nothing       | Start again, or Cancel as below |
-//! | accepted        | same boot, holds nothing       | `lost (vanished)` |
-//! | open            | unclaimed                      | accepted; Cancel where that was asked; else Begin, or it waits |
-//! | open            | live, ended                    | accepted; `Finished` follows |
-//! | open            | tombstone                      | its outcome |
-//! | ended           | unclaimed                      | Cancel: fenced |
-//! | ended           | waits for its turn, or starts  | Cancel: fenced; was it never begun here, it is taken for begun |
-//! | ended           | live                           | goes on; its result comes late; was it never begun here, it is taken for begun |
-//! | ended as lost   | live, begun                    | the same, and its node is drained for it, once |
-//! | on another host | any but a tombstone            | shown; Cancel where it has not begun; its end is not believed |
-//! | ended           | tombstone of another end       | late |
-//! | never heard of  | any                            | [`crate::controller::recovery`] |
-//! | open, and its attempt is unasserted | holds nothing, or another boot | left until somebody vouches for the attempt |
+//! | the store        | the node's Hello              | then |
+//! |------------------|-------------------------------|------|
+//! | sent, accepted   | another boot                  | `lost (rebooted)` |
+//! | ok or tolerable setup task | another boot        | `lost (rebooted)`, (1) |
+//! | reboot announced | another boot                  | the announced end: [`crate::controller::action::announced_reboot`] |
+//! | waiting          | holds nothing                 | Start, (2) |
+//! | sent             | same boot, holds nothing      | Start again; Cancel if the task is to be cancelled |
+//! | accepted         | same boot, holds nothing      | `lost (vanished)` |
+//! | open             | unclaimed                     | accepted; then Cancel if the task is to be cancelled, else Begin, (3) |
+//! | open             | live, ended                   | accepted; `Finished` follows |
+//! | open             | tombstone                     | the tombstone's outcome |
+//! | ended            | unclaimed, waiting, starting  | Cancel: the task never begins |
+//! | ended            | live                          | the task goes on; its result is recorded as late |
+//! | ended as `lost`  | live, begun                   | the same; the controller drains the node, once |
+//! | on another host  | any but a tombstone           | shown; Cancel if unclaimed; its end is ignored |
+//! | ended            | tombstone with another end    | recorded as late |
+//! | unknown task     | any                           | an orphan: [`crate::controller::recovery`] |
+//! | open, frozen     | holds nothing, or another boot | unchanged until the attempt is vouched for |
+//!
+//! 1. The reboot has removed the result of the setup task. The rule holds until the action has its verdict. It also
+//!    holds for an `ok` that the node reports only now, from a /run that outlived the boot.
+//! 2. Unless an earlier action has not ended on the host. The start-grace counts from now.
+//! 3. A task that is held back stays unclaimed.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +39,7 @@ use crate::outcome::Loss;
 use crate::task::{Ended, Start, survives_reboot};
 
 impl Machine {
-    /// Settles one Hello. `before` is what an earlier Hello of the node had left open.
+    /// Settles one Hello. `before` is the unfinished part of the node's earlier Hello.
     pub(in crate::controller) fn settle(
         &mut self,
         id: SessionId,
@@ -46,11 +50,10 @@ impl Machine {
     ) {
         let Some(node) = self.nodes.get(host) else { return };
         let (boot, boot_number) = (node.row.boot.clone(), node.row.boot_number);
-        // A node has no part in external actions.
+        // A node takes no part in external actions.
         let tasks: Vec<TaskId> =
             node.tasks.iter().filter(|task| !self.jobs.is_external(task.action)).copied().collect();
-        // The controller leaves the host's own tasks alone: nobody reports their end, so the controller does not show
-        // them.
+        // The host's own tasks never reach the controller's books: no session reports their ends.
         let held: BTreeMap<TaskId, Held> = held.into_iter().filter(|h| !h.local).map(|h| (h.task, h)).collect();
         for task in &tasks {
             let frozen = self.is_frozen_action(task.action);
@@ -59,7 +62,7 @@ impl Machine {
             }
         }
         let mut forget = Vec::new();
-        // Orphans come first: an orphan keeps later tasks from beginning.
+        // Orphans come first, because an orphan keeps later tasks from beginning.
         let (known, unknown): (Vec<&Held>, Vec<&Held>) =
             held.values().partition(|held| self.is_known(host, held) && !self.is_of_a_lost_life(host, held));
         for held in unknown {
@@ -84,8 +87,7 @@ impl Machine {
         self.reboot_cleans(host);
     }
 
-    /// Undoes a prolog that ended well in a boot that is over, even if a /run that outlived the boot still reports
-    /// success.
+    /// Invalidates a setup task that ended well in an earlier boot: the task becomes `lost (rebooted)`.
     pub(in crate::controller) fn undo(&mut self, task: TaskId, boot_number: u32, now: Now) {
         let Some(action) = self.jobs.action(task.action) else { return };
         let had_done = match action.stand(task.rank) {
@@ -101,8 +103,8 @@ impl Machine {
         }
     }
 
-    /// Withdraws setup actions that wait on the rank of this after-action: a lost life has begun it there, and nothing
-    /// prepares a rank that is cleaned up.
+    /// Withdraws setup actions that wait on the rank of this after-action. A lost life has begun the after-action
+    /// there, so a setup action must not follow.
     pub(in crate::controller) fn withdraw_before(&mut self, task: TaskId, now: Now) {
         let Some(action) = self.jobs.action(task.action).filter(|action| self.jobs.follows(action)) else { return };
         let Some(attempt) = self.jobs.attempt(&action.row.job, action.row.attempt) else { return };
@@ -114,8 +116,8 @@ impl Machine {
         }
     }
 
-    /// Returns `true` if this store has the task on this host. A tombstone counts only on this host; any other state
-    /// also counts if the store has the task on another host.
+    /// Returns `true` if this store knows the task. A tombstone counts only if the store has the task on this host; any
+    /// other state counts on every host.
     fn is_known(&self, host: &HostName, held: &Held) -> bool {
         let task = held.task;
         let is_stone = matches!(held.state, HeldState::Tombstone { .. });
@@ -124,7 +126,7 @@ impl Machine {
         action.is_some_and(|action| action.stand(task.rank) != Stand::NotMine) && !(is_stone && anothers)
     }
 
-    /// Settles a task that this store knows.
+    /// Settles a task that this store knows and the node holds.
     pub(in crate::controller) fn settle_held(
         &mut self,
         id: SessionId,
@@ -138,8 +140,8 @@ impl Machine {
         let is_stone = matches!(state, HeldState::Tombstone { .. });
         let rank = task.rank;
         if !is_stone && self.is_anothers(host, task) {
-            // The task must not begin here. A running task continues; the controller acknowledges its end and ignores
-            // the outcome.
+            // The task must not begin here. If it runs already, it continues; the controller acknowledges its end and
+            // ignores the outcome.
             if *state == HeldState::Unclaimed {
                 self.send_cancel(id, task, "it is of another host");
             }
@@ -149,8 +151,8 @@ impl Machine {
         let Some(action) = self.jobs.action_mut(task.action) else { return };
         let open = action.is_open_on(rank);
         if open && action.boot(rank).is_none() {
-            // A restored store has no Start of the task: as far as the controller knows, the node began the task in
-            // this boot.
+            // A restored store has no Start of the task. The controller assumes that the node began the task in this
+            // boot.
             action.seen_in(rank, boot_number);
         }
         if action.stand(rank) == Stand::Waiting && !defect!(SetupAfterEpilog) {
@@ -181,7 +183,7 @@ impl Machine {
                 action.accept(rank);
                 self.touch(task.action, now);
                 match cancel {
-                    // A start that systemd has not carried out yet could begin it without a Begin.
+                    // A unit start that systemd has not carried out yet could begin the task without a Begin.
                     Some(why) if !frozen && !defect!(CancelledBegins) => self.send_cancel(id, task, &why),
                     _ if held_back => self.leave_unclaimed(task),
                     Some(why) if !defect!(CancelledBegins) => self.send_cancel(id, task, &why),
@@ -200,7 +202,7 @@ impl Machine {
                         self.send_cancel(id, task, &why);
                     }
                 } else if is_before_its_begin(phase) {
-                    // The task has not begun. It would begin when its turn comes, or when systemd starts it.
+                    // The task has not begun, but would begin when its turn comes or when systemd starts its unit.
                     self.send_cancel(id, task, "it has ended for the controller");
                 }
                 if open {
@@ -219,7 +221,7 @@ impl Machine {
         }
     }
 
-    /// Settles a task that the store expects on the node and the Hello did not contain.
+    /// Settles a task that the store expects on the node and that the Hello does not list.
     pub(in crate::controller) fn settle_absent(
         &mut self,
         id: SessionId,
@@ -245,14 +247,14 @@ impl Machine {
             }
             Stand::Accepted if defect!(AcceptedSentAgain) => self.start_on(id, task, boot_number, boot, now),
             Stand::Accepted => self.lose(task, Loss::Vanished, now),
-            // The node never had the task: the task again waits for whatever holds it back.
+            // The node never got the Start: the task waits again for whatever holds it back.
             Stand::Sent if cancel.is_none() && self.is_held_back(task.action, task.rank).is_some() => {
                 if let Some(action) = self.jobs.action_mut(task.action) {
                     action.unsend(task.rank);
                     self.touch(task.action, now);
                 }
             }
-            // The tombstone of the Cancel answers with Finished.
+            // The node answers the Cancel with a tombstone, and reports it with Finished.
             Stand::Sent => match cancel {
                 Some(why) => self.send_cancel(id, task, &why),
                 None => self.start_on(id, task, boot_number, boot, now),
@@ -261,7 +263,7 @@ impl Machine {
         }
     }
 
-    /// Commits a Start to a node's boot, then sends it.
+    /// Sends a Start for a node's boot; the batch commits the Start first.
     pub(in crate::controller) fn start_on(
         &mut self,
         id: SessionId,

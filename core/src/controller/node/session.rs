@@ -1,11 +1,11 @@
-//! Sessions: which session speaks for a host, and until when.
+//! Sessions: the session that speaks for a host, from its Hello to its end.
 //!
 //! ```text
 //!   greeting --last page of Hello--> open      no other session of this host, or an older one of the same agent
-//!                                 \-> probing ----> open      the older one, of another agent, did not answer
-//!                                              \--> refused   the older one answered: perilog shows both
+//!                                 \-> probing ----> open      the older session, of another agent, did not answer
+//!                                              \--> refused   the older session answered: the controller shows both
 //! ```
-//! The host in the certificate is the host that an agent may speak for.
+//! An agent may speak only for the host that its certificate names.
 
 use crate::agent::io::Level;
 use crate::controller::io::{Effect, NodeRow, Now, Record, SessionId};
@@ -15,11 +15,10 @@ use crate::defect;
 use crate::ids::{BootId, Epoch, HostName, MachineId, TaskId};
 use crate::message::{FromAgent, Held, HeldState, Hello, MAX_TASKS, Phase, ToAgent};
 
-/// Most tasks that one Hello may tell of, over all its pages: an agent keeps at most 16,384 tasks and tombstones
+/// Maximum number of tasks in one Hello, over all its pages. An agent keeps at most 16,384 tasks and tombstones
 /// (`max-tombstones`).
 const MAX_HELLO_TASKS: usize = 20_000;
-/// More starts than any controller can have had. The controller does not believe an agent that claims to have seen
-/// more.
+/// Highest believable epoch: no controller can have started more often. An agent's higher claim is cut to this.
 pub(in crate::controller) const MAX_SEEN: u64 = 1 << 40;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -30,9 +29,9 @@ pub(in crate::controller) struct Session {
 
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::controller) enum Stage {
-    /// Pages of Hello so far.
+    /// The agent has sent these pages of its Hello so far.
     Greeting(Option<Box<Hello>>),
-    /// Complete, and waiting for an older session to answer a probe or not.
+    /// The Hello is complete; the session waits for an older session to answer a probe or to miss its time.
     Probing {
         hello: Box<Hello>,
         older: SessionId,
@@ -45,7 +44,7 @@ pub(in crate::controller) enum Stage {
         boot: BootId,
         link: u64,
     },
-    /// Ended by us; late frames are dropped.
+    /// The controller has ended the session, and drops late frames.
     Over,
 }
 
@@ -68,7 +67,7 @@ impl Machine {
         match (host, message) {
             (None, FromAgent::Hello(page)) => self.on_hello(id, names, page, now),
             (Some(_), FromAgent::Hello(_)) => self.end_session(id, "Hello twice in one session", now),
-            // An agent has nothing else to say between its Hello and the controller's Welcome. Early results arrive
+            // Between its Hello and the Welcome an agent has nothing else to report. Results in early frames arrive
             // again in `Finished`.
             (None, _) => {}
             (Some(host), message) => self.on_agent(id, &host, message, now),
@@ -76,7 +75,7 @@ impl Machine {
     }
 
     fn on_hello(&mut self, id: SessionId, names: Option<&[String]>, page: Hello, now: Now) {
-        // Names of the DNS have no case, and a final dot says nothing (RFC 4343, RFC 1034 3.1).
+        // Names in the DNS have no case, and a final dot has no meaning (RFC 4343, RFC 1034 3.1).
         let is_its = |name: &String| {
             let (name, host) = (name.trim_end_matches('.'), page.host.as_str().trim_end_matches('.'));
             name.eq_ignore_ascii_case(host)
@@ -112,7 +111,7 @@ impl Machine {
         }
     }
 
-    /// Opens a session that stands: sends Welcome, then settles the difference.
+    /// Opens a session: sends Welcome, then settles the differences.
     pub(in crate::controller) fn open(&mut self, id: SessionId, hello: Hello, now: Now) {
         if !self.judge_hello(id, &hello, now) {
             return;
@@ -121,7 +120,7 @@ impl Machine {
         let known = self.nodes.get(&host).map(|node| node.row.clone());
         let boot_number = match &known {
             Some(row) if row.machine == machine && (row.boot == boot || defect!(RebootUnnoticed)) => row.boot_number,
-            // The number of soft reboots between two boots is known.
+            // A boot id contains a count of soft reboots, so the number of missed soft reboots is known.
             Some(row) if row.machine == machine => {
                 row.boot_number.saturating_add(row.boot.soft_reboots_until(&boot).map_or(1, |reboots| reboots.max(1)))
             }
@@ -164,11 +163,11 @@ impl Machine {
         };
         self.batch.effects.push(Effect::Send { session: id, message: welcome });
         self.settle(id, &host, tasks, before, now);
-        // Before the recovery gate opens further, the gate must know what this node holds.
+        // The recovery gate opens only after it has learned of this node's tasks.
         self.gate_hears(&host, now);
     }
 
-    /// Handles a frame of a session that stands.
+    /// Handles a frame of an open session.
     fn on_agent(&mut self, id: SessionId, host: &HostName, message: FromAgent, now: Now) {
         match message {
             FromAgent::Hello(_) => {}
@@ -216,14 +215,14 @@ impl Machine {
         }
     }
 
-    /// Returns `true` if this session's host is the host of the task's rank. Unknown tasks belong to no host.
+    /// Returns `true` if the store knows the task and the task's rank is on `host`. Otherwise shows the claim.
     pub(in crate::controller) fn speaks_for(&mut self, host: &HostName, task: TaskId) -> bool {
         self.jobs.host_of(task).is_some() && !self.is_anothers(host, task)
     }
 
-    /// Returns `true` if the task belongs to another host. The controller then ignores what this host says of the task,
-    /// and shows it. The session stands. Otherwise an attempt that returned on other hosts (a reused job number, or a
-    /// lost store) would lock its first hosts out for ever.
+    /// Returns `true` if the task belongs to another host. The controller then ignores the report and shows it in the
+    /// node's note; the session stays open. Closing the session would be wrong: after a reused job number or a lost
+    /// store, an attempt may return on other hosts, and its first hosts would be locked out for ever.
     pub(in crate::controller) fn is_anothers(&mut self, host: &HostName, task: TaskId) -> bool {
         let external = self.jobs.is_external(task.action);
         let Some(of) = self.jobs.host_of(task).filter(|of| of != host || external) else { return false };
@@ -257,8 +256,8 @@ impl Machine {
         self.end_session(id, why, now);
     }
 
-    /// Ends a session from the controller's side. The controller drops late frames of the session, and `Closed` follows
-    /// from the transport.
+    /// Ends a session from the controller's side. The controller drops late frames of the session; the transport
+    /// confirms with `Closed`.
     pub(in crate::controller) fn end_session(&mut self, id: SessionId, why: &str, now: Now) {
         self.batch.effects.push(Effect::Close { session: id, why: why.to_owned() });
         self.probing.remove(&id);
@@ -269,7 +268,7 @@ impl Machine {
         }
     }
 
-    /// Notes that no session speaks for this host any more.
+    /// Records that no session speaks for this host any more.
     fn away(&mut self, host: &HostName, id: SessionId, now: Now) {
         let Some(node) = self.nodes.get_mut(host).filter(|node| node.session == Some(id)) else {
             return;
@@ -304,8 +303,8 @@ impl Machine {
     }
 }
 
-/// Returns the time over which agents spread their redials: the number of agents divided by the connections that the
-/// controller accepts per second, at least one second.
+/// Returns the time over which agents spread their redials: the number of agents divided by the connections accepted
+/// per second, at least one second.
 pub(in crate::controller) fn redial_window_ms(agents: u64, per_second: u64) -> u64 {
     (agents.saturating_mul(1000) / per_second.max(1)).max(1000)
 }

@@ -1,5 +1,5 @@
-//! Operators' decisions about tasks and the whole cluster: resolutions, and the quiesced state. Those of a recovery are
-//! in [`crate::controller::recovery`].
+//! Operators' decisions: resolutions of tasks, and the quiesced state. Decisions about a recovery are in
+//! [`crate::controller::recovery`].
 
 pub(in crate::controller) mod quiesce;
 pub(in crate::controller) mod resolve;

@@ -1,6 +1,6 @@
-//! Quiesce: the controller begins nothing new, so that the daemon, or the machine room, can be replaced. Running
-//! actions go on, after-actions still begin, and scripts never notice. Stored: a restarted controller stays quiesced
-//! until an operator types `resume`.
+//! Quiesce: the controller begins nothing new, so that an operator can replace the daemon or work in the machine room.
+//! Running actions go on, after-actions still begin, and scripts never notice. The store keeps the quiesced state: a
+//! restarted controller stays quiesced until an operator types `resume`.
 
 use crate::controller::io::{Client, Now, Quiet, Record, Refusal, Reply};
 use crate::controller::job::Jobs;
@@ -9,11 +9,11 @@ use crate::defect;
 use crate::duration::Span;
 use crate::ids::ActionName;
 
-/// Most clients that wait for quiescence; each is an operator or an operator's script.
+/// Maximum number of clients that wait for quiescence; each is an operator or an operator's script.
 const MAX_WAITS: usize = 64;
 
 impl Jobs {
-    /// Returns how many actions and tasks are open.
+    /// Returns the numbers of open actions and open tasks.
     pub(in crate::controller) fn open_count(&self) -> (u64, u64) {
         let open = self.actions.values().filter(|action| action.is_open());
         open.fold((0, 0), |(actions, tasks), action| (actions + 1, tasks + action.count_open()))
@@ -36,7 +36,7 @@ impl Machine {
         }
     }
 
-    /// Quiesces the controller; returns `None` if the client is answered when nothing is open.
+    /// Quiesces the controller; returns `None` if the client gets its answer later, when no action is open.
     pub(in crate::controller) fn quiesce(
         &mut self,
         client: Client,

@@ -1,14 +1,15 @@
-//! Carries out `resolve`: the operator's word replaces an outcome that will not come. If a script may be alive, nobody
-//! gets the node before the node's drain is in force. The word waits until then, because a verdict that it completes
-//! lets other work begin elsewhere.
+//! Resolution: carries out `resolve`. An operator's resolution replaces an outcome that will not come. If a script may
+//! be alive, the resource manager must not get the node before the node's drain is in force. The resolution waits until
+//! then, because the verdict that it completes lets other work begin elsewhere.
 //!
 //! ```text
-//!   no Start was sent ------------------------------------> resolved
-//!   sent, accepted, unknown --no drain hook------------------> resolved
-//!                          \-> the word waits --confirmed--> resolved    or the scripts' own outcome, if that arrives first
+//!   no Start was sent -----------------------------------------------> resolved
+//!   sent, accepted --no drain hook-----------------------------------> resolved
+//!                 \-> the resolution waits --drain confirmed---------> resolved
+//!                                         \--the scripts end earlier-> the scripts' own outcome
 //! ```
-//! A task that has not begun never begins: the controller tells the node. A running task continues, and the controller
-//! records its own result as late.
+//! A task that has not begun never begins: the controller sends its node a Cancel. A running task continues, and the
+//! controller records its result as late.
 
 use std::collections::BTreeSet;
 
@@ -88,8 +89,8 @@ impl Machine {
         Ok(Reply::Resolved { tasks: count, waiting })
     }
 
-    /// Drains the host of a task that may be alive, and stops a task that has not begun. Returns `true` if the drain is
-    /// not in force yet.
+    /// Drains the host of a task that may be alive, and cancels a task that has not begun. Returns `true` if the drain
+    /// is not in force yet.
     fn begin_resolve(&mut self, task: TaskId, reason: &str, now: Now) -> bool {
         let stand = self.jobs.action(task.action).map_or(Stand::NotMine, |action| action.stand(task.rank));
         if stand == Stand::Waiting {
@@ -98,7 +99,7 @@ impl Machine {
         self.drain_given_up(task, &format!("resolved by hand while it may be alive: {}", reason.trim()), now);
         let host = self.jobs.host_of(task);
         let node = host.as_ref().and_then(|host| self.nodes.get(host));
-        // As far as the controller knows. A task that has just begun gets a TERM with this cancel.
+        // The controller may be wrong: a task that has just begun gets a TERM with this Cancel.
         let begun = match node.and_then(|node| node.live.get(&task)) {
             Some((phase, _)) => !is_before_its_begin(phase),
             None => false,
@@ -109,13 +110,13 @@ impl Machine {
         host.is_some_and(|host| self.is_draining(&host)) && !defect!(ResolveBeforeDrain)
     }
 
-    /// Weighs an end of a task against an operator's word that waits; returns `None` if the word waits on.
+    /// Applies a waiting resolution to an end of its task; returns `None` if the resolution waits on.
     pub(in crate::controller) fn weigh(&self, task: TaskId, ended: Ended, now: Now) -> Option<Ended> {
         let Some(word) = self.jobs.action(task.action).and_then(|action| action.resolving(task.rank)) else {
             return Some(ended);
         };
         match &ended.outcome {
-            // The controller does not know whether the script is alive: the operator's word was given for exactly that.
+            // The script may still be alive, and the operator resolved the task for exactly that reason.
             Outcome::Lost { why: Loss::Unreachable | Loss::Offline | Loss::UnknownNode | Loss::Lease } => None,
             Outcome::Resolved { .. } => Some(ended),
             outcome if outcome.is_of_scripts() => Some(ended),
@@ -124,7 +125,7 @@ impl Machine {
         }
     }
 
-    /// Turns waiting words into outcomes on the hosts where a drain has come into force.
+    /// Turns waiting resolutions into outcomes on hosts whose drain has come into force.
     pub(in crate::controller) fn settle_resolved(&mut self, now: Now) {
         let hosts = std::mem::take(&mut self.batch.in_force);
         if hosts.is_empty() {
@@ -138,7 +139,7 @@ impl Machine {
         }
     }
 
-    /// Looks at all waiting words again after a restart: drains may have changed meanwhile.
+    /// Checks all waiting resolutions after a restart, because drains may have changed.
     pub(in crate::controller) fn resolve_again(&mut self) {
         let tasks = self.jobs.resolving();
         let hosts: BTreeSet<HostName> = tasks.into_iter().filter_map(|(task, _)| self.jobs.host_of(task)).collect();
@@ -157,7 +158,7 @@ impl Action {
         self.row.resolving.iter().find(|word| word.ranks.contains(rank.0))
     }
 
-    /// Stores a word that waits for a drain. The last word per rank stands, so the words never outnumber the ranks.
+    /// Stores a resolution that waits for a drain. Each rank keeps only its last resolution.
     fn resolve_later(&mut self, word: Resolving) {
         self.forget_words(&word.ranks);
         self.row.resolving.push(word);
@@ -169,12 +170,12 @@ impl Action {
             word.ranks.subtract(ranks);
         }
         self.row.resolving.retain(|word| !word.ranks.is_empty());
-        // Writes the whole row: the parts written for ranks that arrive one by one contain no words.
+        // Writes the whole row, because deltas contain no resolutions.
         self.changed = true;
     }
 }
 
-/// Returns the reason why a task never began, for the node and for people who look there for the missing task.
+/// Returns the reason why a task never began, for the node and for people who look there for the task.
 pub(in crate::controller) fn before_its_begin(reason: &str) -> String {
     format!("resolved by hand before it began: {}", reason.trim())
 }
