@@ -1,14 +1,18 @@
-//! `Assert`: an edge's list of all attempts of its source, applied in one step. Repeating it changes nothing.
+//! `Assert`: an edge's list of all attempts of its source, applied in one step. Repeating the request changes nothing.
 //!
 //! | the attempt | then |
 //! |---|---|
-//! | listed and known, same owner and hosts | asserted; it holds the listed ranks; `ended`: as `job finish`. Released ranks are told again, because the resource manager has forgotten their release |
-//! | listed and unknown | as `job add`, and counts as begun on all its ranks |
-//! | listed, and contradicts the store | refused and shown; nothing changes, and no clean-up begins on its hosts |
-//! | known of this source and instance, and not listed | over: no setup action of it begins, no notice is sent; its ranks are disowned ([`super::vouch`]) |
-//! | of another source or instance, or of none | untouched |
+//! | listed and known, same owner and hosts | asserted, and holds the listed ranks (1) |
+//! | listed and unknown | added as by `job add`; counts as begun on all its ranks |
+//! | listed, and contradicts the store | refused and shown; unchanged, and no clean-up begins on its hosts |
+//! | known of this source and instance, and not listed | over (2) |
+//! | of another source or instance, or without a source | unchanged |
 //!
-//! It begins no setup action, tells no release, and lifts no drain.
+//! 1. In the phase `ended`, the attempt is finished too, as by `job finish`. A listed rank that is released already
+//!    gets a second notice, because the resource manager has forgotten its release.
+//! 2. None of its setup actions begins, and no notice is sent. Its ranks are disowned ([`super::vouch`]).
+//!
+//! An assertion begins no setup action of its own, and lifts no drain.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -73,7 +77,7 @@ impl Machine {
         Ok(Reply::Asserted(told))
     }
 
-    /// Returns whether it was added.
+    /// Asserts one listed attempt. Returns `true` if the attempt was added.
     fn assert_listed(&mut self, source: &Source, of: Listed, now: Now) -> Result<bool, String> {
         let layout = Layout::new(of.ranks.clone(), of.hosts)?;
         if layout.ranks().is_empty() {
@@ -123,8 +127,8 @@ impl Machine {
         Ok(added)
     }
 
-    /// Closes an attempt that its resource manager no longer has: no notice is sent, and after-actions begin where they
-    /// can harm no other job.
+    /// Closes an attempt that its resource manager no longer has. The controller sends no notice; after-actions begin
+    /// where they can harm no other job.
     pub(super) fn over_untold(&mut self, job: &JobId, number: Attempt, now: Now) {
         let owed = self.drop_owed(job, number);
         let left = self.jobs.unreleased(job, number);
@@ -135,21 +139,21 @@ impl Machine {
         self.close_attempt(job, number, "its resource manager has it no more", now);
     }
 
-    /// Drops an attempt's outstanding notices; returns their sequences.
+    /// Drops an attempt's outstanding notices; returns their sequence numbers.
     pub(super) fn drop_owed(&mut self, job: &JobId, number: Attempt) -> Vec<u64> {
         let owed = self.outbox.forget(job, number);
         for sequence in &owed {
             self.batch.records.push(Record::OutboxDone { sequence: *sequence });
         }
         if !owed.is_empty() {
-            // The job's later entries waited behind these.
+            // Later entries of the job waited behind the dropped entries.
             self.batch.effects.push(Effect::OutboxGrew);
         }
         owed
     }
 
-    /// Drops the releases of an attempt that the resource manager has not read: the lost life may have told them. Those
-    /// that the resource manager still lists are told again.
+    /// Drops the releases of an attempt that the resource manager has not read, because the lost life may have sent
+    /// them. The assertion repeats the release of every rank that the resource manager still lists.
     fn drop_releases(&mut self, job: &JobId, number: Attempt) {
         let of = |entry: &&OutboxEntry| entry.job == *job && entry.attempt == number && entry.is_release();
         let releases: Vec<u64> = self.outbox.manager(0).filter(of).map(|entry| entry.sequence).collect();
@@ -159,12 +163,12 @@ impl Machine {
         }
     }
 
-    /// Adopts a drain that exists in the resource manager, whether perilog or an operator made it.
+    /// Adopts a drain that exists in the resource manager, made by perilog or by an operator.
     fn adopt_drain(&mut self, listed: ListedDrain, now: Now) {
         match self.drains.get(&listed.host).cloned() {
             Some(drain) if !drain.lifted && drain.unvouched => {
                 self.put_drain(DrainRow { unvouched: false, ..drain.clone() });
-                // The drain exists, so the notice counts as confirmed.
+                // The drain exists in the resource manager, so the notice counts as carried out.
                 let _ = self.drain_done(&listed.host, drain.telling, false);
             }
             Some(_) => {}
@@ -181,7 +185,8 @@ impl Machine {
     }
 }
 
-/// Returns how a listed job contradicts the known attempt of its name, if it does: job numbers repeat.
+/// Returns the contradiction between a listed attempt and the known attempt with its number, if there is one. Job
+/// numbers repeat: the listed job can be another job.
 fn contradicts(attempt: &JobAttempt, listed: &Layout, userid: Option<u32>) -> Option<String> {
     let elsewhere = listed.pairs(listed.ranks()).find(|(rank, host)| attempt.layout.rank(host) != Some(rank.0));
     if let Some((rank, host)) = elsewhere {

@@ -1,4 +1,4 @@
-//! View of a recovery for operators, and their decisions in it (`perilog controller recover`).
+//! Operators' decisions in a recovery (`perilog controller recover`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ use crate::job::{Part, Terms};
 use crate::outcome::Outcome;
 use crate::task::Ended;
 
-/// Reason of tasks that do not begin because an operator said that their hosts were given back in the lost life.
+/// Reason of tasks that never begin, because an operator said that the lost life had released their hosts.
 const GIVEN_BACK: &str = "given back before the store was put back";
 
 impl Jobs {
@@ -40,8 +40,8 @@ impl Machine {
         }
     }
 
-    /// Takes over: begins a new epoch above every one that agents reported. Their unknown commits prove a lost life, so
-    /// recovery begins.
+    /// Takes over: begins a new epoch above every epoch that agents reported. Commits of those epochs prove a lost
+    /// life, so recovery begins.
     fn take_over(&mut self, uid: u32, now: Now) -> Reply {
         let seen = self.highest_seen.as_ref().map_or(0, |(_, epoch)| epoch.number);
         let suspects = self.recovery.suspects.values().map(|commit| commit.epoch.number.min(MAX_SEEN)).max();
@@ -51,7 +51,7 @@ impl Machine {
         Reply::TookOver { epoch: self.epoch.number }
     }
 
-    /// Begins a life with an epoch above `above`; every session starts anew under it.
+    /// Begins a life with an epoch above `above`, and ends every session; agents connect anew under the new epoch.
     pub(super) fn raise_epoch(&mut self, above: u64, now: Now) {
         self.epoch.number = self.epoch.number.max(above).saturating_add(1);
         self.outbox_last = first_sequence(now.wall_ms, self.outbox_last);
@@ -63,10 +63,10 @@ impl Machine {
         }
     }
 
-    /// Applies an operator's word to one job, or to all attempts that wait for a word.
+    /// Applies an operator's statement to one job, or to all attempts that wait for one.
     ///
     /// # Errors
-    /// Nothing that was named waits for a word, or the word is `Running` and this store does not know the attempt.
+    /// No named attempt waits for a statement, or the statement is `Running` and this store does not know the attempt.
     fn confirm(
         &mut self,
         job: Option<&JobId>,
@@ -88,7 +88,7 @@ impl Machine {
                 format!("attempts {} of job {job} wait for a word each: name one (--attempt N)", numbers.join(", "));
             return Err(Refusal::Conflict(text));
         }
-        // The attempt's nodes report their own tasks, but not the job's other nodes.
+        // Orphans show the attempt's nodes that have one, but not the job's other nodes.
         let is_known = |of: &(JobId, Attempt)| word != Confirm::Running || self.jobs.attempt(&of.0, of.1).is_some();
         let unknown = waiting.iter().find(|of| !is_known(of)).cloned();
         waiting.retain(is_known);
@@ -113,7 +113,8 @@ impl Machine {
                 self.close_untold(job, *number, uid, now);
                 continue;
             }
-            // The resource manager vouches for the rest of its job: only disowned ranks and orphans are in question.
+            // The resource manager vouches for the rest of the attempt: only disowned ranks and orphans are in
+            // question.
             let is_vouched = self.jobs.attempt(job, *number).is_some_and(JobAttempt::is_vouched);
             let handed = self.adopt_orphans_of(job, *number, word, now);
             self.assert_attempt(job, *number, now);
@@ -142,8 +143,8 @@ impl Machine {
         Ok(Reply::Reached { tasks: waiting.len() as u64 })
     }
 
-    /// Closes an attempt by an operator's word that its nodes were released and cleaned up in the lost life: nothing of
-    /// it begins, and no notice is sent. Running tasks go on to their end, its services are told to stop, and its
+    /// Closes an attempt whose nodes were released and cleaned up in the lost life, by an operator's statement. No task
+    /// of the attempt begins, and no notice is sent. Running tasks go on to their end, services are asked to stop, and
     /// orphans are given up.
     fn close_untold(&mut self, job: &JobId, number: Attempt, uid: u32, now: Now) {
         let orphans = self.orphans().filter(|(_, _, orphan)| orphan.job == *job && orphan.attempt == number);
@@ -167,8 +168,8 @@ impl Machine {
         self.assert_attempt(job, number, now);
     }
 
-    /// Closes a part of an attempt that was given back in the lost life: what waits there does not begin, and the
-    /// resource manager is not told. What runs goes on to its end.
+    /// Closes a part of an attempt that the lost life had released: waiting tasks never begin, and no notice is sent.
+    /// Running tasks go on to their end.
     fn close_part(&mut self, job: &JobId, number: Attempt, part: &Part, uid: u32, now: Now) {
         self.disown(job, number, &part.ranks);
         let Some(attempt) = self.jobs.attempt(job, number) else { return };
@@ -195,9 +196,9 @@ impl Machine {
         self.batch.let_go.entry((job.clone(), number)).or_default().extend_with(&part);
     }
 
-    /// Adopts the orphans of an attempt, each on the rank that its own node reported. Gives up orphans that contradict
-    /// the store: running ones get TERM, and their end is acknowledged. Returns the ranks that the job had handed over
-    /// in the lost life, shown by an after-action.
+    /// Adopts the orphans of an attempt, each on the rank that its node reported. Gives up orphans that contradict the
+    /// store: a running one gets TERM, and the controller acknowledges its end. Returns the ranks on which an orphaned
+    /// after-action shows that the lost life had handed them over.
     fn adopt_orphans_of(&mut self, job: &JobId, number: Attempt, word: Confirm, now: Now) -> IdSet {
         let of: Vec<(HostName, TaskId, ActionName, Option<u32>, bool)> = self
             .orphans()
@@ -248,8 +249,8 @@ impl Machine {
         handed
     }
 
-    /// Reduces an attempt to these ranks: an assertion with fewer ranks names everything that is not released. Where a
-    /// hook or an operator adds it, no source will vouch for the other hosts: they were given back in the lost life.
+    /// Reduces an attempt to `ranks`: a request with fewer ranks names everything that is not released. If a hook or an
+    /// operator made the request, no edge will vouch for the other hosts; they count as released by the lost life.
     pub(in crate::controller) fn shrink_to(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
         let gone = self.jobs.unreleased(job, number).ranks.difference(ranks);
         let gone = Part::of_ranks(gone);

@@ -3,12 +3,15 @@
 //! | evidence | found | then |
 //! |---|---|---|
 //! | a stamp: `controller backup` made this copy | at load | recovery |
-//! | the anchor file is ahead, or names a life that the store does not know | at load | recovery, in an epoch above the anchor's |
-//! | a node's newest commit is foreign, and so is another node's; or the store knows fewer than three nodes, or no attempt | at its Hello | recovery |
-//! | the same of one host alone | at its Hello | that host is not welcomed, and shown |
-//! | the same, from a life before the last recovery, or one that this recovery has judged | at its Hello | known to be lost: only its tasks matter, [`super::orphans`] |
-//! | the same, from the very life that runs | at its Hello | this process was put back: recovery, in an epoch of its own |
-//! | a node of another cluster | at its Hello | nothing; shown |
+//! | the anchor file names a commit that the store does not have | at load | recovery, in an epoch above the anchor's |
+//! | a node's newest commit is foreign, and so is another node's (1) | at its Hello | recovery |
+//! | the newest commit of one host alone is foreign | at its Hello | no Welcome for the host; shown |
+//! | a foreign commit of a life that is known to be lost (2) | at its Hello | only its tasks matter: [`super::orphans`] |
+//! | a foreign commit of the life that runs | at its Hello | the process was put back: recovery, in a new epoch |
+//! | a commit of another cluster | at its Hello | nothing; shown |
+//!
+//! 1. One node is enough if the store knows fewer than three nodes, or no attempt.
+//! 2. A life before the last recovery, or a life that this recovery has judged.
 //!
 //! Recovery is committed in the batch whose Welcome makes the node forget the evidence.
 
@@ -25,7 +28,7 @@ use crate::utc;
 const FEW_NODES: usize = 3;
 
 impl Machine {
-    /// Judges the evidence of the store itself and its directory.
+    /// Judges the evidence in the store itself and in its directory.
     pub(in crate::controller) fn judge_store(&mut self, stamp: Option<u64>, anchor: Option<Commit>, now: Now) {
         let anchor = anchor.filter(|anchor| self.history.place(*anchor) == Place::Foreign && !defect!(AnchorIgnored));
         let why = match (stamp.filter(|_| !defect!(StampIgnored)), anchor) {
@@ -41,7 +44,7 @@ impl Machine {
         self.enter_recovery(why, now);
     }
 
-    /// Judges the evidence in a node's Hello. `false`: its host is not welcomed.
+    /// Judges the evidence in a node's Hello. Returns `false` if the host gets no Welcome.
     pub(in crate::controller) fn judge_hello(&mut self, id: SessionId, hello: &Hello, now: Now) -> bool {
         let Some(mark) = hello.newest.filter(|_| !defect!(MarksIgnored)) else { return true };
         if mark.cluster != self.settings.cluster {
@@ -79,7 +82,7 @@ impl Machine {
             commit.number,
             commit.epoch.number
         );
-        // The numbers of this life's lost commits are given again: marks of both would look alike.
+        // This life will give the numbers of its lost commits again, and marks of both commits would look alike.
         let put_back = commit.epoch == self.epoch;
         if put_back {
             self.raise_epoch(self.epoch.number, now);
@@ -88,12 +91,12 @@ impl Machine {
         !put_back
     }
 
-    /// Returns `true` if the commit is of a life before the last recovery. Such a life does not come back.
+    /// Returns `true` if the commit belongs to a life before the last recovery. Such a life never comes back.
     pub(super) fn is_known_lost(&self, commit: Commit) -> bool {
         self.recovery.row.as_ref().is_some_and(|row| commit.epoch.number < row.epoch)
     }
 
-    /// Freezes everything that the store owes.
+    /// Enters recovery: freezes every attempt of which the store owes anything.
     pub(super) fn enter_recovery(&mut self, why: String, now: Now) {
         self.note(
             Level::Error,

@@ -1,7 +1,7 @@
 //! Gate: freezes attempts until they are vouched for, and thaws them.
 //!
 //! After a start the gate is shut until every node that the store knows has said Hello, or until [`shut_ms`] have
-//! passed. In a recovery, an unvouched attempt stays frozen beyond that.
+//! passed. In a recovery, an unvouched attempt stays frozen even longer.
 
 use std::collections::BTreeSet;
 
@@ -23,28 +23,28 @@ use crate::task::Ended;
 
 use super::Gate;
 
-/// Shortest wait of a start for absent nodes.
+/// Shortest time (ms) that a start waits for absent nodes.
 const SHUT_MS: u64 = 5_000;
-/// The same in windows of the agents' redials: each agent dials within one, if its first try succeeds.
+/// The same wait in redial windows: within one window each agent dials once.
 const SHUT_WINDOWS: u64 = 3;
-/// Note on a setup action of a copy that ends without a new request.
+/// Note on a setup action of a restored store that ends because no request named it again.
 pub(in crate::controller) const NOT_ASKED_AGAIN: &str =
     "the store was put back, and nobody asked for this again before the job was over";
 
-/// How long a start waits for nodes that do not come.
+/// Returns the time (ms) that a start waits for nodes that do not come.
 pub(super) fn shut_ms(nodes: usize, redial_per_second: u64) -> u64 {
     redial_window_ms(nodes as u64, redial_per_second).saturating_mul(SHUT_WINDOWS).max(SHUT_MS)
 }
 
 impl Jobs {
-    /// Returns unasserted attempts.
+    /// Returns the attempts that are not asserted.
     pub(super) fn frozen(&self) -> Vec<(JobId, Attempt)> {
         let unasserted = self.attempts().filter(|(_, _, attempt)| !attempt.asserted);
         unasserted.map(|(job, number, _)| (job.clone(), number)).collect()
     }
 
-    /// Returns `true` if the task is of a setup action without a new request, on a rank that its job no longer holds:
-    /// it never begins.
+    /// Returns `true` if the task never begins: no request has named its setup action since the recovery began, and the
+    /// job no longer holds its rank.
     pub(in crate::controller) fn is_stale(&self, task: TaskId) -> bool {
         let stale = |action: &&Action| action.row.unvouched && !self.follows(action);
         let Some(row) = self.action(task.action).filter(stale).map(|action| &action.row) else { return false };
@@ -52,7 +52,7 @@ impl Jobs {
             .is_some_and(|attempt| attempt.asserted && !attempt.hold.ranks.contains(task.rank.0))
     }
 
-    /// Returns the part of an attempt that is not given back.
+    /// Returns the part of an attempt that is not released.
     pub(super) fn unreleased(&self, job: &JobId, number: Attempt) -> Part {
         let Some(attempt) = self.attempt(job, number) else { return Part::default() };
         let mut left = attempt.whole();
@@ -62,7 +62,7 @@ impl Jobs {
 }
 
 impl Machine {
-    /// Shuts the gate at a start; a store without nodes has none to wait for.
+    /// Shuts the gate at a start. A store without nodes waits for none.
     pub(in crate::controller) fn shut_gate(&mut self, now: Now) {
         let missing: BTreeSet<HostName> = self.nodes.keys().cloned().collect();
         let until_ms = now.mono_ms.saturating_add(shut_ms(missing.len(), self.settings.redial_per_second));
@@ -74,7 +74,7 @@ impl Machine {
         self.open_gate_if_due(now);
     }
 
-    /// Records that a node of the store has said Hello.
+    /// Records that a node of the store has said Hello; the gate opens after the last one.
     pub(in crate::controller) fn gate_hears(&mut self, host: &HostName, now: Now) {
         if let Some(gate) = &mut self.recovery.gate {
             gate.missing.remove(host);
@@ -82,7 +82,7 @@ impl Machine {
         }
     }
 
-    /// Returns when the gate opens, whichever nodes are missing.
+    /// Returns the time at which the gate opens even if nodes are missing.
     pub(in crate::controller) fn next_gate(&self) -> Option<u64> {
         self.recovery.gate.as_ref().map(|gate| gate.until_ms)
     }
@@ -101,10 +101,10 @@ impl Machine {
         }
     }
 
-    /// Begins a recovery: freezes attempts with unfinished work. An attempt that was released whole, and a bare run
-    /// whose actions have all ended, has none. What the resource manager has not read of a released attempt is dropped:
-    /// the lost life may have told it. A resource manager that still waits for it asks again. The event
-    /// makes clients that follow the job ask again.
+    /// Begins a recovery: freezes attempts with unfinished work. Attempts without unfinished work are those released
+    /// whole, and bare runs whose actions have all ended. Unread notices of a released attempt are dropped, because the
+    /// lost life may have sent them; a resource manager that still waits asks again. The logged event makes clients
+    /// that follow the job ask again.
     pub(super) fn freeze_all(&mut self, why: &str, now: Now) {
         let (mut owing, mut released, mut spent) = (Vec::new(), BTreeSet::new(), Vec::new());
         let unread: BTreeSet<(&JobId, Attempt)> =
@@ -124,7 +124,7 @@ impl Machine {
         for (job, number) in released {
             self.drop_owed(&job, number);
         }
-        // Nobody vouches for a bare run, and the resource manager may have given its hosts to other jobs.
+        // No edge vouches for a bare run, and the resource manager may have given its hosts to other jobs.
         for (job, number, ranks) in spent.into_iter().filter(|_| !defect!(SpentStaysOwner)) {
             self.disown(&job, number, &ranks);
         }
@@ -147,7 +147,8 @@ impl Machine {
         }
     }
 
-    /// Returns `true` if this attempt is frozen: nothing of it begins, is told or released.
+    /// Returns `true` if this attempt is frozen: none of its tasks begins, none of its ranks is released, and no notice
+    /// is sent.
     pub(in crate::controller) fn is_frozen(&self, job: &JobId, number: Attempt) -> bool {
         self.recovery.freezes() && self.jobs.attempt(job, number).is_some_and(|attempt| !attempt.asserted)
     }
@@ -157,7 +158,7 @@ impl Machine {
             && self.jobs.action(id).is_some_and(|action| self.is_frozen(&action.row.job, action.row.attempt))
     }
 
-    /// Asserts an attempt, by the word of its source or an operator: it exists, and holds its ranks.
+    /// Asserts an attempt, because its source or an operator says that it exists and holds its ranks.
     pub(in crate::controller) fn assert_attempt(&mut self, job: &JobId, number: Attempt, now: Now) {
         let in_recovery = self.recovery.is_on();
         let Some(attempt) = self.jobs.attempt_mut(job, number).filter(|attempt| !attempt.asserted) else { return };
@@ -169,7 +170,7 @@ impl Machine {
         self.thaw(job, number, now);
     }
 
-    /// Asserts an action that was asked for again: a setup action, or that of a service outside.
+    /// Asserts an action, because a request named it again.
     pub(in crate::controller) fn assert_action(&mut self, id: ActionId, now: Now) {
         let Some(action) = self.jobs.action_mut(id).filter(|action| action.row.unvouched) else { return };
         action.row.unvouched = false;
@@ -228,7 +229,7 @@ impl Machine {
         self.start_ready(id, &ranks, now);
     }
 
-    /// Begins an unclaimed task of an asserted attempt, unless it was cancelled.
+    /// Begins an unclaimed task of an asserted attempt, unless the task is cancelled or held back.
     pub(in crate::controller) fn begin_unclaimed(&mut self, session: SessionId, task: TaskId) {
         let Some(action) = self.jobs.action(task.action) else { return };
         match action.must_not_begin(task.rank) {
@@ -244,7 +245,7 @@ impl Machine {
         self.end_task(task, ended, now);
     }
 
-    /// Withdraws setup actions without a new request on ranks of a hand-over.
+    /// Withdraws setup actions that no request has named again from ranks of a hand-over.
     pub(in crate::controller) fn withdraw_stale(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
         let Some(attempt) = self.jobs.attempt(job, number) else { return };
         let stale = self.jobs.of(attempt).filter(|action| action.row.unvouched && action.row.external.is_none());
@@ -273,8 +274,8 @@ impl Machine {
         }
     }
 
-    /// Has this task's node reported that it does not hold it, while its attempt is frozen? Its end is decided when the
-    /// attempt thaws.
+    /// Has the task's node reported, while the attempt is frozen, that it does not hold the task? The task's end is
+    /// decided when the attempt thaws.
     pub(in crate::controller) fn is_absent(&self, task: TaskId) -> bool {
         let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
         node.is_some_and(|node| node.unsettled.absent.contains(&task))
@@ -290,7 +291,7 @@ impl Machine {
         action.row.unvouched || self.has_orphans() || disowned()
     }
 
-    /// Returns why the attempt, or something of it, waits; a client that waits for the job shows it.
+    /// Returns the reason why the attempt or one of its actions waits, for clients that wait for the job.
     pub(in crate::controller) fn waits_for(&self, job: &JobId, number: Attempt) -> Option<String> {
         let attempt = self.jobs.attempt(job, number).filter(|attempt| !attempt.complete || attempt.unvouched)?;
         if let Some(why) = self.is_frozen(job, number).then(|| unasserted(job, attempt)) {
@@ -303,7 +304,7 @@ impl Machine {
         })
     }
 
-    /// Returns why recovery keeps this action from beginning on a rank; `None` if it does not.
+    /// Returns the reason why recovery keeps this action from beginning on a rank; `None` if the action may begin.
     pub(in crate::controller) fn is_held_back(&self, id: ActionId, rank: Rank) -> Option<String> {
         let action = self.jobs.action(id)?;
         let row = &action.row;
@@ -312,7 +313,7 @@ impl Machine {
             return Some(unasserted(job, attempt));
         }
         let host = attempt.layout.host(rank)?;
-        // An action that waits on a disowned rank may have followed jobs under other settings.
+        // An action that waits on a disowned rank may have been an after-action under earlier settings.
         if self.jobs.follows(action) || attempt.disowned.contains(rank.0) {
             return self.must_not_clean(row.attempt, job, attempt, rank, &host);
         }
@@ -325,7 +326,8 @@ impl Machine {
         self.orphan_before(job, &host)
     }
 
-    /// Ends the recovery when no attempt needs a word any more. The gate is as open as after any start.
+    /// Ends the recovery when no attempt waits for an edge or an operator and no orphan is left. An open gate is
+    /// required too.
     pub(in crate::controller) fn leave_recovery(&mut self, now: Now) {
         let waits = || self.jobs.attempts().any(|(_, _, attempt)| attempt.waits_for_a_word());
         let obeyed_another = self.highest_seen.as_ref().is_some_and(|(_, seen)| !seen.admits(self.epoch));
@@ -352,7 +354,7 @@ fn action_ranks(action: Option<&Action>) -> IdSet {
     action.map(|action| action.row.ranks.clone()).unwrap_or_default()
 }
 
-/// Returns what an unasserted attempt waits for.
+/// Returns the reason why an attempt that is not asserted waits.
 fn unasserted(job: &JobId, attempt: &JobAttempt) -> String {
     match attempt.unvouched {
         true => {

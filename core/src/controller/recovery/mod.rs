@@ -1,5 +1,5 @@
-//! Recovery: a store that may be behind what its nodes have obeyed begins, tells and releases nothing until its source
-//! or an operator vouched for it.
+//! Recovery: a store that may be behind what its nodes have obeyed begins no task, sends no notice and releases no rank
+//! until a source or an operator has vouched.
 //!
 //! ```text
 //!   start --> settling --all nodes said Hello, or a time passed--> open
@@ -11,15 +11,14 @@
 //!
 //! * **Settling.** After every start, attempts of the store are *unasserted* until the gate opens. A request for an
 //!   attempt asserts it at once.
-//! * **In recovery** an attempt is asserted by its source ([`Request::Assert`], `job add`, `run`, `job finish`), or by
-//!   an operator ([`Request::Recover`]). The store records the others ([`AttemptRow::unvouched`]), so a restart changes
-//!   nothing.
+//! * **In recovery**, an attempt is asserted by its source ([`Request::Assert`], `job add`, `run`, `job finish`), or by
+//!   an operator ([`Request::Recover`]). The store records which attempts are unvouched ([`AttemptRow::unvouched`]), so
+//!   a restart changes nothing.
 //! * **An unasserted attempt** is frozen: no Start, no Begin, no after-action, no release, no notice, no loss, limit,
 //!   lease or verdict, and no pruning. Ends that nodes report are recorded.
 //!
-//! The rooms: `evidence` (is the store behind?), `gate` (freezing and thawing), `orphans` (tasks that the store does
-//! not know), `assert` (an edge's list), `vouch` (hosts that the resource manager no longer holds), `confirm` (an
-//! operator's word).
+//! The files: `evidence` (is the store behind?), `gate` (freezing and thawing), `orphans` (tasks that the store does
+//! not know), `assert` (an edge's list), `vouch` (hosts of disowned ranks), `confirm` (an operator's statement).
 //!
 //! [`Request::Assert`]: crate::controller::io::Request::Assert
 //! [`Request::Recover`]: crate::controller::io::Request::Recover
@@ -42,32 +41,32 @@ use crate::message::HeldState;
 pub(super) use gate::NOT_ASKED_AGAIN;
 pub(super) use orphans::Orphan;
 
-/// State of recovery beside the attempts.
+/// State of a recovery, apart from the state of each attempt.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Recovery {
-    /// Stored row of the last recovery, even if it is over.
+    /// Stored row of the last recovery, even if the recovery is over.
     pub(super) row: Option<RecoveryRow>,
     gate: Option<Gate>,
-    /// Hosts that are not welcomed, with the foreign commit that each reported.
+    /// Hosts that get no Welcome, with the foreign commit that each reported.
     pub(in crate::controller) suspects: BTreeMap<HostName, Commit>,
-    /// Lives that nodes of this recovery have obeyed and the store never had: each counted as evidence once. At most
-    /// [`MAX_JUDGED`].
+    /// Lives that nodes have obeyed and this store never had. Each life counts as evidence once in this recovery. At
+    /// most [`MAX_JUDGED`].
     judged: BTreeSet<Epoch>,
-    /// Hosts that a source, by its name, listed last for attempts that were refused: a job may be there. A new instance
-    /// of the resource manager replaces what the former one listed.
+    /// Hosts of refused attempts in the last list of each source, by the source's name: a job may run there. The list
+    /// of a new instance replaces the list of the former instance.
     refused: BTreeMap<String, BTreeMap<HostName, (JobId, Attempt)>>,
     /// Names of the sources that have listed their attempts (`Assert`) in this life.
     asserted: BTreeSet<String>,
     /// Names of the sources whose edges have followed their attempts (`Attempts`) in this life.
     pub(super) followed: BTreeSet<String>,
     pub(in crate::controller) orphan_hosts: BTreeSet<HostName>,
-    /// When hosts with orphans are drained (monotonic); `None`: no orphan waits for that.
+    /// Time (monotonic) at which hosts with orphans are drained; `None`: no orphan waits for a drain.
     orphans_ms: Option<u64>,
-    /// Attempts with unreleased ranks that the resource manager no longer holds for them.
+    /// Attempts with disowned ranks that are not released.
     cleaning: BTreeSet<(JobId, Attempt)>,
 }
 
-/// Condition for ending the wait after a start.
+/// The wait after a start, and the conditions that end it.
 #[derive(Debug, Clone, PartialEq)]
 struct Gate {
     until_ms: u64,
@@ -75,34 +74,35 @@ struct Gate {
     missing: BTreeSet<HostName>,
 }
 
-/// Unfinished part of a node's last Hello.
+/// The part of a node's last Hello that is not settled.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Unsettled {
     /// Tasks of unasserted attempts that the node does not hold.
     absent: BTreeSet<TaskId>,
-    /// The node's tasks of unasserted attempts that wait for a Begin.
+    /// Unclaimed tasks on the node that must not begin yet.
     unclaimed: BTreeSet<TaskId>,
-    /// The node's tasks that this store does not know and never pruned.
+    /// The node's orphans: tasks that this store neither knows nor has pruned.
     pub(super) orphans: BTreeMap<TaskId, Orphan>,
-    /// Tombstones of such tasks: they answer for an after-action.
+    /// Tombstones of unknown tasks. A tombstone can be the outcome of an after-action.
     tombstones: BTreeMap<TaskId, HeldState>,
 }
 
 impl Unsettled {
-    /// Forgets a task whose attempt is forgotten.
+    /// Forgets a task, because its attempt is forgotten.
     pub(super) fn forget(&mut self, task: TaskId) {
         self.absent.remove(&task);
         self.unclaimed.remove(&task);
     }
 
-    /// Returns how many tasks wait for somebody. An orphan that was given up waits only for its node.
+    /// Returns the number of unsettled tasks. An orphan that was given up does not count: only its node must still
+    /// report.
     pub(super) fn len(&self) -> usize {
         let orphans = self.orphans.values().filter(|orphan| !orphan.given_up).count();
         self.absent.len() + self.unclaimed.len() + orphans + self.tombstones.len()
     }
 }
 
-/// Most lives that count as evidence in one recovery; forged marks of more are ignored.
+/// Maximum number of lives that count as evidence in one recovery; forged marks of further lives are ignored.
 const MAX_JUDGED: usize = 16;
 
 impl Recovery {
@@ -110,7 +110,7 @@ impl Recovery {
         self.judged.contains(&epoch) || self.judged.len() >= MAX_JUDGED
     }
 
-    /// Records the lives that suspects reported, so that each is evidence once.
+    /// Records the lives that suspects reported, so that each life is evidence once.
     fn judge_suspects(&mut self) {
         let epochs = self.suspects.values().map(|commit| commit.epoch);
         self.judged.extend(epochs.take(MAX_JUDGED.saturating_sub(self.judged.len())));

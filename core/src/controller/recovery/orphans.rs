@@ -1,17 +1,17 @@
-//! Orphans: tasks of a node that this store does not know, from a life that it has lost. They are the only evidence of
-//! what ran: the controller never acknowledges, forgets or cancels an orphan unasked.
+//! Orphans: tasks of a node that this store does not know, from a life that the store has lost. Only an orphan shows
+//! what ran: the controller never acknowledges, forgets or cancels an orphan on its own.
 //!
 //! | the task's commit | the task | then |
 //! |---|---|---|
-//! | past | unclaimed | pruned here: Cancel |
-//! | past | live, ended | pruned here: its end is acknowledged |
+//! | past | unclaimed | its attempt was pruned: Cancel |
+//! | past | live, ended | its attempt was pruned: the controller acknowledges the end |
 //! | past | tombstone | Forget |
-//! | foreign, or not told | unclaimed, live, ended | an orphan |
-//! | foreign, or not told | tombstone | answers for an after-action; past the retention, once the gate is open: Forget |
+//! | foreign, or not reported | unclaimed, live, ended | an orphan |
+//! | foreign, or not reported | tombstone | kept as the outcome of an after-action; past its retention: Forget |
 //!
-//! No setup action of another job begins on a host with an orphan. If no request adopts the orphan in time, its host is
-//! drained, and that drain ends with the orphan. A request for the orphan's task, on its host, adopts it: the node
-//! answers the Start with the task's state. An operator can also decide about it ([`super::confirm`]).
+//! On a host with an orphan, no setup action of another job begins. If no request adopts the orphan in time, the
+//! controller drains the host; the drain ends with the orphan. A request for the orphan's task, on its host, adopts the
+//! orphan: the node answers the Start with the task's state. An operator can also decide ([`super::confirm`]).
 
 use std::collections::BTreeSet;
 
@@ -27,21 +27,21 @@ use crate::message::{Held, HeldState, Phase, ToAgent};
 use super::Unsettled;
 use super::gate::shut_ms;
 
-/// Most tombstones of unknown tasks kept of one node: as many as an agent keeps by default.
+/// Maximum number of tombstones of unknown tasks kept for one node; an agent keeps as many by default.
 const MAX_TOMBSTONES: usize = 4_096;
 
-/// Task that this store does not know.
+/// A task on a node that this store does not know.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::controller) struct Orphan {
     pub(in crate::controller) job: JobId,
     pub(in crate::controller) attempt: Attempt,
     pub(in crate::controller) action: ActionName,
     pub(super) userid: Option<u32>,
-    /// The state that the node told last, when that was, and the limit of the task.
+    /// The state that the node reported last, the time of that report, and the task's limit.
     state: HeldState,
     told_ms: u64,
     limit_ms: Option<u64>,
-    /// Has an operator given it up? Then its end is acknowledged.
+    /// Has an operator given the orphan up, so that the controller acknowledges its end?
     pub(super) given_up: bool,
 }
 
@@ -64,7 +64,7 @@ impl Orphan {
 }
 
 impl Machine {
-    /// Handles a task of a Hello that this store does not know. Returns whether its tombstone is to be forgotten.
+    /// Handles a task of a Hello that this store does not know. Returns `true` if the node may forget its tombstone.
     pub(in crate::controller) fn on_unknown(&mut self, id: SessionId, host: &HostName, held: &Held, now: Now) -> bool {
         let is_past = held.commit.is_some_and(|commit| self.history.place(commit) == Place::Past);
         match &held.state {
@@ -105,14 +105,14 @@ impl Machine {
         false
     }
 
-    /// Returns `true` if the task is of a lost life, on another host than the store has for it.
+    /// Returns `true` if the task belongs to a lost life, and the store has the task on another host.
     pub(in crate::controller) fn is_of_a_lost_life(&self, host: &HostName, held: &Held) -> bool {
         let foreign = held.commit.is_some_and(|commit| self.history.place(commit) == Place::Foreign);
         foreign && self.jobs.host_of(held.task).is_some_and(|of| of != *host)
     }
 
-    /// Completes a Hello: orphans that an operator gave up before are given up again, and a drain for orphans that are
-    /// gone ends.
+    /// Completes a Hello: gives up again the orphans that an operator had given up, and ends the drain for orphans if
+    /// none is left.
     pub(in crate::controller) fn orphans_told(&mut self, host: &HostName, before: Unsettled, now: Now) {
         let given_up = before.orphans.into_iter().filter(|(_, orphan)| orphan.given_up);
         for (task, _) in given_up {
@@ -131,14 +131,14 @@ impl Machine {
         self.batch.effects.push(Effect::Send { session, message });
     }
 
-    /// Drops the tombstones of unknown tasks, unless something is still to be cleaned up.
+    /// Drops the tombstones of unknown tasks, unless a disowned rank is still to be cleaned up.
     pub(super) fn drop_tombstones(&mut self) {
         if !self.recovery.freezes() && self.recovery.cleaning.is_empty() {
             self.nodes.values_mut().for_each(|node| node.unsettled.tombstones.clear());
         }
     }
 
-    /// Handles the end of a task that this store does not know. Returns whether to acknowledge it.
+    /// Handles the end of a task that this store does not know. Returns `true` if the controller acknowledges the end.
     pub(in crate::controller) fn unknown_ended(&mut self, host: &HostName, task: TaskId, now: Now) -> bool {
         let Some(node) = self.nodes.get_mut(host) else { return true };
         let Some(orphan) = node.unsettled.orphans.get_mut(&task) else { return true };
@@ -150,9 +150,9 @@ impl Machine {
         given_up || defect!(OrphanAcknowledged)
     }
 
-    /// Adopts orphans of an action on these ranks: the node's task becomes the action's, whatever it would wait for, as
-    /// if the node had just told of it. A node that waits for the acknowledgement of an end tells the end again when a
-    /// Start asks for it.
+    /// Adopts the orphans of an action on these ranks: the node's task becomes the action's task, as if the node had
+    /// just reported it. The usual order of actions does not hold adoption back. An orphan that has ended gets a Start;
+    /// the node answers with the end.
     pub(in crate::controller) fn adopt(&mut self, id: ActionId, ranks: &IdSet, now: Now) {
         let Some(layout) = self.jobs.layout(id).cloned().filter(|_| self.has_orphans()) else { return };
         for rank in ranks.iter().map(Rank) {
@@ -186,7 +186,7 @@ impl Machine {
         }
     }
 
-    /// Handles news of a live task. Returns `true` if it is an orphan.
+    /// Handles a new phase of a live task. Returns `true` if the task is an orphan.
     pub(in crate::controller) fn orphan_moved(
         &mut self,
         host: &HostName,
@@ -203,7 +203,7 @@ impl Machine {
         true
     }
 
-    /// Removes an orphan.
+    /// Removes an orphan; the last orphan of a host lets waiting actions begin there.
     pub(super) fn drop_orphan(&mut self, host: &HostName, task: TaskId, now: Now) {
         let Some(node) = self.nodes.get_mut(host) else { return };
         node.unsettled.orphans.remove(&task);
@@ -227,8 +227,8 @@ impl Machine {
         !self.recovery.orphan_hosts.is_empty()
     }
 
-    /// Returns why a setup action of this job does not begin on a host. On a host that is away nothing begins anyway:
-    /// its Hello tells anew what is there, and past start-grace the action is lost there as on any other.
+    /// Returns the reason why a setup action of this job does not begin on a host. An absent host needs no reason: its
+    /// next Hello reports its orphans anew, and past start-grace the task is lost like on any other host.
     pub(super) fn orphan_before(&self, job: &JobId, host: &HostName) -> Option<String> {
         let node = self.nodes.get(host).filter(|node| node.session.is_some())?;
         let orphan = node.unsettled.orphans.values().find(|orphan| orphan.job != *job)?;
@@ -239,7 +239,7 @@ impl Machine {
         (!defect!(OrphanIgnored)).then_some(text)
     }
 
-    /// Schedules the drain of hosts with orphans; orphans that are adopted before need none.
+    /// Schedules the drain of hosts with orphans. A host whose orphans are adopted in time is not drained.
     pub(super) fn watch_orphans(&mut self, now: Now) {
         if self.recovery.orphans_ms.is_none() && self.has_orphans() {
             let wait = shut_ms(self.nodes.len(), self.settings.redial_per_second);
@@ -251,7 +251,7 @@ impl Machine {
         self.recovery.orphans_ms
     }
 
-    /// Drains the hosts of orphans that no request adopted.
+    /// Drains the hosts of orphans that no request has adopted.
     pub(in crate::controller) fn drain_orphans(&mut self, now: Now) {
         if self.recovery.orphans_ms.is_none_or(|at| at > now.mono_ms) {
             return;
@@ -272,8 +272,9 @@ impl Machine {
         }
     }
 
-    /// Gives up an orphan by an operator's word: it never begins, a running one gets TERM, and its end is acknowledged.
-    /// A node that is away hears of it when it comes back; nobody waits for that.
+    /// Gives up an orphan by an operator's decision: the task never begins, a running task gets TERM, and the
+    /// controller acknowledges its end. An absent node gets the Cancel when it comes back; the recovery does not wait
+    /// for that node.
     pub(super) fn give_up_orphan(&mut self, host: &HostName, task: TaskId, now: Now) {
         let Some(node) = self.nodes.get_mut(host) else { return };
         let session = node.session;
@@ -294,8 +295,8 @@ impl Machine {
         }
     }
 
-    /// Forgets what a host told and the store does not have: its orphans and tombstones, its marks of other lives, its
-    /// session's number and its boots. Its session ends, and its agent tells anew what it has.
+    /// Forgets a host's reports that the store does not have: its orphans and tombstones, its marks of other lives, its
+    /// session number and its boots. The host's session ends, and its agent reports anew.
     pub(super) fn forget_told(&mut self, host: &HostName, uid: u32, now: Now) -> Result<Reply, Refusal> {
         let was_suspect = self.recovery.suspects.remove(host).is_some();
         self.highest_seen.take_if(|(of, _)| of == host);
@@ -320,7 +321,7 @@ impl Machine {
         Ok(Reply::Reached { tasks })
     }
 
-    /// Returns the hosts and tasks of orphans of which no operator has said that they are given up.
+    /// Returns the orphans that no operator has given up, each with host and task.
     pub(in crate::controller) fn orphans(&self) -> impl Iterator<Item = (&HostName, TaskId, &Orphan)> {
         let nodes = self.recovery.orphan_hosts.iter().filter_map(|host| Some((host, self.nodes.get(host)?)));
         let all = nodes.flat_map(|(host, node)| node.unsettled.orphans.iter().map(move |(task, of)| (host, *task, of)));

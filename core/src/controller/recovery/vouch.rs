@@ -1,15 +1,18 @@
-//! Disowned ranks: the resource manager no longer holds them for their attempt, and they were not cleaned up. It may
-//! have given their hosts to other jobs. An after-action begins there only if the resource manager, or an operator,
-//! vouches for the host now:
+//! Disowned ranks: the resource manager no longer holds these ranks for their attempt, and no after-action has cleaned
+//! up there. The resource manager may have given the hosts to other jobs. An after-action begins there only if the
+//! resource manager, or an operator, vouches for the host now:
 //!
 //! | the host | then |
 //! |---|---|
-//! | has a tombstone of that after-action | the tombstone is its outcome |
-//! | is drained, in force, and no other attempt holds it; the attempt's edge has listed its jobs in this life, and no recovery is on | begins, alone; the drain is lifted when it ended well |
-//! | an operator confirmed the job as over, and no newer attempt of the job has it | begins |
-//! | otherwise | waits, and `ps` shows the reason |
+//! | has a tombstone of that after-action | the tombstone is the outcome |
+//! | is drained, in force, and no other attempt holds it (1) | the after-action begins, alone; success lifts the drain |
+//! | an operator confirmed the job as over (2) | the after-action begins |
+//! | otherwise | the after-action waits, and `ps` shows the reason |
 //!
-//! Disowned ranks are released without a notice: the resource manager does not wait for them.
+//! 1. The attempt's edge must also have listed its jobs in this life, and the recovery must be over.
+//! 2. Unless a newer attempt of the job holds the host.
+//!
+//! The controller releases disowned ranks without a notice: the resource manager does not wait for them.
 
 use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -28,8 +31,8 @@ impl Jobs {
         disowned.map(|(job, number, _)| (job.clone(), number)).collect()
     }
 
-    /// Returns `true` if this is a bare run whose actions have all ended. No resource manager will finish it, and
-    /// nothing of it runs.
+    /// Returns `true` if this is a bare run whose actions have all ended. No task of the attempt runs, and no resource
+    /// manager will finish it.
     pub(in crate::controller) fn is_spent(&self, attempt: &JobAttempt) -> bool {
         !attempt.added && attempt.open && self.of(attempt).all(|action| action.row.verdict.is_some())
     }
@@ -44,14 +47,14 @@ impl Machine {
             return;
         }
         attempt.disowned.extend_with(&new);
-        // A person's word was on those before.
+        // An operator's statement was about the ranks disowned before.
         attempt.by_hand = false;
         self.batch.attempts.insert((job.clone(), number));
         self.recovery.cleaning.insert((job.clone(), number));
     }
 
-    /// Takes back these ranks: the resource manager holds them for this attempt, as it says now. What waited there
-    /// because it did not begins.
+    /// Takes disowned ranks back, because the resource manager holds them for this attempt after all. Actions that
+    /// waited there begin.
     pub(in crate::controller) fn own(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
         let Some(attempt) = self.jobs.attempt_mut(job, number) else { return };
         let back = attempt.disowned.intersection(ranks).difference(&attempt.released.ranks);
@@ -67,7 +70,7 @@ impl Machine {
         }
     }
 
-    /// Takes back the ranks of a bare run: somebody asks for it again.
+    /// Takes back the disowned ranks of a bare run, because a request names the run again.
     pub(in crate::controller) fn own_again(&mut self, job: &JobId, number: Attempt, now: Now) {
         let bare = |attempt: &&JobAttempt| attempt.open && !attempt.added && !attempt.hold.is_empty();
         let bare = self.jobs.attempt(job, number).filter(bare);
@@ -76,7 +79,7 @@ impl Machine {
         }
     }
 
-    /// Disowns the ranks of an unvouched attempt that is superseded: the resource manager has nothing of it any more.
+    /// Disowns the ranks of an unvouched attempt that is superseded: the resource manager has moved on.
     pub(in crate::controller) fn disown_superseded(&mut self, job: &JobId, older: Attempt, now: Now) {
         if self.jobs.is_unvouched(job, older) {
             let left = self.jobs.unreleased(job, older);
@@ -85,8 +88,8 @@ impl Machine {
         }
     }
 
-    /// Vouches for the hosts of disowned ranks, by an operator's word: after-actions clean up there, but no notice is
-    /// sent.
+    /// Vouches for the hosts of disowned ranks, by an operator's decision: after-actions clean up there, without a
+    /// notice.
     pub(super) fn clean_by_hand(&mut self, job: &JobId, number: Attempt) {
         if let Some(attempt) = self.jobs.attempt_mut(job, number).filter(|attempt| attempt.wants_a_word_on_hosts()) {
             attempt.by_hand = true;
@@ -94,7 +97,7 @@ impl Machine {
         }
     }
 
-    /// Returns why an after-action of this attempt may not begin on a rank; `None` if it may.
+    /// Returns the reason why an after-action may not begin on a rank; `None` if the after-action may begin.
     pub(super) fn must_not_clean(
         &self,
         number: Attempt,
@@ -138,8 +141,8 @@ impl Machine {
         Some(format!("job {} holds {host}: its clean-up waits until that was given back", other))
     }
 
-    /// Returns whether the attempt's edge has yet to read that this host is released: until then its job has the host.
-    /// An edge that follows the attempts themselves reads no notices.
+    /// Returns `true` if the attempt's edge has not yet read the release of this host: until then its job counts as the
+    /// host's holder. An edge that follows the attempts themselves reads no notices.
     fn is_told_later(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, host: &HostName) -> bool {
         if attempt.source.as_ref().is_none_or(|source| self.recovery.followed.contains(&source.name)) {
             return false;
@@ -148,21 +151,21 @@ impl Machine {
         attempt.layout.rank(host.as_str()).is_some() && self.outbox.manager(0).any(of)
     }
 
-    /// Returns a newer attempt of this job that has something of this host.
+    /// Returns the oldest newer attempt of this job that holds this host.
     fn newer_on(&self, host: &HostName, job: &JobId, number: Attempt) -> Option<Attempt> {
         let newer = self.jobs.get(job)?.attempts.range((Excluded(number), Unbounded));
         newer.filter(|(_, attempt)| self.holds(attempt, host)).map(|(number, _)| *number).next()
     }
 
-    /// Returns whether the attempt has something of this host.
+    /// Returns `true` if the attempt has not released its rank on this host.
     fn holds(&self, attempt: &JobAttempt, host: &HostName) -> bool {
         let rank = attempt.layout.rank(host.as_str()).filter(|_| !attempt.complete);
         rank.is_some_and(|rank| !attempt.released.ranks.contains(rank)) && !self.jobs.is_spent(attempt)
     }
 
-    /// Returns a job of another attempt that has something of this host.
+    /// Returns the job of another attempt that holds this host.
     fn holder_but(&self, host: &HostName, job: &JobId, number: Attempt) -> Option<&JobId> {
-        // Of two attempts that are both disowned there, the older cleans up first.
+        // If two attempts have disowned ranks on the host, the older attempt cleans up first.
         let waits = |attempt: &JobAttempt| {
             attempt.layout.rank(host.as_str()).is_some_and(|rank| attempt.disowned.contains(rank))
         };
@@ -174,8 +177,8 @@ impl Machine {
             .map(|(of, _, _)| of)
     }
 
-    /// Drains the hosts of disowned ranks, and begins waiting after-actions once they may. Returns whether something
-    /// changed.
+    /// Drains the hosts of disowned ranks, and begins after-actions that may begin now. Returns `true` if a drain or a
+    /// rank changed.
     pub(in crate::controller) fn clean_disowned(&mut self, now: Now) -> bool {
         if self.recovery.cleaning.is_empty() || self.recovery.is_on() || self.recovery.is_settling() {
             return false;
@@ -221,7 +224,7 @@ impl Machine {
         changed
     }
 
-    /// Lifts the drains of disowned ranks that were released, or taken back, unless another fault was found there.
+    /// Lifts the drains of ranks that were cleaned up or taken back. A drain for another fault stays.
     pub(in crate::controller) fn cleaned(&mut self, job: &JobId, number: Attempt, ranks: &IdSet) {
         let Some(attempt) = self.jobs.attempt(job, number) else { return };
         let hosts: Vec<HostName> = ranks.iter().filter_map(|rank| attempt.layout.host(Rank(rank))).collect();
@@ -229,7 +232,7 @@ impl Machine {
         hosts.iter().for_each(|host| self.lift_passing(host, &passing));
     }
 
-    /// Ends a task by its node's tombstone, which the store did not know.
+    /// Ends a task with the outcome in its node's tombstone; returns `false` if the node has no such tombstone.
     fn answered_by_tombstone(&mut self, host: &HostName, task: TaskId, now: Now) -> bool {
         let Some(node) = self.nodes.get_mut(host) else { return false };
         let Some(session) = node.session else { return false };

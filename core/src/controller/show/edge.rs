@@ -1,10 +1,10 @@
-//! `Attempts`: present state of the attempts of one source. An edge compares them with its resource manager and removes
-//! the differences; it needs no history.
+//! `Attempts`: the present state of the attempts of one source. An edge compares the reply with its resource manager
+//! and removes the differences; the edge needs no history.
 //!
-//! | asked | then |
+//! | request | reply |
 //! |---|---|
-//! | without jobs | each attempt of the source that holds something, or that a recovery asks about; a page at a time, in order |
-//! | with jobs | each attempt of these jobs and of the source, also what is over |
+//! | without jobs | attempts of the source that are not released whole or are unvouched; a page at a time, in order |
+//! | with jobs | every attempt of these jobs and of the source, released or not |
 
 use crate::controller::action::Action;
 use crate::controller::io::{AttemptsOf, Reply};
@@ -57,7 +57,7 @@ impl Show<'_> {
     fn edge_action(&self, action: &Action) -> EdgeAction {
         let row = &action.row;
         let bad = action.bad().difference(&action.never_begun());
-        // Before the verdict, other ranks may still fail.
+        // Before the verdict, further ranks may fail.
         let failures = if row.verdict.is_some() { self.jobs.failed_checks(row.id, &bad) } else { Vec::new() };
         let hosts = self.jobs.layout(row.id).map(|layout| layout.hosts_of(&bad)).unwrap_or_default();
         EdgeAction {

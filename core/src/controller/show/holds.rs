@@ -1,7 +1,7 @@
-//! View of holds: ranks that a job holds, and finished ranks that its actions still hold.
+//! View of holds: the ranks that a job holds, and the ended ranks that its actions still hold.
 //!
-//! A running job holds its ranks, and operators need not see that unasked. Holds that may have been forgotten are
-//! always shown: those of a rebuilt store, and named resources without a rank.
+//! A running job holds its ranks, so its holds are shown only on request. A job that holds named resources and no rank
+//! is always shown: its resource manager may have forgotten it.
 
 use crate::controller::action::Action;
 use crate::controller::job::attempt::JobAttempt;
@@ -14,7 +14,7 @@ use crate::job::Part;
 use crate::task::NO_SCRIPT;
 
 impl Show<'_> {
-    /// Returns the holds; without `all`, only those of jobs that may have been forgotten.
+    /// Returns the holds; without `all`, only the holds of jobs without ranks.
     pub(in crate::controller) fn held(&self, all: bool) -> Vec<PsRow> {
         self.jobs.attempts().flat_map(|(job, number, attempt)| self.held_of(job, number, attempt, all)).collect()
     }
@@ -58,7 +58,7 @@ impl Show<'_> {
         rows
     }
 
-    /// Explains why an action holds its finished ranks: what else its release policy waits for.
+    /// Explains why an action still holds ended ranks: for which other ranks its release policy waits.
     fn not_let_go(&self, action: &Action, done: &Part, layout: &Layout) -> String {
         let row = &action.row;
         let ran_nothing =

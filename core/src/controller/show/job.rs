@@ -1,5 +1,5 @@
-//! View of a job: its attempts and actions, and every wait with its age and reason, folded over ranks in the same
-//! state.
+//! View of a job: its attempts and actions, and every wait with its age and reason. Ranks in the same state share a
+//! row.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,7 +71,7 @@ impl Show<'_> {
         rows
     }
 
-    /// Returns how long the service of an external action may still be silent.
+    /// Returns the remaining lease of an external action; `None` for any other action.
     fn lease_left(&self, action: &Action) -> Option<u64> {
         let external = action.row.external.as_ref().filter(|_| action.is_open())?;
         Some(action.armed_ms.saturating_add(external.lease_ms).saturating_sub(self.now.mono_ms))
@@ -84,7 +84,7 @@ impl Show<'_> {
         format!("its service must be heard of within {left} (lease {})", Span::from_millis(lease))
     }
 
-    /// Returns the state word, reason and age of an open rank.
+    /// Returns the state, reason and age of an open rank.
     pub(in crate::controller) fn standing(&self, action: &Action, rank: Rank) -> (&'static str, String, u64) {
         let task = action.task(rank);
         let asked_ms = self.now.wall_ms.saturating_sub(action.row.began_ms);
@@ -216,7 +216,7 @@ impl Show<'_> {
     }
 }
 
-/// Returns the state word and the reason of a phase.
+/// Returns the state and the reason that describe a phase.
 fn describe(phase: &Phase) -> (&'static str, String) {
     match phase {
         Phase::Waiting { why } => ("waiting", format!("its node waits for {why}")),
@@ -225,8 +225,8 @@ fn describe(phase: &Phase) -> (&'static str, String) {
             let progress = progress.as_ref().map(|p| format!(": {p}")).unwrap_or_default();
             ("running", format!("{script} ({index} of {of}){progress}"))
         }
-        // `perilog why` and the job's log tell about the processes of each node. Here, ranks in the same state stay one
-        // row.
+        // The processes and calls of each node are in `perilog why` and in the job's log. Here ranks with the same
+        // overdue script share a row.
         Phase::Overdue { script, limit_ms, .. } => {
             ("overdue", format!("{script} is past its limit of {}", Span::from_millis(*limit_ms)))
         }
@@ -237,7 +237,7 @@ fn describe(phase: &Phase) -> (&'static str, String) {
     }
 }
 
-/// Lists a few processes by name.
+/// Lists the first few processes by number and name.
 pub(in crate::controller) fn list(processes: &[Process]) -> String {
     const SHOWN: usize = 4;
     let mut text: Vec<String> = processes.iter().take(SHOWN).map(|p| format!("{} ({})", p.pid, p.command)).collect();

@@ -1,8 +1,8 @@
 //! Views of the machine for operators and programs. A view reads and changes nothing.
 //!
-//! `job` shows a job and its open ranks, `node` a node and what is stuck on it, `holds` who holds what, `notices` what
-//! a hook has still to carry out, `edge` the attempts of an edge, `recovery` what a recovery waits for; `overview` and
-//! `timeline` cluster and job for a page.
+//! Files: `job` shows a job and its open ranks, `node` a node and the scripts stuck on it, `holds` the holders of
+//! ranks, `notices` the notices that a hook has not carried out, `edge` the attempts of an edge, `recovery` the open
+//! points of a recovery.
 
 use std::ops::Deref;
 
@@ -22,7 +22,7 @@ mod timeline;
 
 pub(super) use job::list;
 
-/// The machine as it stands at a moment, for reading.
+/// The machine at one moment, for reading.
 #[derive(Clone, Copy)]
 pub(super) struct Show<'a> {
     machine: &'a Machine,
@@ -38,7 +38,7 @@ impl Deref for Show<'_> {
 }
 
 impl Machine {
-    /// Returns a view of the machine at this moment.
+    /// Returns a view of the machine at `now`.
     pub(super) const fn show(&self, now: Now) -> Show<'_> {
         Show { machine: self, now }
     }
@@ -78,7 +78,7 @@ impl Show<'_> {
         let (actions_open, tasks_open) = self.jobs.open_count();
         let mut notes: Vec<String> =
             self.nodes.values().filter_map(|n| n.note.as_ref().map(|note| format!("{}: {note}", n.row.host))).collect();
-        // A problem that a hundred nodes share is one problem.
+        // Many nodes may share one problem: twenty notes are enough.
         notes.truncate(20);
         notes.splice(0..0, self.standing_notes());
         StatusView {
@@ -100,7 +100,7 @@ impl Show<'_> {
         }
     }
 
-    /// Returns the most important notes for an operator.
+    /// Returns the notes that an operator should read first.
     pub(in crate::controller) fn standing_notes(&self) -> Vec<String> {
         let full = self.store_full.then(|| "the disk under the store is full: no new prologs are begun".to_owned());
         let quiet = self.quiet.as_ref();
@@ -113,7 +113,7 @@ impl Show<'_> {
             quiet.map(|quiet| format!("{}: nothing new is begun until: perilog resume{waits}", quiet.words(self.now)));
         self.recovery_note().into_iter().chain(full).chain(quiet).collect()
     }
-    /// Returns a line for `ps` on the attempts that have no room for another milestone.
+    /// Returns a line for `ps` about the attempts without room for another milestone.
     pub(in crate::controller) fn full_of_milestones(&self) -> Option<String> {
         let mut full = self.jobs.attempts().filter(|(_, _, attempt)| !attempt.complete && attempt.milestones.is_full());
         let (job, number, _) = full.next()?;

@@ -66,7 +66,7 @@ impl Show<'_> {
         tasks.filter(|(_, stand)| matches!(stand, Stand::Waiting | Stand::Sent | Stand::Accepted))
     }
 
-    /// Returns hosts of unreleased ranks: a job goes on there, or an action holds them.
+    /// Returns the hosts of ranks that a job or an action holds.
     pub(in crate::controller) fn held_hosts(&self) -> BTreeSet<&str> {
         let attempts = self.jobs.values().flat_map(|entry| entry.attempts.values());
         let mut hosts = BTreeSet::new();
@@ -78,7 +78,7 @@ impl Show<'_> {
         hosts
     }
 
-    /// Returns rows of the jobs and actions that hold a rank of this host, each with the reason.
+    /// Returns a row for each job and action that holds a rank of this host, with the reason.
     fn held_on(&self, host: &HostName) -> Vec<PsRow> {
         let mut rows = Vec::new();
         for (job, entry) in self.jobs.iter() {
@@ -91,7 +91,8 @@ impl Show<'_> {
         rows
     }
 
-    /// Returns the commands to type next about the node itself; none while a job's script is open there.
+    /// Returns the commands to type next about the node itself. While a task is open there, the task's commands come
+    /// first and this list is empty.
     fn next_of_node(&self, node: &Node, is_open: bool) -> Vec<String> {
         let host = &node.row.host;
         let drain = self.drains.get(host);
@@ -99,7 +100,7 @@ impl Show<'_> {
             (None, _) => {
                 vec![format!("ssh {host} perilog doctor"), format!("ssh {host} systemctl status perilog-agent")]
             }
-            // The stuck script comes first.
+            // The stuck script must be dealt with first.
             _ if is_open => Vec::new(),
             (Some(_), Some(drain)) if drain.lifted => vec![format!("perilog undrain {host} --forget")],
             (Some(_), Some(_)) => vec![format!("perilog undrain {host}")],
@@ -153,7 +154,7 @@ impl Show<'_> {
         let external = row.external.is_some();
         let unsent = action.stand(rank) == Stand::Waiting;
         let doubted = self.jobs.attempt(&row.job, row.attempt).is_some_and(JobAttempt::waits_for_a_word);
-        // No unit is behind what no agent runs, or has heard of.
+        // A task that no agent runs or has heard of has no unit.
         let unit =
             if external || unsent { String::new() } else { unit_of(&stem(&row.name, &row.job, action.task(rank))) };
         let host = self.jobs.host_of(action.task(rank)).map(|h| h.to_string()).unwrap_or_default();

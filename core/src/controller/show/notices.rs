@@ -12,7 +12,7 @@ use crate::hostlist::HostList;
 use crate::ids::{ActionName, Attempt, HostName, JobId};
 use crate::idset::IdSet;
 
-/// The readable part of a release; the fragment of R is skipped.
+/// The part of a release for people, without the fragment of R.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Told<'a> {
@@ -24,7 +24,7 @@ struct Told<'a> {
 }
 
 impl Show<'_> {
-    /// Lists what the hooks have not carried out: untold releases, ranks that wait for a drain, and drains.
+    /// Lists the work that the hooks still have: releases, ranks that wait for a drain, and drains.
     pub(in crate::controller) fn untold(&self) -> Vec<PsRow> {
         let row = |job: &JobId, attempt, ranks: IdSet, hosts, state: &str, why, since_ms| PsRow {
             job: Some(job.clone()),
@@ -77,9 +77,9 @@ impl Show<'_> {
         rows
     }
 
-    /// Lists drains that the hook has not carried out, or not lifted, and that no rank waits for. Drains in the same
-    /// state share a row. The age of a drain counts from its beginning; the age of a lifted drain counts from the
-    /// telling, as does the hook's error.
+    /// Lists the drains for which no rank waits and which the hook has not carried out or not lifted. Drains in the
+    /// same state share a row. A drain's age counts from its first unanswered notice, a lifted drain's age from the
+    /// hook's first failure.
     fn untold_drains(&self) -> impl Iterator<Item = PsRow> {
         let mut alike: BTreeMap<(bool, String), (Vec<&HostName>, u64)> = BTreeMap::new();
         let unsettled = |host: &HostName, drain: &DrainRow| {

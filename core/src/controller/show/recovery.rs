@@ -60,7 +60,7 @@ impl Show<'_> {
         }
     }
 
-    /// Returns the hosts that vouched jobs, or their after-actions, hold: each with such a job.
+    /// Returns the hosts held by vouched jobs or their after-actions, each with its job.
     fn holders(&self) -> BTreeMap<String, &JobId> {
         let vouched = self.jobs.attempts().filter(|(_, _, attempt)| attempt.asserted && !self.jobs.is_spent(attempt));
         let held = vouched.flat_map(|(job, _, attempt)| {
@@ -71,7 +71,7 @@ impl Show<'_> {
         held.collect()
     }
 
-    /// Returns the note about a recovery.
+    /// Returns the note about a recovery, an orphan or a suspect; `None` if there is none.
     pub(in crate::controller) fn recovery_note(&self) -> Option<String> {
         if let Some(row) = self.recovery.row.as_ref().filter(|row| row.ended_ms.is_none()) {
             let jobs = self.jobs.attempts().filter(|(_, _, attempt)| attempt.waits_for_a_word()).count();
