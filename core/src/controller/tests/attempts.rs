@@ -1,4 +1,4 @@
-//! Requests: which attempt and ranks they mean, and what is refused.
+//! Requests: the attempt and ranks that each means, and refusals.
 
 use super::release::{add, bench, finish};
 use super::*;
@@ -21,21 +21,21 @@ fn attempts_are_ordered_and_a_closed_one_is_refused() {
     let mut b = Bench::new();
     b.up("n0", "b", vec![]);
     b.run("prolog", "j", "n0");
-    // A requeue without nodes has those of the attempt before.
+    // A requeue without nodes uses the nodes of the attempt before.
     let (reply, effects) = b.ask(Request::Run(request("prolog", "j", None, Some(3))));
     assert!(
         matches!(&reply, Ok(Reply::Running { attached: false, attempt, .. }) if *attempt == Attempt::from_number(3))
     );
-    // What runs for that one has not ended there.
+    // The older attempt's prolog has not ended there.
     assert_eq!(starts(&effects).len(), 0);
     let refused = |b: &mut Bench, action, attempt| b.ask(Request::Run(request(action, "j", None, Some(attempt)))).0;
     assert!(
         matches!(refused(&mut b, "check", 0), Err(Refusal::AttemptClosed(text)) if text.contains("the open one is 3"))
     );
     assert!(matches!(refused(&mut b, "prolog", 2), Err(Refusal::AttemptClosed(_))));
-    // To attach to what ran in it is not to start anything.
+    // A request may attach to an action of a closed attempt.
     assert!(matches!(refused(&mut b, "prolog", 0), Ok(Reply::Running { attached: true, .. })));
-    // Without a number the open one is meant.
+    // A request without a number means the open attempt.
     b.run("epilog", "j", "n0");
     assert_eq!(b.action("epilog", "j", 3).attempt, Attempt::from_number(3));
     let told = ["attempt", "action-start", "action-start", "attempt-closed", "attempt", "action-start", "action-start"];
@@ -54,7 +54,7 @@ fn ranks_by_idset_or_host_and_what_does_not_exist_is_named() {
     assert_eq!(starts(&effects), [(sessions[1], 1), (sessions[2], 2)]);
     let mut run = request("check", "j", None, None);
     run.targets = Some("n2".parse().unwrap());
-    // There the prolog has not ended yet.
+    // The prolog has not ended on n2.
     let (_, effects) = b.ask(Request::Run(run));
     assert_eq!(starts(&effects), []);
     let effects = b.says(sessions[2], finished(task("prolog", "j", 2), Outcome::Ok));
@@ -79,7 +79,7 @@ fn cancel_ends_at_once_what_was_never_sent_and_tells_the_others() {
     let t0 = task("prolog", "j", 0);
     assert!(matches!(&effects[..], [e] if is_cancel(e, t0)), "{effects:?}");
     assert_eq!(b.outcome(task("prolog", "j", 1)), Outcome::Cancelled { status: None });
-    // The node that missed it is told when it is back; it never begins there.
+    // The node that missed the Cancel gets it on its return, and the task never begins.
     b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
     let (n0, effects) = b.up("n0", "b", vec![held("prolog", "j", 0, HeldState::Unclaimed)]);
     assert!(matches!(&effects[..], [e] if is_cancel(e, t0)), "{effects:?}");
@@ -156,13 +156,13 @@ fn questions_reach_connected_nodes_and_end_when_a_node_leaves() {
     assert_eq!((unreachable.to_string(), effects.len()), ("x".into(), 2));
     let effects = b.says(n0, FromAgent::Answer { question, text: "t".into(), last: true });
     assert!(matches!(&effects[..], [Effect::Answer { last: true, .. }]));
-    // Nobody repeated the request.
+    // The node has answered this question already.
     assert_eq!(b.says(n0, FromAgent::Answer { question, text: "t".into(), last: true }), []);
     let effects = b.batch(vec![Input::Closed { session: n1, why: String::new() }]);
     assert!(matches!(&effects[..], [Effect::Answer { last: true, lost: true, .. }]));
 }
 
-/// Found by a review: a job that was requeued by `run` alone was forgiven nothing.
+/// Found by a review: a job that was requeued by `run` alone lost its tolerance.
 #[test]
 fn a_requeue_has_the_terms_of_the_attempt_before() {
     let rabbit = || [ResourceName::new("rabbit1").unwrap()].into();
@@ -175,12 +175,12 @@ fn a_requeue_has_the_terms_of_the_attempt_before() {
     let less = Terms { resources: Default::default(), ..terms.clone() };
     let few = "cannot keep 3 ranks of a job that has 2: add attempt 1 of j anew (job add)";
     let unnamed = "no attempt 1 of job j: add it (job add), or name its nodes (--nodes)";
-    // (nodes, user) -> the terms and the owner of the new attempt
+    // Each row: nodes and user of the requeue, and the terms and owner of the new attempt.
     for (nodes, user, expect) in [
         (None, None, Err(Refusal::NoSuchAttempt(unnamed.to_owned()))),
         (Some("n[0-3]"), None, Ok((terms.clone(), 1000))),
         (Some("n[0-3]"), Some(7), Ok((terms.clone(), 7))),
-        // Other ranks: what is no rank was handed out with the others.
+        // Named resources were handed out with the old ranks, so the new ranks do not inherit them.
         (Some("n[0-2]"), None, Ok((less.clone(), 1000))),
         (Some("n[0-1]"), None, Err(Refusal::Invalid(few.to_owned()))),
     ] {
@@ -193,7 +193,7 @@ fn a_requeue_has_the_terms_of_the_attempt_before() {
         assert_eq!(b.store.attempts[0].open, expect.is_err());
         let Some(row) = row else { continue };
         assert_eq!((row.added, row.hold.resources == row.terms.resources), (false, true));
-        // Terms that are given anew are those.
+        // Terms of a later `job add` replace the inherited terms.
         let Request::JobAdd(again) = add("j", nodes.unwrap_or("n[0-3]"), Terms::default()) else { panic!() };
         b.ask(Request::JobAdd(Box::new(JobAdd { source: None, attempt: Some(Attempt::from_number(1)), ..*again })))
             .0
@@ -202,8 +202,8 @@ fn a_requeue_has_the_terms_of_the_attempt_before() {
     }
 }
 
-/// A service had what the attempt before had, and a `job add` without that came after it: it was released by a job that
-/// did not have it.
+/// A service worked on an inherited resource. A later `job add` without the resource left the service with a resource
+/// that its job did not have.
 #[test]
 fn a_job_is_not_added_without_what_a_service_of_it_has() {
     let rabbit = || [ResourceName::new("rabbit1").unwrap()].into();
@@ -220,7 +220,7 @@ fn a_job_is_not_added_without_what_a_service_of_it_has() {
     assert!(b.store.attempts[1].added);
 }
 
-/// Found by a review: a node that had been given back had its prolog by a requeue, perhaps beside another job.
+/// Found by a review: a requeue ran its prolog on a released node, perhaps beside another job.
 #[test]
 fn a_bare_run_repeats_only_the_nodes_that_it_holds() {
     let again = |nodes| Request::Run(request("prolog", "j", nodes, Some(1)));
@@ -248,7 +248,7 @@ fn whoever_comes_after_the_end_is_told_of_the_next_attempt() {
     b.says(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
     assert!(b.store.attempts[0].complete);
     let none = RunRequest { targets: Some("".parse().unwrap()), ..request("check", "j", None, None) };
-    // A hook that asks again, because the controller was away, waits for what it began and is not refused.
+    // A hook that repeats its request, because the controller was away, attaches to the finished attempt.
     let again = b.ask(add("j", "n0", Terms::default())).0;
     assert!(matches!(again, Ok(Reply::Added { attached: true, over: true, .. })), "{again:?}");
     for (request, expect) in [
@@ -266,7 +266,7 @@ fn whoever_comes_after_the_end_is_told_of_the_next_attempt() {
     }
 }
 
-/// Found by a review: a node's word made an attempt, and its owner was shown as the job's.
+/// Found by a review: a node's report created an attempt, and that attempt's owner was shown as the job's owner.
 #[test]
 fn a_jobs_owner_is_that_of_the_attempt_that_is_meant() {
     let (mut b, _) = bench(1, |_| {});
@@ -282,7 +282,7 @@ fn a_jobs_owner_is_that_of_the_attempt_that_is_meant() {
     assert_eq!((view.userid, view.attempts.len()), (Some(1000), 1));
 }
 
-/// Found by a review: `perilog cancel JOB` took the epilog away that cleans up after what it cancelled.
+/// Found by a review: `perilog cancel JOB` also cancelled the epilog that cleans up after the cancelled actions.
 #[test]
 fn a_cancel_that_names_no_action_leaves_what_cleans_up() {
     let (mut b, n) = bench(2, |_| {});

@@ -1,10 +1,10 @@
-//! Boots that a script announced, and boots that are rid of what a node was drained for.
+//! Announced reboots, and drains that a reboot lifts.
 
 use super::*;
 use crate::outcome::{Loss, Verdict};
 
 pub(super) const LIMIT: u64 = 600_000;
-/// `unreachable_grace_ms` of these settings.
+/// The value of `unreachable_grace_ms` in these settings.
 const GRACE: u64 = 300_000;
 
 pub(super) fn t() -> TaskId {
@@ -16,12 +16,12 @@ fn expects(outcome: Outcome, within_ms: Option<u64>) -> FromAgent {
     FromAgent::ExpectsBoot { task: t(), within_ms, ended: Box::new(ended) }
 }
 
-/// The scripts ended, and one of them had announced a boot.
+/// The report of ended scripts, one of which had announced a reboot.
 pub(super) fn over(outcome: Outcome) -> FromAgent {
     FromAgent::Finished { task: t(), ended: Box::new(Ended { expect_reboot: true, ..Ended::bare(outcome, 1) }) }
 }
 
-/// The same, told in the boot after the one that it was meant for.
+/// The same report, sent in the boot after the announced reboot.
 fn booted() -> FromAgent {
     let ended = Ended { expect_reboot: true, booted: true, ..Ended::bare(Outcome::Ok, 1) };
     FromAgent::Finished { task: t(), ended: Box::new(ended) }
@@ -31,7 +31,7 @@ pub(super) fn closed(session: SessionId) -> Input {
     Input::Closed { session, why: String::new() }
 }
 
-/// n0 runs a prolog, in this boot as far as is known; n1 is slow, so that there is no verdict.
+/// Connects n0 in this boot and n1, and runs a prolog. n1 does not finish, so the action gets no verdict.
 pub(super) fn accepted_in(boot: &str) -> (Bench, SessionId) {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", boot, vec![]);
@@ -42,7 +42,7 @@ pub(super) fn accepted_in(boot: &str) -> (Bench, SessionId) {
     (b, n0)
 }
 
-/// And its script announced a boot.
+/// Runs a prolog whose script on n0 announces a reboot.
 pub(super) fn announced(outcome: Outcome, within_ms: Option<u64>) -> (Bench, SessionId) {
     let (mut b, n0) = accepted_in("b1");
     let effects = b.says(n0, expects(outcome, within_ms));
@@ -50,7 +50,7 @@ pub(super) fn announced(outcome: Outcome, within_ms: Option<u64>) -> (Bench, Ses
     (b, n0)
 }
 
-/// Limit and grace pass, and it is waited for until then.
+/// Lets limit and grace pass; the rank stays open until then.
 pub(super) fn wait_in_vain(b: &mut Bench) {
     b.pass(LIMIT + GRACE - 100);
     assert!(b.action("prolog", "j", 0).accepted.contains(0));
@@ -103,12 +103,12 @@ fn an_untold_boot_is_a_loss_and_so_is_one_told_too_late() {
     b.batch(vec![closed(n0)]);
     let (n0, _) = b.up("n0", "b2", vec![]);
     assert_eq!(b.outcome(t()), Outcome::Lost { why: Loss::Rebooted });
-    // It has ended: its script is not told that a boot would end it.
+    // The task has ended: its script gets no confirmation of the reboot.
     assert_eq!(b.says(n0, expects(Outcome::Ok, None)), []);
     assert_eq!(b.outcome(t()), Outcome::Lost { why: Loss::Rebooted });
 }
 
-/// Found by the simulator, with a clone: what another machine of that name says is no boot of this one.
+/// Found by the simulator with a clone: the Hello of another machine with this name is not the announced reboot.
 #[test]
 fn another_machine_is_not_the_boot() {
     let (mut b, n0) = announced(Outcome::Tolerable, Some(LIMIT));
@@ -144,7 +144,7 @@ fn an_early_end_waits_for_the_boot_unless_scripts_failed() {
         assert!(b.says(n0, told.clone()).contains(&ack(n0, t())));
         assert_eq!(b.action("prolog", "j", 0).accepted.contains(0), waits, "{told:?}");
         if waits {
-            // What it left on its node says only that it ended.
+            // A tombstone on the node shows only that the scripts ended.
             b.batch(vec![closed(n0)]);
             let stone = HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0, reboot: Reboot::None };
             b.up("n0", "b1", vec![held("prolog", "j", 0, stone)]);
@@ -162,7 +162,7 @@ fn a_boot_that_comes_too_late_or_not_at_all_is_none() {
         (Outcome::Ok, true, true, unreachable.clone()),
         (Outcome::Ok, false, true, unreachable.clone()),
         (Outcome::Tolerable, false, true, unreachable),
-        // What had failed before is worse.
+        // The earlier failure is worse than the missing reboot.
         (exit(3), false, true, exit(3)),
     ] {
         let (mut b, n0) = announced(outcome, Some(LIMIT));
@@ -176,15 +176,15 @@ fn a_boot_that_comes_too_late_or_not_at_all_is_none() {
         assert_eq!(b.outcome(t()), expect);
         assert!(b.m.drains.contains_key("n0"));
     }
-    // Its runner stops a script that lives, or says that it is overdue.
+    // A live script is left to its runner, which stops the script or reports it as overdue.
     let (mut b, n0) = announced(Outcome::Ok, Some(LIMIT));
     b.pass(10 * LIMIT);
     assert!(b.action("prolog", "j", 0).accepted.contains(0));
-    // It leaves then: its time is over, and a Hello that comes before anybody looked is too late as well.
+    // The node leaves after the limit: a Hello in the same batch is too late as well.
     b.now.mono_ms += 10;
     b.batch(vec![closed(n0), from(SessionId(99), FromAgent::Hello(hello("n0", "b2", 99, vec![])))]);
     assert_eq!(b.outcome(t()), timeout);
-    // Without a limit it is waited for, and an operator ends that.
+    // Without a limit the rank waits until an operator resolves the task.
     let (mut b, n0) = announced(Outcome::Ok, None);
     b.batch(vec![closed(n0)]);
     b.pass(100 * LIMIT);
@@ -201,19 +201,19 @@ fn a_boot_that_comes_too_late_or_not_at_all_is_none() {
 fn a_cancel_ends_the_wait_for_a_boot_and_a_boot_ends_a_cancel() {
     let cancelled = Outcome::Cancelled { status: None };
     let cancel = || Request::Cancel { which: which("j", Some("0")), why: "enough".to_owned() };
-    // Its scripts have ended, and their tombstone answers the cancel.
+    // The scripts have ended, and their tombstone answers the Cancel.
     let (mut b, n0) = announced(Outcome::Ok, Some(LIMIT));
     b.says(n0, over(Outcome::Ok));
     b.ask(cancel()).0.unwrap();
     b.says(n0, finished(t(), Outcome::Ok));
     assert_eq!(b.outcome(t()), cancelled);
     assert!(b.m.drains.is_empty(), "what was cancelled drains nobody");
-    // They end after the cancel: an agent that was restarted does not know that TERM came from us.
+    // The scripts end after the Cancel: a restarted agent does not know that the controller sent the TERM.
     let (mut b, n0) = announced(Outcome::Ok, Some(LIMIT));
     b.ask(cancel()).0.unwrap();
     b.says(n0, over(Outcome::Ok));
     assert_eq!(b.outcome(t()), cancelled);
-    // The boot came first.
+    // The reboot came before the Cancel.
     let (mut b, n0) = announced(Outcome::Ok, Some(LIMIT));
     b.batch(vec![closed(n0)]);
     b.ask(cancel()).0.unwrap();
@@ -250,7 +250,7 @@ fn waiting_tasks_have_the_time_that_the_boot_takes() {
         if comes {
             let (n0, effects) = b.up("n0", "b2", vec![]);
             assert_eq!(starts(&effects), [(n0, 0)]);
-            // From then on it has the time that a Start may take.
+            // After the reboot the check has the full start-grace.
             b.pass(59_000);
             assert!(b.action("check", "other", 0).sent.contains(0));
             b.pass(1_000);
@@ -274,12 +274,12 @@ fn a_node_known_to_be_down_is_offline_at_once_and_fenced() {
         assert_eq!(b.action("prolog", "j", 0).verdict, at_once.then_some(Verdict::Lost));
         if at_once {
             assert_eq!(b.outcome(t()), Outcome::Lost { why: Loss::Offline });
-            // A controller that went before may have sent it.
+            // An earlier controller may have sent the Start.
             let (_, effects) = b.up("n0", "b1", vec![held("prolog", "j", 0, HeldState::Unclaimed)]);
             assert!(effects.iter().any(|effect| is_cancel(effect, t())), "{effects:?}");
         }
     }
-    // This controller has not listened for that long.
+    // A restarted controller has not seen the node away for start-grace.
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b1", vec![]);
     b.batch(vec![closed(n0)]);
@@ -289,7 +289,7 @@ fn a_node_known_to_be_down_is_offline_at_once_and_fenced() {
     assert_eq!(b.action("prolog", "j", 0).verdict, None);
 }
 
-/// n0 was drained in its first boot for what `how` does, with and without a hook; then it boots with what it holds.
+/// Drains n0 in its first boot by `how`, with or without a hook, then reboots n0 with the tasks `held_then`.
 fn cleaned(hook: bool, how: impl Fn(&mut Bench, SessionId), held_then: Vec<Held>) -> (Bench, SessionId) {
     let mut b = Bench::new();
     b.settings.reboot_cleans = true;
@@ -302,7 +302,7 @@ fn cleaned(hook: bool, how: impl Fn(&mut Bench, SessionId), held_then: Vec<Held>
     how(&mut b, n0);
     assert!(b.m.drains.contains_key("n0"));
     b.batch(vec![closed(n0)]);
-    // The same boot is no boot.
+    // A new session of the same boot is no reboot.
     let (n0, _) = b.up("n0", "b1", vec![held("epilog", "j", 0, live())]);
     assert!(b.m.drains.get("n0").is_some_and(|drain| !drain.lifted));
     b.batch(vec![closed(n0)]);
@@ -364,12 +364,12 @@ fn a_boot_lifts_the_drain_for_a_stuck_script_and_no_other() {
             }
         }
     }
-    // A soft reboot left something that is looked at still: its end lifts the drain.
+    // A soft reboot left a task under inspection: the task's end lifts the drain.
     let (mut b, n0) = cleaned(false, overdue, vec![held("epilog", "j", 0, live())]);
     assert!(b.m.drains.contains_key("n0"));
     b.says(n0, finished(epilog(), Outcome::Lost { why: Loss::Rebooted }));
     assert!(b.m.drains.is_empty());
-    // Where the site does not say so, nothing lifts it.
+    // Without `reboot-cleans` in the configuration, a reboot lifts no drain.
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b1", vec![]);
     b.run("epilog", "j", "n0");

@@ -1,4 +1,4 @@
-//! Operators' actions: `resolve`, which waits for the drain if a script may be alive, and quiet.
+//! Operators' requests: `resolve`, which waits for the drain if a script may be alive, and `quiesce`.
 
 use super::release::{add, bench, contexts, finish};
 use super::*;
@@ -14,7 +14,7 @@ fn resolved(tasks: u64, waiting: u64) -> Result<Reply, Refusal> {
     Ok(Reply::Resolved { tasks, waiting })
 }
 
-/// The hook has drained this host.
+/// Confirms that the hook has drained this host.
 pub(super) fn confirm(b: &mut Bench, host: &str) -> Vec<Effect> {
     let row = b.store.drains.iter().find(|drain| drain.host.as_str() == host).unwrap().clone();
     b.ask(Request::DrainDone { host: row.host, telling: row.telling, lifted: row.lifted }).1
@@ -24,7 +24,7 @@ pub(super) fn hooked(settings: &mut Settings) {
     settings.drain_hook = true;
 }
 
-/// n0 comes again in the boot that it had.
+/// Connects n0 again in the same boot.
 fn again(b: &mut Bench, held: Vec<Held>) -> (SessionId, Vec<Effect>) {
     let session = b.session();
     let mut effects = b.says(session, FromAgent::Hello(hello("n0", "b", session.0, held)));
@@ -36,7 +36,7 @@ fn running() -> Phase {
     Phase::Running { script: "10-a".into(), index: 1, of: 1, progress: None }
 }
 
-/// One node whose prolog is accepted, and tells this of itself.
+/// Creates one node with an accepted prolog that has reported this phase.
 fn accepted(phase: Option<Phase>) -> (Bench, SessionId) {
     let (mut b, n) = bench(1, hooked);
     b.run("prolog", "j", "n0");
@@ -68,7 +68,7 @@ fn a_live_task_is_resolved_when_its_drain_is_in_force() {
         confirm(&mut b, "n0");
         assert_eq!(b.outcome(t), Outcome::Resolved { ok: true, reason: "power-cycled".into(), by: 0 });
         assert_eq!(b.action("prolog", "j", 0).verdict, Some(Verdict::Ok));
-        // The word is used up, also for the controller after this one.
+        // The resolution is used up, also for the next controller.
         let mut b = b.restart();
         assert!(b.action("prolog", "j", 0).resolving.is_empty());
         // The task's own result is still recorded.
@@ -78,8 +78,7 @@ fn a_live_task_is_resolved_when_its_drain_is_in_force() {
     }
 }
 
-/// Of ranks that come one by one only a part is written: the word of one that is settled must not come again with the
-/// row.
+/// A rank that ends among others is stored as a delta. The next whole row must not bring back its used resolution.
 #[test]
 fn a_word_that_is_used_up_is_gone_from_the_store() {
     let (mut b, n) = bench(2, hooked);
@@ -101,7 +100,8 @@ fn a_word_that_is_used_up_is_gone_from_the_store() {
 fn what_comes_while_the_word_waits() {
     let t = task("prolog", "j", 0);
     let word = || Outcome::Resolved { ok: false, reason: "power-cycled".into(), by: 0 };
-    // What its scripts did is what its unit says; what says that nothing of it lives lets the word stand at once.
+    // A result of the scripts is the outcome. An end that proves that no script lives lets the resolution become the
+    // outcome at once.
     for (end, outcome) in [
         (Outcome::Ok, None),
         (exit(3), Some(exit(3))),
@@ -126,7 +126,7 @@ fn what_comes_while_the_word_waits() {
     b.batch(vec![Input::Closed { session: n0, why: "gone".into() }]);
     b.up("n0", "b2", vec![]);
     assert_eq!(b.outcome(t), word());
-    // Unreachable says nothing; nor does the end of its limit.
+    // Neither an unreachable node nor the end of the limit shows that the scripts have ended.
     let (mut b, n) = bench(1, hooked);
     b.ask(Request::Run(RunRequest { timeout_ms: Some(1_000), ..request("prolog", "j", Some("n0"), None) })).0.unwrap();
     b.says(n[0], FromAgent::Accepted { task: t, limit_ms: None });
@@ -144,32 +144,32 @@ fn a_repeated_drain_is_awaited_and_a_lifted_one_is_not() {
     let drain = |reason: &str| Request::Drain { hosts: "n0".parse().unwrap(), reason: reason.into(), force: true };
     let (mut b, _) = accepted(Some(running()));
     b.ask(drain("bad memory")).0.unwrap();
-    // Not confirmed yet.
+    // The drain is not confirmed yet.
     assert_eq!(b.ask(resolve(true)).0, resolved(1, 1));
-    // Said otherwise: the last word counts.
+    // A later resolution replaces the earlier one.
     assert_eq!(b.ask(resolve(false)).0, resolved(1, 1));
     confirm(&mut b, "n0");
     assert!(matches!(b.outcome(task("prolog", "j", 0)), Outcome::Resolved { ok: false, .. }));
     let (mut b, _) = accepted(Some(running()));
     b.ask(drain("bad memory")).0.unwrap();
     confirm(&mut b, "n0");
-    // It is in force here; whether the resource manager has it still is asked.
+    // The drain is in force here; the controller asks the hook whether the resource manager still has it.
     assert_eq!(b.ask(resolve(true)).0, resolved(1, 1));
     confirm(&mut b, "n0");
     assert_eq!(b.action("prolog", "j", 0).verdict, Some(Verdict::Ok));
-    // Who lifts it says that nothing is wrong there.
+    // An operator who undrains the node says that nothing is wrong there.
     let (mut b, _) = accepted(Some(running()));
     assert_eq!(b.ask(resolve(true)).0, resolved(1, 1));
     b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
     assert_eq!(b.action("prolog", "j", 0).verdict, Some(Verdict::Ok));
-    // And without a hook a drain is in force at once; also from now on.
+    // Without a hook a drain is in force at once, also if the hook is removed meanwhile.
     let (mut b, _) = accepted(Some(running()));
     assert_eq!(b.ask(resolve(true)).0, resolved(1, 1));
     b.batch(vec![Input::Settings(settings())]);
     assert_eq!(b.action("prolog", "j", 0).verdict, Some(Verdict::Ok));
 }
 
-/// It was resolved, its node had it in its queue and was not told: hours later it ran.
+/// A task in its node's queue was resolved, and the node got no Cancel: the task ran hours later.
 #[test]
 fn what_is_resolved_before_it_began_never_begins() {
     let t = task("prolog", "j", 0);
@@ -188,7 +188,7 @@ fn what_is_resolved_before_it_began_never_begins() {
             let (_, effects) = b.ask(resolve(true));
             let told = effects.iter().filter(|effect| is_cancel(effect, t)).count();
             assert_eq!(told, usize::from(cancelled), "{phase:?}");
-            // And again when it comes back, whatever it then is there.
+            // The Cancel is repeated when the node comes back, unless the scripts run.
             let mut b = b.restart();
             for (held_as, cancelled) in [
                 (HeldState::Unclaimed, true),
@@ -203,7 +203,7 @@ fn what_is_resolved_before_it_began_never_begins() {
             }
         }
     }
-    // Sent, and never arrived: it is not sent again.
+    // A Start that never arrived is not sent again.
     let (mut b, _) = bench(1, hooked);
     b.run("prolog", "j", "n0");
     assert_eq!(b.ask(resolve(true)).0, resolved(1, 1));
@@ -238,7 +238,7 @@ fn quiet_begins_nothing_but_what_follows_and_outlives_a_restart() {
     assert_eq!(text, "prolog is not begun: quiet for 10s by uid 0 (new release); to begin again: perilog resume");
     assert_eq!(effects, []);
     assert!(matches!(b.ask(run("housekeeping", "j")).0, Err(Refusal::Unavailable(_))));
-    // What runs is attached to, a job is added, and what follows one is taken.
+    // A quiesced controller lets clients attach to running actions, adds jobs, and begins after-actions.
     assert!(matches!(b.ask(run("prolog", "j")).0, Ok(Reply::Running { attached: true, .. })));
     b.ask(add("k", "n0", Terms::default())).0.unwrap();
     let (n0, _) = again(&mut b, vec![held("prolog", "j", 0, live())]);
@@ -272,25 +272,25 @@ fn who_waits_for_quiet_is_answered_when_nothing_is_open() {
     b.says(n[0], FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
     let effects = b.says(n[0], finished(task("prolog", "j", 0), Outcome::Ok));
     assert_eq!(answers(&effects), [(7, true), (8, true)]);
-    // At once where nothing is open; and sent away when somebody resumes.
+    // A client is answered at once if no action is open, and refused when an operator resumes.
     assert_eq!(answers(&b.batch(vec![asks(9, quiesce(true))])), [(9, true)]);
     b.ask(Request::Resume).0.unwrap();
     b.run("epilog", "j", "n0");
     b.batch(vec![asks(10, quiesce(true))]);
     assert_eq!(answers(&b.batch(vec![asks(11, Request::Resume)])), [(10, false), (11, true)]);
-    // The number of open questions is bounded.
+    // The number of waiting clients is bounded.
     b.batch((100..164).map(|client| asks(client, quiesce(true))).collect());
     assert_eq!(answers(&b.batch(vec![asks(200, quiesce(true))])), [(200, false)]);
-    // A caller who is gone makes room, and gets no answer.
+    // A client that disconnects makes room, and gets no answer.
     b.batch(vec![Input::HungUp { clients: (100..163).collect() }]);
     assert_eq!(answers(&b.batch(vec![asks(201, quiesce(true))])), []);
     assert_eq!(answers(&b.batch(vec![asks(12, Request::Resume)])), [(163, false), (201, false), (12, true)]);
 }
 
-/// `hold`: what its scripts left behind is named, and past the limit its node is drained for it.
+/// With `hold`, lingering processes are named, and drain their node past the limit.
 #[test]
 fn what_lingers_past_the_limit_drains_its_node_and_is_named() {
-    // As was asked for, or as its node has it.
+    // The limit comes from the request, or from the node.
     for (timeout_ms, limit_ms) in [(Some(30_000), None), (None, Some(30_000))] {
         let (mut b, n) = bench(2, |_| {});
         let t = |rank| task("prolog", "j", rank);
@@ -299,11 +299,11 @@ fn what_lingers_past_the_limit_drains_its_node_and_is_named() {
         for rank in 0..2 {
             b.says(n[rank as usize], FromAgent::Accepted { task: t(rank), limit_ms });
         }
-        // However long it had run before.
+        // The time before the processes lingered does not count.
         b.says(n[0], FromAgent::Moved { task: t(0), phase: lingers(4711), age_ms: 25_000 });
         b.pass(20_000);
         assert!(b.store.drains.is_empty());
-        // Others of them, and another one's: both count from when they began to linger.
+        // A change of the processes restarts no clock, and each task counts from its own begin of lingering.
         b.says(n[0], FromAgent::Moved { task: t(0), phase: lingers(4712), age_ms: 45_000 });
         b.says(n[1], FromAgent::Moved { task: t(1), phase: lingers(1), age_ms: 45_000 });
         b.says(n[1], finished(t(1), Outcome::Ok));
@@ -312,7 +312,7 @@ fn what_lingers_past_the_limit_drains_its_node_and_is_named() {
             b.store.drains.iter().map(|drain| (drain.host.to_string(), drain.reason.clone())).collect();
         let reason = "prolog: its scripts ended, processes did not within 30s: 4712 (mountd) (job j attempt 0)";
         assert_eq!(reasons, [("n0".to_owned(), reason.to_owned())]);
-        // Once; it is not at an end, and an operator may lift it.
+        // The drain comes once: the task has not ended, and an operator may lift the drain.
         b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
         b.pass(100_000);
         assert!(b.store.drains.is_empty());
@@ -320,7 +320,7 @@ fn what_lingers_past_the_limit_drains_its_node_and_is_named() {
     }
 }
 
-/// It was asked to stop, for that word, and did after a script had run.
+/// The resolution caused a Cancel, and the task stopped after one script had run.
 #[test]
 fn the_scripts_own_end_is_told_beside_a_resolution() {
     let (mut b, n0) = accepted(Some(running()));

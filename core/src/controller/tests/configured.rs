@@ -1,4 +1,4 @@
-//! Typing mistakes, and the actions that nodes say they configure.
+//! Configured actions: typing mistakes, and nodes that do not configure an action.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn names(names: &str) -> Option<std::collections::BTreeSet<ActionName>> {
     Some(names.split_whitespace().map(|name| ActionName::new(name).unwrap()).collect())
 }
 
-/// Nodes n0, n1 ... with what each says of its actions; `None`: an older agent.
+/// Connects nodes n0, n1 ... with the configured actions that each reports; `None`: an older agent, without a report.
 fn site(actions: &[Option<&str>]) -> (Bench, Vec<SessionId>) {
     let mut b = Bench::new();
     let mut sessions = Vec::new();
@@ -31,7 +31,7 @@ fn an_action_that_no_node_configures_is_refused() {
         (&[usual, usual][..], "prolgo", Some("no node of n[0-1] configures an action prolgo; did you mean prolog?")),
         (&[usual, Some("check")], "housekeeping", Some("configured: check, epilog, prolog")),
         (&[Some(""), Some("")], "prolog", Some("n[0-1] configures no action at all")),
-        // One of them has it, or may have it.
+        // One node configures the action, or may configure it.
         (&[usual, Some("check")], "check", None),
         (&[usual, None], "prolgo", None),
     ] {
@@ -46,26 +46,25 @@ fn an_action_that_no_node_configures_is_refused() {
             None => assert!(reply.is_ok() && !starts(&effects).is_empty(), "{reply:?}"),
         }
     }
-    // The last Hello counts while the node is away; a node that never came has said nothing.
+    // The last Hello counts while the node is away; a node that never came has reported nothing.
     let (mut b, n) = site(&[usual]);
     b.batch(vec![Input::Closed { session: n[0], why: String::new() }]);
     assert!(b.ask(Request::Run(request("prolgo", "j", Some("n0"), None))).0.is_err());
     assert!(b.ask(Request::Run(request("prolgo", "j", Some("n[0,9]"), None))).0.is_ok());
 }
 
-/// Nothing is wrong with a node that does not configure a check; with one that does not configure what cleans up there
-/// is.
+/// A node that does not configure a check is not at fault; a node that does not configure an after-action is.
 #[test]
 fn an_unconfigured_action_drains_only_as_an_after_action() {
     for (of, action, why, drained) in [
         (Some("epilog prolog"), "check", "action check is not configured", false),
-        // The node configures it, and refuses for another reason.
+        // The node configures the action, and refuses for another reason.
         (Some("check"), "check", "as many tasks as it takes", true),
-        // An older agent says nothing.
+        // An older agent reports no actions.
         (None, "check", "action check is not configured", true),
         (Some("check"), "epilog", "action epilog is not configured", true),
     ] {
-        // The other node has all of them, so that the request is a good one.
+        // The other node configures every action, so the controller accepts the request.
         let (mut b, n) = site(&[of, Some("check epilog")]);
         b.run(action, "j", "n[0-1]");
         b.says(n[0], finished(task(action, "j", 0), refused(why)));
@@ -86,6 +85,6 @@ fn a_host_that_was_never_heard_of_is_drained_only_by_force() {
     );
     assert_eq!(b.store.drains, []);
     assert_eq!(b.ask(drain(true)).0, Ok(Reply::Reached { tasks: 3 }));
-    // Drained: heard of.
+    // A drained host counts as known.
     assert_eq!(b.ask(drain(false)).0, Ok(Reply::Reached { tasks: 0 }));
 }

@@ -1,4 +1,4 @@
-//! The drain hook: what it is told, when, and how a pending drain is removed.
+//! The drain hook: its notices, their order, and the removal of a pending drain.
 
 use super::by_hand::{confirm, hooked};
 use super::release::{add, bench, contexts, finish};
@@ -7,7 +7,7 @@ use super::*;
 use crate::job::Terms;
 use crate::outcome::Loss;
 
-/// A drain hook was added to the configuration: nobody told it of who was drained already.
+/// The site adds a drain hook: the hook gets a notice of every existing drain.
 #[test]
 fn a_hook_that_comes_later_is_told_of_the_drains_that_stand() {
     for by_restart in [false, true] {
@@ -24,7 +24,7 @@ fn a_hook_that_comes_later_is_told_of_the_drains_that_stand() {
         }
         assert_eq!(untold(&b), 1);
         confirm(&mut b, "n0");
-        // It knows of it from now on, whatever comes and goes.
+        // The hook keeps its knowledge of the drain over restarts and configuration changes.
         let mut b = b.restart();
         assert_eq!((untold(&b), b.store.drains[0].told), (0, true));
         b.batch(vec![Input::Settings(settings())]);
@@ -33,7 +33,7 @@ fn a_hook_that_comes_later_is_told_of_the_drains_that_stand() {
     }
 }
 
-/// Found by a review: a hook that fails was seen only where a rank waited for it.
+/// Found by a review: `ps` showed a failing hook only where a rank waited for the drain.
 #[test]
 fn an_unconfirmed_drain_is_shown_with_age_and_reason() {
     let (mut b, _) = bench(3, hooked);
@@ -57,7 +57,7 @@ fn an_unconfirmed_drain_is_shown_with_age_and_reason() {
     );
     assert_eq!(shown(&mut b), [line("drain", "n[0-2]", waits, 5)]);
     fails(&mut b, false, telling);
-    // Of another drain, and of the opposite: not this one's.
+    // Failures of another notice, and of a lifted drain, do not concern this drain.
     fails(&mut b, false, telling + 1);
     fails(&mut b, true, telling);
     let mut rows = shown(&mut b);
@@ -66,7 +66,7 @@ fn an_unconfirmed_drain_is_shown_with_age_and_reason() {
     confirm(&mut b, "n1");
     confirm(&mut b, "n2");
     assert_eq!(shown(&mut b), [line("drain", "n0", failed, 5)]);
-    // Lifted: another thing, of which nothing is known yet; it is as old as what the hook has against it.
+    // The undrain is another notice with its own age, counted from the hook's first failure.
     b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
     assert_eq!(shown(&mut b), [line("undrain", "n0", waits, 0)]);
     fails(&mut b, true, telling);
@@ -76,7 +76,7 @@ fn an_unconfirmed_drain_is_shown_with_age_and_reason() {
     b.ask(Request::DrainDone { host: HostName::new("n0").unwrap(), telling, lifted: true }).0.unwrap();
     fails(&mut b, true, telling);
     assert_eq!((shown(&mut b), b.m.drain_failed.len()), (vec![], 0));
-    // Drained anew, and then there is no hook any more.
+    // The host is drained anew, and then the site removes the hook.
     b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "dimm".into(), force: true }).0.unwrap();
     let telling = b.m.drains["n0"].telling;
     fails(&mut b, false, telling);
@@ -85,7 +85,7 @@ fn an_unconfirmed_drain_is_shown_with_age_and_reason() {
     assert_eq!((shown(&mut b), b.m.drain_failed.len()), (vec![], 0));
 }
 
-/// The hook will never carry out a drain of an unknown name.
+/// The hook never carries out a drain of an unknown host; an operator drops it.
 #[test]
 fn a_drain_that_the_hook_will_not_lift_is_dropped_by_hand() {
     let (mut b, _) = bench(1, |settings| settings.drain_hook = true);
@@ -100,8 +100,8 @@ fn a_drain_that_the_hook_will_not_lift_is_dropped_by_hand() {
     assert!(matches!(&again, Err(Refusal::Conflict(text)) if text == "typo is not drained"), "{again:?}");
 }
 
-/// Somebody lifted a drain in the resource manager alone: nobody here has heard of that, and what goes wrong there next
-/// is told again.
+/// An operator undrained the host in the resource manager alone. The controller does not know, so it sends a notice of
+/// the next fault, and waits for the hook.
 #[test]
 fn a_further_fault_of_a_drained_host_is_told_and_awaited() {
     let (mut b, n) = bench(2, hooked);
@@ -121,7 +121,7 @@ fn a_further_fault_of_a_drained_host_is_told_and_awaited() {
     assert_eq!(b.store.attempts[0].released.ranks.to_string(), "1");
     confirm(&mut b, "n0");
     assert!(b.store.attempts[0].complete);
-    // The same again is no news; an operator's word is, whatever it says.
+    // The same fault again causes no notice; an operator's drain always does.
     let again = |b: &mut Bench, reason: &str| {
         let request = Request::Drain { hosts: "n0".parse().unwrap(), reason: reason.into(), force: true };
         assert_eq!(b.ask(request).0, Ok(Reply::Reached { tasks: 0 }));
@@ -131,13 +131,13 @@ fn a_further_fault_of_a_drained_host_is_told_and_awaited() {
     assert_eq!(again(&mut b, "fan"), ("dimm".to_owned(), "fan".to_owned(), false));
     confirm(&mut b, "n0");
     assert_eq!(again(&mut b, "fan"), ("dimm".to_owned(), "fan".to_owned(), false));
-    // Lifted, and wrong once more: that is another drain.
+    // A fault after an undrain makes a new drain.
     b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
     b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "disk".into(), force: true }).0.unwrap();
     assert_eq!((b.store.drains[0].reason.as_str(), &b.store.drains[0].again), ("disk", &None));
 }
 
-/// No hook: the list here is the drain, and nothing is waited for.
+/// Without a hook, the controller's list is the drain, and no rank waits.
 #[test]
 fn what_else_is_wrong_is_kept_where_no_hook_is() {
     let (mut b, n) = bench(1, |_| {});
@@ -151,7 +151,7 @@ fn what_else_is_wrong_is_kept_where_no_hook_is() {
     assert!(b.store.attempts[0].complete);
 }
 
-/// Found by a hunt: an undrain crossed a new fault of a drained host, and the rank at fault went back in service.
+/// Found by a hunt: an undrain crossed a new fault of a drained host, and the faulty rank went back into service.
 #[test]
 fn an_undrain_leaves_a_fault_that_its_operator_cannot_have_seen() {
     for hook in [false, true] {
@@ -165,7 +165,7 @@ fn an_undrain_leaves_a_fault_that_its_operator_cannot_have_seen() {
         let refused = b.ask(undrain()).0;
         assert!(matches!(&refused, Err(Refusal::Conflict(text)) if text.contains("(exit 2)")), "{refused:?}");
         assert!(b.store.drains[0].again.is_some() && !b.store.drains[0].lifted);
-        // The resource manager shows it, or it is not that new any more.
+        // The undrain is accepted once the resource manager shows the fault, or a second has passed.
         if hook {
             confirm(&mut b, "n0");
         } else {
@@ -176,7 +176,7 @@ fn an_undrain_leaves_a_fault_that_its_operator_cannot_have_seen() {
     }
 }
 
-/// Found by a review: the hook had done what it was told before, and that passed for what it had not heard of yet.
+/// Found by a review: the hook confirmed an earlier notice, and the controller took this for the newer one.
 #[test]
 fn what_was_told_before_says_nothing_of_what_came_since() {
     let (mut b, n) = bench(1, hooked);
@@ -188,7 +188,7 @@ fn what_was_told_before_says_nothing_of_what_came_since() {
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     b.ask(finish("j", None)).0.unwrap();
     tell(&mut b, n[0], task("epilog", "j", 0), ended(exit(2)));
-    // Of that the job's log tells.
+    // The job's log has an event about the newer fault.
     assert!(contexts(&b, "drain")[0]["reason"].as_str().is_some_and(|reason| reason.starts_with("epilog: failed")));
     b.ask(Request::DrainDone { host: row.host, telling: row.telling, lifted: false }).0.unwrap();
     assert_eq!((b.store.drains[0].confirmed, b.store.attempts[0].complete), (false, false));
@@ -196,7 +196,8 @@ fn what_was_told_before_says_nothing_of_what_came_since() {
     assert!(b.store.attempts[0].complete);
 }
 
-/// Found by a review: it was told and confirmed once, and a hook that came back was not told what had come between.
+/// Found by a review: a drain was confirmed once. While no hook was configured a new fault came, and the returning hook
+/// got no notice of it.
 #[test]
 fn drains_without_a_hook_are_told_to_a_later_hook() {
     for by_restart in [false, true] {
@@ -217,7 +218,7 @@ fn drains_without_a_hook_are_told_to_a_later_hook() {
     }
 }
 
-/// Found by a review: what had waited for hours looked young with each new fault.
+/// Found by a review: a drain that had waited for hours looked young after each new fault.
 #[test]
 fn what_waits_for_its_hook_is_as_old_as_that_was_asked() {
     let (mut b, n) = bench(1, hooked);
@@ -231,7 +232,7 @@ fn what_waits_for_its_hook_is_as_old_as_that_was_asked() {
     assert!(rows[0].why.contains("fan"), "{}", rows[0].why);
 }
 
-/// Found by a review: a boot before it was stuck for the second time was taken for one that has ended that.
+/// Found by a review: the controller took an earlier boot for the one that ends the second stuck script.
 #[test]
 fn what_is_stuck_once_more_waits_for_another_boot() {
     let (mut b, n) = bench(1, |_| {});
@@ -254,24 +255,24 @@ fn what_is_stuck_once_more_waits_for_another_boot() {
     assert_eq!(b.store.drains, []);
 }
 
-/// Found by the simulator: an epilog was cancelled, and the drain for that lifted, before its prolog ran; its rank went
-/// back with neither.
+/// Found by the simulator: an operator cancelled the epilog and lifted the resulting drain before the prolog had run.
+/// The rank was released with neither a drain nor a clean-up.
 #[test]
 fn a_script_past_its_cancelled_epilog_drains_its_node_again() {
     let ran = || Ended { steps: vec![step()], ..ended(Outcome::Cancelled { status: None }) };
     let told = |end: &str| Some(format!("prolog: {end} after 5ms, and epilog had been cancelled (job j attempt 0)"));
-    // (what became of the epilog, of the prolog after it, and what is told of its node then)
+    // Each row: the fate of the epilog, the end of the prolog after it, and the drain reason that follows.
     for (epilog, prolog, expect) in [
         ("cancel", ended(Outcome::Ok), told("ok")),
         ("cancel", ended(exit(3)), told("failed (exit 3)")),
         ("cancel", ended(Outcome::Timeout { status: None }), told("timeout")),
-        // Its scripts went well before they were stopped.
+        // The scripts succeeded before the cancel stopped the task.
         ("cancel", ran(), told("cancelled")),
-        // Nothing of the task ran: nothing needs a clean-up.
+        // No script ran: no clean-up is needed.
         ("cancel", ended(Outcome::Cancelled { status: None }), None),
         ("resolve", ended(Outcome::Ok), None),
     ] {
-        // Lifted here, and in the resource manager alone.
+        // The operator lifts the drain here, or in the resource manager alone.
         for (hook, here) in [(false, true), (true, true), (true, false)] {
             let (mut b, n) = bench(1, |settings| settings.drain_hook = hook);
             b.run("prolog", "j", "n0");
@@ -293,14 +294,14 @@ fn a_script_past_its_cancelled_epilog_drains_its_node_again() {
             let drain = b.store.drains.first();
             let told = drain.map(|row| row.newest().reason).filter(|reason| !reason.starts_with("epilog: cancelled"));
             assert_eq!(told, expect, "epilog: {epilog}, prolog {}, {hook}, {here}", prolog.outcome);
-            // It goes back once that is in force, which no boot is rid of.
+            // The rank is released once the drain is in force; no reboot lifts this drain.
             assert_eq!(b.store.attempts[0].complete, expect.is_none() || !hook);
             assert!(drain.is_none_or(|row| row.stuck.is_none()));
         }
     }
 }
 
-/// Found by a review: the same of one that was lost by then, and of which its node told when it was back that it had
+/// Found by a review: the same with a prolog that was lost by then. Its node came back and reported that the prolog had
 /// run.
 #[test]
 fn a_lost_script_past_its_cancelled_epilog_drains_its_node() {

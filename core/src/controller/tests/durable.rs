@@ -1,9 +1,9 @@
-//! A new controller needs only the committed records.
+//! Durability: a new controller needs only the committed records.
 
 use super::*;
 use proptest::prelude::*;
 
-/// The machine as it would be loaded from the store, without what sessions and clocks gave it.
+/// Returns the store in a fixed order, for comparison.
 fn durable(store: &Snapshot) -> Snapshot {
     let mut s = store.clone();
     s.nodes.sort_by(|a, b| a.host.cmp(&b.host));
@@ -83,9 +83,9 @@ const JOBS: [&str; 2] = ["j0", "j1"];
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Whatever happens: the sets of an action stay a partition of its ranks. A stored outcome never changes, except a
-    /// prolog's ok before its verdict. The controller tells a verdict once. The machine can be loaded from its store at
-    /// any moment.
+    /// In every history, the rank states of an action partition its ranks. A stored outcome never changes, except a
+    /// prolog's `ok` before its verdict. Each verdict causes one event and one notice. The machine can be loaded from
+    /// its store at any moment.
     #[test]
     fn outcomes_are_final_and_told_once(steps in proptest::collection::vec(step(), 1..60)) {
         let mut b = Bench::new();
@@ -135,7 +135,7 @@ proptest! {
                     }
                 }
             }
-            // An ok with something beside it has a row too.
+            // An `ok` with further details has a row too.
             let undone = |task: TaskId| b.store.actions.iter().any(|a| {
                 a.id == task.action && a.name.as_str() == "prolog" && a.verdict.is_none() && a.ok.contains(task.rank.0)
             });
@@ -153,8 +153,8 @@ proptest! {
     }
 }
 
-/// Found by a review: an edge that remembered its place was told nothing of what a store that was put back gave it
-/// next, and said that it had applied it.
+/// Found by a review: a restored store reused sequence numbers. An edge that remembered its position skipped the new
+/// notices and confirmed them as applied.
 #[test]
 fn a_store_that_was_put_back_uses_no_sequence_again() {
     let mut b = Bench::new();
@@ -169,7 +169,7 @@ fn a_store_that_was_put_back_uses_no_sequence_again() {
     let mut back = Bench::load(copy, b.now);
     let (n0, _) = back.up("n0", "b", vec![]);
     assert!(verdicts(&mut back, "k", n0) > used);
-    // An agent has obeyed later ones; taking over goes past what they can have told.
+    // An agent has obeyed a later epoch; a take-over continues past every number of that epoch.
     let seen = Epoch { number: 7, nonce: 1 };
     back.says(n0, FromAgent::EpochRefused { seen });
     let base = back.now.wall_ms * 1_000;
@@ -177,7 +177,7 @@ fn a_store_that_was_put_back_uses_no_sequence_again() {
     let (n0, _) = back.up("n0", "c", vec![]);
     let last = verdicts(&mut back, "l", n0);
     assert!(back.store.history.newest().unwrap().epoch.number == 8 && last > base, "{base} {last}");
-    // A peer's number takes none of that away.
+    // A false epoch from a peer does not exhaust the numbers.
     back.says(n0, FromAgent::EpochRefused { seen: Epoch { number: u64::MAX, nonce: 1 } });
     for _ in 0..2 {
         back.pass(1_000);

@@ -1,4 +1,4 @@
-//! The view of an edge: the attempts of its source, each as it stands.
+//! The view of an edge: the attempts of its source and their state.
 
 use super::release::{bench, finish, job};
 use super::tolerance::{check, tell, terms};
@@ -37,9 +37,9 @@ fn an_edge_sees_the_attempts_of_its_own_source() {
         b.ask(add(name, number, host, Terms::default(), of)).0.unwrap();
     }
     b.run("prolog", "d", "n3");
-    // The job is launched again: its first attempt is closed, and cleans up.
+    // The job is launched again: its first attempt is closed, and its epilog runs.
     b.ask(add("d", 1, "n3", Terms::default(), i1())).0.unwrap();
-    // A job that is over.
+    // Job `a` is over.
     b.ask(finish("a", None)).0.unwrap();
     b.says(n[0], finished(task("epilog", "a", 0), Outcome::Ok));
     #[rustfmt::skip]
@@ -71,7 +71,7 @@ fn an_attempt_shows_how_far_it_has_come() {
     b.run("prolog", "j", "n[0-1]");
     tell(&mut b, n[1], task("prolog", "j", 1), check("lustre", "mount missing"));
     let prolog = show(&mut b).actions.remove(0);
-    // One rank has failed, and the verdict is still open: the edge tells nobody yet.
+    // One rank has failed, but the verdict is open: the edge learns of the failure with the verdict.
     assert_eq!((prolog.verdict, prolog.bad.is_empty(), prolog.failures.len()), (None, true, 0));
     tell(&mut b, n[0], task("prolog", "j", 0), ended(Outcome::Ok));
     let prolog = show(&mut b).actions.remove(0);

@@ -1,4 +1,4 @@
-//! External actions: what they cover, the results of their services' reports, and the end of the rest when a service is
+//! External actions: the parts that they cover, the results of reports, and the end of the rest when a service falls
 //! silent.
 
 use std::collections::BTreeSet;
@@ -38,14 +38,14 @@ fn tolerable() -> Said {
     Said::Tolerable { check: Some("lustre".into()), message: "slow".into() }
 }
 
-/// `ranks` and `resources`: `None` where all are meant.
+/// Builds a report; `None` for `ranks` and `resources` means everything that the action covers.
 fn report(ranks: Option<&str>, resources: Option<&str>, said: Said) -> Request {
     let targets = ranks.map(|ranks| ranks.parse().unwrap());
     let (action, resources) = (ActionName::new("stage").unwrap(), resources.map(names));
     Request::Report(Box::new(Report { job: job("j"), attempt: None, action, targets, resources, said }))
 }
 
-/// What ended, and what was late.
+/// Returns the part that ended with this report, and the part that was late.
 fn reported(b: &mut Bench, request: Request) -> (Part, Part) {
     let (reply, effects) = b.ask(request);
     assert!(!effects.iter().any(|e| matches!(e, Effect::Send { .. } | Effect::Fan { .. })), "{effects:?}");
@@ -55,7 +55,7 @@ fn reported(b: &mut Bench, request: Request) -> (Part, Part) {
     }
 }
 
-/// A job on n0-n3 with two rabbits, and `stage` over some of it.
+/// Adds a job on n0-n3 with two rabbits, and starts `stage` over a part of it.
 fn staged(
     tolerate: &str,
     ranks: Option<&str>,
@@ -85,7 +85,7 @@ fn what_it_covers_is_said_when_it_starts() {
         let (b, _) = staged("0", ranks, resources, |_| {});
         b.action("stage", "j", 0).held.clone()
     };
-    // (ranks, resources) -> what it holds
+    // Each row: the requested ranks and resources, and the part that the action holds.
     for (ranks, resources, expect) in [
         (None, "", part("0-3", "")),
         (None, "rabbit1", part("", "rabbit1")),
@@ -117,12 +117,12 @@ fn what_it_covers_is_said_when_it_starts() {
         };
         assert!(text.contains(expect), "{asked}: {text}");
     }
-    // Nor does a node say anything about it that counts.
+    // A node's reports about an external action change nothing.
     let effects = b.says(n[0], finished(task("stage", "j", 0), exit(1)));
     assert_eq!(effects, [ack(n[0], task("stage", "j", 0))]);
     b.says(n[0], FromAgent::Accepted { task: task("stage", "j", 0), limit_ms: None });
     assert_eq!(b.action("stage", "j", 0).accepted.to_string(), "0-1");
-    // Nor does a boot undo it, or an agent that holds nothing of it.
+    // Neither a reboot nor a Hello without the task changes the action.
     b.batch(vec![Input::Closed { session: n[0], why: "boot".into() }]);
     b.up("n0", "b2", vec![held_by_node()]);
     b.batch(vec![Input::Closed { session: n[1], why: "cut".into() }]);
@@ -149,7 +149,7 @@ fn reports_are_partial_and_repeated_and_the_first_stands() {
         (None, Some("rabbit1"), tolerable(), "", "", "", "rabbit1"),
         (None, Some("rabbit1"), tolerable(), "", "", "", ""),
         (None, None, Said::Renew, "", "", "", ""),
-        // All that it covers.
+        // Everything that the action covers.
         (None, None, ok(), "2-3", "", "", ""),
     ];
     for (ranks, resources, said, ended, ended_resources, late, late_resources) in table {
@@ -181,7 +181,7 @@ fn reports_are_partial_and_repeated_and_the_first_stands() {
 fn what_is_reported_is_let_go_as_the_policy_says() {
     let (mut b, n) = staged("0", Some("0-2"), "rabbit1", each);
     b.ask(finish("j", None)).0.unwrap();
-    // The epilog waits for it, rank by rank; what nothing else holds goes back at once.
+    // The epilog waits for the service rank by rank; a resource without a hold is released at once.
     assert_eq!(released(&b), part("", "rabbit2"));
     assert_eq!(b.action("epilog", "j", 0).waiting.to_string(), "0-2");
     let (_, effects) = b.ask(report(Some("1"), None, ok()));
@@ -196,7 +196,7 @@ fn what_is_reported_is_let_go_as_the_policy_says() {
     assert_eq!(released(&b), part("0-3", "rabbit1,rabbit2"));
     let lasts: Vec<_> = contexts(&b, "release").iter().map(|c| c["final"].clone()).collect();
     assert_eq!(lasts.iter().filter(|last| **last == json!(true)).count(), 1);
-    // All at once, without a policy.
+    // Without a policy, the action releases everything together.
     let (mut b, _) = staged("0", None, "rabbit1,rabbit2", |_| {});
     b.ask(finish("j", None)).0.unwrap();
     b.ask(report(None, Some("rabbit1"), ok())).0.unwrap();
@@ -209,7 +209,7 @@ fn what_is_reported_is_let_go_as_the_policy_says() {
 fn who_is_silent_for_its_lease_loses_the_rest() {
     let (b, _) = staged("0", Some("0-2"), "rabbit1", each);
     let lost = Outcome::Lost { why: Loss::Lease };
-    // What keeps it: (what happens half a lease after its start) -> is it there half a lease, and a little, after that?
+    // Each row: an event half a lease after the start, and whether the action outlives the first lease because of it.
     let half = LEASE_MS / 2;
     type Happens = fn(Bench) -> Bench;
     let table: [(&str, Happens, bool); 6] = [
@@ -250,7 +250,7 @@ fn who_is_silent_for_its_lease_loses_the_rest() {
     ];
     for (what, happens, lives) in table {
         let mut b = Bench::load_with(b.store.clone(), b.settings.clone(), b.now);
-        // The gate opens.
+        // The wait after the start ends.
         b.pass(10_000);
         b.pass(half);
         b = happens(b);
@@ -320,7 +320,7 @@ fn a_cancel_is_asked_of_the_service_and_drains_nobody() {
     let open = part("0-1", "rabbit1");
     let none = Part::default();
     assert_eq!(reply, Ok(Reply::Reported { ended: none.clone(), late: none, open: open.clone(), cancelling: open }));
-    // It was done already; the others stopped.
+    // Rank 0 was done before the cancel; the others stop.
     reported(&mut b, report(Some("0"), None, ok()));
     let (ended, _) = reported(&mut b, report(Some("1"), Some("rabbit1"), failed()));
     assert_eq!(ended, part("1", "rabbit1"));
@@ -365,7 +365,7 @@ fn a_service_restarts_its_action_after_a_lost_store() {
     assert_eq!(b.action("stage", "j", 0).id, before);
     reported(&mut b, report(None, None, ok()));
     assert_eq!(b.action("stage", "j", 0).verdict, Some(Verdict::Ok));
-    // The after-action does not begin twice, and milestones end nothing.
+    // The same action does not begin twice, and a milestone ends no rank.
     let (mut b, _) = staged("0", Some("0"), "", |_| {});
     reported(&mut b, report(None, None, Said::Milestone(MilestoneName::new("data-out").unwrap())));
     reported(&mut b, report(None, None, Said::Milestone(MilestoneName::new("data-out").unwrap())));
@@ -373,7 +373,7 @@ fn a_service_restarts_its_action_after_a_lost_store() {
     assert_eq!(b.action("stage", "j", 0).ok, IdSet::new());
 }
 
-/// Found by a review: only ranks could be let go of early.
+/// Found by a review: a job could hand over ranks early, but no named resources.
 #[test]
 fn a_job_may_drop_named_resources_and_keep_its_ranks() {
     let finish = |ranks: Option<&str>, resources: &str| Request::JobFinish {
@@ -382,7 +382,7 @@ fn a_job_may_drop_named_resources_and_keep_its_ranks() {
         targets: ranks.map(|ranks| ranks.parse().unwrap()),
         resources: Some(names(resources)),
     };
-    // The one that no service is at work on goes back at once; the other one with the service's end.
+    // The resource without a service is released at once; the other one with the service's end.
     let (mut b, _) = staged("0", None, "rabbit2", |_| {});
     let (reply, effects) = b.ask(finish(None, "rabbit1,rabbit2"));
     assert_eq!((reply, starts(&effects)), (Ok(Reply::Finished(part("", "rabbit1,rabbit2"))), vec![]));
@@ -396,14 +396,14 @@ fn a_job_may_drop_named_resources_and_keep_its_ranks() {
     let reply = b.ask(finish(None, "rabbit7")).0;
     let text = "rabbit7 is none of the resources of job j attempt 0: rabbit1, rabbit2".to_owned();
     assert_eq!(reply, Err(Refusal::Invalid(text)));
-    // Both, and what follows the job has the ranks.
+    // A request hands over both kinds, and the after-action takes the ranks.
     let (mut b, n) = staged("0", None, "rabbit2", |_| {});
     let (reply, effects) = b.ask(finish(Some("1"), "rabbit1"));
     assert_eq!((reply, starts(&effects)), (Ok(Reply::Finished(part("1", "rabbit1"))), vec![(n[1], 1)]));
     assert_eq!((b.store.attempts[0].hold.clone(), released(&b)), (part("0,2-3", "rabbit2"), part("", "rabbit1")));
 }
 
-/// Found by a review: the job's owner was told of ranks only.
+/// Found by a review: the list of failures for the job's owner named ranks only.
 #[test]
 fn who_failed_names_resources_too() {
     let (mut b, _) = staged("2", Some("0"), "rabbit1,rabbit2", |_| {});
@@ -418,7 +418,7 @@ fn who_failed_names_resources_too() {
     assert_eq!((ranks.to_string(), resources), ("0".into(), vec![rabbit2]));
 }
 
-/// Found by a review: the machine had another lease than its store.
+/// Found by a review: an attach changed the lease in the machine but not in the store.
 #[test]
 fn what_is_over_has_the_lease_that_it_had() {
     let (mut b, _) = staged("0", None, "", |_| {});
@@ -430,8 +430,8 @@ fn what_is_over_has_the_lease_that_it_had() {
     assert_eq!(b.action("stage", "j", 0).external.as_ref().map(|external| external.lease_ms), Some(LEASE_MS));
 }
 
-/// Found by a review: what a service had done by the time when it was stopped, nobody knows; but an operator may have
-/// answered for it.
+/// Found by a review: a cancelled service may have done work, so its node is drained. A resolution by an operator
+/// answers for the work, and drains no node.
 #[test]
 fn a_service_past_its_cancelled_epilog_drains_its_node_again() {
     for stopped in [true, false] {

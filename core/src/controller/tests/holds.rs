@@ -1,4 +1,4 @@
-//! Holds: who sees them, and that all of them are released.
+//! Holds: their display, and the release of everything that was held.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ fn held_rows(b: &mut Bench, all: bool) -> Vec<(String, String, String)> {
     .collect()
 }
 
-/// Found by a review: resources of a job that was finished by the names of all its ranks stayed held, and nothing
+/// Found by a review: a job was finished by the names of all its ranks. Its named resources stayed held, and no command
 /// showed them.
 #[test]
 fn with_its_last_rank_a_job_lets_go_of_what_is_no_rank() {
@@ -40,7 +40,7 @@ fn with_its_last_rank_a_job_lets_go_of_what_is_no_rank() {
     }
 }
 
-/// A service that is at work on one keeps it.
+/// A resource stays held while a service works on it.
 #[test]
 fn what_a_service_works_on_stays_until_it_has_reported() {
     let (mut b, _) = bench(1, |settings| settings.after.clear());
@@ -107,7 +107,7 @@ fn what_is_held_is_shown_with_who_holds_it_and_until_when() {
     );
     let Ok(Reply::Show(view)) = b.ask(Request::Show { job: job("j") }).0 else { panic!("no show") };
     assert_eq!((view.attempts[0].held.len(), view.attempts[0].released.is_empty()), (2, true));
-    // Nobody holds anything of an attempt that is over.
+    // An attempt that is released whole has no holder.
     b.ask(finish("j", None)).0.unwrap();
     for rank in 1..4 {
         b.says(n[rank as usize], finished(task("epilog", "j", rank), Outcome::Ok));
@@ -119,7 +119,7 @@ fn what_is_held_is_shown_with_who_holds_it_and_until_when() {
     );
 }
 
-/// Found by a review: the rest of a job that only `run` had made went back with a note in the journal, and no epilog.
+/// Found by a review: a bare job's other ranks were released with a note in the journal, and without an epilog.
 #[test]
 fn an_epilog_by_hand_covers_all_that_a_bare_job_holds() {
     let (mut b, _) = bench(4, |_| {});
@@ -128,13 +128,13 @@ fn an_epilog_by_hand_covers_all_that_a_bare_job_holds() {
         let targets = Some("0".parse().unwrap());
         Request::Run(RunRequest { targets, ..request("epilog", name, Some("n[0-3]"), None) })
     };
-    // Also if the request would create the job.
+    // The same is refused if the request would create the job.
     for name in ["j", "k"] {
         let reply = b.ask(part(name)).0;
         let Err(Refusal::Conflict(text)) = reply else { panic!("{reply:?}") };
         assert!(text.contains("holds ranks 1-3 too, and epilog would not follow there"), "{text}");
     }
-    // By `job finish` it goes there, and to the others when they are let go.
+    // After `job finish` the epilog runs on these ranks, and on the others when the job hands them over.
     b.ask(finish("j", Some("0"))).0.unwrap();
     b.ask(finish("j", None)).0.unwrap();
     assert_eq!(b.action("epilog", "j", 0).ranks.to_string(), "0-3");
@@ -148,8 +148,7 @@ fn lingers() -> Phase {
     Phase::Lingering { processes: vec![Process { pid: 7, command: "mountd".into() }] }
 }
 
-/// Found by a review: what had been told of a stuck script was not stored, and the next controller drained its node
-/// once more.
+/// Found by a review: the store had no record of the stuck script, and the next controller drained the node again.
 #[test]
 fn an_undrain_of_a_stuck_script_outlives_a_restart() {
     for phase in [overdue(), lingers()] {
@@ -169,18 +168,18 @@ fn an_undrain_of_a_stuck_script_outlives_a_restart() {
         let (n0, _) = b.up("n0", "b", vec![held("epilog", "j", 0, state)]);
         b.pass(31_000);
         assert_eq!((contexts(&b, "drain").len(), b.store.drains.len()), (1, 0), "{phase:?}");
-        // Another script of the task is another matter.
+        // Another script of the task causes another drain.
         let phase = Phase::Overdue { script: "20-sync".into(), limit_ms: 600_000, doing: String::new() };
         b.says(n0, FromAgent::Moved { task: t, phase, age_ms: 0 });
         assert_eq!(b.store.drains.len(), 1);
-        // What is over is told of no more.
+        // An ended task has no stuck scripts any more.
         b.says(n0, finished(t, Outcome::Ok));
         let row = b.action("epilog", "j", 0);
         assert!(row.overdue.is_empty() && row.lingering.is_empty(), "{row:?}");
     }
 }
 
-/// It was drained when its limit passed, and somebody has lifted that: its end past the limit is what that was for.
+/// The node was drained when the script became overdue; the script's later end causes no second drain.
 #[test]
 fn a_stuck_script_drains_its_node_once() {
     for (lifted, drains) in [(false, 1), (true, 0)] {

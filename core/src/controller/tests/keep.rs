@@ -1,4 +1,4 @@
-//! Over all of a job's actions: what was forgiven before, how many are kept, and what goes back for it.
+//! Tolerance and `keep` over all actions of a job: forgiven ranks, kept ranks, and released surplus.
 
 use super::release::{add, bench, contexts, finish, job};
 use super::tolerance::{check, tell, terms, verdict};
@@ -12,17 +12,17 @@ fn tolerance_and_keep_are_the_jobs_over_all_its_actions() {
     let soft = || Outcome::Tolerable;
     for (terms, second, expect) in [
         (terms("1"), 1, Verdict::Failed),
-        // The same rank again does not count again.
+        // The same rank counts once, even if it fails twice.
         (terms("1"), 0, Verdict::Ok),
         (terms("2"), 1, Verdict::Ok),
         (Terms { keep: Some(3), ..terms("") }, 1, Verdict::Failed),
-        // The surplus went back with the first.
+        // The first action released the surplus.
         (Terms { keep: Some(2), ..terms("") }, 1, Verdict::Failed),
         (Terms { keep: Some(2), ..terms("") }, 3, Verdict::Ok),
     ] {
         let (mut b, n) = bench(4, |_| {});
         b.ask(add("j", "n[0-3]", terms.clone())).0.unwrap();
-        // Both over all of them: one has begun before the other gave anything back.
+        // Both actions cover all ranks: the second begins before the first releases any.
         b.run("prolog", "j", "n[0-3]");
         b.run("health", "j", "n[0-3]");
         for (action, bad) in [("prolog", 0), ("health", second)] {
@@ -39,7 +39,7 @@ fn tolerance_and_keep_are_the_jobs_over_all_its_actions() {
     }
 }
 
-/// Also if every rank may fail.
+/// A tolerance of all ranks still needs one good rank.
 #[test]
 fn with_nobody_left_there_is_no_success() {
     let soft = Outcome::Tolerable;
@@ -49,7 +49,8 @@ fn with_nobody_left_there_is_no_success() {
     assert_eq!((contexts(&b, "shrink"), b.store.attempts[0].hold.ranks.to_string()), (vec![], "0-1".to_owned()));
 }
 
-/// What is run before the action that decides (`keep-after`) leaves the job its spare ranks: they are for that one.
+/// An action before the deciding action (`keep-after`) leaves the spare ranks to the job: the deciding action needs
+/// them.
 #[test]
 fn the_surplus_goes_back_after_the_action_that_decides() {
     let (mut b, n) = bench(3, |_| {});
@@ -66,7 +67,7 @@ fn the_surplus_goes_back_after_the_action_that_decides() {
     }
 }
 
-/// `job-finish` is said once, of all that the job holds.
+/// The event `job-finish` appears once, with all ranks that the job then holds.
 #[test]
 fn what_goes_back_while_the_job_goes_on_is_not_its_finish() {
     let (soft, ok) = (Outcome::Tolerable, Outcome::Ok);
@@ -79,10 +80,10 @@ fn what_goes_back_while_the_job_goes_on_is_not_its_finish() {
     assert_eq!((ranks(&b, "job-let-go"), ranks(&b, "job-finish")), (vec!["0".to_owned()], vec!["1".to_owned()]));
 }
 
-/// Found by a review: those that nothing had prepared were kept, and prepared ones went back.
+/// Found by a review: the job kept unprepared ranks and released prepared ranks.
 #[test]
 fn who_is_kept_was_prepared() {
-    // (ranks of the prolog) -> what goes back
+    // Each row: the ranks of the prolog, and the ranks that are released.
     for (nodes, back) in [("n[0-3]", "2-3"), ("n[1-3]", "3"), ("n[2-3]", "")] {
         let (mut b, n) = bench(4, |_| {});
         b.ask(add("j", "n[0-3]", Terms { keep: Some(2), ..terms("1") })).0.unwrap();
@@ -97,7 +98,7 @@ fn who_is_kept_was_prepared() {
     }
 }
 
-/// Found by a review: `--keep 2 --tolerate 0` forgave as many as were not to be kept.
+/// Found by a review: `--keep 2 --tolerate 0` forgave every rank above the two.
 #[test]
 fn a_tolerance_of_none_is_none_also_where_some_are_to_be_kept() {
     let outcomes = [Outcome::Ok, Outcome::Tolerable, Outcome::Ok, Outcome::Ok];
@@ -107,7 +108,7 @@ fn a_tolerance_of_none_is_none_also_where_some_are_to_be_kept() {
     }
 }
 
-/// Found by a review: an action that waited began on a rank that was shed, and could fail the job there.
+/// Found by a review: a waiting action began on a shed rank, and a failure there could fail the job.
 #[test]
 fn what_waits_on_shed_ranks_is_withdrawn_and_counts_for_nothing() {
     let (mut b, n) = bench(3, |_| {});
@@ -132,7 +133,7 @@ fn what_waits_on_shed_ranks_is_withdrawn_and_counts_for_nothing() {
     let Ok(Reply::Failed { ranks, .. }) = b.ask(Request::Failed { job: job("j"), attempt: None }).0 else { panic!() };
     assert_eq!(ranks.to_string(), "2");
 
-    // An action that never began did not end well.
+    // An action that began on no rank did not end well.
     let (mut b, n) = bench(2, |_| {});
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
     b.batch(vec![Input::Closed { session: n[1], why: String::new() }]);

@@ -1,4 +1,4 @@
-//! The effects of time, and their limits.
+//! Limits: the effects of passing time.
 
 use super::*;
 use crate::outcome::{Loss, Verdict};
@@ -12,19 +12,19 @@ fn not_accepted_within_start_grace_is_lost_and_fenced() {
     let effects = b.pass(1_000);
     assert!(effects.iter().any(|e| is_cancel(e, task("prolog", "j", 0))), "{effects:?}");
     assert_eq!(b.outcome(task("prolog", "j", 0)), Outcome::Lost { why: Loss::Offline });
-    // It was stopped, not gone: what it accepts now is too late, and is told so again.
+    // The task was cancelled, not forgotten: a late acceptance gets another Cancel.
     let effects = b.says(n0, FromAgent::Accepted { task: task("prolog", "j", 0), limit_ms: None });
     assert!(matches!(&effects[..], [e] if is_cancel(e, task("prolog", "j", 0))));
 }
 
 #[test]
 fn an_absent_node_is_unreachable_past_limit_and_grace() {
-    // (limit asked for, limit that its node told) -> lost
+    // Each row: the requested limit, the limit that the node reported, and whether the task is lost.
     for (timeout_ms, limit_ms, lost) in [
         (Some(600_000), None, true),
         (Some(600_000), Some(600_000), true),
         (Some(6_000_000), Some(600_000), true),
-        // Rebuilt here, it was begun with more time than such actions have.
+        // The node's limit is longer than the requested one.
         (Some(600_000), Some(60_000_000), false),
         (None, Some(600_000), true),
         (None, None, false),
@@ -38,7 +38,7 @@ fn an_absent_node_is_unreachable_past_limit_and_grace() {
         b.pass(2_000_000);
         b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
         b.pass(600_000);
-        // not-after (an hour) has not passed yet.
+        // The not-after (an hour) has not passed yet.
         assert_eq!(b.action("epilog", "j", 0).verdict, None);
         b.pass(3_000_000);
         b.pass(300_000);
@@ -59,7 +59,7 @@ fn a_nodes_limit_outlives_a_restart_and_hello_repeats_it() {
     let mut b = b.restart();
     b.pass(4_000_000);
     assert_eq!(b.outcome(task("epilog", "j", 0)), Outcome::Lost { why: Loss::Unreachable });
-    // By an agent of before nothing was told, by one of now its Hello does.
+    // An older agent reports no limit with its acceptance; a newer agent repeats the limit in Hello.
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![]);
     b.run("epilog", "j", "n0");
@@ -71,8 +71,8 @@ fn a_nodes_limit_outlives_a_restart_and_hello_repeats_it() {
     assert_eq!(b.outcome(task("epilog", "j", 0)), Outcome::Lost { why: Loss::Unreachable });
 }
 
-/// An agent that comes up with another configuration tells what holds from then on, also where that is what was asked
-/// for here.
+/// An agent that restarts with another configuration reports the limit that holds from then on, even if it equals the
+/// request's limit.
 #[test]
 fn the_limit_that_a_node_told_last_stands() {
     let mut b = Bench::new();
@@ -175,10 +175,10 @@ fn attempts_past_retention_are_pruned_with_their_tombstones() {
     let effects = b.pass(30 * 86_400_000);
     assert!(effects.contains(&send(n0, ToAgent::Forget { tasks: vec![t] })), "{effects:?}");
     assert_eq!((b.store.attempts.len(), b.store.ranks.len(), b.store.outbox.len()), (1, 0, 0));
-    // Told again by a node that had it late: acknowledged, and nothing comes back to life.
+    // The node repeats the end of a pruned task: the controller acknowledges it, and no attempt comes back.
     assert_eq!(b.says(n0, finished(t, exit(1))), [ack(n0, t)]);
     assert_eq!(b.store.actions.len(), 1);
-    // A tombstone of it, told by Hello, may go too.
+    // The task's tombstone in a later Hello may go too.
     b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
     let up = |b: &mut Bench, past_ms| {
         let tombstone =
@@ -187,8 +187,7 @@ fn attempts_past_retention_are_pruned_with_their_tombstones() {
     };
     let (n0, effects) = up(&mut b, 30 * 86_400_000);
     assert_eq!(effects, [send(n0, ToAgent::Forget { tasks: vec![t] })]);
-    // A younger one is of a store that was lost, for all we know: without it the task would run again when it is asked
-    // for again.
+    // A younger tombstone may belong to a lost store: without it, a repeated request would run the task again.
     b.batch(vec![Input::Closed { session: n0, why: String::new() }]);
     let (n0, effects) = up(&mut b, 30 * 86_400_000 - 1);
     assert_eq!(effects, []);
@@ -197,7 +196,7 @@ fn attempts_past_retention_are_pruned_with_their_tombstones() {
     assert_eq!(b.outcome(t), exit(1));
 }
 
-/// Found by a review: a node's key and one task were 40 MiB of events a second, by another name of a script each time.
+/// Found by a review: with a node's key, one task could add 40 MiB of events a second under ever new script names.
 #[test]
 fn what_one_task_adds_to_the_log_is_bounded() {
     let mut b = Bench::new();
@@ -218,12 +217,12 @@ fn what_one_task_adds_to_the_log_is_bounded() {
         late.elapsed_ms = Some(n);
         b.says(n0, FromAgent::Finished { task: t, ended: Box::new(late) });
     }
-    // Scripts, with a drain for each; what is left behind; milestones, of the rank and of the job; ends that come late.
+    // Scripts with a drain for each, lingering processes, milestones of rank and job, and late results.
     let told = b.events.len() - quiet;
     assert!(told < 300, "{told} events");
     let names: usize = b.action("epilog", "j", 0).overdue.keys().map(String::len).sum();
     assert!(names < 300, "{names} bytes of names");
-    // It is told of others: each task has its own.
+    // The bound is per task: another task on the node can still add events.
     b.run("epilog", "k", "n0");
     let t = task("epilog", "k", 0);
     b.says(n0, FromAgent::Accepted { task: t, limit_ms: None });

@@ -1,4 +1,4 @@
-//! Milestones: what ranks report, and when the job has reached them.
+//! Milestones: reports of ranks, and the moment when the job has reached a milestone.
 
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ fn told(b: &Bench) -> Vec<Value> {
     contexts(b, "milestone")
 }
 
-/// The ranks of each event, or `job`.
+/// Returns the ranks of each event, or `job`.
 fn who(b: &Bench) -> Vec<String> {
     told(b).iter().map(|c| c["ranks"].as_str().unwrap_or("job").to_owned()).collect()
 }
@@ -69,7 +69,7 @@ fn each_rank_says_it_once_and_the_job_once_over_any_restart() {
             json!({"attempt": "0", "name": "data-in"})
         ]
     );
-    // The resource manager is told of the job's.
+    // The resource manager gets a notice of the job's milestone only.
     let of_job = b.store.outbox.iter().filter(|entry| entry.body.value()["event"] == "milestone").count();
     assert_eq!(of_job, 1);
 }
@@ -84,7 +84,7 @@ fn ranks_that_say_it_in_one_batch_are_one_event() {
     assert_eq!(who(&b), ["0-3", "job"]);
 }
 
-/// Who failed within the tolerance, or was given back while the job went on, is waited for no more.
+/// A milestone does not wait for ranks that failed within the tolerance, or were released while the job went on.
 #[test]
 fn the_job_reaches_it_without_those_that_it_goes_on_without() {
     let terms = Terms { tolerate: Some(Tolerance::Ranks(1)), shrink: true, ..Terms::default() };
@@ -95,16 +95,16 @@ fn the_job_reaches_it_without_those_that_it_goes_on_without() {
     ends(&mut b, n[1], "prolog", 1, Outcome::Ok, &["ready"]);
     ends(&mut b, n[2], "prolog", 2, Outcome::Ok, &["ready"]);
     assert_eq!(who(&b), ["0", "1", "2"]);
-    // The verdict forgives it, and the job has reached what the others have said.
+    // The verdict forgives rank 3, and the job has reached the milestone of the others.
     ends(&mut b, n[3], "prolog", 3, Outcome::Tolerable, &[]);
     assert_eq!(who(&b), ["0", "1", "2", "job"]);
     assert_eq!(told(&b)[3], json!({"attempt": "0", "name": "ready", "without": "3"}));
-    // It goes back; and so does rank 2, early.
+    // Rank 3 is handed over, and so is rank 2, early.
     b.ask(finish("j", Some("2"))).0.unwrap();
     assert_eq!(b.ask(by_hand("data-out", Some("0-1"))).0, said("0-1", false));
     ends(&mut b, n[2], "epilog", 2, Outcome::Ok, &[]);
     assert_eq!(who(&b)[4..], ["0-1"], "what was let go of with it has not ended, and so it is not given back");
-    // Both are given back, and said nothing: the job goes on without them.
+    // Both ranks are released without a report: the job goes on without them.
     ends(&mut b, n[3], "epilog", 3, Outcome::Ok, &[]);
     assert_eq!(who(&b)[4..], ["0-1", "job"]);
     let mut b = b.restart();
@@ -123,7 +123,7 @@ fn given_back_early_each_as_it_comes() {
     assert_eq!(who(&b), ["0-1"]);
     ends(&mut b, n[2], "epilog", 2, Outcome::Ok, &[]);
     assert_eq!(who(&b), ["0-1", "job"]);
-    // After the job's end nobody leaves it any more: what fails in its epilog has not said what it did not say.
+    // After the job's end no rank leaves the milestone any more: a rank that fails in its epilog has not reached it.
     b.ask(finish("j", None)).0.unwrap();
     ends(&mut b, n[0], "epilog", 0, Outcome::Ok, &["data-out"]);
     ends(&mut b, n[1], "epilog", 1, exit(1), &[]);
@@ -166,7 +166,7 @@ fn what_operators_say() {
     assert_eq!(told(&b)[0]["by"], 0);
     let refused = b.ask(by_hand("finish", None)).0;
     assert!(matches!(refused, Err(Refusal::Invalid(text)) if text.contains("is an event")));
-    // Of the next attempt nothing was said yet; of the last nothing can be said any more.
+    // The next attempt has no reports yet, and the older attempt accepts none.
     b.ask(Request::Run(request("prolog", "j", Some("n[0-2]"), Some(1)))).0.unwrap();
     assert_eq!(b.ask(by_hand("data-out", Some("0"))).0, said("0", false));
     let older = Request::Milestone {
@@ -178,8 +178,8 @@ fn what_operators_say() {
     assert!(matches!(b.ask(older).0, Err(Refusal::AttemptClosed(_))));
 }
 
-/// It may say so until it is given back, however long its epilog takes; then it is waited for no more, though the job
-/// has ended since.
+/// A milestone waits for a rank that was handed over early until the rank is released, however long its epilog takes.
+/// The job may have ended meanwhile.
 #[test]
 fn who_was_let_go_of_early_is_waited_for_until_it_is_given_back() {
     for late in [false, true] {
@@ -204,7 +204,7 @@ fn who_was_let_go_of_early_is_waited_for_until_it_is_given_back() {
     }
 }
 
-/// Found by a hunt: whoever waited for the 65th waited for ever.
+/// Found by a hunt: a client that waited for the 65th milestone waited for ever.
 #[test]
 fn that_there_is_room_for_no_other_name_is_told_once() {
     let (mut b, n) = bench(1, |_| {});

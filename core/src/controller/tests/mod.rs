@@ -1,4 +1,4 @@
-//! The machine on a bench: batches in, effects out, and a store that keeps what was committed.
+//! The test bench: a machine that gets batches and returns effects, and a store that applies every committed record.
 
 mod attempts;
 mod boots;
@@ -43,7 +43,7 @@ pub(super) struct Bench {
     pub(super) store: Snapshot,
     pub(super) events: Vec<(JobId, u64, Event)>,
     pub(super) settings: Settings,
-    /// Lines for the journal, each with its host in front.
+    /// Journal lines, each prefixed with its host.
     pub(super) notes: Vec<String>,
     sessions: u64,
 }
@@ -87,14 +87,14 @@ impl Bench {
         bench
     }
 
-    /// kill -9, and up again on what was committed; nodes that do not come were waited for.
+    /// Kills the controller, starts it on the committed store, and lets the wait for absent nodes pass.
     pub(super) fn restart(self) -> Self {
         let mut bench = self.restart_settling();
         bench.pass(10_000);
         bench
     }
 
-    /// kill -9, and up again on what was committed; nodes are waited for.
+    /// Kills the controller and starts it on the committed store; the gate still waits for the nodes.
     pub(super) fn restart_settling(self) -> Self {
         let now = Now { mono_ms: self.now.mono_ms + 1, wall_ms: self.now.wall_ms + 1 };
         let (events, sessions) = (self.events, self.sessions);
@@ -112,7 +112,7 @@ impl Bench {
             self.store.apply(record);
         }
         self.m.is_stored_in(&self.store);
-        // Which commit a message stands on has tests of its own.
+        // Other tests check the commit numbers of messages.
         let unmarked = |mut effect| {
             match &mut effect {
                 Effect::Send { message, .. } => message.set_commit(0),
@@ -146,7 +146,7 @@ impl Bench {
         self.batch(vec![from(session, message)])
     }
 
-    /// Time passes, and the clock rings.
+    /// Lets time pass, then sends a tick.
     pub(super) fn pass(&mut self, ms: u64) -> Vec<Effect> {
         self.now.mono_ms += ms;
         self.now.wall_ms += ms;
@@ -158,14 +158,14 @@ impl Bench {
         SessionId(self.sessions)
     }
 
-    /// A node comes up with what it holds.
+    /// Connects a node that holds the given tasks. Returns its session and the effects after the Welcome.
     pub(super) fn up(&mut self, host: &str, boot: &str, held: Vec<Held>) -> (SessionId, Vec<Effect>) {
         let session = self.session();
         let mut effects = self.says(session, FromAgent::Hello(hello(host, boot, session.0, held)));
         assert!(matches!(effects.first(), Some(Effect::Send { message: ToAgent::Welcome { .. }, .. })), "{effects:?}");
         effects.remove(0);
-        // Whoever is asked whether its session lives says so at once; two machines of one name are not brought up like
-        // this.
+        // Answers a liveness probe of the older session at once. Tests of two machines with one name do not use this
+        // helper.
         let probe = |effect: &Effect| match effect {
             Effect::Send { session, message: ToAgent::Probe { nonce } } => Some((*session, *nonce)),
             _ => None,
@@ -200,7 +200,7 @@ impl Bench {
         self.store.ranks.iter().find(|r| r.task == task).expect("the rank is stored").ended.outcome.clone()
     }
 
-    /// Names of a job's events, and of some the value of a key.
+    /// Returns the names of a job's events.
     pub(super) fn told(&self, job: &str) -> Vec<&str> {
         self.events.iter().filter(|(j, _, _)| j.as_str() == job).map(|(_, _, e)| e.name()).collect()
     }
@@ -214,7 +214,7 @@ pub(super) fn from_address(session: SessionId, address: &str, message: FromAgent
     Input::Message { session, names: None, peer: format!("{address}:{}", 5_000 + session.0), message }
 }
 
-/// Returns `true` if the controller told this session why it ends.
+/// Returns `true` if the controller told this session why it ends, and closed it.
 pub(super) fn is_turned_away(effects: &[Effect], of: SessionId) -> bool {
     matches!(effects, [Effect::Send { session, message: ToAgent::TurnedAway { .. } }, Effect::Close { session: ended, .. }]
         if *session == of && *ended == of)
@@ -265,12 +265,12 @@ pub(super) fn ended(outcome: Outcome) -> Ended {
     Ended { elapsed_ms: Some(5), ..Ended::bare(outcome, 1) }
 }
 
-/// No script ran there.
+/// The end of a task for which no script was configured.
 pub(super) fn empty() -> Ended {
     Ended { empty: true, ..ended(Outcome::Ok) }
 }
 
-/// A script that went well.
+/// A step of a script that succeeded.
 pub(super) fn step() -> Step {
     Step {
         script: "10-a".to_owned(),
@@ -310,7 +310,7 @@ pub(super) fn live() -> HeldState {
     HeldState::Live { phase: Phase::Starting, age_ms: 10 }
 }
 
-/// The recipients of Starts, by session and rank, in a fan or one by one.
+/// Returns the session and rank of each Start, sent in a fan or alone.
 pub(super) fn starts(effects: &[Effect]) -> Vec<(SessionId, u32)> {
     let mut all = Vec::new();
     for effect in effects {

@@ -1,5 +1,5 @@
-//! An epilog comes after what prepares its ranks and never beside it, whichever was begun first: it grows by ranks on
-//! which others were begun.
+//! Order: an after-action begins when the setup actions on its rank have ended, and never beside them. The order of the
+//! requests does not matter.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::job::Terms;
 use crate::outcome::Verdict;
 
-/// Action and rank of each Start.
+/// Returns the action and rank of each Start.
 fn begun(effects: &[Effect]) -> Vec<(String, u32)> {
     let of = |effect: &Effect| match effect {
         Effect::Fan { start, to } => {
@@ -28,7 +28,7 @@ fn released(b: &Bench) -> Vec<String> {
     contexts(b, "release").iter().map(|c| c["ranks"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// The node accepts the task, which ends there.
+/// The node accepts the task, and reports its success.
 fn runs(b: &mut Bench, session: SessionId, action: &str, rank: u32) -> Vec<Effect> {
     b.says(session, FromAgent::Accepted { task: task(action, "j", rank), limit_ms: None });
     b.says(session, finished(task(action, "j", rank), Outcome::Ok))
@@ -54,7 +54,7 @@ fn a_growing_epilog_waits_for_a_later_prolog() {
     b.says(n[1], FromAgent::Accepted { task: task("prolog", "j", 1), limit_ms: None });
     assert_eq!(begun(&b.ask(finish("j", None)).1), []);
     assert_eq!(why_waiting(&mut b), [("epilog".to_owned(), "prolog has not ended there".to_owned())]);
-    // No start-grace runs meanwhile, and a restart changes nothing.
+    // The wait costs no start-grace, and a restart changes nothing.
     b.pass(120_000);
     let mut b = b.restart();
     let (n1, effects) = b.up("n1", "b", vec![held("prolog", "j", 1, live())]);
@@ -67,7 +67,7 @@ fn a_growing_epilog_waits_for_a_later_prolog() {
     assert_eq!((released(&b), b.action("epilog", "j", 0).verdict), (vec!["0-1".to_owned()], Some(Verdict::Ok)));
 }
 
-/// The node is away when both are asked for: what it is told first is its prolog.
+/// The node is away while a prolog and an epilog are requested: on its return the node gets the prolog first.
 #[test]
 fn a_node_that_comes_back_hears_of_its_prolog_first() {
     let (mut b, n) = bench(2, |_| {});
@@ -85,8 +85,7 @@ fn a_node_that_comes_back_hears_of_its_prolog_first() {
     assert_eq!(released(&b), ["0", "1"]);
 }
 
-/// Who failed a check went back early, through the epilog; the others were prepared by something else when the user
-/// cancelled.
+/// Rank 0 failed a check and was shed through its epilog. The other rank's prolog ran when the user cancelled the job.
 #[test]
 fn after_a_shrink_a_cancel_waits_for_the_prolog() {
     let (mut b, n) = bench(2, |_| {});
@@ -125,7 +124,7 @@ fn a_growing_epilog_waits_for_a_later_service() {
     assert_eq!(begun(&b.ask(Request::Report(Box::new(said))).1), one("epilog", 1));
 }
 
-/// The site changes what follows jobs while something waits for that.
+/// The site shortens its list of after-actions while one of them waits for another.
 #[test]
 fn what_follows_jobs_no_more_is_not_waited_for() {
     let name = |name| ActionName::new(name).unwrap();
@@ -140,8 +139,8 @@ fn what_follows_jobs_no_more_is_not_waited_for() {
     assert_eq!(begun(&runs(&mut b, n[0], "epilog", 0)), one("sweep", 0));
 }
 
-/// An epilog by hand has covered all that the job holds. Whether it runs or has ended: nothing would follow what comes
-/// now.
+/// An operator ran the epilog by hand on all ranks of the job. Running or ended, it makes a later prolog impossible: no
+/// epilog would follow the prolog.
 #[test]
 fn nothing_prepares_ranks_where_an_epilog_has_been() {
     for ended in [false, true] {
@@ -169,8 +168,8 @@ fn nothing_prepares_ranks_where_an_epilog_has_been() {
     }
 }
 
-/// `after = ["epilog", "housekeeping"]`: in that order on each rank, when the prolog has ended there; the rank goes
-/// back when both have.
+/// With `after = ["epilog", "housekeeping"]`, both run in that order on each rank after its prolog. The rank is
+/// released when both have ended.
 #[test]
 fn housekeeping_follows_the_epilog_and_neither_joins_a_prolog() {
     let after = ["epilog", "housekeeping"].map(|name| ActionName::new(name).unwrap());
@@ -188,8 +187,8 @@ fn housekeeping_follows_the_epilog_and_neither_joins_a_prolog() {
     assert_eq!(released(&b), ["0-1"]);
 }
 
-/// Found by the simulator: by a configuration in which it follows jobs no more, what waited for the epilog was
-/// cancelled when the node told of that.
+/// Found by the simulator: the site removed `sweep` from the list while it waited for the epilog. The controller
+/// cancelled the waiting task when the node reported the epilog.
 #[test]
 fn a_task_behind_an_epilog_begins_though_the_setting_changed() {
     let after = |names: &[&str]| names.iter().map(|name| ActionName::new(name).unwrap()).collect();

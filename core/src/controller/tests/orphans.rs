@@ -1,4 +1,4 @@
-//! Tasks of a life that the store has lost: they block, they are adopted, and an operator decides about them.
+//! Orphans: an orphan blocks its host, a request adopts it, or an operator decides about it.
 
 use super::recovery::{confirm, owing};
 use super::release::{contexts, finish};
@@ -16,7 +16,7 @@ fn an_orphan_blocks_its_host_until_adopted_or_confirmed() {
         b.pass(GATE_MS);
         assert_eq!(b.drained(), [("n0", false)]);
         if adopt {
-            // Its node had told of the end. The prolog of the other job begins beside it, as jobs that share a node do.
+            // The node reported the end before the adoption. The other job's prolog begins too, as on a shared node.
             assert_eq!(starts(&b.run("prolog", "j", "n0")), [(n0, 0), (n0, 0)]);
             assert_eq!(b.drained(), []);
             assert!(
@@ -38,7 +38,7 @@ fn an_orphan_blocks_its_host_until_adopted_or_confirmed() {
     }
 }
 
-/// Found by the simulator: the node of a given-up orphan burned, and another job's mount waited for it for ever.
+/// Found by the simulator: the node of a given-up orphan burned, and another job's mount waited for the node for ever.
 #[test]
 fn nothing_waits_for_an_orphan_on_a_host_that_is_away() {
     let mut b = Bench::new();
@@ -63,7 +63,7 @@ fn nobody_waits_for_a_node_whose_orphan_was_given_up() {
     assert!(b.in_recovery(), "the orphan waits for a word");
     b.ask(confirm(Some("other"), Confirm::Gone)).0.unwrap();
     assert!(!b.in_recovery() && b.view().orphans.is_empty());
-    // It hears of that when it comes back.
+    // The node gets the Cancel when it comes back.
     let (n1, effects) = b.up("n1", "b", orphan());
     let told = effects.iter().filter(|effect| {
         matches!(effect, Effect::Send { session, message: ToAgent::Cancel { task: of, .. } } if (*session, *of) == (n1, task("prolog", "other", 0)))
@@ -89,7 +89,8 @@ fn an_adopted_orphan_waits_for_nothing() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![held("epilog", "j", 0, HeldState::Ended)]);
     assert_eq!(starts(&b.run("prolog", "j", "n0")), [(n0, 0)]);
-    // The epilog would wait for the end of the prolog; it has ended in a lost life, and its node tells that now.
+    // In a normal order the epilog would wait for the prolog. This epilog ended in a lost life, and its node reports
+    // the end now.
     let (_, effects) = b.ask(finish("j", None));
     assert_eq!(starts(&effects), [(n0, 0)]);
     assert_eq!(b.action("epilog", "j", 0).accepted.to_string(), "0");

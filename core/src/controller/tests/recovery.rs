@@ -1,4 +1,4 @@
-//! A store that may be behind begins, tells and gives back nothing until somebody vouched for it.
+//! Recovery: a store that may be behind begins, sends and releases nothing until each attempt is vouched for.
 
 use super::release::{add, bench, contexts, finish};
 use super::*;
@@ -11,7 +11,7 @@ pub(super) fn commit(number: u64, nonce: u64, of: u64) -> Commit {
     Commit { epoch: Epoch { number, nonce }, number: of }
 }
 
-/// A Hello that tells which commit its node obeyed last.
+/// Builds a Hello with the commit that the node obeyed last.
 fn obeyed(host: &str, link: u64, newest: Commit, held: Vec<Held>) -> FromAgent {
     let newest = Some(Mark { cluster: settings().cluster, commit: newest });
     FromAgent::Hello(Hello { newest, ..hello(host, "b", link, held) })
@@ -52,7 +52,7 @@ impl Bench {
         *view
     }
 
-    /// Up on a copy that was made with `controller backup`.
+    /// Starts a controller on a copy made by `controller backup`, and lets the wait for nodes pass.
     pub(super) fn restored(self, copy: &Snapshot) -> Self {
         let store = Snapshot { stamp: Some(1_700_000_000_000), ..copy.clone() };
         let settings = self.settings.clone();
@@ -65,13 +65,13 @@ impl Bench {
         self.store.drains.iter().map(|drain| (drain.host.as_str(), drain.lifted)).collect()
     }
 
-    /// A rank of a task ends well.
+    /// Ends a task with `ok`.
     pub(super) fn ends(&mut self, session: SessionId, of: TaskId) -> Vec<Effect> {
         self.says(session, finished(of, Outcome::Ok))
     }
 }
 
-/// A job whose epilog is owed on n1, which is away; n0 has ended its own.
+/// Adds a finished job whose epilog is owed on n1, which is away; n0 has ended its epilog.
 pub(super) fn owing() -> (Bench, SessionId) {
     let (mut b, n) = bench(2, |_| {});
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
@@ -106,7 +106,7 @@ fn a_request_passes_the_gate() {
 
 #[test]
 fn a_store_is_judged_when_it_is_loaded() {
-    // The store's only life is epoch 1, nonce 7.
+    // The only life in the store is epoch 1, nonce 7.
     let (b, _) = owing();
     let last = b.store.history.last;
     for (stamp, anchor, recovers, epoch) in [
@@ -130,7 +130,7 @@ fn a_store_is_judged_when_it_is_loaded() {
 
 #[test]
 fn two_nodes_foreign_commits_are_evidence_and_one_is_refused() {
-    // nodes that the store knows -> foreign ones among the first Hellos -> (in recovery, welcomed)
+    // Each row: nodes in the store, nodes with a foreign commit, and whether recovery begins and each node is welcomed.
     for (known, foreign, expect) in
         [(4, &[0][..], (false, &[false][..])), (4, &[0, 1], (true, &[false, true])), (2, &[0], (true, &[true]))]
     {
@@ -161,7 +161,7 @@ fn what_is_known_of_other_lives_is_no_evidence() {
     assert!(!b.in_recovery() && b.view().suspects.is_empty());
 }
 
-/// The machine's memory was put back, nonce and all: its numbers are given a second time.
+/// The machine's memory was restored with its nonce: it uses its commit numbers a second time.
 #[test]
 fn a_process_that_was_put_back_goes_on_in_an_epoch_of_its_own() {
     let (mut b, n) = bench(2, |_| {});
@@ -187,7 +187,7 @@ fn recovery_freezes_debts_and_records_ends() {
     let (n1, effects) = b.up("n1", "b", vec![held("epilog", "j", 1, HeldState::Ended)]);
     assert_eq!(effects, []);
     b.up("n0", "b", vec![]);
-    // The last one ends: no verdict, no release.
+    // The last epilog ends: recovery holds the verdict and the release back.
     let acked = b.ends(n1, task("epilog", "j", 1));
     assert!(acked.contains(&ack(n1, task("epilog", "j", 1))));
     b.pass(86_400_000);
@@ -196,7 +196,7 @@ fn recovery_freezes_debts_and_records_ends() {
     assert!(contexts(&b, "release").is_empty() && b.in_recovery());
     let view = b.view();
     assert_eq!((view.attempts.len(), view.attempts[0].job.as_str()), (1, "j"));
-    // The hook says that the job is over, as it may have said before.
+    // The hook repeats that the job is over.
     b.ask(finish("j", None)).0.unwrap();
     assert_eq!(contexts(&b, "release").len(), 1);
     assert!(!b.in_recovery(), "nothing is left to vouch for");
@@ -226,7 +226,7 @@ fn an_owed_release_is_told_when_its_attempt_was_vouched_for() {
     }
 }
 
-/// No source speaks for the hosts that a hook or a person does not name: these went back in the life that was lost.
+/// No edge speaks for the hosts that a hook or an operator leaves out: they count as released by the lost life.
 #[test]
 fn who_adds_a_job_with_fewer_hosts_answers_for_the_others() {
     let (mut b, _) = bench(3, |_| {});
@@ -280,11 +280,11 @@ fn an_absent_task_is_lost_once_its_attempt_is_vouched_for() {
 #[test]
 fn an_attempt_that_an_edge_does_not_list_is_over_in_silence() {
     over_in_silence(|b| Request::OutboxApplied { through: b.store.outbox_last });
-    // Flux's edge reads no notices, it follows the attempts.
+    // Flux's edge reads no notices; it follows the attempts.
     over_in_silence(|_| Request::Attempts(AttemptsOf { source: source(), jobs: None, after: None, limit: 9 }));
 }
 
-/// `heard`: how the edge hears of what was released.
+/// Runs the story of an unlisted attempt. `heard` is the request with which the edge learns of a release.
 fn over_in_silence(heard: fn(&Bench) -> Request) {
     let (mut b, n) = bench(3, |s| s.release_hook = true);
     b.ask(assert(vec![listed("a", "n0", JobPhase::Running), listed("b", "n[1-2]", JobPhase::Running)])).0.unwrap();
@@ -295,20 +295,20 @@ fn over_in_silence(heard: fn(&Bench) -> Request) {
     for node in 0..n.len() {
         sessions.push(b.up(&format!("n{node}"), "b", vec![]).0);
     }
-    // Of a it says nothing; b has rank 0 alone; c is new.
+    // The list lacks `a`, has rank 0 of `b`, and a new attempt `c`.
     let mut part = listed("b", "n[1-2]", JobPhase::Running);
     (part.ranks, part.hosts) = ([0].into_iter().collect(), "n1".parse().unwrap());
     let (reply, effects) = b.ask(assert(vec![part, listed("c", "n0", JobPhase::Preparing)]));
     let Ok(Reply::Asserted(told)) = reply else { panic!("{reply:?}") };
     assert_eq!((told.vouched, told.added, told.over.len(), told.refused.len()), (1, 1, 1, 0));
     assert!(!b.in_recovery());
-    // n2 is free: drained, cleaned up after, and lifted. n0 is c's: what cleans up after a waits for that.
+    // n2 is free: it is drained, cleaned up, and undrained. n0 is held by `c`, so the epilog of `a` waits.
     assert_eq!(starts(&effects), [(sessions[2], 1)]);
     assert_eq!(b.drained(), [("n0", false), ("n2", false)]);
     b.ends(sessions[2], task("epilog", "b", 1));
     assert_eq!(b.drained(), [("n0", false)]);
     b.ask(finish("c", None)).0.unwrap();
-    // It has n0 until it has read that n0 is released.
+    // `c` counts as the holder of n0 until its edge has read the release.
     assert_eq!(starts(&b.ends(sessions[0], task("epilog", "c", 0))), []);
     let untold = |b: &Bench| b.store.outbox.iter().all(|entry| entry.job.as_str() == "c");
     assert!(untold(&b), "{:?}", b.store.outbox);
@@ -316,7 +316,7 @@ fn over_in_silence(heard: fn(&Bench) -> Request) {
     assert_eq!(starts(&effects), [(sessions[0], 0)]);
     b.ends(sessions[0], task("epilog", "a", 0));
     assert_eq!(b.drained(), []);
-    // Of a, and of b's lost rank, nobody was told.
+    // No notice was sent about `a` or about the disowned rank of `b`.
     assert!(untold(&b), "{:?}", b.store.outbox);
 }
 
@@ -328,7 +328,7 @@ fn a_resource_manager_that_forgot_a_release_is_told_again() {
     b.ends(n[0], task("epilog", "a", 0));
     let told = |b: &Bench| b.store.outbox.iter().filter(|entry| entry.body.value()["event"] == "release").count();
     assert_eq!(told(&b), 1);
-    // It has not read that yet.
+    // The edge has not read the release yet.
     b.ask(assert(vec![listed("a", "n0", JobPhase::Ended)])).0.unwrap();
     assert_eq!(told(&b), 1);
     b.ask(Request::OutboxApplied { through: b.store.outbox_last }).0.unwrap();
@@ -363,7 +363,7 @@ fn what_contradicts_is_refused_and_changes_nothing() {
     }
 }
 
-/// Found by a review: what a thief of one node's key told was to be forgotten job by job.
+/// Found by a review: an operator had to forget the false reports of a stolen node key job by job.
 #[test]
 fn one_command_forgets_all_that_a_host_told() {
     let forget = |host| Request::Recover(Recover::Forget { host: HostName::new(host).unwrap() });
@@ -381,7 +381,7 @@ fn one_command_forgets_all_that_a_host_told() {
     assert!(matches!(&effects[..], [Effect::Close { session, .. }] if *session == thief), "{effects:?}");
     assert_eq!((b.view().orphans.len(), b.view().obeyed), (1, None));
     assert_eq!(b.drained(), [("n1", false)]);
-    // The true agent is welcome, and tells anew; its jobs begin.
+    // The true agent is welcome and reports anew; its jobs begin.
     let own = b.session();
     let effects = b.says(own, FromAgent::Hello(hello("n0", "b", 5, vec![])));
     assert_eq!(starts(&effects), [(own, 0)], "{effects:?}");
@@ -404,7 +404,7 @@ fn a_nodes_word_makes_no_attempt_and_touches_no_other_host() {
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
     b.run("prolog", "j", "n[0-1]");
     let (attempts, actions) = (b.store.attempts.clone(), b.store.actions.clone());
-    // A newer attempt of the job, its epilog on all ranks, and a job that never was.
+    // The node reports a newer attempt of the job, its epilog on all ranks, and an unknown job.
     let newer = TaskId { action: id("epilog", "j", 9), rank: Rank(0) };
     let newer = Held { task: newer, attempt: Attempt::from_number(9), ..held("epilog", "j", 0, live()) };
     let told = vec![newer, held("epilog", "j", 1, live()), held("prolog", "other", 0, live())];
@@ -428,7 +428,7 @@ fn a_take_over_is_a_recovery() {
     assert_eq!(b.view().obeyed, Some(40));
     b.ask(Request::Recover(Recover::TakeOver)).0.unwrap();
     assert!(b.in_recovery() && b.view().obeyed.is_none());
-    // The nodes come with commits of the life that is lost: that is known.
+    // Nodes come with commits of the lost life: these are known to be lost.
     let session = b.session();
     b.says(session, obeyed("n0", session.0, commit(40, 1, 5), vec![]));
     b.ask(confirm(None, Confirm::Running)).0.unwrap();

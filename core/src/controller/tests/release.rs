@@ -1,4 +1,4 @@
-//! Holds and releases: who holds what, and when each part is released.
+//! Holds and releases: the holder of each part, and the moment of its release.
 
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ pub(super) fn finish(name: &str, targets: Option<&str>) -> Request {
     Request::JobFinish { job: job(name), attempt: None, targets: targets.map(|t| t.parse().unwrap()), resources: None }
 }
 
-/// A bench with so many nodes that are up, and its own settings.
+/// Creates a bench with `nodes` connected nodes and changed settings.
 pub(super) fn bench(nodes: u32, change: impl Fn(&mut Settings)) -> (Bench, Vec<SessionId>) {
     let mut b = Bench::new();
     let mut settings = settings();
@@ -38,20 +38,20 @@ pub(super) fn bench(nodes: u32, change: impl Fn(&mut Settings)) -> (Bench, Vec<S
     (b, sessions)
 }
 
-/// Returns a machine with epilogs that drop their holds by this policy.
+/// Creates a bench whose epilogs drop their holds by this policy.
 fn with_policy(policy: ReleasePolicy, nodes: u32) -> (Bench, Vec<SessionId>) {
     bench(nodes, |settings| {
         settings.release.insert(ActionName::new("epilog").unwrap(), policy);
     })
 }
 
-/// The events of a name, their contexts without what all of them have.
+/// Returns the contexts of all events with this name.
 pub(super) fn contexts(b: &Bench, name: &str) -> Vec<Value> {
     let of = b.events.iter().filter(|(_, _, event)| event.name() == name);
     of.map(|(_, _, event)| Value::Object(event.context().cloned().unwrap())).collect()
 }
 
-/// `ranks` and whether it was the last, of each release so far.
+/// Returns `ranks` and `final` of each release so far.
 fn releases(b: &Bench) -> Vec<(String, bool)> {
     let told = contexts(b, "release");
     told.iter().map(|c| (c["ranks"].as_str().unwrap().to_owned(), c["final"].as_bool().unwrap())).collect()
@@ -77,7 +77,7 @@ fn a_job_holds_all_and_its_epilog_takes_over_in_the_same_step() {
     let (reply, effects) = b.ask(finish("j", None));
     assert_eq!(reply, Ok(Reply::Finished(Part::of_ranks("0-1".parse().unwrap()))));
     assert_eq!(starts(&effects), [(n[0], 0), (n[1], 1)]);
-    // One step: at every moment somebody holds the ranks.
+    // One step: the ranks have a holder at every moment.
     let attempt = &b.store.attempts[0];
     assert!(attempt.hold.is_empty() && attempt.released.is_empty());
     assert_eq!(b.action("epilog", "j", 0).held.ranks.to_string(), "0-1");
@@ -101,7 +101,7 @@ fn a_job_holds_all_and_its_epilog_takes_over_in_the_same_step() {
             "release"
         ]
     );
-    // Asked again, nothing is left to let go of; and nothing begins any more.
+    // A repeated finish hands nothing over, and no further action begins.
     assert_eq!(b.ask(finish("j", None)).0, Ok(Reply::Finished(Part::default())));
     let (reply, _) = b.ask(Request::Run(request("housekeeping", "j", None, None)));
     assert!(matches!(reply, Err(Refusal::Conflict(text)) if text.contains("job j attempt 0 has let go of ranks 0-1")));
@@ -116,7 +116,7 @@ fn an_epilog_that_hangs_holds_its_own_node_only() {
         done(&mut b, &n, "epilog", rank, Outcome::Ok);
     }
     assert_eq!(releases(&b), [released("2", false), released("0", false), released("3", false)]);
-    // A restart tells none of them again, and forgets none.
+    // A restart repeats no release and forgets none.
     let mut b = b.restart();
     b.pass(1);
     assert_eq!(releases(&b).len(), 3);
@@ -131,7 +131,7 @@ fn what_a_job_lets_go_of_early_does_not_wait_for_its_end() {
     b.ask(add("j", "n[0-3]", Terms::default())).0.unwrap();
     b.ask(finish("j", Some("0-1"))).0.unwrap();
     done(&mut b, &n, "epilog", 1, Outcome::Ok);
-    // All at once: of what it has let go of so far.
+    // The policy `together` covers the ranks that the job has handed over so far.
     b.ask(finish("j", Some("2"))).0.unwrap();
     done(&mut b, &n, "epilog", 0, Outcome::Ok);
     assert_eq!(releases(&b), []);
@@ -159,7 +159,7 @@ fn batches_go_back_as_the_policy_says() {
     assert_eq!(releases(&b).len(), 1);
     b.pass(50);
     assert_eq!(releases(&b)[1..], [released("2", false)]);
-    // The last one waits for no clock.
+    // The last batch waits for no clock.
     for rank in [3, 4, 5] {
         done(&mut b, &n, "epilog", rank, Outcome::Ok);
     }
@@ -216,7 +216,7 @@ fn an_epilog_never_runs_beside_its_prolog() {
     let (_, effects) = b.ask(Request::JobCancel { job: job("j"), attempt: None, why: "user".into() });
     assert_eq!(starts(&effects), []);
     assert_eq!(effects.iter().filter(|e| matches!(e, Effect::Send { message: ToAgent::Cancel { .. }, .. })).count(), 2);
-    // However long that takes, also over a restart and a reconnect: an epilog that waits is not late.
+    // An epilog that waits is never late, across a restart and a reconnect.
     b.pass(10_000_000);
     let mut b = b.restart();
     b.pass(10_000_000);
@@ -224,14 +224,14 @@ fn an_epilog_never_runs_beside_its_prolog() {
     assert_eq!(starts(&effects), []);
     let effects = b.says(n0, finished(task("prolog", "j", 0), Outcome::Cancelled { status: None }));
     assert_eq!(starts(&effects), [(n0, 0)]);
-    // Its own time counts from here.
+    // The epilog's own start-grace counts from here.
     b.pass(59_000);
     assert_eq!(b.action("epilog", "j", 0).ended.to_string(), "");
     b.pass(2_000);
     assert_eq!(b.action("epilog", "j", 0).ended.to_string(), "0");
     assert_eq!(b.action("epilog", "j", 0).waiting.to_string(), "1");
     let (n1, effects) = b.up("n1", "b2", vec![]);
-    // The prolog went with the boot; the epilog runs all the same.
+    // The prolog ended with the reboot; the epilog runs all the same.
     assert_eq!(starts(&effects), [(n1, 1)]);
 }
 
@@ -294,8 +294,8 @@ fn a_job_that_somebody_will_finish_is_not_pruned_for_being_idle() {
     assert_eq!(b.store.attempts, []);
 }
 
-/// A clock that was wound for one policy went on for ever under the next: the machine asked to be woken at a moment
-/// that had passed, and again.
+/// A clock that belonged to one policy went on under the next: the machine asked again and again for a wake-up at a
+/// time in the past.
 #[test]
 fn a_policy_change_stops_the_clock_of_a_waiting_batch() {
     let batches = ReleasePolicy::Batches { first_ms: 10_000, ceiling_ms: 60_000 };
@@ -315,7 +315,7 @@ fn a_policy_change_stops_the_clock_of_a_waiting_batch() {
     }
 }
 
-/// A prolog beside or after the epilog would be left in place when its ranks are given back; an epilog of a part would
+/// A prolog beside or after the epilog would leave its work on released ranks; an epilog on a part of the ranks would
 /// leave out the rest.
 #[test]
 fn setup_begins_on_held_ranks_and_an_epilog_covers_them_all() {
@@ -331,7 +331,7 @@ fn setup_begins_on_held_ranks_and_an_epilog_covers_them_all() {
     refused(b.ask(of("epilog", Some("0"))).0, "holds ranks 1-3 too, and epilog would not follow there");
     b.ask(finish("j", Some("0"))).0.unwrap();
     refused(b.ask(of("prolog", Some("0-1"))).0, "has let go of rank 0: prolog does not begin there");
-    // All are all that it has still.
+    // `All` means all ranks that the job still holds.
     let (reply, _) = b.ask(of("prolog", None));
     assert!(matches!(&reply, Ok(Reply::Running { ranks, .. }) if ranks.to_string() == "1-3"), "{reply:?}");
     b.ask(finish("j", None)).0.unwrap();

@@ -1,4 +1,4 @@
-//! What retention forgets, and what it keeps because perilog owes it to somebody.
+//! Retention: attempts that are forgotten, and attempts that are kept because something is owed.
 
 use super::release::{add, bench, finish};
 use super::*;
@@ -7,27 +7,27 @@ use crate::job::Terms;
 const HOUR_MS: u64 = 3_600_000;
 const RETENTION_MS: u64 = 30 * 86_400_000;
 
-/// Jobs that the store has.
+/// Returns the attempts in the store.
 fn kept(b: &Bench) -> Vec<String> {
     let mut all: Vec<_> = b.store.attempts.iter().map(|row| format!("{}.{}", row.job, row.attempt)).collect();
     all.sort();
     all
 }
 
-/// Of a job on n0 what `name` says was ended so.
+/// Ends the action `name` of a job on n0 with this outcome.
 fn ended(b: &mut Bench, n: &[SessionId], job: &str, attempt: u64, name: &str, outcome: Outcome) {
     let task = TaskId { action: id(name, job, attempt), rank: Rank(0) };
     b.says(n[0], finished(task, outcome));
 }
 
-/// A job on n0 that was added, ran, and was finished; its epilog came to this.
+/// Adds and finishes a job on n0; its epilog ends with this outcome.
 fn over(b: &mut Bench, n: &[SessionId], name: &str, epilog: Outcome) {
     b.ask(add(name, "n0", Terms::default())).0.unwrap();
     b.ask(finish(name, None)).0.unwrap();
     ended(b, n, name, 0, "epilog", epilog);
 }
 
-/// `keep`: how many attempts; the age that they have come to is then none.
+/// Creates a bench that keeps this number of attempts.
 fn at(keep: usize, change: impl Fn(&mut Settings)) -> (Bench, Vec<SessionId>) {
     bench(1, |settings| {
         settings.keep_attempts = keep;
@@ -59,12 +59,12 @@ fn what_waits_for_a_drain_stays() {
     for (keep, ms) in [(1_000, RETENTION_MS + HOUR_MS), (0, HOUR_MS)] {
         let (mut b, n) = at(keep, |settings| settings.drain_hook = true);
         over(&mut b, &n, "j", exit(1));
-        // One that nobody finishes, and whose node is being drained.
+        // A bare run whose node is being drained.
         b.run("prolog", "k", "n0");
         ended(&mut b, &n, "k", 0, "prolog", exit(1));
         b.pass(ms);
         assert_eq!(kept(&b), ["j.0", "k.0"]);
-        // Also after a restart.
+        // The same holds after a restart.
         let mut b = b.restart();
         b.pass(ms);
         assert_eq!(kept(&b), ["j.0", "k.0"]);
@@ -76,8 +76,8 @@ fn what_waits_for_a_drain_stays() {
     }
 }
 
-/// Nobody says of a bare `run` when it is over. Its job may run: past a number it goes only where what follows jobs has
-/// ended.
+/// No resource manager finishes a bare run, so its job may still run. Above the number, a bare run goes only if its
+/// after-actions have ended.
 #[test]
 fn a_bare_run_goes_when_nobody_has_touched_it_for_its_retention() {
     let (mut b, n) = at(0, |_| {});
@@ -87,7 +87,7 @@ fn a_bare_run_goes_when_nobody_has_touched_it_for_its_retention() {
             ended(&mut b, &n, name, 0, action, Outcome::Ok);
         }
     }
-    // Somebody will finish this attempt.
+    // A resource manager will finish this attempt.
     b.ask(add("d", "n0", Terms::default())).0.unwrap();
     b.run("prolog", "d", "n0");
     ended(&mut b, &n, "d", 0, "prolog", Outcome::Ok);
@@ -103,7 +103,7 @@ fn a_bare_run_goes_when_nobody_has_touched_it_for_its_retention() {
     assert_eq!(kept(&b), Vec::<String>::new());
 }
 
-/// Else the number of the newer one would be given again, and with it the ids of its tasks.
+/// Otherwise the number of the newer attempt, and the ids of its tasks, would be used again.
 #[test]
 fn of_a_job_the_older_attempts_go_first() {
     let (mut b, n) = at(0, |settings| settings.release_hook = true);
@@ -122,7 +122,7 @@ fn of_a_job_the_older_attempts_go_first() {
     };
     let told = done(&mut b);
     assert_eq!(told.len(), 1, "{told:?}");
-    // The newer one's was carried out by hand, the older one's was not.
+    // An operator carried out the release of the newer attempt, but not that of the older one.
     let newer = b.store.outbox.iter().filter(|entry| entry.edge == Edge::ReleaseHook).map(|entry| entry.sequence).max();
     b.ask(Request::OutboxDone { sequence: newer.unwrap() }).0.unwrap();
     b.pass(HOUR_MS);
@@ -132,7 +132,7 @@ fn of_a_job_the_older_attempts_go_first() {
     assert_eq!(kept(&b), Vec::<String>::new());
 }
 
-/// It has no action, and goes as others do.
+/// A job without actions is over like any other.
 #[test]
 fn a_job_without_any_action_is_forgotten_too() {
     let (mut b, _) = at(1_000, |settings| settings.after.clear());
@@ -144,7 +144,7 @@ fn a_job_without_any_action_is_forgotten_too() {
     assert_eq!(kept(&b), Vec::<String>::new());
 }
 
-/// The clock comes before people in a batch: the store must not forget what the machine has just begun anew.
+/// The tick comes before the request in a batch: the store must not forget the attempt that the request has begun.
 #[test]
 fn what_is_asked_for_in_the_batch_that_forgets_it_is_there() {
     let asked = [add("j", "n0", Terms::default()), Request::Run(request("prolog", "j", Some("n0"), None))];
@@ -174,7 +174,7 @@ fn a_late_milestone_of_a_forgotten_attempt_leaves_nothing() {
     assert_eq!(b.m.sizes()[1], ("jobs", 0));
 }
 
-/// Found by a review: taking the release hook out of the configuration dropped all that it had not been told.
+/// Found by a review: a configuration without the release hook dropped the releases that the hook had not carried out.
 #[test]
 fn what_a_release_hook_is_owed_stays_when_it_is_taken_out() {
     let (mut b, n) = at(1_000, |settings| settings.release_hook = true);
@@ -192,7 +192,7 @@ fn what_a_release_hook_is_owed_stays_when_it_is_taken_out() {
     assert_eq!(owed(&b), 1);
     let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: false }).0 else { panic!() };
     assert_eq!(rows.iter().filter(|row| row.state == "telling").count(), 1);
-    // Somebody's word drops it, here or where the hook refuses it for ever.
+    // An operator drops the release, here or where the hook refuses it for ever.
     let forget = |reason: &str| Request::JobForget {
         job: JobId::new("j").unwrap(),
         attempt: None,

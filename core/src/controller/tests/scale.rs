@@ -1,18 +1,19 @@
-//! The cost of one completion does not grow with the job: no record, event or effect of one rank contains all ranks.
-//! The tests count, and measure no time.
+//! Scale: the cost of one completion does not grow with the job. No record, event or effect of one rank contains all
+//! ranks. These tests count bytes and measure no time.
 
 use super::*;
 use crate::idset::IdSet;
 
-/// Ranks in an order that scatters them: a set of those that have come is in pieces, up to a third as many as there are
-/// ranks. `count`: a power of two.
+/// Returns all ranks in an order that scatters them: the set of ranks so far has up to `count / 3` pieces. `count` is a
+/// power of two.
 fn scattered(count: u32) -> impl Iterator<Item = u32> {
-    // Odd: no divisor in common.
+    // The stride is odd, so it shares no divisor with `count`.
     let stride = count * 5 / 8 + 1;
     (0..count).map(move |n| (n * stride) % count)
 }
 
-/// Bytes of all records of the second half of an action's completions, one rank per batch, released as they come.
+/// Returns the bytes of all records of an action whose accepted ranks end in scattered order, one rank per batch,
+/// released as they come.
 fn record_bytes(count: u32) -> usize {
     let mut bench = Bench::load_with(
         Snapshot::default(),
@@ -42,7 +43,7 @@ fn record_bytes(count: u32) -> usize {
 #[test]
 fn the_records_of_one_completion_do_not_grow_with_the_job() {
     let (few, many) = (record_bytes(64) / 64, record_bytes(512) / 512);
-    // With the row of the action in each it is twice as much, with that of the attempt a third more.
+    // An action's row in each batch would double the figure; an attempt's row would add a third.
     assert!(many < few + few / 8, "{few} bytes per rank of 64, {many} of 512");
 }
 

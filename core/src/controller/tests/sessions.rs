@@ -1,4 +1,4 @@
-//! Sessions: who speaks for a host.
+//! Sessions: the session that speaks for a host.
 
 use super::*;
 
@@ -15,8 +15,7 @@ fn a_certificate_for_another_host_is_turned_away() {
     assert_eq!(b.store.nodes, []);
 }
 
-/// Certificates name a host in one form, small letters without a final dot; a site may write it otherwise, in R as in
-/// agent.toml.
+/// Certificates name a host in small letters without a final dot; R and agent.toml may write the name otherwise.
 #[test]
 fn a_certificate_names_its_host_in_whatever_letters() {
     let cases = [("n0", "n0", true), ("n0", "N0", true), ("N0.", "n0", true), ("n0", "n00", false)];
@@ -51,8 +50,8 @@ fn a_newer_session_of_one_agent_replaces_the_older() {
     assert!(b.notes.iter().any(|note| note == replaced), "{:?}", b.notes);
 }
 
-/// The agent was killed with its Hello on the way; its successor came, was asked for a task, accepted it and was killed
-/// too; then the Hello arrived, which knew nothing of the task: it was said to be lost while it ran.
+/// An agent was killed with its Hello on the way. Its successor connected, accepted a task and was killed too. Then the
+/// old Hello arrived without the task, and the controller marked a running task as lost.
 #[test]
 fn a_hello_older_than_the_last_session_is_ignored() {
     let mut b = Bench::new();
@@ -66,17 +65,17 @@ fn a_hello_older_than_the_last_session_is_ignored() {
     let effects = b.says(late, FromAgent::Hello(hello("n0", "b", 5_152, vec![])));
     assert!(is_turned_away(&effects, late), "{effects:?}");
     assert!(b.store.actions[0].accepted.contains(0), "{:?}", b.store.actions);
-    // Another boot counts anew.
+    // Another boot begins its own session numbers.
     let next = b.session();
     let effects = b.says(next, FromAgent::Hello(hello("n0", "b2", 17, vec![])));
     assert!(matches!(&effects[0], Effect::Send { message: ToAgent::Welcome { .. }, .. }), "{effects:?}");
-    // And is the end of the one before, whatever still comes of that.
+    // The new boot ends the old boot: a late Hello of the old boot is refused.
     b.batch(vec![Input::Closed { session: next, why: String::new() }]);
     let late = b.session();
     let effects = b.says(late, FromAgent::Hello(hello("n0", "b", 9_000, vec![])));
     assert!(is_turned_away(&effects, late), "{effects:?}");
     assert_eq!(b.store.nodes[0].boot.as_str(), "b2");
-    // The order of soft reboots is known, even of one that the controller never heard of.
+    // Boot ids order soft reboots, even those that the controller never saw.
     for (boot, stands) in [("b2+2", true), ("b2+1", false), ("b2", false), ("b2+10", true), ("b3", true)] {
         let next = b.session();
         let effects = b.says(next, FromAgent::Hello(hello("n0", boot, 18, vec![])));
@@ -122,8 +121,8 @@ fn a_dead_session_is_replaced_without_an_answer_or_transport() {
     assert!(matches!(&effects[..], [Effect::Send { session, message: ToAgent::Welcome { .. } }] if *session == new));
 }
 
-/// While a clone waited for the old session's answer the true agent redialled; when the old session closed the clone
-/// was let in beside it.
+/// While a clone waited for the old session's answer, the true agent redialled. When the old session closed, the
+/// controller let the clone in beside the true agent.
 #[test]
 fn a_rival_of_a_replaced_session_waits_for_the_new_one() {
     let (mut b, old, clone, _) = rivals();
@@ -144,7 +143,7 @@ fn an_agent_that_speaks_for_anothers_task_changes_nothing() {
     b.run("prolog", "j", "n[0-1]");
     let others = task("prolog", "j", 0);
     assert_eq!(b.says(n1, FromAgent::Accepted { task: others, limit_ms: None }), []);
-    // Acknowledged, so that it is not said for ever; and not believed.
+    // The controller acknowledges the report, so that the agent stops repeating it, and ignores the outcome.
     assert_eq!(b.says(n1, finished(others, Outcome::Ok)), [ack(n1, others)]);
     assert_eq!(b.action("prolog", "j", 0).sent.to_string(), "0-1");
 }
@@ -161,7 +160,7 @@ fn hello_may_come_in_pages_and_nothing_before_it_counts() {
     assert_eq!(b.m.nodes["n0"].unsettled.orphans.len(), 2);
 }
 
-/// Each page is within what a frame may hold; all of them together are not within what a node may.
+/// Each page fits into a frame, but all pages together list more tasks than a node can hold.
 #[test]
 fn a_hello_of_more_tasks_than_a_node_can_hold_ends_its_session() {
     for (most, state) in [(20_000, HeldState::Ended), (400, HeldState::Unclaimed), (400, live())] {
@@ -176,15 +175,15 @@ fn a_hello_of_more_tasks_than_a_node_can_hold_ends_its_session() {
         let effects = b.says(s, page(1, true));
         assert!(is_turned_away(&effects, s), "{effects:?}");
         assert!(b.notes.iter().any(|note| note.contains("more tasks than a node can hold")), "{:?}", b.notes);
-        // It is over: the last page makes no node of it.
+        // The session is over: its last page creates no node.
         assert_eq!(b.says(s, page(0, false)), []);
         assert!(b.store.nodes.is_empty() && b.store.actions.is_empty());
     }
 }
 
-/// Found by a review: anybody on a node can read the ids of its machine and boot. With these and the node's key a thief
-/// took its place without a line in the journal; and the number of its session, 2^64-1, kept the true agent out until
-/// it booted.
+/// Found by a review: any user of a node can read its machine id and boot id. A thief with these ids and the node's key
+/// replaced the node's session without a journal line. The thief's session number, 2^64-1, then kept the true agent out
+/// until the node booted.
 #[test]
 fn a_thief_takes_no_place_unseen_and_keeps_nobody_out() {
     let (mut b, thief) = (Bench::new(), "10.0.0.66");
@@ -196,10 +195,10 @@ fn a_thief_takes_no_place_unseen_and_keeps_nobody_out() {
     };
     let is_welcome =
         |effects: &[Effect]| matches!(effects, [Effect::Send { message: ToAgent::Welcome { .. }, .. }, ..]);
-    // A number that no agent gives.
+    // No agent uses such a session number.
     let (session, effects) = dial(&mut b, thief, "b", u64::MAX);
     assert!(is_turned_away(&effects, session), "{effects:?}");
-    // The true agent answers, and both are shown.
+    // The true agent answers the probe, and the note shows both claimants.
     let (session, effects) = dial(&mut b, thief, "b", 1 << 40);
     let [Effect::Send { session: asked, message: ToAgent::Probe { nonce } }] = effects[..] else {
         panic!("{effects:?}")
@@ -213,13 +212,14 @@ fn a_thief_takes_no_place_unseen_and_keeps_nobody_out() {
     };
     assert!(row(&mut b).contains("two machines claim n0"));
     for boot in ["b", "another"] {
-        // It does not answer, on a network that is cut for example: it is replaced, and that is said.
+        // The true agent does not answer, for example because its network is cut. The thief replaces it, and the
+        // journal says so.
         let (session, effects) = dial(&mut b, thief, boot, 1 << 40);
         assert!(matches!(effects[..], [Effect::Send { message: ToAgent::Probe { .. }, .. }]), "{effects:?}");
         assert!(b.pass(2_000).iter().any(|effect| is_welcome(std::slice::from_ref(effect))));
         assert!(row(&mut b).contains("did not answer, and one from 10.0.0.66:"), "{}", row(&mut b));
         assert!(b.notes.iter().any(|note| note.contains("did not answer, and one from 10.0.0.66:")));
-        // While it stands the true agent is told so, and asks for it to be probed.
+        // While the thief's session stands, the true agent is turned away after a probe.
         let (back, effects) = dial(&mut b, "10.0.0.9", "b", 40);
         let [Effect::Send { session: asked, message: ToAgent::Probe { nonce } }] = effects[..] else {
             panic!("{effects:?}")
@@ -227,7 +227,7 @@ fn a_thief_takes_no_place_unseen_and_keeps_nobody_out() {
         assert_eq!(asked, session);
         let effects = b.says(session, FromAgent::Probed { nonce });
         assert!(is_turned_away(&effects, back), "{effects:?}");
-        // And when it has gone, nothing of it keeps the true agent out for longer than a Hello can be late.
+        // After the thief has gone, its session number keeps the true agent out for a minute at most.
         b.batch(vec![Input::Closed { session, why: String::new() }]);
         let (back, effects) = dial(&mut b, "10.0.0.9", "b", 41);
         assert!(is_turned_away(&effects, back), "{effects:?}");

@@ -1,4 +1,4 @@
-//! What a node holds against what the store expects, row by row of `settle`'s table; and completions as they arrive.
+//! Reconciling: each row of the table in `reconcile`, and completions as they arrive.
 
 use super::release::add;
 use super::*;
@@ -34,7 +34,7 @@ fn a_completion_is_told_once_and_its_verdict_is_a_notice() {
     let t0 = task("prolog", "j", 0);
     assert_eq!(b.says(n0, FromAgent::Accepted { task: t0, limit_ms: None }), []);
     assert_eq!(b.says(n0, finished(t0, Outcome::Ok)), [ack(n0, t0)]);
-    // Again, as after a lost acknowledgement: acknowledged again, told once.
+    // The agent repeats the end after a lost acknowledgement: acknowledged again, logged once.
     assert_eq!(b.says(n0, finished(t0, Outcome::Ok)), [ack(n0, t0)]);
     assert_eq!(b.told("j"), ["attempt", "action-start", "finish"]);
     let t1 = task("prolog", "j", 1);
@@ -66,7 +66,7 @@ fn equal_results_of_a_batch_are_one_event() {
     );
 }
 
-/// One node, one task brought to a stand, the session lost; then the node says Hello. What is sent, and what is stored.
+/// Brings one task to a state, loses the session, and lets the node say Hello. Returns the effects and the bench.
 fn settle(accepted: bool, boot: &str, state: Option<HeldState>) -> (Vec<Effect>, Bench, SessionId) {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b1", vec![]);
@@ -88,23 +88,23 @@ fn hello_settles_every_difference_at_once() {
         let (effects, b, _) = settle(accepted, "b2", None);
         assert_eq!(effects, [Effect::OutboxGrew]);
         assert_eq!(b.outcome(t), Outcome::Lost { why: Loss::Rebooted });
-        // Unclaimed: still wanted.
+        // An unclaimed task is still wanted.
         let (effects, b, s) = settle(accepted, "b1", Some(HeldState::Unclaimed));
         assert_eq!(effects, [send(s, ToAgent::Begin { task: t })]);
         assert_eq!(b.action("prolog", "j", 0).accepted.to_string(), "0");
-        // Live, or ended with Finished to follow: nothing is sent.
+        // For a live task, and for an ended task before its Finished, the controller sends nothing.
         for state in [live(), HeldState::Ended] {
             let (effects, b, _) = settle(accepted, "b1", Some(state));
             assert_eq!(effects, []);
             assert_eq!(b.action("prolog", "j", 0).accepted.to_string(), "0");
         }
-        // Acknowledged once to a controller whose store is gone or older.
+        // The tombstone's end was acknowledged by a controller whose store is lost or older.
         let (effects, b, _) =
             settle(accepted, "b1", Some(HeldState::Tombstone { outcome: exit(9), past_ms: 0, reboot: Reboot::None }));
         assert_eq!(effects, [Effect::OutboxGrew]);
         assert_eq!(b.outcome(t), exit(9));
     }
-    // Same boot, holds nothing: not accepted is sent again, accepted has vanished.
+    // Same boot, holds nothing: a task not accepted is sent again, an accepted task has vanished.
     let (effects, _, s) = settle(false, "b1", None);
     assert_eq!(starts(&effects), [(s, 0)]);
     let (_, b, _) = settle(true, "b1", None);
@@ -123,7 +123,7 @@ fn a_new_boot_undoes_a_prolog_before_its_verdict_and_no_epilog() {
         b.up("n0", "b2", vec![]);
         assert_eq!(b.action(action, "j", 0).ok.is_empty(), lost, "{action}");
     }
-    // What failed in a check alone is counted on too, but by a job that gives such nodes back.
+    // A job counts on a rank that failed only a check, unless the job sheds such ranks.
     for shrink in [false, true] {
         let terms = Terms { tolerate: Some(Tolerance::Ranks(1)), shrink, ..Terms::default() };
         let mut b = Bench::new();
@@ -140,7 +140,7 @@ fn a_new_boot_undoes_a_prolog_before_its_verdict_and_no_epilog() {
         let Reply::Why(why) = why else { panic!("{why:?}") };
         assert_eq!(why.failed.len(), 1, "once");
     }
-    // A soft reboot ends all that runs and leaves /run: what the node still tells of it is of the boot before.
+    // A soft reboot ends all processes and leaves /run: the node's report is about the boot before.
     for told in [false, true] {
         for state in [HeldState::Ended, HeldState::Tombstone { outcome: Outcome::Ok, past_ms: 0, reboot: Reboot::None }]
         {
@@ -161,7 +161,7 @@ fn a_new_boot_undoes_a_prolog_before_its_verdict_and_no_epilog() {
             assert_eq!(b.outcome(t), Outcome::Lost { why: Loss::Rebooted }, "told before: {told}, {state:?}");
         }
     }
-    // That it was tolerable was told before: the drain is for the boot that undid it.
+    // The controller knew the tolerable end before: the second drain is for the reboot.
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b1", vec![]);
     b.up("n1", "b1", vec![]);
@@ -173,7 +173,7 @@ fn a_new_boot_undoes_a_prolog_before_its_verdict_and_no_epilog() {
     assert_eq!(b.outcome(task("prolog", "j", 0)), Outcome::Lost { why: Loss::Rebooted });
     let newest = b.store.drains[0].newest().reason;
     assert!(newest.contains("rebooted"), "{newest}");
-    // After the verdict a boot changes nothing.
+    // After the verdict a reboot changes nothing.
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b1", vec![]);
     b.run("prolog", "j", "n0");
@@ -195,12 +195,12 @@ fn an_ended_task_is_fenced_before_its_begin_and_late_after_it() {
     let (_, effects) = b.up("n0", "b1", vec![held("prolog", "j", 0, HeldState::Unclaimed)]);
     assert!(matches!(&effects[..], [e] if is_cancel(e, t)), "{effects:?}");
 
-    // Accepted, which was never heard, and behind another in the host's queue.
+    // The node accepted the task without the controller's knowledge; the task waits in the host's queue.
     let waits = HeldState::Live { phase: Phase::Waiting { why: "another".to_owned() }, age_ms: 10 };
     let (_, effects) = b.up_again("n0", vec![held("prolog", "j", 0, waits)]);
     assert!(matches!(&effects[..], [e] if is_cancel(e, t)), "{effects:?}");
 
-    // Or in the queue of a slow systemd.
+    // The task waits for a slow systemd.
     let starts = HeldState::Live { phase: Phase::Starting, age_ms: 10 };
     let (_, effects) = b.up_again("n0", vec![held("prolog", "j", 0, starts)]);
     assert!(matches!(&effects[..], [e] if is_cancel(e, t)), "{effects:?}");
@@ -213,13 +213,13 @@ fn an_ended_task_is_fenced_before_its_begin_and_late_after_it() {
     assert_eq!(b.outcome(t), Outcome::Lost { why: Loss::Offline });
     assert_eq!(b.store.ranks[0].late[0].outcome, exit(4));
     assert_eq!(b.told("j").last(), Some(&"late"));
-    // Told twice, recorded once.
+    // The end is reported twice and recorded once.
     b.says(n0, finished(t, exit(4)));
     assert_eq!(b.store.ranks[0].late.len(), 1);
 }
 
-/// Found by the simulator: an operator had lifted the drain of a node that was away, and its rank went back while a
-/// script of it lived.
+/// Found by the simulator: an operator had lifted the drain of an absent node. A rank was released while its script
+/// lived.
 #[test]
 fn what_was_given_up_as_lost_and_lives_drains_its_node_again() {
     let t = task("prolog", "j", 0);
@@ -227,8 +227,7 @@ fn what_was_given_up_as_lost_and_lives_drains_its_node_again() {
     let lift = |b: &mut Bench| b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
     let drained = |b: &Bench| b.store.drains.first().map(|drain| drain.newest().reason);
     let lives = Some("prolog: lives, and had been given up as lost (job j attempt 0)".to_owned());
-    // Lifted before the node comes with it, in Hello or after; or not at all: who lifts it knows that the node was
-    // away.
+    // The operator lifts the drain before the node comes back with the live task, in Hello or later; or lifts no drain.
     for (lifted, by_hello) in [(true, true), (true, false), (false, true)] {
         let mut b = Bench::new();
         let (n0, _) = b.up("n0", "b1", vec![]);
@@ -246,20 +245,20 @@ fn what_was_given_up_as_lost_and_lives_drains_its_node_again() {
             b.says(n0, FromAgent::Moved { task: t, phase: running(), age_ms: 10 });
         }
         assert_eq!(drained(&b), lives);
-        // Who lifts it now has seen that, also by the controller after this one.
+        // The operator who lifts the drain now has seen the live task, also for the next controller.
         b.pass(1_000);
         lift(&mut b);
         let mut b = b.restart();
         b.up_again("n0", comes(running()));
         assert_eq!(drained(&b), None);
-        // A boot that is rid of a script is not rid of what it ended with.
+        // A reboot ends a script, but does not undo its failure.
         let (n0, _) = b.up_again("n0", vec![]);
         b.says(n0, finished(t, exit(4)));
         assert_eq!(drained(&b).as_deref(), Some("prolog: failed (exit 4) after 5ms (job j attempt 0)"));
     }
 }
 
-/// Found by a review: only where its scripts were seen alive did its end count.
+/// Found by a review: the end of a lost task counted only if its scripts were seen alive.
 #[test]
 fn a_lost_task_that_failed_drains_its_node_again() {
     let t = task("prolog", "j", 0);
@@ -281,7 +280,7 @@ fn a_lost_task_that_failed_drains_its_node_again() {
 }
 
 impl Bench {
-    /// The same agent with a newer session.
+    /// Connects the same agent with a newer session.
     fn up_again(&mut self, host: &str, held: Vec<Held>) -> (SessionId, Vec<Effect>) {
         let session = self.session();
         let effects = self.says(session, FromAgent::Hello(hello(host, "b1", session.0, held)));
@@ -309,7 +308,7 @@ fn a_milestone_told_twice_is_an_event_once() {
     assert_eq!(b.told("j"), ["attempt", "action-start", "milestone", "milestone", "finish", "verdict"]);
 }
 
-/// A job's number came again on other nodes while one of its first was away: the old node was turned away at each
+/// A job's number came again on other nodes while an old node was away. The controller turned the old node away at each
 /// Hello, for ever.
 #[test]
 fn a_node_of_an_earlier_life_of_an_attempt_is_not_locked_out() {
@@ -320,13 +319,13 @@ fn a_node_of_an_earlier_life_of_an_attempt_is_not_locked_out() {
     let told = |state| held("epilog", "j", 0, state);
     let away = |b: &mut Bench, session| b.batch(vec![Input::Closed { session, why: String::new() }]);
     let stone = |past_ms| HeldState::Tombstone { outcome: exit(2), past_ms, reboot: Reboot::None };
-    // Should the store be lost once more, its tombstone is all that knows that it ran here.
+    // If the store is lost again, only the tombstone shows that the task ran here.
     let (n0, effects) = b.up("n0", "b", vec![told(stone(0))]);
     assert_eq!(effects, []);
     away(&mut b, n0);
     let (n0, effects) = b.up("n0", "b", vec![told(stone(settings().retention_ms))]);
     assert!(matches!(&effects[..], [Effect::Send { message: ToAgent::Forget { .. }, .. }]), "{effects:?}");
-    // What lives of it goes on; its end is acknowledged, and is not that of the task of n1.
+    // A live task goes on; the controller acknowledges its end, which is not the end of the task on n1.
     away(&mut b, n0);
     let (n0, effects) = b.up("n0", "b", vec![told(live())]);
     assert_eq!(effects, []);
@@ -335,13 +334,13 @@ fn a_node_of_an_earlier_life_of_an_attempt_is_not_locked_out() {
     away(&mut b, n0);
     let (_, effects) = b.up("n0", "b", vec![told(HeldState::Unclaimed)]);
     assert!(effects.iter().any(|e| is_cancel(e, t)), "{effects:?}");
-    // A rank that the action does not have this time.
+    // The action does not have this rank any more.
     let old = held("epilog", "j", 2, stone(settings().retention_ms));
     let (_, effects) = b.up("n2", "b", vec![old]);
     assert!(matches!(&effects[..], [Effect::Send { message: ToAgent::Forget { .. }, .. }]), "{effects:?}");
 }
 
-/// A task was resolved by hand; its own result came late, and the store was put back to a copy from before that.
+/// An operator resolved a task, and its own result came late. Then the store was restored from an older copy.
 #[test]
 fn what_came_late_is_told_again_by_the_tombstone() {
     let mut b = Bench::new();
@@ -350,7 +349,7 @@ fn what_came_late_is_told_again_by_the_tombstone() {
     b.ask(Request::Resolve { which: which("j", None), ok: true, reason: "r".into() }).0.unwrap();
     let stone = |outcome| held("epilog", "j", 0, HeldState::Tombstone { outcome, past_ms: 0, reboot: Reboot::None });
     for (outcome, late) in [
-        // That nothing ran is no result of its own.
+        // A tombstone without a run is no result of the task.
         (Outcome::Cancelled { status: None }, 0),
         (exit(3), 1),
         (exit(3), 1),
@@ -364,8 +363,8 @@ fn what_came_late_is_told_again_by_the_tombstone() {
     assert_eq!(b.told("j").iter().filter(|name| **name == "late").count(), 1);
 }
 
-/// A controller lost its store, and whoever waited asked again before the nodes had come: they were `lost (unknown
-/// node)` while their scripts ran.
+/// A controller lost its store, and clients repeated their requests before the nodes had come. Tasks became `lost
+/// (unknown node)` while their scripts ran.
 #[test]
 fn an_empty_store_gives_nodes_time_before_they_are_unknown() {
     let mut b = Bench::new();
@@ -381,7 +380,7 @@ fn an_empty_store_gives_nodes_time_before_they_are_unknown() {
     b.pass(60_000);
     assert_eq!(b.outcome(ghost), Outcome::Lost { why: Loss::UnknownNode });
     assert_eq!(b.outcome(t0), exit(3));
-    // Later ones are named at once.
+    // A later request with an unknown node ends at once.
     b.run("prolog", "k", "other");
     assert_eq!(b.outcome(task("prolog", "k", 0)), Outcome::Lost { why: Loss::UnknownNode });
 }

@@ -1,5 +1,4 @@
-//! Nodes as operators see them. Found by a trial: `why`, `nodes`, `status` and the journal knew neither who is drained
-//! nor who is held.
+//! Views of nodes. Found by a trial: `why`, `nodes`, `status` and the journal showed neither drained nor held nodes.
 
 use super::release::{add, bench, contexts, finish};
 use super::*;
@@ -16,7 +15,7 @@ fn status(b: &mut Bench) -> StatusView {
     *view
 }
 
-/// Drained and held, as `nodes` has it.
+/// Returns drained and held of each node, as `nodes` shows them.
 fn nodes(b: &mut Bench) -> Vec<(bool, bool)> {
     let Ok(Reply::Nodes(nodes)) = b.ask(Request::Nodes { targets: None }).0 else { panic!("no nodes") };
     nodes.iter().map(|node| (node.drain.is_some(), node.held)).collect()
@@ -38,7 +37,7 @@ fn why_a_node_is_not_free_is_said_of_each_node_that_is_not() {
     b.ask(drain("n2", "bad dimm")).0.unwrap();
     b.batch(vec![Input::Closed { session: n[3], why: "gone".into() }]);
 
-    // Its own epilog is done, and it waits for another node's.
+    // The epilog on n0 has ended, and its release waits for another node.
     let held = why(&mut b, "n0");
     let whys: Vec<&str> = held.held.iter().map(|row| row.why.as_str()).collect();
     let with = "done here; given back together with n1 (running: 20-x (1 of 1)), by release in [action.epilog]";
@@ -53,14 +52,14 @@ fn why_a_node_is_not_free_is_said_of_each_node_that_is_not() {
     let view = status(&mut b);
     assert_eq!((view.nodes, view.online, view.drained, view.held), (4, 3, 1, 2));
 
-    // When the last epilog has ended nobody holds them.
+    // When the last epilog has ended, no action holds the ranks.
     b.says(n[1], finished(task("epilog", "j", 1), Outcome::Ok));
     b.ask(Request::Undrain { hosts: "n2".parse().unwrap(), forget: false }).0.unwrap();
     let view = status(&mut b);
     assert_eq!((view.drained, view.held, nodes(&mut b)[..3].contains(&(false, true))), (0, 0, false));
 }
 
-/// A stuck script comes first: to lift the drain of its node helps no job while it goes on.
+/// The stuck script is the first step: while it runs, undraining its node helps no job.
 #[test]
 fn a_job_holds_its_nodes_and_a_stuck_script_is_the_next_step() {
     let (mut b, n) = bench(1, |_| {});
@@ -106,13 +105,13 @@ fn the_journal_has_a_line_for_each_drain_and_its_lifting() {
             "n1: offline: the connection was cut off (10.0.0.9:5002)",
         ]
     );
-    // The verdict says on which hosts.
+    // The verdict's event names the hosts.
     let verdicts = super::release::contexts(&b, "verdict");
     assert_eq!(verdicts[0]["hosts"], "n0");
 }
 
-/// Found by a trial: a prolog whose directory held no executable file was `ok` on every node, and only `perilog logs`
-/// knew.
+/// Found by a trial: a prolog directory held no executable file. The prolog was `ok` on every node, and only `perilog
+/// logs` showed the cause.
 #[test]
 fn an_ok_that_ran_nothing_says_so_to_everybody_and_for_good() {
     let skipped = || vec!["/etc/perilog/prolog.d/10-hello is skipped: not executable".to_owned()];
@@ -148,11 +147,11 @@ fn an_ok_that_ran_nothing_says_so_to_everybody_and_for_good() {
     };
     let all = [(false, "2".to_owned()), (true, "0".to_owned()), (true, "1".to_owned())];
     assert_eq!(remarks(&mut b), all);
-    // No rank has a row of its own for it: on ten thousand nodes it is one text.
+    // The ranks share one text and need no row each, even on ten thousand nodes.
     assert_eq!(b.store.ranks, []);
     let mut b = b.restart();
     assert_eq!(remarks(&mut b), all);
-    // In ps, where an epilog that had nothing to do waits for the others.
+    // `ps` shows the remark on an epilog that ran no script and waits for others.
     b.ask(finish("j", None)).0.unwrap();
     let (n0, _) = b.up("n0", "b", vec![]);
     b.says(n0, FromAgent::Finished { task: task("epilog", "j", 0), ended: Box::new(empty()) });

@@ -1,5 +1,4 @@
-//! An attempt that another takes the place of: what was begun for it is cleaned up after, and the other one waits for
-//! that, host by host.
+//! Superseding: the after-actions of the older attempt clean up, and the newer attempt waits for them host by host.
 
 use super::release::{add, bench, contexts, job};
 use super::*;
@@ -10,7 +9,7 @@ pub(super) fn of(attempt: u64, action: &str, rank: u32) -> TaskId {
     TaskId { action: id(action, "j", attempt), rank: Rank(rank) }
 }
 
-/// The prolog of this attempt is asked for, over the hosts of the one before.
+/// Requests the prolog of this attempt, over the hosts of the attempt before.
 fn again(b: &mut Bench, attempt: u64) -> Vec<Effect> {
     let hosts = b.store.attempts.iter().filter(|row| row.job == job("j")).map(|row| row.hosts.to_string()).next_back();
     let (reply, effects) = b.ask(Request::Run(request("prolog", "j", hosts.as_deref(), Some(attempt))));
@@ -22,7 +21,7 @@ pub(super) fn end(b: &mut Bench, session: SessionId, task: TaskId, outcome: Outc
     starts(&b.says(session, finished(task, outcome)))
 }
 
-/// Action and attempt of each Start.
+/// Returns the action and attempt of each Start.
 pub(super) fn begun(effects: &[Effect]) -> Vec<(String, String)> {
     let start = |effect: &Effect| match effect {
         Effect::Fan { start, .. } => Some((start.action.to_string(), start.attempt.to_string())),
@@ -38,14 +37,14 @@ pub(super) fn named(action: &str, attempt: &str) -> Vec<(String, String)> {
     vec![(action.to_owned(), attempt.to_owned())]
 }
 
-/// Returns the waiting tasks with reasons, as `ps` shows them.
+/// Returns the waiting tasks with their reasons, as `ps` shows them.
 fn waits(b: &mut Bench) -> Vec<(String, String, String)> {
     let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: false }).0 else { panic!() };
     let waiting = rows.into_iter().filter(|row| row.state == "waiting");
     waiting.map(|row| (format!("{} of {}", row.action, row.attempt), row.hosts.to_string(), row.why)).collect()
 }
 
-/// Releases: attempt and ranks.
+/// Returns attempt and ranks of each release.
 fn released(b: &Bench) -> Vec<(String, String)> {
     let text = |value: &serde_json::Value| value.as_str().map_or(value.to_string(), str::to_owned);
     contexts(b, "release").iter().map(|c| (text(&c["attempt"]), text(&c["ranks"]))).collect()
@@ -64,7 +63,7 @@ fn the_new_attempt_waits_for_the_epilog_of_a_begun_one() {
     assert_eq!(released(&b), []);
     let why = "epilog of attempt 0 has not ended there".to_owned();
     assert_eq!(waits(&mut b), [("prolog of 1".to_owned(), "n[0-1]".to_owned(), why)]);
-    // Host by host, also over a restart.
+    // The wait ends host by host, also across a restart.
     let effects = b.says(n[1], finished(of(0, "epilog", 1), Outcome::Ok));
     assert_eq!((begun(&effects), starts(&effects)), (named("prolog", "1"), vec![(n[1], 1)]));
     let mut b = b.restart();
@@ -77,7 +76,7 @@ fn the_new_attempt_waits_for_the_epilog_of_a_begun_one() {
     assert!(b.store.attempts.iter().any(|row| row.attempt == Attempt::FIRST && row.complete && !row.open));
 }
 
-/// Found by an operator: what `why` said to type next was about the other attempt, and refused.
+/// Found by an operator: `why` suggested a command that meant the other attempt, and was refused.
 #[test]
 fn advice_names_the_attempt_if_the_default_is_another() {
     let (mut b, n) = bench(1, |_| {});
@@ -102,14 +101,14 @@ fn advice_names_the_attempt_if_the_default_is_another() {
     b.says(n[0], FromAgent::Moved { task: of(0, "epilog", 0), phase, age_ms: 0 });
     let stuck = "perilog resolve j epilog --attempt 0 --ranks 0 --reason TEXT".to_owned();
     assert_eq!(next(&mut b), [("epilog".to_owned(), false, stuck), waits]);
-    // Who forgets the attempt is told of it.
+    // The refusal tells an operator who omits the attempt which attempt has the action.
     let epilog = Which { action: Some(ActionName::new("epilog").unwrap()), ..which("j", None) };
     let reply = b.ask(Request::Resolve { which: epilog, ok: false, reason: "hung".into() }).0;
     let text = "job j attempt 1 has no action epilog; attempt 0 has: --attempt 0".to_owned();
     assert_eq!(reply, Err(Refusal::NoSuchAction(text)));
 }
 
-/// The epilog never runs beside the prolog, and follows it however the prolog ends.
+/// The epilog never runs beside its prolog, and follows the prolog however that ends.
 #[test]
 fn a_prolog_that_runs_goes_on_and_its_epilog_comes_after_it() {
     for outcome in [Outcome::Ok, exit(3)] {
@@ -124,7 +123,7 @@ fn a_prolog_that_runs_goes_on_and_its_epilog_comes_after_it() {
     }
 }
 
-/// A third attempt, while the second waits still: that one never begins, and leaves nothing to clean up.
+/// A third attempt opens while the second still waits: the second never begins, and leaves no rank to clean up.
 #[test]
 fn what_was_never_sent_does_not_begin_and_is_not_followed() {
     let (mut b, n) = bench(1, |_| {});
@@ -140,8 +139,8 @@ fn what_was_never_sent_does_not_begin_and_is_not_followed() {
     assert_eq!(begun(&effects), named("prolog", "2"));
 }
 
-/// Found by a review: by a configuration in which nothing follows jobs any more an epilog that waited passed for what
-/// prepares a rank.
+/// Found by a review: the site removed every after-action from its list. A waiting epilog then counted as a setup
+/// action.
 #[test]
 fn a_waiting_epilog_begins_though_no_action_is_an_after_action() {
     let (mut b, n) = bench(1, |_| {});
@@ -163,7 +162,7 @@ fn without_anything_begun_it_goes_back_at_once() {
     assert_eq!(released(&b), [("0".to_owned(), "0-1".to_owned())]);
 }
 
-/// Ranks that the job had let go of had been followed; an epilog that was asked for, or has ended, is not begun again.
+/// An epilog that was requested by hand, running or ended, is the attempt's epilog: it does not begin again.
 #[test]
 fn an_epilog_that_was_asked_for_is_the_one() {
     for ended in [false, true] {
@@ -183,7 +182,7 @@ fn an_epilog_that_was_asked_for_is_the_one() {
     }
 }
 
-/// Other hosts wait for nobody.
+/// Hosts that only one of the attempts has do not wait.
 #[test]
 fn only_hosts_that_both_have_wait() {
     let (mut b, n) = bench(3, |_| {});
@@ -214,10 +213,9 @@ fn an_operator_may_settle_or_cancel_what_the_new_one_waits_for() {
         if resolve {
             let request = |action| Request::Resolve { which: which(action), ok: false, reason: "hung".into() };
             assert_eq!(b.ask(request("prolog")).0, Ok(Reply::Resolved { tasks: 1, waiting: 1 }));
-            // The epilog was not sent: nothing can run.
+            // The epilog was never sent, so no script of it can run.
             assert_eq!(b.ask(request("epilog")).0, Ok(Reply::Resolved { tasks: 1, waiting: 0 }));
-            // ... and for the prolog, which may live, the new one waits until its node is drained, and so does the
-            // release.
+            // The prolog may live: the new attempt and the release wait until its node is drained.
             assert_eq!((waits(&mut b).len(), released(&b)), (1, vec![]));
             let row = b.store.drains[0].clone();
             let done = Request::DrainDone { host: row.host, telling: row.telling, lifted: false };
@@ -229,7 +227,7 @@ fn an_operator_may_settle_or_cancel_what_the_new_one_waits_for() {
             let effects =
                 b.says(n[0], finished(of(0, "prolog", 0), Outcome::Cancelled { status: Some(ExitStatus::Signal(15)) }));
             assert_eq!(begun(&effects), named("prolog", "1"));
-            // What was to be cleaned up there was not.
+            // The cancelled epilog did not clean up, so the node is drained.
             assert_eq!(b.store.drains[0].reason, "epilog: cancelled (job j attempt 0)");
             let row = b.store.drains[0].clone();
             b.ask(Request::DrainDone { host: row.host, telling: row.telling, lifted: false }).0.unwrap();
@@ -238,7 +236,7 @@ fn an_operator_may_settle_or_cancel_what_the_new_one_waits_for() {
     }
 }
 
-/// The node is gone: what is lost there is given up once its drain is in force, and the new attempt finds the same.
+/// A node is gone for good: its tasks become lost, and its rank is released once its drain is in force.
 #[test]
 fn a_node_that_is_gone_keeps_nobody_for_ever() {
     let (mut b, n) = bench(2, |settings| settings.drain_hook = true);
@@ -271,15 +269,15 @@ fn report(attempt: Option<u64>, said: Said) -> Request {
     Request::Report(Box::new(Report { job: job("j"), attempt, action, targets: None, resources: None, said }))
 }
 
-/// What it hears of: ended just now, still open, to stop.
+/// Returns the service's reply: the part that has just ended, the part that is open, the part that should stop.
 fn hears(b: &mut Bench, request: Request) -> (String, String, String) {
     let (reply, _) = b.ask(request);
     let Ok(Reply::Reported { ended, open, cancelling, .. }) = reply else { panic!("{reply:?}") };
     (ended.to_string(), open.to_string(), cancelling.to_string())
 }
 
-/// A service knows of no requeue: what it says without an attempt is of the one that it works for, and the answer says
-/// that it is to stop.
+/// A service knows nothing of a requeue. Its report without an attempt means the attempt that it works for, and the
+/// reply asks it to stop.
 #[test]
 fn a_service_of_the_older_attempt_is_heard_and_told_to_stop() {
     let failed = || Said::Failed { check: None, message: "stopped".into() };
@@ -297,7 +295,7 @@ fn a_service_of_the_older_attempt_is_heard_and_told_to_stop() {
         assert_eq!(contexts(&b, "cancel")[0]["why"], "attempt 1 was opened");
         let open = "rank 0".to_owned();
         assert_eq!(hears(&mut b, report(attempt, Said::Renew)), ("nothing".into(), open.clone(), open.clone()));
-        // It lives, over a restart and for longer than its lease; then it has stopped. Nobody is drained.
+        // The service outlives a restart and its lease by reporting, then stops. No node is drained.
         let mut b = b.restart();
         b.pass(50_000);
         assert_eq!(hears(&mut b, report(attempt, Said::Renew)).2, open);
@@ -308,12 +306,12 @@ fn a_service_of_the_older_attempt_is_heard_and_told_to_stop() {
         assert_eq!(b.action("epilog", "j", 0).sent.to_string(), "0");
         assert_eq!(begun(&b.says(n0, finished(of(0, "epilog", 0), Outcome::Ok))), named("prolog", "1"));
         assert!(b.store.drains.is_empty());
-        // Of nothing that is open: who means the new attempt starts it first.
+        // No action is open: a service that means the new attempt must start the action first.
         assert!(matches!(b.ask(report(None, Said::Renew)).0, Err(Refusal::NoSuchAction(_))));
     }
 }
 
-/// Also its resources are told of, and two that are open are told apart by their attempts only.
+/// Reports about resources find their attempt too. Two attempts with an open action need an explicit number.
 #[test]
 fn a_report_without_an_attempt_means_the_only_candidate() {
     let (mut b, _) = bench(1, |_| {});
@@ -342,7 +340,7 @@ fn a_service_starts_after_the_older_attempts_last_part() {
     b.run("prolog", "j", "n0");
     end(&mut b, n[0], of(0, "prolog", 0), Outcome::Ok);
     let refused = |text: &str| Err(Refusal::Unavailable(text.to_owned()));
-    // A service takes nobody's place: what follows the older attempt would run beside it.
+    // A service does not supersede an attempt: the older attempt's epilog would run beside the service.
     let text =
         "attempt 0 of job j has not been given back: stage of attempt 1 can start when that was begun (job add, run)";
     assert_eq!(b.ask(stage(Some(1), "")).0, refused(text));

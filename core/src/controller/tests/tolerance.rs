@@ -1,4 +1,4 @@
-//! Tolerance: which failures are forgiven, reported, released and drained.
+//! Tolerance: forgiven failures, and the reports, releases and drains that follow.
 
 use serde_json::json;
 
@@ -21,7 +21,7 @@ pub(super) fn tell(b: &mut Bench, session: SessionId, task: TaskId, ended: Ended
     b.says(session, FromAgent::Finished { task, ended: Box::new(ended) })
 }
 
-/// The verdict of a prolog over as many nodes as there are outcomes.
+/// Runs a prolog over one node for each outcome, and returns the verdict.
 pub(super) fn verdict(terms: Terms, outcomes: &[Outcome], change: impl Fn(&mut Settings)) -> (Bench, Option<Verdict>) {
     let (mut b, n) = bench(outcomes.len() as u32, change);
     let nodes = format!("n[0-{}]", outcomes.len() - 1);
@@ -47,7 +47,7 @@ fn tolerance_covers_named_checks_up_to_its_limit() {
         ("1", vec![soft.clone(), soft.clone(), ok.clone()], false, Verdict::Failed),
         ("50%", vec![soft.clone(), soft.clone(), ok.clone(), ok.clone()], false, Verdict::Ok),
         ("49%", vec![soft.clone(), soft.clone(), ok.clone(), ok.clone()], false, Verdict::Failed),
-        // A generic failure is nobody's to ignore.
+        // No tolerance covers a generic failure.
         ("100%", vec![ok.clone(), exit(1)], false, Verdict::Failed),
         ("100%", vec![soft.clone(), exit(1)], false, Verdict::Failed),
         ("100%", vec![ok.clone(), Outcome::Timeout { status: None }], false, Verdict::Timeout),
@@ -57,7 +57,7 @@ fn tolerance_covers_named_checks_up_to_its_limit() {
         ("1", vec![ok.clone(), lost.clone()], true, Verdict::Ok),
         ("1", vec![soft.clone(), lost], true, Verdict::Lost),
         ("0", vec![ok, resolved], false, Verdict::Ok),
-        // All of it failed, and all of it was forgiven.
+        // Every rank failed, and every failure was forgiven.
         ("100%", vec![soft.clone(), soft], false, Verdict::Ok),
     ];
     for (tolerate, outcomes, tolerate_lost, expect) in table {
@@ -66,7 +66,7 @@ fn tolerance_covers_named_checks_up_to_its_limit() {
     }
 }
 
-/// Terms with these tolerances by check.
+/// Returns terms with these tolerances for single checks.
 fn by_check(tolerate: &str, checks: &[(&str, &str)]) -> Terms {
     let check = |(name, of): &(&str, &str)| (CheckName::new(name).unwrap(), of.parse().unwrap());
     Terms { checks: checks.iter().map(check).collect(), ..terms(tolerate) }
@@ -77,14 +77,14 @@ fn a_check_with_a_tolerance_of_its_own_has_no_more() {
     let (lustre, gpu) = (|| check("lustre", "m"), || check("gpu", "m"));
     let ok = || ended(Outcome::Ok);
     let both = || Ended { checks: [lustre().checks, gpu().checks].concat(), ..lustre() };
-    // Of a script that the node's configuration calls tolerable.
+    // The end of a script that the node's configuration calls tolerable, without a check.
     let unnamed = || ended(Outcome::Tolerable);
     let lost = || ended(Outcome::Lost { why: Loss::Vanished });
     let (two, none): (&[_], &[_]) = (&[("lustre", "2")], &[]);
     let levels: &[_] = &[("gpu", "0"), ("lustre", "50%")];
     #[rustfmt::skip]
     let table: &[(&str, &[(&str, &str)], [Ended; 4], Verdict)] = &[
-        // Named alone: this check, and no other.
+        // Only one check is named: the job forgives this check and no other.
         ("", two, [lustre(), lustre(), ok(), ok()], Verdict::Ok),
         ("", two, [lustre(), lustre(), lustre(), ok()], Verdict::Failed),
         ("", two, [lustre(), gpu(), ok(), ok()], Verdict::Failed),
@@ -92,14 +92,14 @@ fn a_check_with_a_tolerance_of_its_own_has_no_more() {
         ("", two, [unnamed(), ok(), ok(), ok()], Verdict::Failed),
         ("", two, [lost(), ok(), ok(), ok()], Verdict::Lost),
         ("", two, [ended(exit(1)), ok(), ok(), ok()], Verdict::Failed),
-        // Beside a total: both hold.
+        // A total stands beside the check's tolerance: both limits hold.
         ("3", two, [lustre(), lustre(), gpu(), ok()], Verdict::Ok),
         ("3", two, [lustre(), both(), unnamed(), ok()], Verdict::Ok),
         ("3", two, [lustre(), lustre(), both(), ok()], Verdict::Failed),
         ("1", two, [lustre(), lustre(), ok(), ok()], Verdict::Failed),
         ("0", two, [lustre(), ok(), ok(), ok()], Verdict::Failed),
         ("3", none, [lustre(), lustre(), lustre(), ok()], Verdict::Ok),
-        // Levels: of one check none, of another half of the ranks.
+        // Different limits by check: none for one check, half of the ranks for another.
         ("3", levels, [lustre(), lustre(), unnamed(), ok()], Verdict::Ok),
         ("3", levels, [gpu(), ok(), ok(), ok()], Verdict::Failed),
         ("", levels, [lustre(), lustre(), ok(), ok()], Verdict::Ok),
@@ -108,7 +108,7 @@ fn a_check_with_a_tolerance_of_its_own_has_no_more() {
         let (mut b, _) = bench(4, |s| s.tolerate_lost = true);
         b.ask(add("j", "n[0-3]", by_check(tolerate, checks))).0.unwrap();
         b.run("prolog", "j", "n[0-3]");
-        // The terms are in the store.
+        // The terms survive a restart.
         let mut b = b.restart();
         for (rank, end) in (0u32..).zip(ends) {
             let (session, _) = b.up(&format!("n{rank}"), "b", vec![held("prolog", "j", rank, HeldState::Ended)]);
@@ -119,7 +119,8 @@ fn a_check_with_a_tolerance_of_its_own_has_no_more() {
     }
 }
 
-/// What one action was forgiven is used up for the next, check by check; a rank that fails again counts once.
+/// A failure that one action forgave is used up for the next action, check by check; a rank that fails again counts
+/// once.
 #[test]
 fn the_tolerance_of_a_check_is_of_the_whole_job() {
     for (second, expect) in [
@@ -168,7 +169,7 @@ fn tolerated_ranks_are_told_in_a_non_fatal_exception() {
     assert_eq!(contexts(&b, "shrink"), [] as [serde_json::Value; 0]);
 }
 
-/// A21: with `tolerate-lost`.
+/// Requirement A21, with `tolerate-lost`.
 #[test]
 fn a_dead_node_shares_the_exception_of_failed_checks() {
     let (mut b, n) = bench(3, |s| s.tolerate_lost = true);
@@ -193,8 +194,8 @@ fn a_dead_node_shares_the_exception_of_failed_checks() {
     assert_eq!(b.store.drains.iter().map(|drain| drain.host.as_str()).collect::<Vec<_>>(), ["n2", "n1"]);
 }
 
-/// A21: of a node that is lost while the job runs, its prolog long over, the job's next action tells; `perilog run JOB
-/// check` is one.
+/// Requirement A21: a node is lost while the job runs, after its prolog. The next action of the job shows the loss, for
+/// example `perilog run JOB check`.
 #[test]
 fn a_job_tolerates_a_node_lost_before_a_later_action() {
     for (tolerate, expect) in [("1", Verdict::Ok), ("0", Verdict::Lost)] {
@@ -205,7 +206,7 @@ fn a_job_tolerates_a_node_lost_before_a_later_action() {
             tell(&mut b, n[rank as usize], task("prolog", "j", rank), ended(Outcome::Ok));
         }
         assert_eq!(b.action("prolog", "j", 0).verdict, Some(Verdict::Ok));
-        // The loss by itself is no end of anything: no task ran there.
+        // The loss of the node alone ends no task, because none ran there.
         b.batch(vec![Input::Closed { session: n[1], why: "power".into() }]);
         b.pass(settings().unreachable_grace_ms);
         assert_eq!(contexts(&b, "exception"), [] as [serde_json::Value; 0]);
@@ -220,13 +221,13 @@ fn a_job_tolerates_a_node_lost_before_a_later_action() {
             .collect();
         let one = (json!("check"), json!(1), json!("1"), json!("n1"));
         assert_eq!(told, if expect == Verdict::Ok { vec![one] } else { vec![] }, "{tolerate}");
-        // Either way the job has what it had: it ends when the resource manager says so.
+        // In both cases the job keeps its ranks until the resource manager finishes the job.
         assert_eq!(b.store.attempts[0].hold.ranks.to_string(), "0-2");
         assert_eq!(b.store.drains.iter().map(|drain| drain.host.as_str()).collect::<Vec<_>>(), ["n1"]);
     }
 }
 
-/// C15: the epilog has a verdict of its own, its node is drained, and of the job nothing is taken back.
+/// Requirement C15: a failed epilog gets its own verdict and drains its node; the job's success stands.
 #[test]
 fn a_clean_up_that_fails_leaves_the_job_a_success() {
     let (mut b, n) = bench(2, |_| {});
@@ -240,7 +241,7 @@ fn a_clean_up_that_fails_leaves_the_job_a_success() {
     tell(&mut b, n[1], task("epilog", "j", 1), ended(exit(7)));
     let verdicts = ["prolog", "epilog"].map(|name| b.action(name, "j", 0).verdict);
     assert_eq!(verdicts, [Some(Verdict::Ok), Some(Verdict::Failed)]);
-    // The ranks that failed for the job: none.
+    // No rank failed for the job.
     let Ok(Reply::Failed { ranks, checks, .. }) = b.ask(Request::Failed { job: job("j"), attempt: None }).0 else {
         panic!("who failed is told")
     };
@@ -263,19 +264,19 @@ fn failed_and_surplus_ranks_go_back_down_to_keep() {
     let ok = || Outcome::Ok;
     #[rustfmt::skip]
     let table = [
-        // (shrink, keep, outcomes) -> (verdict, what goes back)
+        // Each row: shrink, keep and outcomes, then the verdict and the released ranks.
         (false, None, vec![ok(), soft(), ok(), ok()], Verdict::Ok, ""),
         (true, None, vec![ok(), soft(), ok(), ok()], Verdict::Ok, "1"),
         (false, Some(2), vec![ok(), soft(), ok(), ok()], Verdict::Ok, "1,3"),
         (false, Some(3), vec![ok(), soft(), ok(), ok()], Verdict::Ok, "1"),
         (false, Some(4), vec![ok(), ok(), ok(), ok()], Verdict::Ok, ""),
         (false, Some(1), vec![ok(), ok(), ok(), ok()], Verdict::Ok, "1-3"),
-        // One more than the rest of those asked for has failed.
+        // One rank too many failed to keep three.
         (false, Some(3), vec![soft(), soft(), ok(), ok()], Verdict::Failed, ""),
         (true, Some(2), vec![soft(), exit(1), ok(), ok()], Verdict::Failed, ""),
     ];
     for (shrink, keep, outcomes, expect, back) in table {
-        // Not said where some are to be kept: then all others may fail.
+        // With `keep` and no tolerance, every rank above the kept number may fail.
         let tolerate = if keep.is_some() { "" } else { "1" };
         let (b, verdict) = verdict(Terms { shrink, keep, ..terms(tolerate) }, &outcomes, |_| {});
         let case = format!("{shrink} {keep:?} {outcomes:?}");
@@ -284,7 +285,7 @@ fn failed_and_surplus_ranks_go_back_down_to_keep() {
         assert_eq!(shrinks.first().map_or("", |s| s["ranks"].as_str().unwrap()), back, "{case}");
         assert_eq!(shrinks.len(), usize::from(!back.is_empty()), "{case}");
         if !back.is_empty() {
-            // Through their epilog, which the job's other ranks have before them.
+            // The released ranks pass through their epilog before the job's other ranks do.
             let epilog = b.action("epilog", "j", 0);
             assert_eq!((epilog.ranks.to_string().as_str(), epilog.growing), (back, true), "{case}");
             assert!(keep.is_none_or(|keep| b.store.attempts[0].hold.ranks.len() >= u64::from(keep)), "{case}");
@@ -330,7 +331,7 @@ fn a_rank_at_fault_is_released_when_its_drain_is_in_force() {
     assert!(effects.contains(&Effect::OutboxGrew), "{effects:?}");
     let released = |b: &Bench| b.store.attempts[0].released.ranks.to_string();
     assert_eq!(released(&b), "0,2");
-    // Also over a restart the hook is what is waited for; of another drain it says nothing.
+    // Across a restart the release still waits for the hook; a confirmation of another notice does not count.
     let mut b = b.restart();
     let telling = b.store.drains[0].telling;
     let done = |telling, lifted| Request::DrainDone { host: HostName::new("n1").unwrap(), telling, lifted };
@@ -342,10 +343,10 @@ fn a_rank_at_fault_is_released_when_its_drain_is_in_force() {
     assert!(b.store.attempts[0].complete);
     let lasts: Vec<_> = contexts(&b, "release").iter().map(|c| c["final"].clone()).collect();
     assert_eq!(lasts, [false, true]);
-    // A hook that is configured no more is waited for no more.
+    // Without a configured hook, no drain waits for confirmation.
     let mut bare = Bench::load(b.store.clone(), b.now);
     assert!(bare.ask(Request::Drains).0.is_ok_and(|reply| matches!(&reply, Reply::Drains(d) if d[0].confirmed)));
-    // Lifted: the hook is told of that too, and only then is it forgotten.
+    // A lifted drain is forgotten only when the hook has confirmed the lift.
     b.ask(Request::Undrain { hosts: "n1".parse().unwrap(), forget: false }).0.unwrap();
     assert!(b.store.drains[0].lifted);
     b.ask(done(telling, true)).0.unwrap();
@@ -366,8 +367,7 @@ fn a_limit_that_passed_unheard_drains_the_node_too() {
     b.up("n0", "b", overdue());
     assert_eq!(b.store.drains[0].reason, "epilog: 10-umount is past its limit of 10m (job j attempt 0)");
     assert_eq!(told(&b), 1);
-    // Another controller tells it no second time; and where somebody has lifted the drain, another session does not put
-    // it back.
+    // The next controller repeats no event, and after an undrain another session does not drain the node again.
     let mut b = b.restart();
     let (session, _) = b.up("n0", "b", overdue());
     b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
@@ -387,7 +387,7 @@ fn a_script_past_its_limit_drains_its_node_while_it_lives() {
     b.says(n[0], FromAgent::Moved { task: t, phase, age_ms: 0 });
     assert_eq!(b.store.drains[0].reason, "epilog: 10-umount is past its limit of 10m (job j attempt 0)");
     assert!(b.store.attempts[0].released.is_empty());
-    // What it came to in the end changes nothing of the reason.
+    // The script's later end does not change the reason.
     tell(&mut b, n[0], t, ended(Outcome::Timeout { status: None }));
     assert_eq!(b.store.drains[0].reason, "epilog: 10-umount is past its limit of 10m (job j attempt 0)");
     assert!(b.store.attempts[0].complete);

@@ -1,11 +1,11 @@
-//! What a person's word covers, and what waiters for a job hear of a recovery.
+//! Vouching: the scope of an operator's statement, and the texts that clients get while a job waits for recovery.
 
 use super::recovery::{assert, confirm, listed};
 use super::release::{add, bench, contexts, finish};
 use super::*;
 use crate::job::Terms;
 
-/// A requeue of an attempt that a copy has on n[0-1], and that nobody has vouched for: the new attempt has n0 alone.
+/// A restored store has the unvouched attempt 0 on n[0-1]; its requeue, attempt 1, has n0 alone.
 fn requeued() -> (Bench, SessionId) {
     let (mut b, n) = bench(2, |_| {});
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
@@ -31,7 +31,7 @@ fn a_persons_word_on_disowned_ranks_outlives_a_restart() {
     assert_eq!(starts(&effects), [(n1, 1)]);
 }
 
-/// The edge says in its next list who holds the hosts; a person who says that jobs go on says nothing of them.
+/// An operator vouches for all jobs; only the edge's next list can say who holds the disowned rank's host.
 #[test]
 fn vouching_for_all_jobs_excludes_an_edges_disowned_ranks() {
     let (mut b, _) = bench(2, |_| {});
@@ -49,7 +49,7 @@ fn vouching_for_all_jobs_excludes_an_edges_disowned_ranks() {
     assert_eq!(b.drained(), [("n1", false)], "n1 may be another job's: it is drained before it is cleaned up");
 }
 
-/// Found by the simulator: the resource manager was put back, too, and held the rank again.
+/// Found by the simulator: the resource manager was restored too, and listed the rank again.
 #[test]
 fn a_rank_that_is_listed_again_is_cleaned_up() {
     let (mut b, _) = bench(3, |_| {});
@@ -71,7 +71,7 @@ fn waits(b: &mut Bench, job: &str) -> Option<String> {
     view.attempts[0].waits.clone()
 }
 
-/// The words that `perilog wait`, `run` and the hooks say.
+/// `perilog wait`, `run` and the hooks show this text.
 #[test]
 fn who_waits_for_a_job_is_told_what_it_waits_for() {
     let (mut b, n) = bench(1, |_| {});
@@ -84,7 +84,7 @@ fn who_waits_for_a_job_is_told_what_it_waits_for() {
     assert!(waits(&mut b, "j").unwrap().contains("waits for its nodes"));
     b.up("n0", "b", vec![]);
     assert_eq!(waits(&mut b, "j"), None, "the gate is open");
-    // The copy comes back: who follows the log is told, and its `run` is the word.
+    // The old store comes back: the event log tells followers, and a repeated `run` vouches for the job.
     let mut b = b.restored(&copy);
     assert_eq!(contexts(&b, "attempt-unvouched").len(), 1);
     assert!(waits(&mut b, "j").unwrap().contains("perilog controller recover"));
@@ -137,7 +137,7 @@ fn a_forgotten_release_is_told_again_beside_one_that_is_under_way() {
     assert!(told.iter().any(|ranks| ranks.contains('1')), "{told:?}");
 }
 
-/// Found by the simulator: a store was lost, and a node tells of an epilog while a prolog waits for an orphan.
+/// Found by the simulator: a store was lost, and a node reported an epilog while the job's prolog waited for an orphan.
 #[test]
 fn a_setup_action_does_not_follow_the_epilog_of_a_lost_life() {
     let (mut b, _) = bench(0, |_| {});
@@ -154,8 +154,8 @@ fn a_setup_action_does_not_follow_the_epilog_of_a_lost_life() {
     assert_eq!(starts(&effects), [], "its rank was cleaned up");
 }
 
-/// Found by the simulator: the epilog of a lost life had ended on the node, and a prolog that was asked for meanwhile
-/// began after it.
+/// Found by the simulator: the epilog of a lost life had ended on the node, and a prolog that was requested later began
+/// after it.
 #[test]
 fn a_setup_action_is_withdrawn_where_an_ended_epilog_is_adopted() {
     let (mut b, _) = bench(0, |_| {});
@@ -169,8 +169,8 @@ fn a_setup_action_is_withdrawn_where_an_ended_epilog_is_adopted() {
     assert_eq!(starts(&b.ends(n0, task("epilog", "j", 0))), []);
 }
 
-/// Found by the simulator: a release that waited for the drain was told when an operator lifted it, and a clean-up
-/// drained the host in the same batch.
+/// Found by the simulator: an operator lifted the drain for which a release waited, and a clean-up drained the host in
+/// the same batch. The rank was released undrained.
 #[test]
 fn a_release_waits_for_the_drain_of_the_same_batch() {
     let (mut b, n) = bench(2, |settings| settings.drain_hook = true);

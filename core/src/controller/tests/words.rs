@@ -1,4 +1,4 @@
-//! What a recovery keeps from the drain hook, whose hosts a bare run of the copy has, and when a recovery ends.
+//! Recovery and its surroundings: drain notices, hosts of bare runs in a restored store, and the end of a recovery.
 
 use super::recovery::{commit, confirm};
 use super::release::{add, bench, finish};
@@ -6,7 +6,7 @@ use super::*;
 use crate::job::Terms;
 use crate::mark::Mark;
 
-/// Returns what these effects begin: the action and its job.
+/// Returns the action and job of each Start.
 fn begun(effects: &[Effect]) -> Vec<String> {
     let start = |effect: &Effect| match effect {
         Effect::Send { message: ToAgent::Start(start), .. } => Some(format!("{} of {}", start.action, start.job)),
@@ -40,7 +40,7 @@ fn drains_of_a_copy_are_told_to_nobody_in_a_recovery() {
     }
     assert!(b.in_recovery());
     assert_eq!(owed(&mut b), []);
-    // The recovery ends: the drains are told, and the undrain is not.
+    // When the recovery ends, the hook gets a notice of each drain; the owed undrain is dropped.
     b.ask(confirm(Some("a"), Confirm::Gone)).0.unwrap();
     b.pass(1);
     assert!(!b.in_recovery());
@@ -59,7 +59,7 @@ fn a_bare_run_of_the_copy_has_its_hosts_no_more() {
             b.up(host, "b2", vec![]);
         }
         if again {
-            // Somebody asks for it in this life: it has n1.
+            // A request names the bare run in this life: the run has n1 again.
             b.run("prolog", "h", "n1");
         } else {
             b.ask(add("B", "n1", Terms::default())).0.unwrap();
@@ -103,7 +103,7 @@ fn a_word_for_a_job_of_two_attempts_names_one() {
     assert!(matches!(&refused, Refusal::Conflict(text) if text.contains("--attempt")), "{refused:?}");
 }
 
-/// An operator sees which nodes another job has by now.
+/// The list of unvouched attempts names the job that has a node by now.
 #[test]
 fn the_list_names_who_has_a_node_by_now() {
     let (mut b, _) = bench(3, |_| {});
@@ -144,7 +144,7 @@ fn a_recovery_prunes_nothing() {
     assert!(!b.in_recovery() && !is_there(&b));
 }
 
-/// Found by the simulator: a node that joined before systemd had begun the unit told of an unclaimed task.
+/// Found by the simulator: a node reported an unclaimed task, because systemd had not started the unit yet.
 #[test]
 fn a_cancel_reaches_an_unclaimed_task_that_is_held_back() {
     let (mut b, n) = bench(1, |_| {});
