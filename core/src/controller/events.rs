@@ -48,7 +48,8 @@ impl Machine {
         let resources = action.bad_resources();
         let bad = action.row.ranks.difference(&action.row.ok);
         let bad = self.jobs.layout(id).filter(|_| !bad.is_empty()).map(|layout| layout.hosts_of(&bad));
-        let mut context = json!({"action": name, "attempt": attempt, "verdict": verdict, "status": status, "ok": ok, "by_outcome": by_outcome});
+        let mut context = json!({"action": name, "attempt": attempt, "verdict": verdict, "status": status, "ok": ok,
+            "by_outcome": by_outcome});
         if let (Some(resources), Some(context)) = (resources, context.as_object_mut()) {
             context.insert("resources".to_owned(), resources);
         }

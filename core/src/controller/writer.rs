@@ -4,7 +4,7 @@
 //! ```text
 //!   begin(stored) ─┐
 //!   handle(inputs) ┼─> Batch ── records ──> the driver's store ──┬─ committed(batch) ─> Left: the anchor, the effects
-//!   disk(full) ────┘                                             └─ failed(batch) ────> no machine: begin again from the store
+//!   disk(full) ────┘                                             └─ failed(batch) ────> no machine: begin() again
 //! ```
 //!
 //! Effects stay inside the batch until [`Writer::committed`] returns them, so no driver can let an effect leave early.

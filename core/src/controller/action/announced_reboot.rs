@@ -5,7 +5,7 @@
 //!
 //! | event, while the rank expects a reboot    | then |
 //! |-------------------------------------------|------|
-//! | the node says Hello from another boot     | the rank ends as reported, in that boot; a later reboot is an ordinary one |
+//! | the node says Hello from another boot     | the rank ends as reported; a later reboot is an ordinary one |
 //! | ... and the node is another machine       | `lost (rebooted)`, like every other task there |
 //! | ... later than limit and grace            | `timeout` |
 //! | the scripts end well, or by the shutdown  | the rank stays open: the reboot is the end |

@@ -181,7 +181,8 @@ impl Machine {
         for resource in &names {
             external.ended.insert(resource.clone(), ResourceEnd { ended: ended.clone(), late: Vec::new() });
         }
-        let context = json!({"action": name, "attempt": attempt, "ranks": "", "resources": names, "outcome": ended.outcome.word(),
+        let context = json!({"action": name, "attempt": attempt, "ranks": "", "resources": names,
+            "outcome": ended.outcome.word(),
             "result": ended.outcome.to_string(), "message": last_line(ended), "checks": ended.checks});
         self.event(&job, now, "finish", context);
         self.touch(id, now);

@@ -158,8 +158,8 @@ impl Machine {
             Phase::Lingering { processes }
                 if !repeated(|p| matches!(p, Phase::Lingering { .. })) && action.may_tell(task.rank) =>
             {
-                let context = json!({"action": name, "attempt": attempt, "ranks": task.rank.0.to_string(), "hosts": host,
-                    "processes": processes});
+                let context = json!({"action": name, "attempt": attempt, "ranks": task.rank.0.to_string(),
+                    "hosts": host, "processes": processes});
                 self.event(&job, now, "lingering", context);
             }
             _ => {}
@@ -180,8 +180,8 @@ impl Machine {
         }
         let row = &action.row;
         let ended = row.ended.contains(task.rank.0);
-        let context = json!({"action": row.name, "attempt": row.attempt, "ranks": task.rank.0.to_string(), "hosts": host,
-            "script": script, "limit_ms": limit_ms, "doing": doing});
+        let context = json!({"action": row.name, "attempt": row.attempt, "ranks": task.rank.0.to_string(),
+            "hosts": host, "script": script, "limit_ms": limit_ms, "doing": doing});
         let job = row.job.clone();
         self.event(&job, now, "overdue", context);
         self.touch(task.action, now);

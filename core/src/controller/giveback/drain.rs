@@ -145,8 +145,8 @@ impl Machine {
         let Some(row) = self.jobs.action(task.action).map(|action| &action.row) else { return };
         let (job, drain) = (row.job.clone(), self.drains.get(&host));
         let newest = drain.map(|drain| drain.newest().reason).unwrap_or_default();
-        let context = json!({"action": row.name, "attempt": row.attempt, "ranks": task.rank.0.to_string(), "hosts": host,
-            "reason": newest});
+        let context = json!({"action": row.name, "attempt": row.attempt, "ranks": task.rank.0.to_string(),
+            "hosts": host, "reason": newest});
         self.event(&job, now, "drain", context);
         self.note(Level::Warning, Some(&job), Some(&host), format!("drained: {newest}"));
     }

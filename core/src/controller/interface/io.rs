@@ -45,8 +45,8 @@ pub struct Settings {
     pub not_after_ms: u64,
     /// Time that an older session of a host has to answer a liveness probe.
     pub probe_ms: u64,
-    /// Number of agents that may redial in a second. The redial window is the number of agents divided by this rate, and
-    /// at least a second.
+    /// Number of agents that may redial in a second. The redial window is the number of agents divided by this rate,
+    /// and at least a second.
     pub redial_per_second: u64,
     /// Default limits by action, for requests without one.
     pub timeouts: BTreeMap<ActionName, u64>,

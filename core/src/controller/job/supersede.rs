@@ -109,7 +109,8 @@ impl Machine {
             };
             let name = action.row.name.clone();
             action.stop_service(&part, why);
-            let context = json!({"action": name, "attempt": number, "ranks": part.ranks, "resources": part.resources, "why": why});
+            let context = json!({"action": name, "attempt": number, "ranks": part.ranks, "resources": part.resources,
+                "why": why});
             self.event(job, now, "cancel", context);
             self.touch(id, now);
         }

@@ -208,8 +208,8 @@ impl Machine {
         if !bad.is_empty() || resources.is_some() {
             let hosts = attempt.layout.hosts_of(&bad);
             let checks = self.jobs.failed_checks(id, &bad);
-            let mut context = json!({"type": EXCEPTION, "severity": 1, "note": hosts, "ranks": bad, "hosts": hosts, "checks": checks,
-                "action": name, "attempt": number});
+            let mut context = json!({"type": EXCEPTION, "severity": 1, "note": hosts, "ranks": bad, "hosts": hosts,
+                "checks": checks, "action": name, "attempt": number});
             if let (Some(resources), Some(context)) = (resources, context.as_object_mut()) {
                 context.insert("resources".to_owned(), resources);
             }

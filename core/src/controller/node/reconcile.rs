@@ -5,11 +5,11 @@
 //! |------------------|-------------------------------|------|
 //! | sent, accepted   | another boot                  | `lost (rebooted)` |
 //! | ok or tolerable setup task | another boot        | `lost (rebooted)`, (1) |
-//! | reboot announced | another boot                  | the announced end: [`crate::controller::action::announced_reboot`] |
+//! | reboot announced | another boot                  | the announced end, (4) |
 //! | waiting          | holds nothing                 | Start, (2) |
-//! | sent             | same boot, holds nothing      | Start again; Cancel if the task is to be cancelled |
+//! | sent             | same boot, holds nothing      | Start again; Cancel if cancelling |
 //! | accepted         | same boot, holds nothing      | `lost (vanished)` |
-//! | open             | unclaimed                     | accepted; then Cancel if the task is to be cancelled, else Begin, (3) |
+//! | open             | unclaimed                     | accepted; Cancel if cancelling, else Begin, (3) |
 //! | open             | live, ended                   | accepted; `Finished` follows |
 //! | open             | tombstone                     | the tombstone's outcome |
 //! | ended            | unclaimed, waiting, starting  | Cancel: the task never begins |
@@ -24,6 +24,7 @@
 //!    holds for an `ok` that the node reports only now, from a /run that outlived the boot.
 //! 2. Unless an earlier action has not ended on the host. The start-grace counts from now.
 //! 3. A task that is held back stays unclaimed.
+//! 4. See [`crate::controller::action::announced_reboot`].
 
 use std::collections::BTreeMap;
 

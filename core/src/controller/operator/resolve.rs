@@ -80,8 +80,8 @@ impl Machine {
             let hosts = self.jobs.layout(id).map(|layout| layout.hosts_of(&later));
             let Some(action) = self.jobs.action_mut(id) else { continue };
             action.resolve_later(Resolving { ranks: later.clone(), ok, reason: reason.to_owned(), by: uid });
-            let context = json!({"action": action.row.name, "attempt": action.row.attempt, "ranks": later, "hosts": hosts, "ok": ok,
-                "reason": reason, "by": uid});
+            let context = json!({"action": action.row.name, "attempt": action.row.attempt, "ranks": later,
+                "hosts": hosts, "ok": ok, "reason": reason, "by": uid});
             let job = action.row.job.clone();
             self.event(&job, now, "resolve", context);
             self.touch(id, now);

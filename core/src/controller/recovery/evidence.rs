@@ -6,7 +6,7 @@
 //! | the anchor file names a commit that the store does not have | at load | recovery, in an epoch above the anchor's |
 //! | a node's newest commit is foreign, and so is another node's (1) | at its Hello | recovery |
 //! | the newest commit of one host alone is foreign | at its Hello | no Welcome for the host; shown |
-//! | a foreign commit of a life that is known to be lost (2) | at its Hello | only its tasks matter: [`super::orphans`] |
+//! | a foreign commit of a lost life (2) | at its Hello | only its tasks matter: [`super::orphans`] |
 //! | a foreign commit of the life that runs | at its Hello | the process was put back: recovery, in a new epoch |
 //! | a commit of another cluster | at its Hello | nothing; shown |
 //!

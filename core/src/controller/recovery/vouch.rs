@@ -5,7 +5,7 @@
 //! | the host | then |
 //! |---|---|
 //! | has a tombstone of that after-action | the tombstone is the outcome |
-//! | is drained, in force, and no other attempt holds it (1) | the after-action begins, alone; success lifts the drain |
+//! | has a drain in force, and no other attempt holds it (1) | the after-action begins; success lifts the drain |
 //! | an operator confirmed the job as over (2) | the after-action begins |
 //! | otherwise | the after-action waits, and `ps` shows the reason |
 //!

@@ -94,7 +94,12 @@ proptest! {
         for step in steps {
             match step {
                 Step::Up(n, boot, what) => {
-                    let state = match what { 0 => Some(live()), 1 => Some(HeldState::Unclaimed), 2 => Some(HeldState::Ended), _ => None };
+                    let state = match what {
+                        0 => Some(live()),
+                        1 => Some(HeldState::Unclaimed),
+                        2 => Some(HeldState::Ended),
+                        _ => None,
+                    };
                     let held = state.map(|s| held("prolog", "j0", u32::from(n), s)).into_iter().collect();
                     let session = b.session();
                     b.says(session, FromAgent::Hello(hello(&format!("n{n}"), &format!("b{boot}"), session.0, held)));
@@ -108,13 +113,18 @@ proptest! {
                     b.batch(vec![Input::Request { client: 1, uid: 0, request: Request::Run(run) }]);
                 }
                 Step::Accept(n, j, a) => if let Some(session) = sessions.get(&n) {
-                    b.says(*session, FromAgent::Accepted { task: task(ACTIONS[a as usize], JOBS[j as usize], u32::from(n)), limit_ms: None });
+                    b.says(*session, FromAgent::Accepted {
+                        task: task(ACTIONS[a as usize], JOBS[j as usize], u32::from(n)),
+                        limit_ms: None,
+                    });
                 },
                 Step::Finish(n, j, a, o) => if let Some(session) = sessions.get(&n) {
                     let outcome = if o == 0 { Outcome::Ok } else { exit(o) };
                     b.says(*session, finished(task(ACTIONS[a as usize], JOBS[j as usize], u32::from(n)), outcome));
                 },
-                Step::Cancel(j) => { let _ = b.ask(Request::Cancel { which: which(JOBS[j as usize], None), why: String::new() }); }
+                Step::Cancel(j) => {
+                    let _ = b.ask(Request::Cancel { which: which(JOBS[j as usize], None), why: String::new() });
+                }
                 Step::Resolve(j, n) => {
                     let which = which(JOBS[j as usize], Some(&n.to_string()));
                     let _ = b.ask(Request::Resolve { which, ok: false, reason: "r".into() });
@@ -145,7 +155,8 @@ proptest! {
             }
             let verdicts = b.events.iter().filter(|(_, _, e)| e.name() == "verdict").count();
             prop_assert_eq!(verdicts, b.store.actions.iter().filter(|a| a.verdict.is_some()).count());
-            let told = b.events.iter().filter(|(_, _, e)| ["verdict", "release", "exception", "shrink"].contains(&e.name())).count();
+            let told = b.events.iter()
+                .filter(|(_, _, e)| ["verdict", "release", "exception", "shrink"].contains(&e.name())).count();
             prop_assert_eq!(told, b.store.outbox.len());
             let again = Bench::load(b.store.clone(), b.now);
             prop_assert_eq!(durable(&b.store).actions, durable(&again.store).actions);

@@ -216,7 +216,8 @@ pub(super) fn from_address(session: SessionId, address: &str, message: FromAgent
 
 /// Returns `true` if the controller told this session why it ends, and closed it.
 pub(super) fn is_turned_away(effects: &[Effect], of: SessionId) -> bool {
-    matches!(effects, [Effect::Send { session, message: ToAgent::TurnedAway { .. } }, Effect::Close { session: ended, .. }]
+    matches!(effects, [Effect::Send { session, message: ToAgent::TurnedAway { .. } },
+        Effect::Close { session: ended, .. }]
         if *session == of && *ended == of)
 }
 

@@ -66,7 +66,8 @@ fn nobody_waits_for_a_node_whose_orphan_was_given_up() {
     // The node gets the Cancel when it comes back.
     let (n1, effects) = b.up("n1", "b", orphan());
     let told = effects.iter().filter(|effect| {
-        matches!(effect, Effect::Send { session, message: ToAgent::Cancel { task: of, .. } } if (*session, *of) == (n1, task("prolog", "other", 0)))
+        matches!(effect, Effect::Send { session, message: ToAgent::Cancel { task: of, .. } }
+            if (*session, *of) == (n1, task("prolog", "other", 0)))
     });
     assert_eq!(told.count(), 1, "{effects:?}");
 }

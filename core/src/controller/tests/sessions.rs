@@ -9,9 +9,8 @@ fn a_certificate_for_another_host_is_turned_away() {
     let message = FromAgent::Hello(hello("n0", "b", 1, vec![]));
     let effects =
         b.batch(vec![Input::Message { session: s, names: Some(vec!["n1".into()]), peer: "p".into(), message }]);
-    assert!(
-        matches!(&effects[..], [Effect::Send { message: ToAgent::TurnedAway { why }, .. }, Effect::Close { .. }] if why.contains("n1"))
-    );
+    assert!(matches!(&effects[..], [Effect::Send { message: ToAgent::TurnedAway { why }, .. }, Effect::Close { .. }]
+            if why.contains("n1")));
     assert_eq!(b.store.nodes, []);
 }
 
@@ -36,9 +35,8 @@ fn a_newer_session_of_one_agent_replaces_the_older() {
     let new = b.session();
     let t = task("prolog", "j", 0);
     let effects = b.says(new, FromAgent::Hello(hello("n0", "b", 9, vec![held("prolog", "j", 0, live())])));
-    assert!(
-        matches!(&effects[..], [Effect::Close { session, .. }, Effect::Send { session: to, .. }] if *session == old && *to == new)
-    );
+    assert!(matches!(&effects[..], [Effect::Close { session, .. }, Effect::Send { session: to, .. }]
+            if *session == old && *to == new));
     assert_eq!(b.says(old, finished(t, exit(1))), []);
     assert_eq!(b.says(new, finished(t, Outcome::Ok)), [ack(new, t), Effect::OutboxGrew]);
     // The controller refuses an older Hello that arrives late.
@@ -102,7 +100,8 @@ fn a_probe_distinguishes_two_machines_of_one_name() {
     let (mut b, old, new, nonce) = rivals();
     let effects = b.says(old, FromAgent::Probed { nonce });
     assert!(
-        matches!(&effects[..], [Effect::Send { session, message: ToAgent::TurnedAway { .. } }, Effect::Close { .. }] if *session == new)
+        matches!(&effects[..], [Effect::Send { session, message: ToAgent::TurnedAway { .. } }, Effect::Close { .. }]
+            if *session == new)
     );
     let (Ok(Reply::Nodes(nodes)), _) = b.ask(Request::Nodes { targets: None }) else { panic!() };
     assert_eq!((nodes[0].state.as_str(), nodes[0].machine.as_deref()), ("online", Some("machine-n0")));
@@ -113,9 +112,9 @@ fn a_probe_distinguishes_two_machines_of_one_name() {
 fn a_dead_session_is_replaced_without_an_answer_or_transport() {
     let (mut b, old, new, _) = rivals();
     let effects = b.pass(2_000);
-    assert!(
-        matches!(&effects[..], [Effect::Close { session, .. }, Effect::Send { session: to, message: ToAgent::Welcome { .. } }] if *session == old && *to == new)
-    );
+    assert!(matches!(&effects[..], [Effect::Close { session, .. },
+            Effect::Send { session: to, message: ToAgent::Welcome { .. } }]
+            if *session == old && *to == new));
     let (mut b, old, new, _) = rivals();
     let effects = b.batch(vec![Input::Closed { session: old, why: String::new() }]);
     assert!(matches!(&effects[..], [Effect::Send { session, message: ToAgent::Welcome { .. } }] if *session == new));

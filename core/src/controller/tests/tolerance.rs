@@ -152,10 +152,9 @@ fn tolerated_ranks_are_told_in_a_non_fatal_exception() {
     }
     assert_eq!(
         contexts(&b, "exception"),
-        [
-            json!({"type": "node-failure", "severity": 1, "note": "n[1,3]", "ranks": "1,3", "hosts": "n[1,3]", "action": "prolog",
-            "attempt": "0", "checks": [{"check": "lustre", "message": "mount missing", "ranks": "1,3", "hosts": "n[1,3]"}]})
-        ]
+        [json!({"type": "node-failure", "severity": 1, "note": "n[1,3]", "ranks": "1,3", "hosts": "n[1,3]",
+            "action": "prolog", "attempt": "0",
+            "checks": [{"check": "lustre", "message": "mount missing", "ranks": "1,3", "hosts": "n[1,3]"}]})]
     );
     let told: Vec<_> = b.store.outbox.iter().map(|entry| entry.body.value()["event"].clone()).collect();
     assert_eq!(told, ["verdict", "exception"]);
@@ -185,11 +184,10 @@ fn a_dead_node_shares_the_exception_of_failed_checks() {
     assert_eq!(b.action("prolog", "j", 0).verdict, Some(Verdict::Ok));
     assert_eq!(
         contexts(&b, "exception"),
-        [
-            json!({"type": "node-failure", "severity": 1, "note": "n[1-2]", "ranks": "1-2", "hosts": "n[1-2]", "action": "prolog",
-            "attempt": "0", "checks": [{"check": "lost", "message": "lost (the node rebooted)", "ranks": "1", "hosts": "n1"},
-                {"check": "lustre", "message": "mount missing", "ranks": "2", "hosts": "n2"}]})
-        ]
+        [json!({"type": "node-failure", "severity": 1, "note": "n[1-2]", "ranks": "1-2", "hosts": "n[1-2]",
+            "action": "prolog", "attempt": "0",
+            "checks": [{"check": "lost", "message": "lost (the node rebooted)", "ranks": "1", "hosts": "n1"},
+                {"check": "lustre", "message": "mount missing", "ranks": "2", "hosts": "n2"}]})]
     );
     assert_eq!(b.store.drains.iter().map(|drain| drain.host.as_str()).collect::<Vec<_>>(), ["n2", "n1"]);
 }
