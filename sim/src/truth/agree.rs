@@ -1,10 +1,10 @@
-//! Checks an outcome against what the task's scripts really did, never against anybody's opinion.
+//! Outcomes: each is checked against what the task's scripts really did, and against no machine's report.
 
 use perilog_core::{ExitStatus, Failure, Loss, Outcome, TaskId};
 
 use super::{Run, Truth};
 
-/// Returns `true` for outcomes that say that no script ever ran and none will run.
+/// Returns `true` for outcomes that mean: no script ever ran, and none will run.
 pub(super) const fn nothing_ran(outcome: &Outcome) -> bool {
     matches!(
         outcome,
@@ -32,18 +32,18 @@ impl Truth {
     ///
     /// The run that contradicts the outcome.
     pub(super) fn runs_agree(&self, task: TaskId, runs: &[&Run], outcome: &Outcome) -> Result<(), String> {
-        // The node can no longer know of these runs. Asked again, the node may have had another unit of that name.
+        // The node no longer knows of these runs. A repeated request may have started another unit with the same name.
         let traceless = runs.iter().all(|run| run.unloaded || run.rebooted);
-        // If somebody removed a directory, the unit counts as a claim of its runner. The unit may have had no claim;
-        // then it ran nothing.
+        // If a fault removed the directory, the unit counts as a claim of its runner. The unit may have had no claim;
+        // then it ran no script.
         let by_unit =
             matches!(outcome, Outcome::Failed { why: Failure::NoResult(_) } | Outcome::Cancelled { status: Some(_) });
-        // Another case: the outcome was on disk and the unit gone, and somebody removed the directory before the agent
-        // told the outcome.
+        // The outcome was on disk and the unit gone, and a fault removed the directory before the agent reported the
+        // outcome.
         if (by_unit || nothing_ran(outcome)) && traceless && self.is_cleared(task) {
             return Ok(());
         }
-        // A boot removes all that a host knows of its own tasks: a repeated request is a new task.
+        // A boot removes everything that a host knows of its own tasks: a repeated request is a new task.
         if nothing_ran(outcome) && runs.iter().all(|run| run.local && run.rebooted) {
             return Ok(());
         }
@@ -53,7 +53,7 @@ impl Truth {
         {
             return Ok(());
         }
-        // A lost store may not know that the task waited for a boot.
+        // A controller with a lost store may not know that the task waited for a boot.
         agrees(runs, outcome, !self.is_doubtful(task, None), self.was_to_stop(task))
     }
 }
@@ -74,8 +74,8 @@ fn agrees(runs: &[&Run], outcome: &Outcome, sure: bool, was_to_stop: bool) -> Re
         Outcome::Timeout { .. } => {
             one(&|run| run.announced || run.result.as_ref().is_some_and(|(result, _)| result.timed_out))
         }
-        // The task was asked to stop, and stopped. If the runner could not write its result, nobody knows which came
-        // first.
+        // The task got a cancel, and stopped. If the runner could not write its result, the order of the two is
+        // unknown.
         Outcome::Cancelled { status: Some(_) } => {
             let unwritten = |run: &Run| run.result.as_ref().is_some_and(|(_, written)| !written);
             one(&|run| run.cancelled || (was_to_stop || run.meddled) && (run.killed || unwritten(run)))
@@ -91,7 +91,7 @@ fn agrees(runs: &[&Run], outcome: &Outcome, sure: bool, was_to_stop: bool) -> Re
         Outcome::Failed { why } => match why {
             Failure::Exit(code) => one(&|run| run.had(ExitStatus::Exit(*code)) || run.exits_with(*code)),
             Failure::Signal(signal) => one(&|run| {
-                // Somebody other than perilog stopped the task, so some scripts did not begin.
+                // An outside stop ended the task, so some scripts did not begin.
                 let stopped = |(result, _): &(perilog_core::task::RunResult, bool)| {
                     result.status == 128 + *signal && result.ran < result.of
                 };
@@ -105,7 +105,7 @@ fn agrees(runs: &[&Run], outcome: &Outcome, sure: bool, was_to_stop: bool) -> Re
             }
             // The kernel killed a script for its memory.
             Failure::Oom => one(&|run| run.oom),
-            // No script's: `truth::external` judges it.
+            // The outcome is a service's report: `truth::services` judges it.
             Failure::Reported => Ok(()),
             Failure::Exec(_) | Failure::Unit(_) => {
                 if runs.is_empty() {
@@ -122,7 +122,7 @@ fn agrees(runs: &[&Run], outcome: &Outcome, sure: bool, was_to_stop: bool) -> Re
                 Err(told(runs))
             }
         }
-        // Both outcomes say nothing about scripts.
+        // Both outcomes state nothing about scripts.
         Outcome::Lost { .. } | Outcome::Resolved { .. } => Ok(()),
     }
 }
@@ -133,18 +133,18 @@ impl Run {
         whole && !self.alive && self.ends.iter().all(|end| end.is_success())
     }
 
-    /// Returns `true` if every script ran and ended well, and no boot was to follow.
+    /// Returns `true` if every script ran and ended well, and no reboot was to follow.
     fn went_well(&self, sure: bool) -> bool {
         self.succeeded() && (!self.announced || self.boots > 0 || self.local || !sure)
     }
 
-    /// Returns `true` if an announced boot ended the run, all scripts had begun, and none had failed before. Nobody may
-    /// have heard of a failure between the announcement and the boot.
+    /// Returns `true` if an announced reboot ended the run, all scripts had begun, and none had failed before. A
+    /// failure between the announcement and the reboot may never have been reported.
     fn is_ended_by_boot(&self, sure: bool) -> bool {
         self.announced && (self.boots > 0 || !sure) && !self.failed_before && self.last_begun
     }
 
-    /// Returns `true` if the status is the worst of the run, or one from before the announced boot.
+    /// Returns `true` if the status is the worst of the run, or came before an announced reboot.
     fn had(&self, status: ExitStatus) -> bool {
         self.worst_is(status) || (self.announced && self.ends.contains(&status))
     }

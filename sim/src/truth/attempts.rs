@@ -1,5 +1,5 @@
-//! Attempts of a job. Where something began for an attempt, an after-action follows it, and never runs beside it. No
-//! attempt begins on a host on which an earlier one still has work. Nothing that is owed is forgotten.
+//! Attempts: after a setup action an after-action runs, and never beside it. No attempt begins on a host where an
+//! earlier attempt has work. The controller forgets no attempt of which it owes anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +14,12 @@ use crate::world::site;
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
     open: BTreeMap<ActionId, Open>,
-    /// Hosts on which an epilog has done its work.
+    /// Attempts and hosts on which an epilog has ended well.
     cleaned: BTreeSet<(JobId, Attempt, String)>,
-    /// Hosts that the resource manager does not hold for an attempt any more: a later attempt does not wait for its
-    /// clean-up there.
+    /// Attempts and hosts that the resource manager no longer holds for the attempt: a later attempt does not wait for
+    /// the clean-up there.
     disowned: BTreeSet<(JobId, Attempt, String)>,
-    /// Actions of services that were begun.
+    /// External actions that have begun.
     served: BTreeSet<ActionId>,
 }
 
@@ -52,12 +52,12 @@ impl Attempts {
         self.open.insert(row.id, open);
     }
 
-    /// Notes a pruned attempt: a later request for its number creates a new attempt.
+    /// Records a pruned attempt: a later request for its number creates a new attempt.
     pub(super) fn uncleaned(&mut self, job: &JobId, attempt: Attempt) {
         self.cleaned.retain(|(of, number, _)| of != job || *number != attempt);
     }
 
-    /// Forgets everything: another store replaces the first.
+    /// Forgets everything, because another store replaces the first.
     pub(super) fn forget(&mut self) {
         self.open.clear();
         self.cleaned.clear();
@@ -65,13 +65,13 @@ impl Attempts {
     }
 }
 
-/// Returns `true` for setup actions under every setting of the day.
+/// Returns `true` for an action that is a setup action under every setting of these worlds.
 pub(super) fn prepares(name: &str) -> bool {
     name != "epilog" && name != "sweep"
 }
 
 impl Truth {
-    /// Notes the hosts that a batch of the first controller disowns, before its commit.
+    /// Records the hosts that a batch of the first controller disowns, before the commit.
     pub(crate) fn note_disowned(&mut self, store: &Snapshot, records: &[Record]) {
         for record in records {
             let (job, attempt, ranks) = match record {
@@ -91,7 +91,7 @@ impl Truth {
         }
     }
 
-    /// Checks a script that begins. Nobody can know what only a lost store knew.
+    /// Checks a script that begins. A controller cannot know the facts of a lost store, so doubtful tasks are skipped.
     pub(super) fn check_turn(&mut self, index: usize) {
         let Some(run) = self.runs.get(index).filter(|run| !run.local) else { return };
         if self.is_doubtful(run.task, Some(run.node)) {
@@ -106,8 +106,7 @@ impl Truth {
         };
         // A running script continues: a node that was away may bring a pruned attempt back.
         let begins = run.starts.as_slice() == [1];
-        // A node that already knows of a second attempt may bring one back too, and no controller controls a returned
-        // attempt.
+        // A node may also bring back a second attempt that it knows, and no controller controls a returned attempt.
         let known = || self.attempts.open.iter().filter(|(id, _)| !self.doubtful.contains(id)).map(|(_, open)| open);
         if let Some(open) = known().find(before).filter(|_| begins) {
             let text =
@@ -130,7 +129,7 @@ impl Truth {
     }
 
     /// Checks the row of an external action after its commit: no service begins where an older attempt is at work, and
-    /// the service of a superseded attempt is told to stop.
+    /// the service of a superseded attempt is asked to stop.
     pub(super) fn check_service(&mut self, store: &Snapshot, row: &ActionRow) {
         let Some(external) = row.external.as_deref().filter(|_| !self.given.is_forgetful(&row.job)) else { return };
         let attempt = |number: Attempt| store.attempts.iter().find(|a| a.job == row.job && a.attempt == number);
@@ -166,8 +165,8 @@ impl Truth {
     pub(super) fn check_followed(&mut self, store: &Snapshot, row: &AttemptRow, given: &IdSet) {
         let is_epilog = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt && a.name.as_str() == "epilog";
         let epilog = store.actions.iter().find(is_epilog);
-        // An action that had ended before the job dropped the other ranks does not extend to these. The controller says
-        // so, and the same action never becomes another one.
+        // An action that had ended before the job handed over the other ranks does not extend to them. The controller
+        // notes this, and no second action takes its place.
         let followed = |rank: u32| {
             epilog.is_some_and(|epilog| {
                 let over = epilog.verdict.is_some() && !epilog.ranks.contains(rank);
@@ -187,7 +186,8 @@ impl Truth {
         }
     }
 
-    /// Checks a batch of the first controller before its commit: the controller forgets nothing that it still owes.
+    /// Checks a batch of the first controller before its commit: the controller prunes no attempt of which it owes
+    /// anything.
     pub(crate) fn check_pruned(&mut self, store: &Snapshot, records: &[Record]) {
         for (at, record) in records.iter().enumerate() {
             let Record::Prune { job, attempt, .. } = record else { continue };
@@ -198,14 +198,15 @@ impl Truth {
             if let Some(why) = self.owed_of(store, row, before) {
                 self.broken(|| format!("4 forgotten: {job} attempt {attempt}, and {why}"));
             }
-            // A node that was away may bring the attempt back: nobody knows any more what other nodes did for it.
+            // A node that was away may bring the attempt back, and its actions on other nodes are forgotten: they
+            // become doubtful.
             let of_it = |row: &&ActionRow| row.job == *job && row.attempt == *attempt;
             let actions: Vec<ActionId> = store.actions.iter().filter(of_it).map(|row| row.id).collect();
             self.doubtful.extend(actions);
         }
     }
 
-    /// Returns what the controller still owes of an attempt that it prunes; `before`: the earlier records of the batch.
+    /// Returns the debt that the controller forgets with a pruned attempt; `before`: the earlier records of the batch.
     fn owed_of(&self, store: &Snapshot, row: &AttemptRow, before: &[Record]) -> Option<String> {
         if let Some(sequence) = self.unheard(&row.job, row.attempt) {
             return Some(format!("the hook has not heard of release {sequence}"));
@@ -213,7 +214,7 @@ impl Truth {
         if row.complete {
             return None;
         }
-        // The prune may leave out releases only after a bare `run` whose hold nobody has ended.
+        // Only a bare `run` whose hold has not ended may be pruned without its releases.
         if row.added || !row.open || row.hold.is_empty() {
             return Some(format!("only {} of it was given back", row.released));
         }

@@ -1,5 +1,5 @@
-//! Checks committed notices to the resource manager. Releases are parts of R that add up to R, and the last one says
-//! so. A job keeps at least `keep` ranks. A cancel drains no host. The first reason for a drain stands.
+//! Books: checks committed notices to the resource manager. Releases are parts of R that add up to R, and the last
+//! bears `final`. A job keeps at least `keep` ranks. A cancel drains no host. The first reason of a drain stands.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,9 +13,9 @@ use crate::world::site;
 #[derive(Debug, Default)]
 pub(super) struct Books {
     told: BTreeMap<(JobId, Attempt), Told>,
-    /// Drains that stand, and why.
+    /// Drains that are not lifted, with their reasons.
     reasons: BTreeMap<HostName, String>,
-    /// Stuck scripts and leftovers that hosts were drained for, each once.
+    /// Stuck scripts and lingering processes for which hosts were drained.
     stuck: BTreeSet<(HostName, String)>,
 }
 
@@ -23,14 +23,14 @@ pub(super) struct Books {
 #[derive(Debug, Default)]
 struct Told {
     part: Part,
-    /// The fragments of R together.
+    /// The union of all fragments so far.
     r: Option<ResourceSet>,
     last: bool,
 }
 
 impl Truth {
-    /// Checks the notices and drains of a batch that the first controller has committed. The controller may repeat
-    /// notices from before the loss of a store.
+    /// Checks the notices and drains of a batch that the first controller has committed. After the loss of a store the
+    /// controller may repeat notices.
     pub(super) fn check_books(&mut self, store: &Snapshot, records: &[Record]) {
         let forgetful = self.given.has_forgotten();
         for record in records {
@@ -42,7 +42,7 @@ impl Truth {
                     self.owed(entry);
                     None
                 }
-                // The resource manager no longer has the job, or a person says so: the hook is not told.
+                // The resource manager no longer has the job, or an operator says so: the hook gets no notice.
                 Record::Event { job, event, .. } if ["attempt-over", "attempt-closed"].contains(&event.name()) => {
                     self.owed_no_more(job, records);
                     None
@@ -70,14 +70,14 @@ impl Truth {
         }
     }
 
-    /// Notes that the resource manager forgot notices about its own jobs, and asks again.
+    /// Records that the resource manager forgot notices about its own jobs, and asks again.
     pub(super) fn told_may_repeat(&mut self) {
         self.books.told.retain(|(job, _), _| !site::is_launched(job));
         self.given.may_hear_again();
     }
 
-    /// Notes the ranks that the resource manager lists as held. A release of one that it was told of did not count with
-    /// it, and may be told again.
+    /// Records the ranks that the resource manager lists as held. A listed rank whose release was sent may be released
+    /// once more.
     pub(crate) fn listed(&mut self, job: &JobId, attempt: Attempt, ranks: &IdSet) {
         let told = self.books.told.get(&(job.clone(), attempt));
         if told.is_some_and(|told| !told.part.ranks.is_disjoint(ranks)) {
@@ -147,7 +147,7 @@ impl Truth {
         }
     }
 
-    /// Checks a committed drain: the controller never drains for a cancel, and the first reason stands.
+    /// Checks a committed drain: a cancel causes no drain, and the first reason stands.
     fn drained_by(&mut self, row: &DrainRow, forgetful: bool) -> Option<String> {
         let (host, reason) = (row.host.clone(), row.reason.clone());
         if row.lifted {
@@ -158,7 +158,7 @@ impl Truth {
         if before.is_none()
             && let Some(what) = stuck(&reason)
             && !self.books.stuck.insert((host.clone(), what))
-            // A recovery drops an undrain that was under way: the drain stands.
+            // A recovery drops a pending undrain, so the drain stands.
             && !row.unvouched
             && !forgetful
         {
@@ -169,8 +169,8 @@ impl Truth {
         if let Some(before) = before.filter(|before| *before != reason && !forgetful) {
             return Some(format!("5 drain: {host} is drained for {before:?}, and that is written over: {reason:?}"));
         }
-        // A cancelled setup action is nobody's fault but the user's. But if an after-action was cancelled, nobody gets
-        // the host, because nothing cleaned up there.
+        // A cancelled setup action is the user's act and no fault of the node. After a cancelled after-action the host
+        // is drained, because no clean-up happened.
         let cleans = |name: &str| !super::attempts::prepares(name);
         let of = reason.split([' ', ':']).next().is_some_and(cleans);
         let after = reason
@@ -182,7 +182,7 @@ impl Truth {
     }
 }
 
-/// Returns the stuck process of a drain's reason: a script past its limit, or processes that scripts left behind.
+/// Returns the cause in a drain's reason: an overdue script, or lingering processes.
 fn stuck(reason: &str) -> Option<String> {
     if reason.contains(" is past its limit of ") {
         return Some(reason.to_owned());

@@ -1,6 +1,6 @@
-//! Checks the clean-up: if a setup action really ran on a rank, an epilog really begins there before the rank is
-//! released. The reference is what ran, so the check also works across lost and restored stores. After a restore the
-//! first controller has to know what it began itself, and what the rank's own node reported.
+//! Clean-up: if a setup action really ran on a rank, an epilog really begins there before the rank is released. The
+//! check uses the runs themselves, so it also holds across lost and restored stores. After a restore the first
+//! controller must know its own Starts, and the reports of the rank's own node.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const EPILOG: &str = "epilog";
 
 #[derive(Debug, Default)]
 pub(super) struct Cleaned {
-    /// How much had run when an attempt was pruned. Nodes were told to forget that.
+    /// Number of runs at the time when an attempt was pruned; nodes were told to forget these runs.
     pruned: BTreeMap<(JobId, Attempt), usize>,
 }
 
@@ -32,8 +32,8 @@ impl Truth {
         self.cleaned.pruned.contains_key(of)
     }
 
-    /// Returns `true` if every run of this task on this node preceded the pruning of its attempt: the agent was told to
-    /// forget such a task, and does not report it again.
+    /// Returns `true` if every run of this task on this node came before the pruning of its attempt: the agent was told
+    /// to forget the task, and does not report it again.
     pub(crate) fn ran_before_its_prune(&self, job: &JobId, attempt: Attempt, task: TaskId, at: usize) -> bool {
         let before = self.cleaned.pruned.get(&(job.clone(), attempt)).copied().unwrap_or_default();
         self.runs.iter().skip(before).all(|run| run.task != task || run.node != at) && before > 0
@@ -43,8 +43,7 @@ impl Truth {
     pub(super) fn check_cleaned(&mut self, store: &Snapshot, row: &AttemptRow, given: &IdSet) {
         let mine = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt;
         if row.open && !self.given.is_forgetful(&row.job) {
-            // According to the store, whether or not anything ran there. If another attempt ended the hold, no
-            // after-action follows.
+            // By the store alone, whether or not a script ran there. After a superseded hold no after-action follows.
             let mut left = given.clone();
             let epilogs = store.actions.iter().filter(mine).filter(|a| a.name.as_str() == EPILOG);
             epilogs.for_each(|a| left.subtract(&a.ranks));
@@ -83,7 +82,7 @@ impl Truth {
         (!self.is_settled(store, row, rank, run.node, at)).then_some(run)
     }
 
-    /// Returns `true` if a boot undid the run: a prolog always, any other action if the site says so.
+    /// Returns `true` if a reboot undid the run: a prolog always, any other action if the site says so.
     fn is_undone(&self, run: &Run) -> bool {
         run.rebooted && (run.step.1.as_str() == "prolog" || self.given.boots_clean)
     }
@@ -95,8 +94,8 @@ impl Truth {
         store.actions.iter().any(sent)
     }
 
-    /// Returns `true` if the host is drained, or if somebody answered for the rank: the operator who undrained the
-    /// host, or who resolved the epilog.
+    /// Returns `true` if the host is drained, or if an operator answered for the rank by undraining the host or by
+    /// resolving the epilog.
     fn is_settled(&self, store: &Snapshot, row: &AttemptRow, rank: Rank, at: usize, ran: usize) -> bool {
         let epilog = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt && a.name.as_str() == EPILOG;
         let by_hand = store.actions.iter().filter(epilog).any(|a| {

@@ -1,5 +1,5 @@
-//! Facts that nobody can know any more, and that therefore count against nobody: actions of a lost store or of two
-//! controllers, machines that share a name, directories that somebody removed.
+//! Doubt: facts that no controller can know, and that therefore break no rule. Such facts concern actions of a lost
+//! store or of two controllers, machines that share a name, and removed directories.
 
 use perilog_core::controller::Snapshot;
 use perilog_core::controller::io::{ActionRow, AttemptRow, RankRow};
@@ -9,7 +9,7 @@ use super::Truth;
 use super::store::Shown;
 
 impl Truth {
-    /// Notes a removed directory with its contents. `task`: the task of its intent, if it had one; `ended`: the
+    /// Records a removed directory with its contents. `task`: the task of its intent, if it had one; `ended`: the
     /// directory contained an outcome.
     pub(crate) fn cleared(&mut self, at: usize, stem: &str, task: Option<TaskId>, ended: bool) {
         self.cleared.extend(task.map(|task| (task, stem.to_owned())));
@@ -29,8 +29,8 @@ impl Truth {
         self.cleared.values().any(|cleared| cleared == stem)
     }
 
-    /// Notes a replaced store. Actions that differ between the two stores are doubtful, and so are actions that only
-    /// the new store still has, because nodes were told to forget them.
+    /// Records a replaced store. Actions that differ between the two stores are doubtful. Actions that only the new
+    /// store has are doubtful too, because nodes were told to forget them.
     pub(crate) fn store_replaced(&mut self, which: usize, before: &Snapshot, store: &Snapshot) {
         let only_in = |one: &Snapshot, other: &Snapshot| -> Vec<ActionId> {
             let only = |row: &&ActionRow| !other.actions.contains(row);
@@ -59,7 +59,7 @@ impl Truth {
         }
     }
 
-    /// Notes that two machines share a name.
+    /// Records that two machines share a name.
     pub(crate) fn cloned(&mut self, of: usize, clone: usize) {
         self.doubtful_nodes.extend([of, clone]);
     }
@@ -69,13 +69,13 @@ impl Truth {
         !self.doubtful_nodes.contains(&at)
     }
 
-    /// Returns `true` if a controller's statement about the task need not be true. `at`: the node of the current event.
+    /// Returns `true` if a controller's statement about the task need not be true; `at`: the node of the current event.
     pub(super) fn is_doubtful(&self, task: TaskId, at: Option<usize>) -> bool {
         let there = |node| self.doubtful_nodes.contains(&node);
         self.doubtful.contains(&task.action) || at.is_some_and(there) || self.runs_of(task).any(|run| there(run.node))
     }
 
-    /// Returns `true` if the task is not doubtful and nobody removed its directory.
+    /// Returns `true` if the task is not doubtful and its directory was not removed.
     pub(crate) fn is_certain(&self, task: TaskId) -> bool {
         !self.is_doubtful(task, None) && !self.is_cleared(task)
     }

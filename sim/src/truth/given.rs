@@ -1,4 +1,4 @@
-//! Checks releases: no rank is released under a live script or twice, and no script begins on a released rank.
+//! Releases: no rank is released twice or with a live script, and no script begins on a released rank.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,13 +13,13 @@ use crate::world::site;
 pub(super) struct Given {
     /// Hosts that are drained in the resource manager's own book.
     drained: BTreeSet<HostName>,
-    /// The last time that somebody undrained each host.
+    /// The last undrain of each host.
     lifted: BTreeMap<HostName, Lifted>,
-    /// The last time that somebody undrained each host in the resource manager alone.
+    /// The last undrain of each host in the resource manager alone.
     lifted_outside: BTreeMap<HostName, Lifted>,
-    /// The last telling per host that the drain hook has carried out.
+    /// The number of the last drain notice of each host that the hook has carried out.
     carried_out: BTreeMap<HostName, u64>,
-    /// The notices that the release hook heard, by epoch and sequence.
+    /// The notices that the release hook has carried out, by epoch and sequence.
     heard: BTreeMap<(JobId, Attempt), BTreeMap<(u64, u64), Part>>,
     last: BTreeMap<JobId, (u64, u64)>,
     /// The committed notices for the release hook, by epoch and sequence.
@@ -32,20 +32,20 @@ pub(super) struct Given {
     replaced: bool,
     /// The jobs that existed when a store was replaced.
     forgotten: BTreeSet<JobId>,
-    /// Settings were in force under which `lost` may be forgiven and more actions follow a job.
+    /// Settings were in force under which `lost` may be forgiven and a job has more after-actions.
     lenient: bool,
-    /// Settings were in force under which a boot makes up for a missing clean-up.
+    /// Settings were in force under which a reboot makes up for a missing clean-up.
     pub(super) boots_clean: bool,
-    /// The newest setting of the drain hook; and whether another one was in force after the first run.
+    /// The newest setting of the drain hook; `mixed`: another setting was in force after the first run.
     hook: Option<bool>,
     mixed: bool,
 }
 
-/// The time of an undrain: when it was asked for, or when the controller heard of it.
+/// The time of an undrain: when an operator asked for it, or when the controller committed it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Lifted {
     t: u64,
-    /// How much had run by then.
+    /// Number of runs at that time.
     runs: usize,
 }
 
@@ -69,12 +69,12 @@ impl Given {
         self.drained.contains(host)
     }
 
-    /// Returns `true` if somebody undrained the host after this run had begun.
+    /// Returns `true` if the host was undrained after this run had begun.
     pub(super) fn is_lifted_for(&self, host: &str, index: usize) -> bool {
         self.lifted.get(host).is_some_and(|lifted| index < lifted.runs)
     }
 
-    /// Notes that the resource manager may have forgotten notices about its own jobs.
+    /// Records that the resource manager may have forgotten notices about its own jobs.
     pub(super) fn may_hear_again(&mut self) {
         let launched = self.heard.keys().map(|(job, _)| job.clone()).filter(site::is_launched);
         self.forgotten.extend(launched.collect::<Vec<_>>());
@@ -82,7 +82,7 @@ impl Given {
         self.forgotten.extend(shown.collect::<Vec<_>>());
     }
 
-    /// Notes that releases of this job may be told again.
+    /// Records that releases of this job may be sent again.
     pub(super) fn tell_again(&mut self, job: &JobId) {
         self.forgotten.insert(job.clone());
     }
@@ -108,7 +108,7 @@ impl Truth {
         given.hook = Some(settings.drain_hook);
     }
 
-    /// Settings under which more may follow a job were in force.
+    /// Returns `true` if settings with more after-actions were in force.
     pub(super) const fn is_lenient(&self) -> bool {
         self.given.lenient
     }
@@ -141,16 +141,15 @@ impl Truth {
         self.given.lifted.insert(host, Lifted { t, runs: self.runs.len() });
     }
 
-    /// Notes the commit of a requested undrain.
+    /// Records the commit of a requested undrain.
     pub(super) fn lift_committed(&mut self, host: &HostName, t: u64) {
         if self.given.lifted.contains_key(host) {
             self.lifted(host.clone(), t);
         }
     }
 
-    /// Notes that somebody undrained a host in the resource manager only, unknown to perilog. Not `in_force`: the hook
-    /// has carried out the drain and has not confirmed it yet. Such an undrain answers for everything that the hook was
-    /// told.
+    /// Records an undrain in the resource manager alone, unknown to perilog. Without `in_force`, the hook has carried
+    /// out the drain and not confirmed it yet: the undrain then answers for every notice to the hook.
     pub(crate) fn lifted_outside(&mut self, host: &HostName, in_force: bool, t: u64) {
         if self.given.drained.remove(host) {
             self.given.lifted_outside.insert(host.clone(), Lifted { t, runs: self.runs.len() });
@@ -160,48 +159,50 @@ impl Truth {
         }
     }
 
-    /// Returns `true` if the resource manager has drained the host, as far as anybody can know.
+    /// Returns `true` if the resource manager has drained the host, or if no check can tell.
     fn is_in_book(&self, host: &HostName) -> bool {
         self.given.drained.contains(host) || self.given.hook != Some(true) || self.given.mixed
     }
 
-    /// Returns `true` if the host is drained, or if somebody undrained it in perilog or in the resource manager after
-    /// this run had begun.
+    /// Returns `true` if the host is drained, or was undrained in perilog or the resource manager after this run had
+    /// begun.
     pub(super) fn is_answered_for(&self, store: &Snapshot, host: &HostName, ran: usize) -> bool {
         let outside = self.given.lifted_outside.get(host);
         let lifted = self.given.is_lifted_for(host.as_str(), ran) || outside.is_some_and(|lifted| ran < lifted.runs);
         let is_drained = store.drains.iter().find(|drain| drain.host == *host).is_some_and(|drain| {
-            // A boot may lift it, too.
+            // A reboot may lift the drain too.
             if drain.lifted { self.given.boots_clean } else { drain.confirmed && self.is_in_book(host) }
         });
         lifted || is_drained || self.given.is_drained(host.as_str())
     }
 
-    /// Returns `true` if a rank failed there and nobody has undrained the host since.
+    /// Returns `true` if a rank failed there and the host was not undrained since.
     fn is_at_fault(&self, store: &Snapshot, row: &AttemptRow, rank: Rank, host: &HostName, t: u64) -> bool {
         let outside = self.given.lifted_outside.get(host).map_or(0, |lifted| lifted.t);
         let lifted = outside.max(self.given.lifted.get(host).map_or(0, |lifted| lifted.t));
         let of = |id| store.actions.iter().find(|a| a.id == id && a.job == row.job && a.attempt == row.attempt);
         let ends = store.ranks.iter().filter(|end| end.task.rank == rank);
         let failed = ends.filter(|end| of(end.task.action).is_some_and(|a| self.asks_for_drain(a, end, host)));
-        // An end that this commit contains comes now, and so does an undrain in the same commit.
+        // An end in this commit counts as new, and so does an undrain in the same commit.
         let since = failed.map(|end| self.shown[0].ended_at(end.task).map_or(t, |(since, _)| since)).max();
         since.is_some_and(|since| since > lifted)
     }
 
-    /// Returns `true` if the node is at fault for this end, and nobody can have answered for the end before it came.
+    /// Returns `true` if the node is at fault for this end, and no operator can have answered for the end before it
+    /// came.
     fn asks_for_drain(&self, row: &ActionRow, end: &RankRow, host: &HostName) -> bool {
         match &end.ended.outcome {
             // A node is not at fault for a setup action that it does not configure.
             Outcome::Refused { why } => row.name.as_str() == "epilog" || !why.contains("is not configured on"),
             Outcome::Failed { .. } | Outcome::Tolerable => true,
-            // A boot may have removed the script; and an operator who undrained the host during the script has seen it.
+            // A reboot may have removed the script. An operator who undrained the host while the script ran has seen
+            // it.
             Outcome::Timeout { .. } => {
                 let mut runs = self.runs.iter().enumerate().filter(|(_, run)| run.task == end.task);
                 let lifted = runs.any(|(at, _)| self.given.is_lifted_for(host.as_str(), at));
                 !self.given.boots_clean && !lifted && !self.given.lifted_outside.contains_key(host)
             }
-            // If only other nodes reported the task, its own node is not to blame.
+            // A task without a boot of its node was never sent: its node is not to blame.
             Outcome::Lost { .. } => {
                 let begun = row.boots.iter().any(|(boot, ranks)| *boot > 0 && ranks.contains(end.task.rank.0));
                 begun && !self.given.boots_clean
@@ -212,7 +213,7 @@ impl Truth {
         }
     }
 
-    /// Notes that the drain hook has drained a host, or has lifted its drain.
+    /// Records that the drain hook has drained a host, or has lifted its drain.
     pub(crate) fn carried_out(&mut self, host: &HostName, telling: u64, lifted: bool) {
         if lifted {
             self.given.drained.remove(host);
@@ -245,14 +246,14 @@ impl Truth {
         self.given.owed.retain(|(_, sequence), (of, _)| of != job || !is_dropped(*sequence));
     }
 
-    /// Notes that a notice is done. Without a hook nobody hears the notice.
+    /// Records that a notice is done. Without a hook the notice reaches no program.
     pub(super) fn done(&mut self, sequence: u64) {
         if self.given.hook != Some(true) {
             self.given.owed.retain(|(_, of), _| *of != sequence);
         }
     }
 
-    /// Checks an entry that the release hook carries out: each part goes back once, in order.
+    /// Checks an entry that the release hook carries out: each part is released once, in order.
     pub(crate) fn heard(&mut self, entry: &OutboxEntry) {
         let body = entry.body.value();
         let ranks: IdSet = body["ranks"].as_str().and_then(|text| text.parse().ok()).unwrap_or_default();
@@ -277,7 +278,7 @@ impl Truth {
         }
     }
 
-    /// Returns the sequence of the attempt's first committed release that the hook has not heard.
+    /// Returns the sequence number of the attempt's first committed release that the hook has not carried out.
     pub(super) fn unheard(&self, job: &JobId, attempt: Attempt) -> Option<u64> {
         let given = &self.given;
         let sure = given.hook == Some(true) && !given.mixed && !given.is_forgetful(job);
@@ -285,7 +286,7 @@ impl Truth {
         given.owed.iter().find(|(_, owed)| sure && of(owed)).map(|((_, sequence), _)| *sequence)
     }
 
-    /// Checks at rest that the hook has heard of each release.
+    /// Checks at rest that the hook has carried out every release.
     pub(super) fn all_heard(&mut self, store: &Snapshot) {
         let given = &self.given;
         if given.hook != Some(true) || given.mixed {
@@ -299,14 +300,14 @@ impl Truth {
         }
     }
 
-    /// Checks drains in force: the hook knows of each.
+    /// Checks a drain in force: the hook has carried it out.
     pub(super) fn check_drain(&mut self, row: &DrainRow) {
         let asked = self.given.lifted.contains_key(&row.host);
         if row.lifted && row.by.is_some() && !asked && !self.given.has_forgotten() {
             self.broken(|| format!("drain: that of {} was asked for by an operator, and nobody lifted it", row.host));
         }
         let told = self.given.carried_out.get(&row.host) == Some(&row.telling);
-        // Another case: the drain stands in the resource manager, and an edge has said so.
+        // The drain may also stand in the resource manager, and an edge has listed it.
         let told = told || self.given.is_drained(row.host.as_str());
         let told = told || self.given.hook != Some(true) || self.given.mixed;
         if row.confirmed && !row.lifted && !told && !self.given.has_forgotten() {
@@ -352,7 +353,7 @@ impl Truth {
                 continue;
             };
             let drain = store.drains.iter().find(|drain| drain.host.as_str() == host);
-            // A fault that comes in the same batch as the release tells a standing drain anew.
+            // A fault in the same batch as the release causes a new notice of a drain that is in force.
             let stands = self.given.is_drained(host);
             if drain.is_some_and(|drain| !drain.confirmed && !drain.lifted) && !stands && !forgetful {
                 self.broken(|| {
@@ -372,10 +373,10 @@ impl Truth {
                     )
                 });
             }
-            // The hook has carried out the newest telling, and somebody has since undrained the host in the resource
-            // manager: perilog does not know.
+            // The hook has carried out the newest notice, and an operator has since undrained the host in the resource
+            // manager alone.
             let done = self.given.carried_out.get(&host);
-            // A fault in the same batch as the release tells a standing drain anew.
+            // A fault in the same batch as the release causes a new notice of a drain that is in force.
             if stands || in_force.is_some_and(|drain| is_in_book || done == Some(&drain.telling)) {
                 continue;
             }
@@ -397,7 +398,7 @@ impl Truth {
         if given.is_some_and(|part| part.ranks.contains(run.task.rank.0)) && !self.is_doubtful(run.task, None) {
             let host = super::super::world::site::host(run.node);
             let given = &self.given;
-            // An undrain answers for the host, in perilog or in the resource manager.
+            // An undrain in perilog or in the resource manager answers for the host.
             let lifted = given.lifted.contains_key(&host) || given.lifted_outside.contains_key(&host);
             let known = given.drained.contains(&host) || lifted;
             // Without a hook, drains are in force at once, and only the store knows of them.
@@ -415,7 +416,7 @@ impl Truth {
         let attempt = store.attempts.iter().find(|a| a.job == row.job && a.attempt == row.attempt);
         let (terms, of) = attempt.map_or((Terms::default(), 0), |a| (a.terms.clone(), a.ranks.len()));
         let hold = attempt.map(|a| a.hold.ranks.clone()).unwrap_or_default();
-        // Ranks that the job dropped before anything began there do not count, if the job continues and the action
+        // Ranks that the job handed over before a task began there do not count, if the job continues and the action
         // covered other ranks too.
         let never_begun = |row: &ActionRow| -> IdSet {
             let ends = store.ranks.iter().filter(|rank| rank.task.action == row.id);
@@ -436,7 +437,7 @@ impl Truth {
         let outcomes: Vec<Outcome> = outcomes.iter().filter(|outcome| counts(outcome)).cloned().collect();
         let bad: Vec<&Outcome> = outcomes.iter().filter(|outcome| !outcome.is_ok()).collect();
         let strict = Verdict::of(&outcomes);
-        // Ranks that other actions of the attempt forgave, and that are good here.
+        // Ranks that other actions of the attempt forgave, and that are good in this action.
         let bad_of = |id| -> IdSet {
             let rows = store.ranks.iter().filter(|rank| rank.task.action == id && !rank.ended.outcome.is_ok());
             rows.map(|rank| rank.task.rank.0).collect()
@@ -447,7 +448,7 @@ impl Truth {
         let forgiven = |a: &&ActionRow| a.verdict == Some(Verdict::Ok) && a.name.as_str() != "epilog";
         let mut others = false;
         for other in store.actions.iter().filter(of_attempt) {
-            // Both actions were decided in one batch: the order is invisible.
+            // Both actions were decided in one batch, so their order is invisible.
             others |= other.ended_ms == row.ended_ms;
             if forgiven(&other) {
                 used.extend_with(&bad_of(other.id).intersection(&other.ended).difference(&never_begun(other)));

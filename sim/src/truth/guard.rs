@@ -1,5 +1,5 @@
-//! The host guard: no task begins while a script of another attempt or action of its job lives on the host, nor while
-//! one of a released attempt does; on an exclusive host all queue.
+//! The host guard: no task begins while a script of another attempt or action of its job lives on the host, nor beside
+//! a script of a released attempt. On an exclusive host all tasks queue.
 
 use perilog_core::TaskId;
 use perilog_core::task::Lingering;
@@ -18,7 +18,7 @@ impl Truth {
         self.exclusive.extend(nodes);
     }
 
-    /// Checks a script of this run that begins: nothing that must not run beside it is alive on the host.
+    /// Checks a script of this run that begins: no process that excludes the script lives on the host.
     pub(super) fn check_alone(&mut self, index: usize, t: u64) {
         let Some(run) = self.runs.get(index) else { return };
         let exclusive = self.exclusive.contains(&run.node);

@@ -1,4 +1,4 @@
-//! The job that each host was given to, according to the resource manager: no after-action of another job begins there.
+//! Hosts: the job to which the resource manager gave each host. No after-action of another job begins there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,13 +11,13 @@ use crate::world::site;
 
 #[derive(Debug, Default)]
 pub(super) struct Hosts {
-    /// The holder of each node, and the time since when both the resource manager and the controller knew the holder.
+    /// The holder of each node, and the time since when resource manager and controller both know the holder.
     holders: BTreeMap<usize, ((JobId, Attempt), u64)>,
-    /// Hosts that the controller released, of jobs that have ended, before the resource manager heard of the release.
+    /// Hosts of ended jobs that the controller has released, before the resource manager has read the release.
     free: BTreeSet<(usize, (JobId, Attempt))>,
-    /// When the Start of a task was committed by the first controller, last.
+    /// Time of the last commit of each task's Start by the first controller.
     sent: BTreeMap<TaskId, u64>,
-    /// When the resource manager asserted its jobs after its last rollback; `u64::MAX`: not yet. Until then a
+    /// Time at which the resource manager asserted its jobs after its last rollback; `u64::MAX`: not yet. Until then a
     /// controller cannot know what the resource manager forgot.
     asserted: u64,
 }
@@ -46,7 +46,7 @@ impl Truth {
         self.hosts.holders.values().any(|(holder, _)| holder == of)
     }
 
-    /// Notes a rollback of the resource manager, in which these attempts have these hosts.
+    /// Records a rollback of the resource manager, in which these attempts have these hosts.
     pub(crate) fn hosts_put_back(&mut self, holders: Vec<(usize, (JobId, Attempt))>, t: u64) {
         self.hosts.holders = holders.into_iter().map(|(at, of)| (at, (of, t))).collect();
         self.hosts.asserted = u64::MAX;
@@ -59,7 +59,7 @@ impl Truth {
         }
     }
 
-    /// Notes the new Starts of a batch, before the first controller commits the batch.
+    /// Records the new Starts of a batch, before the first controller commits the batch.
     pub(crate) fn note_starts(&mut self, store: &Snapshot, records: &[Record], t: u64) {
         let before = |id: ActionId| store.actions.iter().find(|row| row.id == id);
         for record in records {

@@ -1,5 +1,5 @@
-//! Milestones: the controller tells a rank's milestone once, if a script really reported it. It tells the job's
-//! milestone once, when all ranks with which the job continues have reported it.
+//! Milestones: the controller logs a rank's milestone once, if a script really reported it. The controller logs the
+//! job's milestone once, when all ranks with which the job continues have reported it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,19 +11,19 @@ use super::Truth;
 
 type Key = (JobId, Attempt, String);
 
-/// More ranks than any job of these worlds has.
+/// A rank above every rank in these worlds.
 const ANY_RANK: u32 = 100_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Book {
     /// Reports of scripts.
     said: BTreeMap<Key, IdSet>,
-    /// Reports of people, for any attempt.
+    /// Reports by hand, for any attempt.
     by_hand: BTreeMap<(JobId, String), IdSet>,
-    /// Milestones that the first controller told.
+    /// Milestones that the first controller has logged.
     told: BTreeMap<Key, IdSet>,
     told_of_job: BTreeSet<Key>,
-    /// A store was replaced: what was told may be told again.
+    /// A store was replaced: the new controller may log a milestone again.
     forgetful: bool,
 }
 
@@ -73,8 +73,7 @@ impl Truth {
         }
     }
 
-    /// Checks the milestone of a job: a rank that has not reported it either failed within the tolerance or was
-    /// released.
+    /// Checks the milestone of a job: a rank without a report has failed within the tolerance, or was released.
     fn check_reached(
         &mut self,
         store: &Snapshot,
@@ -104,7 +103,7 @@ impl Truth {
         }
     }
 
-    /// Checks at rest that the controller told each milestone of a job which all its ranks have reported.
+    /// Checks at rest that the controller has logged each milestone that all ranks of a job have reported.
     pub(crate) fn all_reached(&mut self, store: &Snapshot) {
         let book = &self.milestones;
         let missing = book.told.iter().find(|((job, attempt, name), ranks)| {

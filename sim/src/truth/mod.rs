@@ -1,9 +1,9 @@
-//! The truth: which script was alive where, and how it ended. The machines never see the truth; it checks every
-//! statement of theirs.
+//! The truth: which script was alive where, and how each script ended. The machines never see the truth; the truth
+//! checks every statement of the machines.
 //!
-//! `runs` records events on nodes; `told` and `store` record statements and their speakers; `doubt` records what nobody
-//! can know. Each further room checks one promise: `agree` (an outcome is true), `given` (releases), `cleaned`
-//! (clean-up after each run), `guard` (no tasks beside each other), `stopped` (cancels), and so on.
+//! `runs` records events on nodes; `told` and `store` record statements of the machines; `doubt` records unknowable
+//! facts. Each further file checks one promise: `agree` (an outcome is true), `given` (releases), `cleaned` (clean-up
+//! after each run), `guard` (no tasks beside each other), `stopped` (cancels), and so on.
 
 mod agree;
 mod attempts;
@@ -37,19 +37,19 @@ pub(crate) struct Truth {
     by_task: BTreeMap<TaskId, Vec<usize>>,
     /// The contents that each store has shown.
     shown: [Shown; 2],
-    /// Actions of a lost store, or of two controllers: nobody can know some facts about these.
+    /// Actions of a lost store, or of two controllers: some facts about these actions are unknowable.
     doubtful: BTreeSet<ActionId>,
-    /// Machines that share a name: nobody can know on which of them a script ran.
+    /// Machines that share a name: on which of these machines a script ran is unknowable.
     doubtful_nodes: BTreeSet<usize>,
-    /// Tasks with a removed directory, and their stems: nobody can know the contents.
+    /// Tasks with a removed directory, and their stems: the contents are unknowable.
     cleared: BTreeMap<TaskId, String>,
-    /// Tasks whose tombstone was removed when that was allowed.
+    /// Tasks whose tombstone was removed with permission.
     forgotten: BTreeSet<TaskId>,
-    /// How much had run when a task's tombstone went from its node, last.
+    /// Number of runs at the time when a task's tombstone was last removed from its node.
     runs_before: BTreeMap<(usize, TaskId), usize>,
-    /// Outcomes that callers on a host's local socket heard: (machine, boot, task) and the word of the outcome.
+    /// Outcomes that callers on a host's local socket got, by machine, boot and task; as the word of the outcome.
     told: BTreeMap<(usize, u64, TaskId), &'static str>,
-    /// (machine, boot, task) of tasks that were reported as cancelled before they began.
+    /// Tasks that were reported as cancelled before their begin, by machine, boot and task.
     told_cancelled: BTreeSet<(usize, u64, TaskId)>,
     /// The machines that wrote each task down; `true`: the machine has buried the task, because its end was
     /// acknowledged there.
@@ -72,7 +72,7 @@ pub(crate) struct Truth {
     quiet: quiet::Book,
     hosts: hosts::Hosts,
     recovery: recovery::Recovery,
-    /// The boot of its node in which each task was first shown as ok.
+    /// The boot of its node in which each task was first shown as `ok`.
     ok_in: BTreeMap<TaskId, BootId>,
     broken: Option<String>,
     pub(crate) scripts: u64,
@@ -89,7 +89,7 @@ impl Truth {
     }
 }
 
-/// Formats a small set of ids for a text.
+/// Joins a small set of ids for a text.
 pub(super) fn some<T: std::fmt::Display>(ids: &BTreeSet<T>) -> String {
     ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }

@@ -1,5 +1,5 @@
-//! Quiet: once the controller has told somebody that it is quiet, only after-actions begin, until somebody asks it to
-//! resume.
+//! Quiesced state: once the controller has answered `quiesce`, only after-actions begin, until an operator asks the
+//! controller to resume.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::world::site;
 
 #[derive(Debug, Default)]
 pub(super) struct Book {
-    /// The questions for quiet to the first controller, each with the number of resumes asked for by then.
+    /// The open `quiesce` requests to the first controller, each with the number of resumes requested before.
     asked: BTreeMap<u64, u64>,
     resumes: u64,
     is_quiet: bool,
@@ -44,11 +44,11 @@ impl Truth {
         }
     }
 
-    /// Checks an action that begins: after the word of quiet only after-actions begin.
+    /// Checks an action that begins: a quiesced controller begins only after-actions.
     pub(super) fn check_start(&mut self, job: &JobId, event: &Event) {
         let text = |key: &str| event.context().and_then(|c| c.get(key)).and_then(Value::as_str).unwrap_or_default();
         let (name, rebuilt) = (text("action"), event.context().is_some_and(|c| c.contains_key("rebuilt")));
-        // A node had begun this work before, and a person speaks for it.
+        // A node had begun this work before, and an operator vouches for it.
         let attempt = text("attempt").parse().ok();
         let id = attempt
             .zip(ActionName::new(name).ok())

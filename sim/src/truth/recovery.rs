@@ -1,5 +1,5 @@
-//! Recovery begins only on evidence. While it lasts, the controller begins, tells, releases, judges and prunes nothing
-//! of an attempt that nobody has vouched for.
+//! Recovery begins only on evidence. In a recovery, the controller begins, sends, releases, judges and prunes nothing
+//! of an unvouched attempt.
 
 use std::collections::BTreeSet;
 
@@ -11,28 +11,28 @@ use super::Truth;
 
 #[derive(Debug, Default)]
 pub(super) struct Recovery {
-    /// Something was put back, or there was a second controller: a store may be behind.
+    /// A store, node or resource manager was rolled back, or a second controller ran: a store may be behind.
     may_be_behind: bool,
-    /// Memory was restored together with all evidence in the controller's directory, and no node has reported since:
-    /// the controller cannot know.
+    /// A process was restored together with all evidence in its directory, and no node has reported since: the
+    /// controller cannot know of its lost life.
     unseen: bool,
-    /// The commit with which a controller last entered a recovery: the replies of the same batch were decided before.
+    /// The commit with which a controller last entered a recovery; replies of the same batch were decided before.
     entered: Option<(usize, u64)>,
-    /// Memory was restored: two lives have made commits of the same numbers.
+    /// A process was restored with its memory: two lives have made commits with the same numbers.
     numbers_repeat: bool,
-    /// Nodes that named a commit which no controller made.
+    /// Nodes that reported a commit which no controller made.
     forgers: BTreeSet<usize>,
-    /// Attempts that are given back, as a person said: other jobs have the hosts, which were cleaned up before.
+    /// Attempts with a committed release: other jobs may have the hosts, which were cleaned up before.
     given_back: BTreeSet<(JobId, Attempt)>,
-    /// Attempts that are gone, as a person said.
+    /// Attempts that an operator declared gone.
     gone: BTreeSet<(JobId, Attempt)>,
 }
 
-/// With fewer known hosts than this, one host alone is believed.
+/// Number of known hosts below which the evidence of one host is enough.
 const WITNESSES: usize = 3;
 
 impl Truth {
-    /// Returns `true` if a controller's store may lack what nodes still hold.
+    /// Returns `true` if a controller's store may lack tasks that nodes still hold.
     pub(super) const fn may_be_behind(&self) -> bool {
         self.recovery.may_be_behind
     }
@@ -49,12 +49,12 @@ impl Truth {
         self.recovery.numbers_repeat = true;
     }
 
-    /// Returns `true` if a controller can tell a task of a lost life from one that it has pruned.
+    /// Returns `true` if a controller can distinguish a task of a lost life from a pruned task.
     pub(crate) const fn tells_lost_tasks(&self) -> bool {
         !self.recovery.numbers_repeat
     }
 
-    /// Can a controller know what the life that was lost had done?
+    /// Returns `true` if a controller cannot know the acts of its lost life.
     pub(crate) const fn is_unseen(&self) -> bool {
         self.recovery.unseen
     }
@@ -63,7 +63,7 @@ impl Truth {
         self.recovery.forgers.insert(at);
     }
 
-    /// Returns `true` if a release of this attempt was ever told. A person who looks remembers.
+    /// Returns `true` if a release of this attempt was ever committed. An operator who looks remembers.
     pub(crate) fn was_given_back(&self, of: &(JobId, Attempt)) -> bool {
         self.recovery.given_back.contains(of)
     }
@@ -73,7 +73,8 @@ impl Truth {
         self.given.is_drained(host)
     }
 
-    /// An operator says that the attempt is gone. Its waiting tasks may be withdrawn, because nobody asks for it again.
+    /// Records that an operator declared the attempt gone. Its waiting tasks may be withdrawn: no request names the
+    /// attempt again.
     pub(crate) fn said_gone(&mut self, of: &(JobId, Attempt)) {
         self.recovery.gone.insert(of.clone());
     }
@@ -92,7 +93,7 @@ impl Truth {
         self.recovery.given_back.extend(releases);
     }
 
-    /// Before a batch is committed.
+    /// Checks a batch before its commit: nothing of a frozen attempt begins, is sent, released, judged or pruned.
     pub(crate) fn check_frozen(&mut self, which: usize, store: &Snapshot, records: &[Record], told: &BTreeSet<TaskId>) {
         let enters = records.iter().any(|record| matches!(record, Record::Recovery(row) if row.ended_ms.is_none()));
         let few = store.nodes.len() < WITNESSES || store.attempts.is_empty();
@@ -107,7 +108,7 @@ impl Truth {
             self.recovery.unseen = false;
         }
         if enters {
-            // What nobody has read is dropped, and told anew to whoever asks for it.
+            // Unread notices are dropped, and sent anew to a reader that asks.
             self.told_may_repeat();
             let commit = records.iter().find_map(|record| match record {
                 Record::Commit(number) => Some(*number),
@@ -119,7 +120,7 @@ impl Truth {
             store.attempts.iter().for_each(|row| self.asked_to_end(row.job.clone()));
         }
         if enters && is_on(store) {
-            // A take-over: the same batch may hold what was begun for an Assert that came just before it.
+            // A take-over: the same batch may contain Starts for an Assert that came just before it.
             return;
         }
         if store.attempts.iter().all(|row| !row.unvouched) {
@@ -143,7 +144,7 @@ impl Truth {
         }
     }
 
-    /// A report of a node's script is stored now and told later.
+    /// Checks a notice that a reader gets: its attempt is vouched for.
     pub(crate) fn check_told_vouched(&mut self, which: usize, store: &Snapshot, entry: &OutboxEntry) {
         let of = |row: &&AttemptRow| row.job == entry.job && row.attempt == entry.attempt;
         if self.recovery.entered == Some((which, store.history.last)) {
@@ -162,7 +163,7 @@ pub(crate) fn is_on(store: &Snapshot) -> bool {
     store.recovery.as_ref().is_some_and(|row| row.ended_ms.is_none())
 }
 
-/// Unless the rank's own node has reported the task, perhaps from another boot.
+/// Returns the act in a record that a frozen attempt forbids. Ends that the rank's own node reported are allowed.
 fn thawed(
     store: &Snapshot,
     record: &Record,
@@ -174,7 +175,7 @@ fn thawed(
         Record::Prune { job, attempt, .. } if is_frozen(job, *attempt) => {
             Some(format!("prunes {job} attempt {attempt}"))
         }
-        // What a node's script has said is written down, and told later.
+        // A milestone that a node's script reported is stored now and sent later.
         Record::Outbox(entry)
             if is_frozen(&entry.job, entry.attempt)
                 && entry.edge == Edge::Manager
@@ -214,7 +215,7 @@ fn thawed(
                     why: Loss::Offline | Loss::Unreachable | Loss::Rebooted | Loss::Vanished | Loss::Lease
                 }
             );
-            // Not where its own node has told of it, and of another boot perhaps.
+            // The rank's own node may have reported the task, perhaps from another boot.
             let is_told = told.contains(&row.task);
             (is_judged && !is_told && !known && is_frozen(&action.job, action.attempt)).then(|| {
                 format!("says rank {} of {} of {} is {}", row.task.rank, action.name, action.job, row.ended.outcome)

@@ -1,5 +1,5 @@
-//! The runs, one per claim: the scripts that began and ended, their reports and leftovers, who stopped them, and what
-//! happened to the node.
+//! The runs, one per claim: begun and ended scripts, their reports and lingering processes, stops from outside, and the
+//! fate of the node.
 
 use perilog_core::task::{Intent, Lingering, Report, RunResult};
 use perilog_core::{ActionName, Attempt, BootId, ExitStatus, InvocationId, JobId, TaskId};
@@ -19,7 +19,7 @@ pub(super) struct Run {
     pub(super) lingering: Lingering,
     pub(super) local: bool,
     pub(super) invocation: InvocationId,
-    /// How often each script began; whether the last try failed and another one follows.
+    /// How often each script began; `failed_try`: the last try failed and another one follows.
     pub(super) starts: Vec<u32>,
     pub(super) failed_try: bool,
     /// The limit passed while a script lived.
@@ -32,28 +32,28 @@ pub(super) struct Run {
     pub(super) alive: bool,
     pub(super) left_behind: bool,
     pub(super) tolerable: bool,
-    /// A script announced a boot; the script heard that the controller knew; the number of boots since.
+    /// A script announced a reboot; the script got the confirmation; the number of boots since.
     pub(super) announced: bool,
     pub(super) boot_known: bool,
     pub(super) boots: u32,
-    /// A script failed, or a limit passed while one lived; and what had gone wrong when the boot was announced: a check
-    /// too.
+    /// A script failed, or its limit passed. The next two: a failure or a failed check that preceded the announcement
+    /// of a reboot.
     pub(super) failed: bool,
     pub(super) failed_before: bool,
     pub(super) tolerable_before: bool,
     pub(super) cancelled: bool,
-    /// The runner was killed; the kernel killed for memory; somebody stopped the unit; the machine went down before the
-    /// end was acknowledged.
+    /// The runner was killed; the kernel killed a script for its memory; the unit was stopped from outside; the machine
+    /// went down before the end was acknowledged.
     pub(super) killed: bool,
     pub(super) oom: bool,
     pub(super) meddled: bool,
     pub(super) down: bool,
-    /// The machine went down then, or later.
+    /// The machine went down during the run, or later.
     pub(super) rebooted: bool,
-    /// The unit is gone; the directory was removed when only it told of the run.
+    /// The unit is gone; the directory was removed when no other trace of the run was left.
     pub(super) unloaded: bool,
     pub(super) traceless: bool,
-    /// The result that the runner found, and whether the runner could write it.
+    /// The runner's result, and whether the runner could write it.
     pub(super) result: Option<(RunResult, bool)>,
 }
 
@@ -62,7 +62,7 @@ impl Truth {
         self.by_task.get(&task).into_iter().flatten().filter_map(|at| self.runs.get(*at))
     }
 
-    /// Notes a claim, and checks invariant 1: a task is claimed at most once per attempt.
+    /// Records a claim, and checks invariant 1: a task is claimed at most once per attempt.
     pub(crate) fn claimed(
         &mut self,
         at: usize,
@@ -77,15 +77,15 @@ impl Truth {
         let task = start.task;
         let before = self.runs_of(task).next().map(|run| (run.node, run.boot, run.invocation.clone()));
         if let Some((node, of_boot, other)) = before {
-            // A restored store may not know its requests for a boot that is over, or for an attempt that its nodes were
-            // told to forget; nobody else knows these either.
+            // A restored store may lack requests for a past boot, or for an attempt that its nodes were told to forget;
+            // no other machine knows these requests.
             let elsewhere = (node, of_boot) != (at, boot);
             let unknowable = self.is_doubtful(task, Some(at)) && (elsewhere || self.forgotten.contains(&task));
-            // The node cannot know of such a run: somebody removed the directory when it contained the end, or when the
-            // unit was gone, or somebody stopped the unit after the directory was removed.
+            // The node cannot know of such a run. Its directory was removed when it contained the end or when the unit
+            // was gone, or the unit was stopped from outside after the removal.
             let last = self.runs_of(task).filter(|run| run.node == at).last();
             let traceless = last.is_some_and(|run| run.traceless);
-            // A host knows of its own tasks what its boot has left, and only as long as it has room.
+            // A host keeps records of its own tasks until its next boot, and only as long as it has room.
             let is_over = last.is_none_or(|run| run.boot != boot) || self.forgotten.contains(&task);
             let is_anew = intent.local && is_over;
             if !unknowable && !traceless && !is_anew {
@@ -173,13 +173,13 @@ impl Truth {
         }
     }
 
-    /// Returns `true` if a script announced the only boot that came and heard that the controller knew, and no script
-    /// was left to begin.
+    /// Returns `true` if a script announced the only boot that came and got the confirmation, and no script was left to
+    /// begin.
     pub(crate) fn was_awaited(&self, task: TaskId, at: usize) -> bool {
         self.runs_of(task).any(|run| run.node == at && run.boot_known && run.boots == 1 && run.last_begun)
     }
 
-    /// Notes a failed try that another try follows: the failed end does not count.
+    /// Records a failed try that another try follows: the failed end does not count.
     pub(crate) fn script_tried(&mut self, index: usize, status: ExitStatus) {
         if let Some(run) = self.runs.get_mut(index) {
             run.alive = false;
@@ -187,7 +187,7 @@ impl Truth {
         }
     }
 
-    /// Notes that the kernel killed a script of this run for its memory.
+    /// Records that the kernel killed a script of this run for its memory.
     pub(crate) fn oom(&mut self, index: usize) {
         if let Some(run) = self.runs.get_mut(index) {
             run.oom = true;
@@ -253,8 +253,8 @@ impl Truth {
         for run in self.runs.iter_mut().filter(|run| run.node == at) {
             run.rebooted = true;
             run.boots += u32::from(run.announced);
-            // An acknowledged end had been told before; but a second controller that does not know the end tells
-            // nobody.
+            // An acknowledged end was reported before. A second controller that does not know the end reports it to no
+            // caller.
             let is_told = shown.ended_at(run.task).is_some();
             run.down |= at_rest.get(&(run.task, at)) != Some(&true) || !(run.local || is_told);
             run.alive = false;
@@ -262,7 +262,7 @@ impl Truth {
         }
     }
 
-    /// Notes that somebody other than perilog stopped a unit.
+    /// Records that a unit was stopped from outside.
     pub(crate) fn meddled(&mut self, at: usize, stem: &str) {
         let cleared = &self.cleared;
         for run in self.runs.iter_mut().filter(|run| run.node == at && run.stem == stem) {
@@ -271,7 +271,7 @@ impl Truth {
         }
     }
 
-    /// Notes a StopUnit, which ends all processes of a unit: an agent stops only units without live processes.
+    /// Records a StopUnit, which ends all processes of a unit: an agent stops only units without live processes.
     pub(crate) fn unit_stopped(&mut self, _at: usize, stem: &str, run: Option<usize>, keeps: bool, t: u64) {
         let Some(run) = run.and_then(|run| self.runs.get_mut(run)) else { return };
         let killed = run.alive || (run.left_behind && !keeps);
@@ -289,7 +289,7 @@ impl Truth {
         self.runs_of(task).any(|run| run.node == at && run.boot == boot)
     }
 
-    /// Checks a task that begins: no store has shown that it ended without a script.
+    /// Checks a task that begins: no store has shown its end without a script.
     fn check_nothing_ran(&mut self, task: TaskId, at: usize, stem: &str) {
         if self.is_doubtful(task, Some(at)) {
             return;

@@ -1,6 +1,5 @@
-//! External actions: the reports of their services in the order of their commits, and when each service was heard. The
-//! first report is the outcome. No part is lost before its lease is over, and none is released while its service works
-//! on it.
+//! External actions: the reports of their services in commit order, and the last sign of life of each. The first report
+//! is the outcome. No part is lost before its lease is over, and none is released while its service works on it.
 
 use std::collections::BTreeMap;
 
@@ -19,20 +18,20 @@ pub(super) enum What {
 
 #[derive(Debug, Default)]
 pub(super) struct Services {
-    /// The first word of each, and when it was committed.
+    /// The first report on each part, and the time of its commit.
     said: BTreeMap<(ActionId, What), (&'static str, u64)>,
-    /// When each was last heard of, and when before that.
+    /// The last report of each service, and the report before.
     heard: BTreeMap<ActionId, (u64, u64)>,
     /// The last change of each lease: its time, and the lease before.
     leases: BTreeMap<ActionId, (u64, u64)>,
-    /// When the controller in force began to listen.
+    /// Time at which the controller in force began to listen.
     pub(super) listens_since: u64,
-    /// How resources ended, as the first controller has shown.
+    /// Ends of resources that the first controller has shown.
     shown: BTreeMap<(ActionId, ResourceName), Outcome>,
 }
 
 impl Services {
-    /// Forgets a pruned attempt: a later request for its action creates a new one.
+    /// Forgets a pruned attempt: a later request for its action creates a new action.
     pub(super) fn forget(&mut self, job: &JobId, attempt: Attempt) {
         let id = ActionId::of(site::cluster(), job, attempt, &site::action(site::SERVED));
         self.said.retain(|(of, _), _| *of != id);
@@ -43,7 +42,7 @@ impl Services {
 }
 
 impl Truth {
-    /// Notes the requests that the controller handled in a batch, before their commit.
+    /// Records the requests that the controller handled in a batch, before the commit.
     pub(crate) fn served(&mut self, store: &Snapshot, records: &[Record], requests: &[Request], t: u64) {
         for request in requests {
             match request {
@@ -116,7 +115,7 @@ impl Truth {
 
     /// # Errors
     ///
-    /// The report that contradicts the outcome.
+    /// The service's report that contradicts the outcome.
     pub(super) fn service_agrees(&self, row: &ActionRow, what: What, outcome: &Outcome, t: u64) -> Result<(), String> {
         let Some(external) = &row.external else { return Ok(()) };
         let said = self.services.said.get(&(row.id, what));
@@ -127,8 +126,8 @@ impl Truth {
             Outcome::Tolerable => word == Some("tolerable"),
             Outcome::Failed { why: Failure::Reported } => word == Some("failed"),
             Outcome::Cancelled { .. } => word == Some("failed") && asked,
-            // A report in the same batch may have come after the tick that ended the lease.
-            // Nor does a process that was put back with its memory know what it heard meanwhile.
+            // A report in the same batch may have come after the tick that ended the lease. A process that was restored
+            // with its memory does not know the reports of its lost life.
             Outcome::Lost { why: Loss::Lease } => {
                 !self.tells_lost_tasks()
                     || said.is_none_or(|(_, at)| *at == t)
@@ -148,14 +147,14 @@ impl Truth {
         before.map_or(external.lease_ms, |(_, lease_ms)| external.lease_ms.min(*lease_ms))
     }
 
-    /// Returns when the service was last heard; a report in the batch that ended the lease came after the tick.
+    /// Returns the time of the last report; a report in the batch that ended the lease came after the tick.
     fn lease_since(&self, id: ActionId, t: u64) -> u64 {
         let (last, before) = self.services.heard.get(&id).copied().unwrap_or_default();
         let heard = if last == t { before } else { last };
         heard.max(self.services.listens_since)
     }
 
-    /// Checks the ends of resources: each ends once, and as its service reported.
+    /// Checks the ends of resources: each ends once, as its service reported.
     pub(super) fn check_resources(&mut self, row: &ActionRow, t: u64) {
         let Some(external) = row.external.as_deref() else { return };
         if self.doubtful.contains(&row.id) {
@@ -216,7 +215,7 @@ pub(super) fn ends(external: &External) -> impl Iterator<Item = (&ResourceName, 
     external.ended.iter().map(|(name, end)| (name, &end.ended.outcome))
 }
 
-/// Returns the stored rows and those about to be stored.
+/// Returns the stored rows, and the rows that the batch will store.
 fn rows<'a>(store: &'a Snapshot, records: &'a [Record]) -> impl Iterator<Item = &'a ActionRow> {
     let new = records.iter().filter_map(|record| match record {
         Record::Action(row) => Some(&**row),

@@ -1,5 +1,5 @@
-//! Checks stopped tasks: a run with a committed cancel gets TERM, and nobody claims a task after its agent has read
-//! that the task must not begin.
+//! Stopped tasks: a run with a committed cancel gets TERM, and no runner claims a task after its agent has read the
+//! Cancel.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,35 +7,37 @@ use perilog_core::{Attempt, JobId, TaskId};
 
 use super::Truth;
 
-/// The longest time from a committed cancel to the TERM on a calm node: frames and stirs take seconds at most.
+/// Longest time from a committed cancel to the TERM on a calm node; frames and wake-ups take seconds at most.
 const DEAF_MS: u64 = 8_000;
-/// A frame into an open session arrives within this time, and so does everything before it.
+/// Time within which a frame into an open session arrives, with every frame before it.
 const FRAME_MS: u64 = 3_100;
-/// A failed effect has been retried within this time.
+/// Time within which a failed effect was retried.
 const HURT_MS: u64 = 60_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Stops {
-    /// Runs that are to stop and have had no TERM, since when.
+    /// Runs that must stop and have had no TERM, each with the time since when.
     deaf: BTreeMap<usize, u64>,
     /// The last Cancel of each task that an agent (node, life) has read.
     cancels: BTreeMap<TaskId, (usize, u64)>,
     /// Tasks that an agent was ever asked to stop.
     to_stop: BTreeSet<TaskId>,
-    /// Jobs whose waiting tasks a controller may withdraw; and the attempts of each job that were asked for.
+    /// Jobs whose waiting tasks a controller may withdraw. `attempts`: the attempts of each job that requests have
+    /// named.
     to_end: BTreeSet<JobId>,
     attempts: BTreeMap<JobId, BTreeSet<Attempt>>,
-    /// The last Forget of each task that an agent (node, life) has read; and the last Start, with its node and time.
+    /// The last Forget of each task that an agent (node, life) has read. `starts`: the last Start, with its node and
+    /// time.
     pub(super) forgets: BTreeMap<TaskId, (usize, u64)>,
     starts: BTreeMap<TaskId, (usize, u64)>,
-    /// When something last failed on a node: a claim that could not be taken is tried again after a while.
+    /// Time of the last failure on each node: the agent retries a failed claim after a while.
     hurt: BTreeMap<usize, u64>,
-    /// Tasks of which an agent (its node) could not take the claim, and when.
+    /// Tasks whose claim an agent could not take, with the node and the time.
     not_taken: BTreeMap<(TaskId, usize), u64>,
     /// Tasks that were lost as offline while their node had a session: the session's number, and the time.
     fenced: BTreeMap<TaskId, (u64, u64)>,
-    /// Tasks that an operator resolved before they began, while their node had a session: the session's number, and the
-    /// time.
+    /// Tasks that an operator resolved before their begin, while their node had a session: the session's number, and
+    /// the time.
     resolved: BTreeMap<TaskId, (u64, u64)>,
 }
 
@@ -44,7 +46,7 @@ impl Stops {
         self.not_taken.get(&(task, at)).is_some_and(|when| t < when + HURT_MS)
     }
 
-    /// Notes a new intent: earlier messages concerned an earlier life of the task.
+    /// Records a new intent: earlier messages concerned an earlier life of the task.
     pub(super) fn written(&mut self, task: TaskId) {
         self.cancels.remove(&task);
         self.forgets.remove(&task);
@@ -77,7 +79,7 @@ impl Truth {
         }
     }
 
-    /// Notes a request after which waiting tasks of the job need not begin.
+    /// Records a request after which waiting tasks of the job need not begin.
     pub(crate) fn asked_to_end(&mut self, job: JobId) {
         self.stops.to_end.insert(job);
     }
@@ -88,7 +90,7 @@ impl Truth {
         self.was_to_stop(task) || self.stops.to_end.contains(job) || self.given.is_forgetful(job)
     }
 
-    /// Notes a request for this attempt: other attempts of the job end.
+    /// Records a request for this attempt: other attempts of the job end.
     pub(crate) fn asked_for_attempt(&mut self, job: &JobId, attempt: Option<Attempt>) {
         let asked = self.stops.attempts.entry(job.clone()).or_default();
         asked.insert(attempt.unwrap_or(Attempt::FIRST));
@@ -112,8 +114,8 @@ impl Truth {
         }
     }
 
-    /// Notes a try to take a claim. `ok`: the agent or somebody else has the claim. Otherwise /run is full: the agent
-    /// tries again a little later, and a runner may be faster.
+    /// Records a try to take a claim. `ok`: the claim is taken, by the agent or a runner. Otherwise /run is full: the
+    /// agent tries again later, and a runner may be faster.
     pub(crate) fn claim_tried(&mut self, at: usize, task: TaskId, ok: bool, t: u64) {
         if ok {
             self.stops.not_taken.remove(&(task, at));
@@ -131,19 +133,18 @@ impl Truth {
         self.stops.forgets.extend(tasks.iter().map(|task| (*task, (at, life))));
     }
 
-    /// Notes a failed effect on the node: the agent may not have carried out what it read.
+    /// Records a failed effect on the node: the agent may not have carried out the message.
     pub(crate) fn disturbed(&mut self, at: usize, t: u64) {
         self.stops.hurt.insert(at, t);
         self.stops.cancels.retain(|_, (node, _)| *node != at);
     }
 
-    /// Notes a task lost as offline; `conn`: the open session of its node, which carries the fence.
+    /// Records a task lost as offline; `conn`: the open session of its node, which carries the Cancel.
     pub(crate) fn fenced(&mut self, task: TaskId, conn: u64, t: u64) {
         self.stops.fenced.insert(task, (conn, t));
     }
 
-    /// Notes a task resolved by hand; `conn`: the open session of its node, which carries the message that the task
-    /// must not begin.
+    /// Records a task resolved by hand; `conn`: the open session of its node, which carries the Cancel.
     pub(crate) fn resolved(&mut self, task: TaskId, conn: u64, t: u64) {
         if self.runs_of(task).next().is_none() {
             self.stops.resolved.insert(task, (conn, t));

@@ -1,4 +1,4 @@
-//! Checks the contents of a store at each commit: outcomes are true when they are committed, and do not change.
+//! Stores: checks the contents at each commit. Outcomes are true when they are committed, and do not change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,18 +12,18 @@ use super::{Truth, services, some};
 #[derive(Debug, Default, Clone)]
 pub(super) struct Shown {
     outcomes: BTreeMap<TaskId, Outcome>,
-    /// When each was first shown.
+    /// Time at which each outcome was first shown.
     since: BTreeMap<TaskId, u64>,
     verdicts: BTreeMap<ActionId, Verdict>,
-    /// The attempt of each action.
+    /// The attempt to which each action belongs.
     of: BTreeMap<ActionId, (JobId, Attempt)>,
-    /// How far each open rank had come.
+    /// Tasks that were shown as accepted.
     accepted: BTreeSet<TaskId>,
 }
 
 impl Shown {
-    /// Creates the contents of a store that replaces one with the contents `before`: times carry over for rows that
-    /// both stores have.
+    /// Creates the contents of a store that replaces a store with the contents `before`. Times carry over for rows of
+    /// both stores.
     pub(super) fn of(store: &Snapshot, before: &Self) -> Self {
         let mut shown = Self::default();
         for row in &store.actions {
@@ -93,7 +93,7 @@ impl Truth {
         self.shown[0].accepted.contains(&task)
     }
 
-    /// Checks a committed batch, and notes the contents of its store.
+    /// Checks a committed batch, and records the contents of its store.
     pub(crate) fn committed(&mut self, which: usize, store: &Snapshot, records: &[Record], t: u64) {
         let mut touched: BTreeSet<ActionId> = BTreeSet::new();
         for record in records.iter().filter(|_| which == 0) {
@@ -157,7 +157,7 @@ impl Truth {
         }
     }
 
-    /// Checks that each rank of an action stands in one place.
+    /// Checks that each rank of an action has exactly one state.
     fn check_sets(&mut self, which: usize, row: &ActionRow) {
         let sets = [&row.waiting, &row.sent, &row.accepted, &row.ok, &row.ended];
         let sum: u64 = sets.iter().map(|set| set.len()).sum();
@@ -202,7 +202,7 @@ impl Truth {
         }
     }
 
-    /// Notes the boot in which a task with an announced boot is shown as ok.
+    /// Records the boot in which a task with an announced reboot is shown as `ok`.
     fn note_boots(&mut self, store: &Snapshot, row: &ActionRow) {
         let attempt = store.attempts.iter().find(|a| a.job == row.job && a.attempt == row.attempt);
         for rank in row.ok.iter() {
@@ -216,7 +216,7 @@ impl Truth {
         }
     }
 
-    /// Checks that a verdict is that of all outcomes, and that the nodes are still as the tasks left them.
+    /// Checks that a verdict is the sum of all outcomes, and that the nodes are still as the tasks left them.
     fn check_verdict(&mut self, which: usize, store: &Snapshot, row: &ActionRow) {
         let (name, job) = (&row.name, &row.job);
         let open = row.ranks.difference(&row.ok.union(&row.ended));
@@ -224,7 +224,7 @@ impl Truth {
             self.broken(|| format!("2 verdict: c{which} says {name} of {job} is over, and ranks {open} are not"));
         }
         let ended = ended(store, row);
-        // Ranks first, then what is no rank.
+        // Outcomes of ranks come first, outcomes of named resources after them.
         let mut outcomes: Vec<Outcome> = ended.iter().map(|(_, outcome)| outcome.clone()).collect();
         outcomes.extend(row.external.iter().flat_map(|external| services::ends(external)).map(|(_, end)| end.clone()));
         let unended = row.external.as_ref().map_or(0, |external| external.resources.len() - external.ended.len());
@@ -240,7 +240,7 @@ impl Truth {
             });
         }
         let attempt = store.attempts.iter().find(|a| a.job == *job && a.attempt == row.attempt);
-        // The check does not use `Tolerance::of`, which is the machine's.
+        // This check avoids `Tolerance::of`, which belongs to the machine under test.
         if let Some((of, Tolerance::Percent(share))) = attempt.and_then(|of| Some((of, of.terms.tolerate?)))
             && row.verdict == Some(Verdict::Ok)
         {
@@ -264,7 +264,7 @@ impl Truth {
             let host = attempt.and_then(|a| a.ranks.iter().zip(a.hosts.iter()).find(|(rank, _)| *rank == task.rank.0));
             let node = host.and_then(|(_, host)| store.nodes.iter().find(|node| node.host.as_str() == host));
             let Some(node) = node else { continue };
-            // Another case: the announced boot, and no further one, brought the node there.
+            // The announced reboot may have brought the node into this boot, without a further reboot.
             let by_boot = self.runs_of(*task).any(|run| run.announced) && self.ok_in.get(task) == Some(&node.boot);
             if !by_boot && self.runs_of(*task).all(|run| run.meant_for != node.boot) {
                 let (rank, boot) = (task.rank, node.boot.clone());
@@ -275,7 +275,7 @@ impl Truth {
         }
     }
 
-    /// Checks the order of attempts: the open attempt is the newest that was asked for, or newer.
+    /// Checks the order of attempts: the open attempt is the newest.
     fn check_newest(&mut self, which: usize, store: &Snapshot, row: &AttemptRow) {
         let newer = |other: &&AttemptRow| other.job == row.job && other.attempt > row.attempt;
         let newer = store.attempts.iter().find(newer);
@@ -332,7 +332,7 @@ impl Truth {
         if let Err(truth) = self.agrees(task, outcome) {
             // A store that knew nothing of the run recorded this outcome of the rank.
             let unknown = self.is_doubtful(task, None) && super::agree::nothing_ran(outcome);
-            // Each of two machines of one name may have a unit of the task, and one of them tells how its own ended.
+            // Each of two machines with one name may have a unit of the task, and each reports the end of its own.
             let is_twins = self.runs_of(task).any(|run| !self.is_one(run.node));
             let by_unit = matches!(outcome, Outcome::Failed { why: perilog_core::Failure::NoResult(_) });
             if !(unknown || is_twins && by_unit) {

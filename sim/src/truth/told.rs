@@ -1,4 +1,5 @@
-//! Checks ends that callers on a node and the controller's watchers were told, and when such ends may be forgotten.
+//! Reported ends: checks the ends that callers on a node and watchers of the controller got, and when these ends may be
+//! forgotten.
 
 use perilog_core::controller::Snapshot;
 use perilog_core::{Attempt, JobId, Loss, Outcome, TaskId};
@@ -11,7 +12,7 @@ impl Truth {
         self.told_cancelled.insert((machine, boot, task));
     }
 
-    /// Returns `true` if such an end was told and the node or a controller can still know it.
+    /// Returns `true` if the caller got such an end, and the node or a controller can still know it.
     pub(crate) fn was_told_cancelled(&self, machine: usize, boot: u64, task: TaskId) -> bool {
         let known = !self.is_cleared(task) || !self.is_doubtful(task, None);
         known && self.told_cancelled.contains(&(machine, boot, task))
@@ -35,16 +36,16 @@ impl Truth {
         matches!(self.shown[0].outcome(task), Some(Outcome::Resolved { .. }))
     }
 
-    /// Checks at rest that a controller was told all that nodes could still report: as an outcome, or as a late result.
+    /// Checks at rest that a controller knows every end that nodes could report: as an outcome, or as a late result.
     pub(crate) fn all_told(&mut self, store: &Snapshot) {
         self.all_heard(store);
         let mut missing = None;
-        // A task that waited for a boot ends with the boot, or because the boot is late.
+        // A task that waited for a reboot ends with the reboot, or because the reboot is late.
         let unknowable = |run: &Run| run.down || run.meddled || run.announced || self.is_cleared(run.task);
-        // The end was told once, and the node was told to forget it, before another node's late report brought the
+        // The end was reported once, and the node was told to forget it. Later, another node's late report brought the
         // action back.
         let unknowable = |run: &Run| unknowable(run) || self.told_and_pruned.contains(&run.task);
-        // An operator resolved the task before a script began: nothing remains to tell.
+        // An operator resolved the task before a script began: no end remains to report.
         let unknowable = |run: &Run| unknowable(run) || (!run.begun && self.was_resolved(run.task));
         let sure = |run: &&Run| !unknowable(run) && !run.local && !self.is_doubtful(run.task, None);
         for run in self.runs.iter().filter(sure) {
@@ -54,8 +55,8 @@ impl Truth {
             let rows = store.ranks.iter().filter(|row| row.task == run.task);
             let mut ends = rows.flat_map(|row| std::iter::once(&row.ended).chain(&row.late));
             let is_told = |outcome: &Outcome| match outcome {
-                // While the action is open, the work of the node's earlier boot no longer counts: it had been told, and
-                // is lost.
+                // While the action is open, the work of the node's earlier boot no longer counts: the end was reported,
+                // and the task is lost.
                 Outcome::Lost { why: Loss::Rebooted } => run.rebooted,
                 Outcome::Lost { .. } | Outcome::Resolved { .. } => false,
                 _ => true,
@@ -71,13 +72,13 @@ impl Truth {
         }
     }
 
-    /// Notes that an agent writes a task down.
+    /// Records that an agent writes a task down.
     pub(crate) fn written(&mut self, at: usize, task: TaskId) {
         self.at_rest.insert((task, at), false);
         self.stops.written(task);
     }
 
-    /// Notes that an agent buries a task: everybody who should know the end knows it.
+    /// Records that an agent buries a task: every machine that needs the end knows it.
     pub(crate) fn buried(&mut self, at: usize, task: TaskId) {
         self.at_rest.insert((task, at), true);
     }
@@ -88,15 +89,15 @@ impl Truth {
         there.peek().is_some() && there.all(|rests| rests)
     }
 
-    /// Notes an attempt that the resource manager still has when the controller prunes it.
+    /// Records an attempt that the resource manager still has when the controller prunes it.
     pub(crate) fn comes_again(&mut self, job: &JobId, attempt: Attempt) {
         self.coming_again.insert((job.clone(), attempt));
     }
 
-    /// Notes a pruned attempt. A node may still report an unacknowledged end: the node was away, or obeyed another
-    /// controller, for longer than the retention. The end may even concern a rank that the attempt only had in another
-    /// life. Then the action returns, and with the attempt its after-actions everywhere. All shown outcomes of the
-    /// attempt are forgotten.
+    /// Records a pruned attempt. A node may still report an unacknowledged end, after it was away or obeyed another
+    /// controller for longer than the retention. The end may even concern a rank of another life of the attempt. Then
+    /// the action returns, and with the attempt its after-actions on all ranks. All shown outcomes of the attempt are
+    /// forgotten.
     pub(super) fn pruned(&mut self, which: usize, job: &JobId, attempt: Attempt) {
         let asked = self.coming_again.remove(&(job.clone(), attempt));
         let shown = self.shown[which].tasks_of(job, attempt).any(|task| !self.is_buried(*task));
@@ -119,19 +120,19 @@ impl Truth {
         }
     }
 
-    /// Notes an attempt that the resource manager holds again after it was pruned: it begins anew.
+    /// Records an attempt that the resource manager holds again after it was pruned: the attempt begins anew.
     pub(crate) fn held_after_prune(&mut self, job: &JobId, attempt: Attempt) {
         self.shown[0].forget(job, attempt);
     }
 
-    /// Checks an end that a caller on the local socket of a machine was told.
+    /// Checks an end that a caller on the local socket of a machine got.
     pub(crate) fn told(&mut self, at: usize, boot: u64, task: TaskId, outcome: &Outcome) {
         let since = |from: usize| -> Vec<&Run> {
             let runs = self.by_task.get(&task).into_iter().flatten().filter(|index| **index >= from);
             runs.filter_map(|index| self.runs.get(*index)).filter(|run| run.node == at).collect()
         };
-        // The host had no room for the task any more, and the task was requested again: the end belongs to the second
-        // run.
+        // The host had no room for the task any more, and a caller requested the task again: the end belongs to the
+        // second run.
         let anew = self.runs_before.get(&(at, task)).map(|from| self.runs_agree(task, &since(*from), outcome));
         if let (Err(truth), None | Some(Err(_))) = (self.runs_agree(task, &since(0), outcome), anew) {
             self.broken(|| format!("3 true: n{at} tells a caller that {task} is {outcome}; {truth}"));

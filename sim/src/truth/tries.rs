@@ -1,5 +1,5 @@
 //! Invariant 1, within a claim: scripts begin in order, each once. A script begins again only after a failed try, and
-//! at most as often as its node is configured for.
+//! at most as often as its node's configuration allows.
 
 use perilog_core::ExitStatus;
 
@@ -34,8 +34,8 @@ impl Truth {
         }
     }
 
-    /// Checks a script of this run that has ended for good. A failed script has used all of its tries, unless somebody
-    /// wants the task to end.
+    /// Checks a script of this run that has ended for good. A failed script has used all of its tries, unless the task
+    /// was cancelled or overdue.
     pub(super) fn check_tries(&mut self, index: usize, status: ExitStatus) {
         let Some(run) = self.runs.get(index) else { return };
         let (may, times) = (site::tries(&run.step.1), run.starts.last().copied().unwrap_or_default());
