@@ -1,9 +1,11 @@
 //! A length of time as RFC 23 (Flux Standard Duration) writes it: `500ms`, `30`, `1.5m`, `infinity`.
 //!
-//! Kept in whole milliseconds: nothing here is timed more finely. A text that is finer is rounded, but what is above
-//! zero never becomes zero, since zero often means "no limit". Stricter than Flux's reader: an empty text, a bare unit,
-//! `-0`, surrounding white space and numbers past every clock are refused. Of C's hexadecimal numbers whole ones are
-//! read (`0x10` is 16), those with a point or a binary exponent are refused; in `0x1d` the `d` is a digit, as in C.
+//! A span counts whole milliseconds. The parser rounds a finer text, but a duration above zero never becomes zero,
+//! because zero often means "no limit".
+//!
+//! The parser is stricter than Flux's reader: it refuses an empty text, a bare unit, `-0`, surrounding white space and
+//! numbers past every clock. The parser accepts whole hexadecimal numbers as C does (`0x10` is 16, and in `0x1d` the
+//! `d` is a digit), and refuses hexadecimal numbers with a point or a binary exponent.
 
 mod parse;
 #[cfg(test)]
@@ -16,7 +18,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::ParseError;
 
-/// Milliseconds, or without end. Ordered by length.
+/// A length of time in milliseconds, or without end. Spans are ordered by length.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Span(u64);
 
@@ -24,12 +26,12 @@ impl Span {
     pub const ZERO: Self = Self(0);
     pub const INFINITE: Self = Self(u64::MAX);
 
-    /// `u64::MAX` milliseconds are [`Span::INFINITE`].
+    /// Creates a span; `u64::MAX` milliseconds are [`Span::INFINITE`].
     pub const fn from_millis(millis: u64) -> Self {
         Self(millis)
     }
 
-    /// More seconds than milliseconds can count are [`Span::INFINITE`].
+    /// Creates a span; more seconds than milliseconds can count are [`Span::INFINITE`].
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs.saturating_mul(1000))
     }
@@ -42,12 +44,12 @@ impl Span {
         parse::parse(text)
     }
 
-    /// `None` if infinite.
+    /// Returns the milliseconds; `None` if infinite.
     pub const fn as_millis(self) -> Option<u64> {
         if self.is_infinite() { None } else { Some(self.0) }
     }
 
-    /// `None` if infinite.
+    /// Returns the duration; `None` if infinite.
     pub fn as_duration(self) -> Option<Duration> {
         self.as_millis().map(Duration::from_millis)
     }
@@ -60,7 +62,7 @@ impl Span {
         self.0 == u64::MAX
     }
 
-    /// The RFC 23 text that reads back as the same span: what is stored and sent, where [`fmt::Display`] is for people.
+    /// Returns the RFC 23 text that parses as the same span, for storage and messages. [`fmt::Display`] is for people.
     pub fn to_exact(self) -> String {
         match self.as_millis() {
             None => "infinity".to_owned(),
@@ -95,7 +97,8 @@ impl fmt::Display for Span {
     }
 }
 
-/// C's `%g`: six significant digits, no trailing zeros, an exponent from a million on. `x` is zero or at least 0.0001.
+/// Formats as C's `%g`: six significant digits, no trailing zeros, an exponent from a million on. `x` is zero or at
+/// least 0.0001.
 fn six_digits(x: f64) -> String {
     let scientific = format!("{x:.5e}");
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));

@@ -1,9 +1,9 @@
-//! Which of the variables that came from outside a script may see. Never by prefix: `FLUX_CONNECTOR_PATH` or
-//! `SLURM_CONF` would be code execution as root; the node names each one.
+//! Variables from outside that a script may see. The node names each variable, never a prefix: a variable such as
+//! `FLUX_CONNECTOR_PATH` or `SLURM_CONF` makes root run other code.
 
 use std::collections::BTreeMap;
 
-/// Most bytes of names and values together in one Start.
+/// Maximum size in bytes of all names and values in one Start.
 pub const MAX_BYTES: usize = 64 * 1024;
 
 /// The variables that perilog itself sets; no requester and no node configuration overrides them.
@@ -66,10 +66,10 @@ pub fn is_obeyed(name: &str) -> bool {
     OBEYED.contains(&name) || OBEYED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The variables of `offered` that `allowed` names, and how many were dropped.
+/// Returns the variables of `offered` that `allowed` names, and the number of dropped variables.
 ///
 /// # Errors
-/// Text for `refused`: a name that is none, a NUL in a value, more than [`MAX_BYTES`].
+/// Text for `refused`: an invalid name, a NUL in a value, or more than [`MAX_BYTES`].
 pub fn admit(
     offered: &BTreeMap<String, String>,
     allowed: &[String],

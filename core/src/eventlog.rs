@@ -1,10 +1,6 @@
-//! A log of events as RFC 18 writes it: one JSON object and a newline for each, whole lines only ever appended.
-//!
-//! ```text
-//! {"timestamp":1552593348.09283,"name":"release","context":{"final":true,"ranks":"all"}}
-//! ```
-//! What the names mean is said elsewhere (RFC 21: [`JobEvent`]; and the controller's own). Keys of an event beside
-//! these three are skipped, as readers of RFC 21 must.
+//! A log of events as RFC 18 defines logs: one line with a JSON object for each event. Writers only append whole lines.
+//! Other modules define the event names: [`JobEvent`] those of RFC 21, the controller its own. The parser skips other
+//! keys of an event, as RFC 21 requires.
 
 mod job;
 
@@ -18,7 +14,7 @@ use crate::ParseError;
 
 const WHAT: &str = "event";
 
-/// One event. Its time stamp is a finite number above zero, so that its line always parses again.
+/// One event. The time stamp is a finite number above zero, so that the event's line always parses again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Map<String, Value>")]
 pub struct Event {
@@ -29,18 +25,19 @@ pub struct Event {
 }
 
 impl Event {
-    /// `timestamp` in seconds since the epoch. `None` if it is not a finite number above zero.
+    /// Creates an event; `timestamp` is in seconds since the epoch. `None`: the timestamp is not a finite number above
+    /// zero.
     pub fn new(timestamp: f64, name: impl Into<String>, context: Option<Map<String, Value>>) -> Option<Self> {
         (timestamp.is_finite() && timestamp > 0.0).then(|| Self { timestamp, name: name.into(), context })
     }
 
-    /// An event of a clock that counts milliseconds since the epoch. One that stands at the epoch itself is taken to be
-    /// a millisecond on, because RFC 18 has no event at zero.
+    /// Creates an event from a clock that counts milliseconds since the epoch. An event at the epoch itself moves one
+    /// millisecond on, because RFC 18 has no event at zero.
     pub fn at_millis(wall_ms: u64, name: impl Into<String>, context: Option<Map<String, Value>>) -> Self {
         Self { timestamp: wall_ms.max(1) as f64 / 1000.0, name: name.into(), context }
     }
 
-    /// Seconds since the epoch.
+    /// Returns the time in seconds since the epoch.
     pub const fn timestamp(&self) -> f64 {
         self.timestamp
     }
@@ -53,12 +50,12 @@ impl Event {
         self.context.as_ref()
     }
 
-    /// The value of a key of the context.
+    /// Returns the value of a key of the context.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.context.as_ref()?.get(key)
     }
 
-    /// The event as one line, newline included.
+    /// Returns the event as one line, newline included.
     pub fn encode_line(&self) -> String {
         let mut line = serde_json::to_string(self).expect("text keys and a finite number are always JSON");
         line.push('\n');
@@ -110,7 +107,7 @@ pub fn parse_log(text: &str) -> Result<Vec<Event>, ParseError> {
 }
 
 impl TryFrom<Map<String, Value>> for Event {
-    /// The text of the expected form.
+    /// The error: the text of the expected form.
     type Error = &'static str;
 
     fn try_from(mut object: Map<String, Value>) -> Result<Self, &'static str> {

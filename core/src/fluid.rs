@@ -1,13 +1,14 @@
-//! A Flux job id, a 64-bit FLUID, in the forms in which RFC 19 writes it: F58 (`ƒuZZybuNNy`, plain `fuZZybuNNy`),
-//! decimal, hexadecimal (`0x17e9fb8df16c2e`) and dotted hexadecimal (`0017.e9fb.8df1.6c2e`).
+//! A Flux job id: a 64-bit FLUID in the forms of RFC 19. The forms are F58 (`ƒuZZybuNNy`, plain `fuZZybuNNy`), decimal,
+//! hexadecimal (`0x17e9fb8df16c2e`) and dotted hexadecimal (`0017.e9fb.8df1.6c2e`).
 //!
 //! Flux itself hands the same id out in different forms: stock prologs and epilogs get F58 in `FLUX_JOB_ID`,
-//! housekeeping gets the decimal number. A [`JobId`] is opaque and has one form, so that they meet: the plain F58 that
-//! [`Fluid::job`] gives.
+//! housekeeping gets the decimal number. A [`JobId`] is opaque and has one form. [`Fluid::job`] returns that form, the
+//! plain F58, so all forms of an id name the same job.
 //!
-//! Which form a text has is decided as in RFC 19: a `.` makes it dotted, a leading `f` or `ƒ` F58, a leading `0x`
-//! hexadecimal, and what is left is decimal. Stricter than Flux's decoder, which wraps a number of 2^64 and more to a
-//! small one: it is refused. The forms for people, in words and in emoji, are refused too; no program hands them out.
+//! The parser decides about the form as RFC 19 does: a `.` means dotted, a leading `f` or `ƒ` F58, a leading `0x`
+//! hexadecimal, anything else decimal. The parser refuses a number of 2^64 or more; Flux's decoder wraps such a number
+//! to a small one. The parser also refuses the forms for people, in words and in emoji: no program hands these forms
+//! out.
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,7 +26,7 @@ const SIGN: char = '\u{192}';
 pub struct Fluid(pub u64);
 
 impl Fluid {
-    /// The id as perilog names the job: plain F58.
+    /// Returns the id as perilog names the job: plain F58.
     pub fn job(self) -> JobId {
         JobId::new(&self.to_string()).expect("an `f` and at most eleven letters and digits are a job id")
     }
@@ -35,7 +36,7 @@ impl Fluid {
         format!("{SIGN}{}", self.digits())
     }
 
-    /// `0017.e9fb.8df1.6c2e`.
+    /// Formats as dotted hexadecimal: `0017.e9fb.8df1.6c2e`.
     pub fn to_dothex(self) -> String {
         let [a, b, c, d] = [48, 32, 16, 0].map(|shift| self.0 >> shift & 0xffff);
         format!("{a:04x}.{b:04x}.{c:04x}.{d:04x}")
@@ -54,7 +55,7 @@ impl Fluid {
     }
 }
 
-/// Plain F58.
+/// Formats as plain F58.
 impl fmt::Display for Fluid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&format!("f{}", self.digits()))
@@ -91,7 +92,7 @@ impl FromStr for Fluid {
 
 const OF_64_BITS: &str = "a number of at most 64 bits";
 
-/// Where it went wrong, and whether because the number is too large.
+/// The position of the error, and whether the number is too large.
 struct Wrong(usize, bool);
 
 fn number(digits: &str, base: u64, value: fn(u8) -> Option<u64>) -> Result<u64, Wrong> {

@@ -1,14 +1,14 @@
 //! An ordered list of host names, with duplicates, as RFC 29 writes it: `n[0-3,7]-ib,login1`.
 //!
-//! The position of a name is its meaning (the ranks of a job are the positions in its hostlist), so nothing here sorts
-//! or merges. Names are any printable ASCII but space, `,`, `[` and `]`; whether a name is a legal host is not this
-//! module's question.
+//! The position of a name is the name's meaning: the ranks of a job are the positions in the job's hostlist. So no
+//! function here sorts or merges. A name is printable ASCII without space, `,`, `[` and `]`; this module does not check
+//! whether a name is a legal host.
 //!
-//! Where Flux's decoder differs from RFC 29 the RFC is followed: white space does not separate, and the leading zeros
-//! of the first id pad all ids of its brackets (`[005,4]` is 005,004). Two texts that the decoder keeps or alters are
-//! refused instead, because reading them another way would name another host: more zeros than the first id has
-//! (`[1,01]`), and a second pair of brackets (`foo[1-2]x[3-4]`: RFC 29 has one idlist in an expression, and no bracket
-//! in a name). An empty expression names nobody (`a,,b`).
+//! The parser follows RFC 29 where Flux's decoder differs: white space does not separate, and the leading zeros of the
+//! first id pad all ids of the brackets (`[005,4]` is 005,004). The parser refuses two texts that the decoder keeps or
+//! alters, because another reading would name another host. One is an id with more zeros than the first id (`[1,01]`).
+//! The other is a second pair of brackets (`foo[1-2]x[3-4]`): in RFC 29 an expression has one idlist, and a name has no
+//! bracket. An empty expression adds no name (`a,,b`).
 
 mod fold;
 mod parse;
@@ -34,18 +34,18 @@ pub struct HostList {
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 struct Names {
     text: String,
-    /// Where each name ends in `text`; [`HostList::MAX_BYTES`] keeps it far below `u32::MAX`.
+    /// The end of each name in `text`. [`HostList::MAX_BYTES`] keeps each end far below `u32::MAX`.
     ends: Vec<u32>,
 }
 
 impl HostList {
-    /// Most names of a list: sixteen times the largest machine we plan for, and the most that Flux expands from one
-    /// range.
+    /// Maximum number of names in a list: sixteen times the largest machine we plan for. Flux expands at most this
+    /// number from one range.
     pub const MAX_HOSTS: usize = 1 << 20;
-    /// Longest name: a DNS name (RFC 1035).
+    /// Maximum length of a name: a DNS name (RFC 1035).
     pub const MAX_NAME: usize = 253;
-    /// Most text of all names together: [`HostList::MAX_HOSTS`] names of 32 bytes. Without it a text of 300 bytes could
-    /// ask for 265 MB.
+    /// Maximum length of all names together: [`HostList::MAX_HOSTS`] names of 32 bytes. Without this bound a text of
+    /// 300 bytes could ask for 265 MB.
     pub const MAX_BYTES: usize = Self::MAX_HOSTS * 32;
 
     pub fn new() -> Self {
@@ -101,7 +101,8 @@ impl HostList {
         (0..self.len()).map(|index| &self.names.text[self.span(index)])
     }
 
-    /// Where `name` first stands; takes time in the length of the list. For many names ask [`crate::Targets::resolve`].
+    /// Returns the first position of `name`; takes time in the length of the list. For many names use
+    /// [`crate::Targets::resolve`].
     pub fn position(&self, name: &str) -> Option<usize> {
         self.iter().position(|n| n == name)
     }
@@ -110,7 +111,7 @@ impl HostList {
         self.position(name).is_some()
     }
 
-    /// The first name that has stood before.
+    /// Returns the first name that the list contains before.
     pub fn first_duplicate(&self) -> Option<&str> {
         let mut seen = HashSet::with_capacity(self.len());
         self.iter().find(|name| !seen.insert(*name))
@@ -134,7 +135,8 @@ impl HostList {
         start as usize..self.names.ends[index] as usize
     }
 
-    /// Checks that the list has room for `count` names of at most `longest` bytes. The error describes what would fit.
+    /// Checks that the list has room for `count` names of at most `longest` bytes. The error names the size that would
+    /// fit.
     fn room_for(&self, count: usize, longest: usize) -> Result<(), String> {
         if longest > Self::MAX_NAME {
             return Err(format!("names of at most {} characters", Self::MAX_NAME));

@@ -13,7 +13,7 @@ use crate::parse::ParseError;
 
 mod boot;
 
-/// A text newtype with a checking constructor, shown and stored as its text.
+/// Defines a text newtype with a checking constructor; the type is shown and stored as text.
 macro_rules! text_id {
     ($(#[$doc:meta])* $name:ident, $what:literal, $check:path) => {
         $(#[$doc])*
@@ -36,7 +36,7 @@ macro_rules! text_id {
             }
         }
 
-        /// Ordered and hashed as its text, so that a `&str` can look up a key in a map.
+        /// Orders and hashes as the text, so that a `&str` can look up a key in a map.
         impl std::borrow::Borrow<str> for $name {
             fn borrow(&self) -> &str {
                 &self.0
@@ -78,8 +78,9 @@ macro_rules! text_id {
 }
 
 text_id! {
-    /// A job as the resource manager names it: 1-64 of `[A-Za-z0-9._-]`, not starting with `.` or `-`: it stands in
-    /// paths and arguments of root's scripts. Opaque. A Flux id is kept in its f58 plain form (`f...`).
+    /// A job as the resource manager names the job: 1-64 of `[A-Za-z0-9._-]`, not starting with `.` or `-`, because the
+    /// id is part of paths and arguments of root's scripts. The id is opaque. A Flux id is kept in its plain f58 form
+    /// (`f...`).
     JobId, "job id", check_job
 }
 text_id! {
@@ -92,8 +93,7 @@ text_id! {
     HostName, "host name", check_host
 }
 text_id! {
-    /// Something a job holds that is no rank, such as a rabbit: 1-64 of `[A-Za-z0-9._:-]`, not starting with `.` or
-    /// `-`.
+    /// A named resource that a job holds, such as a rabbit: 1-64 of `[A-Za-z0-9._:-]`, not starting with `.` or `-`.
     ResourceName, "resource name", check_resource
 }
 text_id! {
@@ -167,7 +167,7 @@ fn check_invocation(what: &'static str, text: &str) -> Result<(), ParseError> {
     if text.len() == 32 { Ok(()) } else { Err(ParseError::new(what, text, text.len(), "32 hexadecimal digits")) }
 }
 
-/// An execution target of a job.
+/// A position in the job's list of hosts, counted from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Rank(pub u32);
@@ -195,19 +195,19 @@ impl Attempt {
         Self { whole, nano: 0 }
     }
 
-    /// The attempt that a Flux job begins with an `alloc` of this time (RFC 18: seconds since the epoch). Flux writes
-    /// microseconds, and whoever asks for an attempt of a job rounds so: a hook and an edge name the same one. `None`:
-    /// no time since the epoch.
+    /// Returns the attempt that a Flux job begins with an `alloc` of this time (RFC 18: seconds since the epoch). Flux
+    /// writes microseconds. Hook and edge both round here, so both name the same attempt. `None`: no time since the
+    /// epoch.
     pub fn of_alloc(timestamp: f64) -> Option<Self> {
         format!("{timestamp:.6}").parse().ok()
     }
 
-    /// The number as (whole part, billionths).
+    /// Returns the number as (whole part, billionths).
     pub const fn parts(self) -> (u64, u32) {
         (self.whole, self.nano)
     }
 
-    /// The attempt of these parts; `None` from a billion billionths on.
+    /// Returns the attempt of these parts; `None` if `nano` is a billion or more.
     pub const fn from_parts(whole: u64, nano: u32) -> Option<Self> {
         if nano < 1_000_000_000 { Some(Self { whole, nano }) } else { None }
     }
@@ -295,7 +295,7 @@ impl ClusterId {
     }
 }
 
-/// An action of an attempt of a job: a name-based UUID (v5, RFC 9562), so that the same thing asked twice is the same
+/// An action of an attempt of a job: a name-based UUID (v5, RFC 9562), so that repeating a request names the same
 /// action.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -310,7 +310,7 @@ impl ActionId {
         Self(Uuid::new_v5(&cluster.0, format!("{job}\0{attempt}\0{action}").as_bytes()))
     }
 
-    /// The last 12 hexadecimal digits: what a unit's name carries.
+    /// Returns the last 12 hexadecimal digits: the part of the id in a unit's name.
     pub fn tail(self) -> String {
         let hex = self.0.as_simple().to_string();
         hex[20..].to_owned()
@@ -345,17 +345,17 @@ impl fmt::Display for TaskId {
 /// The prefix of the unit names of all tasks. (`perilog-*` would match the daemons.)
 pub const UNIT_PREFIX: &str = "perilog-task-";
 
-/// The stem of a task: its unit's name without `.service`, and the name of its directory. At most 139 bytes.
+/// Returns the stem of a task: the name of the unit without `.service`, and of the task's directory. At most 139 bytes.
 pub fn stem(action: &ActionName, job: &JobId, task: TaskId) -> String {
     format!("{UNIT_PREFIX}{action}-{job}-{}-{}", task.rank, task.action.tail())
 }
 
-/// The unit of a stem.
+/// Returns the unit of a stem.
 pub fn unit_of(stem: &str) -> String {
     format!("{stem}.service")
 }
 
-/// A controller's term: grows with each start. The nonce tells two controllers of the same number apart.
+/// A controller's term, which grows with each start. The nonce distinguishes two controllers with the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Epoch {
     pub number: u64,
@@ -373,8 +373,7 @@ impl Epoch {
 mod tests {
     use super::*;
 
-    /// The text is what Flux wrote, all 17 digits of a double: the hook reads it from the eventlog, the edge from the
-    /// journal.
+    /// Flux writes all 17 digits of a double. The hook reads the text from the eventlog, the edge from the journal.
     #[test]
     fn an_alloc_names_one_attempt() {
         for (written, attempt) in [

@@ -2,8 +2,10 @@
 //!
 //! The set is stored as sorted, disjoint ranges that do not touch. The cost of a set depends on the number of ranges,
 //! never on the size of the ids: `0-4294967295` is one entry. Equal sets have equal ranges, so equality and hashing are
-//! those of the map. Copies share the ranges until one copy changes: the ranks of a job go to each of its nodes, and
-//! are often compared with themselves.
+//! those of the map.
+//!
+//! Copies share the ranges until one copy changes: the ranks of a job go to each of the job's nodes, and are often
+//! compared with themselves.
 //!
 //! The parser is strict RFC 22, stricter than Flux's decoder, which skips empty elements and wraps ids of 2^32 and more
 //! to small ones. The parser refuses ids above `u32::MAX`, and also `5-5`: a range has at least two ids.
@@ -48,7 +50,7 @@ impl IdSet {
         self.ranges.as_deref().unwrap_or(&NO_RANGES)
     }
 
-    /// Adds `id`; was it missing?
+    /// Adds `id`; returns `true` if the set did not contain the id.
     pub fn insert(&mut self, id: u32) -> bool {
         let new = !self.contains(id);
         if new {
@@ -115,7 +117,7 @@ impl IdSet {
         self.map().range(..=id).next_back().is_some_and(|(_, &end)| id <= end)
     }
 
-    /// How many ids; takes time in the number of ranges.
+    /// Returns the number of ids; takes time in the number of ranges.
     pub fn len(&self) -> u64 {
         self.ranges().map(|(lo, hi)| u64::from(hi - lo) + 1).sum()
     }
@@ -218,19 +220,19 @@ impl IdSet {
         self.pieces().saturating_mul(8) < other.pieces()
     }
 
-    /// The ranges of this between `lo` and `hi`, both included, ascending.
+    /// Iterates over the ranges between `lo` and `hi`, both included, in ascending order.
     fn within(&self, lo: u32, hi: u32) -> impl Iterator<Item = (u32, u32)> + '_ {
         let first = self.map().range(..=lo).next_back().map_or(lo, |(&start, _)| start);
         let cut = move |(&start, &end): (&u32, &u32)| (start.max(lo), end.min(hi));
         self.map().range(first..=hi).map(cut).filter(|(lo, hi)| lo <= hi)
     }
 
-    /// The RFC 22 text in its optional brackets: `[0-3,7]`.
+    /// Returns the RFC 22 text in optional brackets: `[0-3,7]`.
     pub fn to_brackets(&self) -> String {
         format!("[{self}]")
     }
 
-    /// The ranges that are missing, ascending.
+    /// Iterates over the missing ranges in ascending order.
     fn gaps(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         let starts = std::iter::once(Some(0)).chain(self.ranges().map(|(_, hi)| hi.checked_add(1)));
         let ends = self.ranges().map(|(lo, _)| lo.checked_sub(1)).chain(std::iter::once(Some(u32::MAX)));
@@ -247,7 +249,7 @@ fn overlaps(
     std::iter::from_fn(move || {
         loop {
             let (&(a_lo, a_hi), &(b_lo, b_hi)) = (a.peek()?, b.peek()?);
-            // Whichever ends first cannot meet anything further on.
+            // The range that ends first overlaps no later range of the other list.
             if a_hi <= b_hi {
                 a.next();
             } else {
@@ -287,7 +289,7 @@ impl FromIterator<u32> for IdSet {
     }
 }
 
-/// RFC 22 without brackets, as Flux writes it: neighbours are a range (`1-2`), the empty set is the empty text.
+/// Formats as RFC 22 without brackets, as Flux does: neighbours are a range (`1-2`), the empty set is the empty text.
 impl fmt::Display for IdSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut comma = "";

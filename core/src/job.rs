@@ -16,7 +16,7 @@ use crate::idset::IdSet;
 use crate::parse::ParseError;
 use crate::resource_set::ResourceSet;
 
-/// Some of a job: ranks, and resources that are no ranks.
+/// A part of a job: ranks, and resources that are no ranks.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     #[serde(default, skip_serializing_if = "IdSet::is_empty")]
@@ -44,7 +44,7 @@ impl Part {
         self.resources.retain(|name| !other.resources.contains(name));
     }
 
-    /// Returns `true` if all of this is in `other`.
+    /// Returns `true` if `other` contains all of this part.
     pub fn is_subset(&self, other: &Self) -> bool {
         self.ranks.is_subset(&other.ranks) && self.resources.is_subset(&other.resources)
     }
@@ -56,7 +56,7 @@ impl Part {
     }
 }
 
-/// `0-3 and rabbit1, rabbit2`, for people.
+/// Formats for people: `0-3 and rabbit1, rabbit2`.
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.resources.iter().map(ResourceName::as_str).collect();
@@ -70,13 +70,12 @@ impl fmt::Display for Part {
     }
 }
 
-/// How many ranks of a job may fail named checks before that is the job's failure: `2`, or `10%` of its ranks, rounded
-/// down.
+/// How many ranks of a job may fail named checks before the job fails: `2`, or `10%` of the job's ranks, rounded down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Tolerance {
     Ranks(u32),
-    /// 0 to 100.
+    /// A percentage, 0 to 100.
     Percent(u8),
 }
 
@@ -140,7 +139,7 @@ impl From<Tolerance> for String {
     }
 }
 
-/// Most checks with a tolerance of their own: the controller counts each of them for each rank that fails.
+/// Maximum number of checks with a tolerance of their own: the controller counts each check for each failed rank.
 pub const MAX_CHECKS: usize = 64;
 
 /// The terms that a job was added with.
@@ -157,8 +156,7 @@ pub struct Terms {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerate: Option<Tolerance>,
     /// How many ranks may fail each of these checks, within `tolerate`. Without `tolerate` and `keep`, the job
-    /// tolerates
-    /// these checks alone.
+    /// tolerates failures of these checks alone.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub checks: BTreeMap<CheckName, Tolerance>,
     /// The number of good ranks that the job needs. The job continues with exactly this number, and lets go of all
@@ -204,9 +202,8 @@ impl Terms {
         but(self) == but(other)
     }
 
-    /// Returns how many of `ranks` may fail. Without a tolerance: with `keep` all ranks that the job does not keep,
-    /// with
-    /// `checks` the sum of theirs.
+    /// Returns how many of `ranks` may fail. A job without `tolerate` but with `keep` tolerates all ranks that the job
+    /// does not keep. A job without both tolerates the sum of `checks`.
     pub fn forgives(&self, ranks: u64) -> u64 {
         match (self.tolerate, self.keep) {
             (Some(tolerate), _) => tolerate.of(ranks),
@@ -305,7 +302,7 @@ mod tests {
         assert_eq!((terms.forgives(60), terms.forgives_others()), (8, false));
         let all = Terms { tolerate: Some(Tolerance::Ranks(3)), ..terms.clone() };
         assert_eq!((all.forgives(60), all.forgives_others()), (3, true));
-        // Zero is no silence: it forgives nothing.
+        // A tolerance of zero beside a check differs from no tolerance: zero forgives nothing.
         assert!(!terms.is_same(&Terms { tolerate: Some(Tolerance::Ranks(0)), ..terms.clone() }));
         let many = (0..=MAX_CHECKS).map(|n| check(&format!("c{n}"), "1")).collect();
         assert!(Terms { checks: many, ..Terms::default() }.check(60).is_err_and(|why| why.contains("at most 64")));

@@ -2,9 +2,9 @@
 //!
 //! *A unit that is gone reads Result=success, status 0*, and so does a unit whose job is still queued (measured,
 //! systemd 252). So the judge believes a unit only if the unit is loaded, carries the claim's invocation, and has no
-//! pending job. The outcome `ok` requires all of: a runner's claim, exit 0, systemd's `success`, and a complete
-//! `result.json` of the same invocation that says that every script ran. If unit and result differ, the worse outcome
-//! stands and the note shows both.
+//! pending job. The outcome `ok` requires a runner's claim, exit 0, systemd's `success`, and a complete `result.json`
+//! of the same invocation in which every script ran. If unit and result differ, the worse outcome stands and the note
+//! shows both.
 
 mod boot;
 mod report;
@@ -30,8 +30,8 @@ pub struct Evidence<'a> {
     pub tails: &'a [Tail],
     /// Processes that were left behind and killed or kept.
     pub lingering: &'a [Process],
-    /// perilog asked the agent to stop the task. A TERM that reached the runner does not prove this: any process of
-    /// root may have sent it.
+    /// A request to perilog stopped the task. A TERM that reached the runner is no proof: any process of root may have
+    /// sent the TERM.
     pub cancelled: bool,
 }
 
@@ -50,11 +50,10 @@ pub fn judge(evidence: &Evidence<'_>, intent: &Intent, ended_ms: u64) -> Ended {
         (claim, Some(unit), None) => (of_unit(unit, claim, evidence), None),
         (_, Some(unit), Some(result)) => of_both(unit, result, evidence),
     };
-    // Nobody waits for the boot of a host's own task: such a task keeps its own end.
+    // No resource manager waits for the boot of a host's own task: such a task keeps its own end.
     let booted = (!intent.local && boot::was_shut_down(&outcome, evidence)).then(|| boot::of_steps(evidence.steps));
     let (outcome, note) = match (outcome, booted) {
-        // Nobody knows yet whether the boot will come. If scripts were still to begin, the outcome of the scripts that
-        // ran stands.
+        // The boot may not come. If scripts were still to begin, the outcome of the scripts that ran stands.
         (_, Some(booted)) if !matches!(booted, Outcome::Lost { .. }) => (booted, note),
         (Outcome::Cancelled { status }, _) if evidence.was_stopped_by_others() => {
             let notes = note.into_iter().chain([STOPPED_BY_OTHERS.to_owned()]);
@@ -71,13 +70,13 @@ impl<'a> Evidence<'a> {
         let ours = |unit: &&UnitFacts| match self.claim {
             Some(Claim::Runner(invocation)) => unit.invocation.as_ref() == Some(invocation),
             Some(Claim::Cancelled | Claim::Withdrawn(_)) => false,
-            // Nobody claimed the task. The unit can still show that it could not execute the runner.
+            // No runner claimed the task. The unit can still show that systemd could not execute the runner.
             None => true,
         };
         self.unit.filter(|unit| unit.loaded && !unit.is_to_start()).filter(ours)
     }
 
-    /// The result, where it is the claiming runner's.
+    /// Returns the result, if the claiming runner wrote the result.
     fn believed_result(&self) -> Option<&'a RunResult> {
         match self.claim {
             Some(Claim::Runner(invocation)) => self.result.filter(|result| result.invocation == *invocation),
@@ -85,12 +84,12 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// Returns `true` if a TERM ended the task and perilog had not asked for one.
+    /// Returns `true` if a TERM ended the task without a request to perilog.
     fn was_stopped_by_others(&self) -> bool {
         !self.cancelled && matches!(self.claim, Some(Claim::Runner(_)) | None)
     }
 
-    /// Returns `true` if a TERM reached the runner, whoever sent it.
+    /// Returns `true` if a TERM reached the runner, from perilog or another sender.
     fn was_cancelled(&self) -> bool {
         self.cancelled || self.steps.iter().any(|step| matches!(step, StepRecord::Cancelled { .. }))
     }
@@ -109,7 +108,7 @@ fn stopped_by_others(status: Option<ExitStatus>) -> Outcome {
     Outcome::Failed { why }
 }
 
-/// Returns the outcome of a claim that the agent made. Such a claim withdraws the task; it never makes the task a
+/// Returns the outcome of a claim that the agent made. Such a claim withdraws the task, so the outcome is never a
 /// success.
 fn withdrawn(outcome: &Outcome) -> Outcome {
     match outcome {
@@ -128,7 +127,7 @@ fn exit_of(unit: &UnitFacts) -> Option<ExitStatus> {
     }
 }
 
-/// systemd.exec(5): the exit codes by which PID 1's child tells that it could not get as far as the program.
+/// Returns `true` for systemd's exit codes (systemd.exec(5)) of a child that failed before it executed the program.
 const fn is_exec_code(code: u8) -> bool {
     code >= 200 && code <= 245
 }
@@ -145,7 +144,7 @@ fn of_both(unit: &UnitFacts, result: &RunResult, evidence: &Evidence<'_>) -> (Ou
     let failed = |why| Outcome::Failed { why };
     let from_unit = match exit {
         _ if unit.result == "oom-kill" => failed(Failure::Oom),
-        // Then the result says something else than 0, which is worse.
+        // The result then reports a status other than 0, which is worse.
         Some(ExitStatus::Exit(0)) if unit.result == "success" => return (from_result, Some(note)),
         Some(ExitStatus::Exit(0)) => failed(Failure::Unit(unit.result.clone())),
         Some(ExitStatus::Exit(code)) => failed(Failure::Exit(code)),
@@ -177,7 +176,7 @@ fn of_unit(unit: &UnitFacts, claim: Option<&Claim>, evidence: &Evidence<'_>) -> 
                 "the runner did not claim the task and ran nothing (exit {code}): its unit's journal says why"
             ),
         },
-        // The runner had a claim, which somebody removed.
+        // A runner made the claim, and another program removed it.
         (None, Some(ExitStatus::Exit(_))) => failed(Failure::NoResult(exit)),
         (None, Some(ExitStatus::Signal(signal))) => failed(Failure::Signal(signal)),
         (None, None) => failed(Failure::Unit(format!("it never ran its main process (result {})", unit.result))),

@@ -1,11 +1,11 @@
-//! The pure heart of perilog. Knows nothing else: no clock, file, socket, thread, random number or async.
+//! The pure heart of perilog: no clock, file, socket, thread, random number or async, and no other crate of perilog.
 //!
 //! * words and formats: [`ids`], [`fluid`] (RFC 19), [`idset`] (RFC 22), [`hostlist`] (RFC 29), [`resource_set`] (R,
 //!   RFC 20), [`duration`] (RFC 23), [`eventlog`] (RFC 18, 21), [`targets`], [`job`]
-//! * what a task is and how it ends: [`task`], [`outcome`], [`judge`], [`environment`]
-//! * what the two sides say: [`message`]
+//! * a task and the end of a task: [`task`], [`outcome`], [`judge`], [`environment`]
+//! * the messages between agent and controller: [`message`]
 //! * the two machines, `handle(input, now) -> effects`: [`agent`], [`controller`]
-//! * for tests only, what could be wrong with all of that: [`defect`]
+//! * deliberate defects, for tests only: [`defect`]
 
 pub mod agent;
 pub mod controller;

@@ -30,7 +30,7 @@ pub struct Mark {
 pub struct Obeyed {
     #[serde(flatten)]
     pub epoch: Epoch,
-    /// `None`: an older agent wrote it.
+    /// `None`: an older agent wrote the file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterId>,
     /// 0: an older agent wrote the file, or the controller does not number its commits.
@@ -54,14 +54,14 @@ impl From<Epoch> for Obeyed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Life {
     pub epoch: Epoch,
-    /// The number of its first commit.
+    /// The number of the life's first commit.
     pub first: u64,
 }
 
 /// Maximum number of lives that a store remembers. The marks of forgotten lives count as old, not as unknown.
 pub const MAX_LIVES: usize = 1_024;
 
-/// Where a mark belongs.
+/// The place of a commit relative to a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
     /// This store made the commit, or the commit is older than all lives that the store remembers.
@@ -78,14 +78,16 @@ pub struct History {
 }
 
 impl History {
-    /// Where a commit belongs.
+    /// Returns the place of a commit.
     ///
-    /// | the commit's life | and its number | then |
+    /// | the commit's life | and its number | place |
     /// |---|---|---|
-    /// | in the history | within that life | past |
-    /// | in the history | past that life's last | foreign: the store is a copy that was made earlier in that life |
-    /// | unknown, with an epoch below the oldest life that is remembered | any | past |
+    /// | in the history | within the life | past |
+    /// | in the history | past the life's last | foreign: the store is an older copy |
+    /// | unknown, older than all remembered lives | any | past |
     /// | unknown otherwise | any | foreign |
+    ///
+    /// A store that is an older copy was copied earlier in the commit's life.
     pub fn place(&self, commit: Commit) -> Place {
         let Some(at) = self.lives.iter().position(|life| life.epoch == commit.epoch) else {
             let forgotten = self.lives.len() >= MAX_LIVES
@@ -96,12 +98,12 @@ impl History {
         if commit.number <= last { Place::Past } else { Place::Foreign }
     }
 
-    /// The commit that was made last; `None`: the store is new.
+    /// Returns the store's last commit; `None`: the store is new.
     pub fn newest(&self) -> Option<Commit> {
         self.lives.last().map(|life| Commit { epoch: life.epoch, number: self.last })
     }
 
-    /// A life begins with the next commit.
+    /// Begins a life: the commit `first` is the life's first.
     pub fn begin(&mut self, epoch: Epoch, first: u64) {
         self.lives.push(Life { epoch, first });
         let surplus = self.lives.len().saturating_sub(MAX_LIVES);

@@ -20,12 +20,12 @@ use crate::task::{Ended, Process, Reboot, Start};
 /// From the controller to an agent.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToAgent {
-    /// The session stands. Redial, when it ends, at a random moment within `redial_window_ms`.
+    /// Welcomes the session. When the session ends, the agent redials at a random moment within `redial_window_ms`.
     Welcome {
         epoch: Epoch,
         cluster: ClusterId,
         redial_window_ms: u64,
-        /// The controller's last commit; 0: an older controller, which does not number them.
+        /// The controller's last commit; 0: an older controller, which does not number commits.
         commit: u64,
     },
     /// Refuses the session: another machine speaks for this host, or this agent's certificate names another host.
@@ -33,18 +33,19 @@ pub enum ToAgent {
         why: String,
     },
     Start(Start),
-    /// An unclaimed task that `Hello` showed is still wanted.
+    /// The unclaimed task that `Hello` showed is still wanted: the agent begins the task.
     Begin {
         task: TaskId,
     },
-    /// Not begun: never begin. Running: TERM. Unknown: remember the refusal.
+    /// Cancels a task. If the task has not begun, the agent never begins the task; if the scripts run, the agent sends
+    /// TERM; an agent without the task remembers the refusal.
     Cancel {
         task: TaskId,
         job: JobId,
         attempt: Attempt,
         action: ActionName,
         why: String,
-        /// The commit that caused the message, as for Welcome.
+        /// The commit that caused the message, as in Welcome.
         commit: u64,
     },
     /// A signal for the scripts of a running task.
@@ -52,13 +53,13 @@ pub enum ToAgent {
         task: TaskId,
         signal: u8,
     },
-    /// `Finished` is durable here.
+    /// The controller's store contains the end that `Finished` reported.
     Ack {
         task: TaskId,
-        /// The commit that contains the acknowledged end, as for Welcome.
+        /// The commit that contains the acknowledged end, as in Welcome.
         commit: u64,
     },
-    /// `ExpectsBoot` is durable here: from now on a boot is this task's end.
+    /// The controller's store contains the `ExpectsBoot`: from now on a boot is the task's end.
     BootExpected {
         task: TaskId,
     },
@@ -66,11 +67,11 @@ pub enum ToAgent {
     Forget {
         tasks: Vec<TaskId>,
     },
-    /// Asks whether the agent is alive. (Two machines claim one host.)
+    /// Asks whether the agent is alive, because two machines claim one host.
     Probe {
         nonce: u64,
     },
-    /// A question for people: answered by `Answer` with the same number.
+    /// Asks a question for people; the agent answers with `Answer` and the same number.
     Ask {
         question: u64,
         ask: Ask,
@@ -100,8 +101,8 @@ pub enum FromAgent {
     EpochRefused {
         seen: Epoch,
     },
-    /// The intent is on disk. From here on the task ends in an outcome. `limit_ms`: how long it may take, by this
-    /// node's configuration and its Start; `None`: it has no limit, or an older agent does not say.
+    /// The agent has the intent on disk: from here on the task ends in an outcome. `limit_ms`: the limit by the node's
+    /// configuration and the Start. `None`: the task has no limit, or an older agent does not say.
     Accepted {
         task: TaskId,
         limit_ms: Option<u64>,
@@ -159,9 +160,9 @@ pub struct Hello {
     pub more: bool,
 }
 
-/// Most actions that a Hello names: a site has a handful.
+/// Maximum number of actions that a Hello names: a site has a handful.
 pub const MAX_ACTIONS: usize = 64;
-/// Most tasks of a node that have not ended: its agent takes no more, whatever `max-tasks` says.
+/// Maximum number of tasks on a node that have not ended. The agent accepts no more, whatever `max-tasks` says.
 pub const MAX_TASKS: usize = 400;
 
 /// A task as an agent holds it.
@@ -174,34 +175,34 @@ pub struct Held {
     pub userid: Option<u32>,
     /// The commit that caused the intent or the tombstone; `None`: an older agent or controller did not say.
     pub commit: Option<Commit>,
-    /// As of [`FromAgent::Accepted`]; of tombstones only where a boot is to be their end.
+    /// The limit, as in [`FromAgent::Accepted`]. A tombstone has a limit only if a boot is to end the task.
     pub limit_ms: Option<u64>,
-    /// The host's own (`io.perilog.Agent.Exec`): shown, not the controller's.
+    /// The task is the host's own (`io.perilog.Agent.Exec`): perilog shows the task, but the controller does not own
+    /// the task.
     pub local: bool,
     pub state: HeldState,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum HeldState {
-    /// Intent on disk, not begun: waits for `Begin` or `Cancel`.
+    /// The intent is on disk, and the task has not begun: the task waits for `Begin` or `Cancel`.
     Unclaimed,
-    /// Claimed, and not ended.
+    /// A runner has claimed the task, and the task has not ended.
     Live { phase: Phase, age_ms: u64 },
-    /// Ended; `Finished` follows.
+    /// The task has ended; `Finished` follows.
     Ended,
-    /// The task has ended, and the controller acknowledged the end before. `past_ms`: for how long nothing of the task
-    /// may begin any more (since its not-after); 0 before that. `reboot`: whether a boot of the node was to end the
-    /// task.
+    /// The task has ended, and the controller acknowledged the end before. `past_ms`: the time since the task's
+    /// not-after, 0 before the not-after. `reboot`: whether a boot of the node was to end the task.
     Tombstone { outcome: Outcome, past_ms: u64, reboot: Reboot },
 }
 
-/// Where a live task stands, for `perilog ps` and `perilog why`.
+/// The phase of a live task, for `perilog ps` and `perilog why`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "kebab-case")]
 pub enum Phase {
     /// The agent has accepted the task, and the task waits on this host; `why` names the reason.
     Waiting { why: String },
-    /// systemd was asked to start its unit.
+    /// The agent has asked systemd to start the task's unit.
     Starting,
     /// A script runs; `index` counts from 1.
     Running { script: String, index: u32, of: u32, progress: Option<String> },
@@ -213,13 +214,13 @@ pub enum Phase {
         #[serde(default)]
         doing: String,
     },
-    /// The scripts ended; these processes did not.
+    /// The scripts have ended; these processes have not.
     Lingering { processes: Vec<Process> },
-    /// Something said of itself by a script.
+    /// A script reported a milestone.
     Milestone { name: String },
 }
 
-/// Questions for people.
+/// Questions that people ask an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case")]
 pub enum Ask {

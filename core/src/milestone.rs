@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use crate::ids::MilestoneName;
 use crate::idset::IdSet;
 
-/// Most names of one attempt. A job has a handful of stages; each name may hold a scattered set of its ranks, and comes
-/// from scripts.
+/// Maximum number of milestone names of one attempt. A job has a handful of stages. Scripts choose the names, and each
+/// name may hold a scattered set of ranks.
 pub const MAX_NAMES: usize = 64;
 
 /// Events that a waiter can wait for and that are no milestones: the events of a job's log, and `clean`, the last
@@ -43,12 +43,12 @@ pub struct Milestones {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Said {
     ranks: IdSet,
-    /// All did, and that was told.
+    /// All ranks reported the milestone, and perilog told waiters.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     job: bool,
 }
 
-/// More names than [`MAX_NAMES`].
+/// The attempt would have more names than [`MAX_NAMES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooMany;
 
@@ -155,7 +155,7 @@ mod tests {
             let seen = milestones.reach(&set(given), &set(forgiven), &set(left));
             let expect: Vec<_> = reached.map(|without| (name("data-out"), set(without))).into_iter().collect();
             assert_eq!(seen, expect, "{given} {forgiven} {left} {said}");
-            // Once.
+            // The second call reports nothing.
             assert_eq!(milestones.reach(&set(given), &set(forgiven), &set(left)), []);
         }
     }

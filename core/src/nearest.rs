@@ -1,12 +1,13 @@
-//! Guesses the word that somebody meant: the candidate that a typing error explains.
+//! Guesses the word that a person meant: the candidate that a typing error explains.
 
-/// The nearest of `words`, if it is near enough.
+/// Returns the word nearest to `typed`, if the word is near enough.
 pub(crate) fn nearest<'w>(typed: &str, words: impl Iterator<Item = &'w str>) -> Option<&'w str> {
     let near = |word: &&str| distance(typed, word) <= (typed.len().max(word.len()) / 3).clamp(1, 3);
     words.filter(near).min_by_key(|word| distance(typed, word))
 }
 
-/// Edits between two words: insert, delete, replace, swap of neighbours. Names are short, and ASCII.
+/// Returns the number of edits between two words: insert, delete, replace, swap of neighbours. Names are short ASCII
+/// texts.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let (mut before, mut above): (Vec<usize>, Vec<usize>) = (Vec::new(), (0..=b.len()).collect());

@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How a process ended, as wait(2) tells it.
+/// The end of a process, as wait(2) tells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExitStatus {
@@ -18,7 +18,7 @@ pub enum ExitStatus {
 }
 
 impl ExitStatus {
-    /// The status as a shell gives it: the code, or 128 + signal.
+    /// Returns the status as a shell gives it: the code, or 128 + signal.
     pub const fn shell(self) -> u8 {
         match self {
             Self::Exit(code) => code,
@@ -48,7 +48,7 @@ pub fn signal_name(signal: u8) -> String {
         .map_or_else(|| signal.to_string(), |(_, name)| (*name).to_owned())
 }
 
-/// The number of a signal given as `TERM`, `SIGTERM` or `15`.
+/// Returns the number of a signal that is given as `TERM`, `SIGTERM` or `15`.
 pub fn signal_number(text: &str) -> Option<u8> {
     let name = text.strip_prefix("SIG").unwrap_or(text);
     SIGNALS
@@ -58,8 +58,8 @@ pub fn signal_number(text: &str) -> Option<u8> {
         .or_else(|| text.parse().ok().filter(|n| (1..=64).contains(n)))
 }
 
-/// The signals that scripts can be sent: HUP, INT, KILL, USR1, USR2, TERM. Any other would stop or end the runner
-/// itself.
+/// The signals that perilog may send to scripts: HUP, INT, KILL, USR1, USR2, TERM. Any other signal would stop or end
+/// the runner itself.
 pub const SENT: [u8; 6] = [1, 2, 9, 10, 12, 15];
 
 /// Checks that perilog may send a signal to scripts.
@@ -81,33 +81,34 @@ const SIGNALS: &[(u8, &str)] = &[
     (12, "USR2"), (13, "PIPE"), (14, "ALRM"), (15, "TERM"), (17, "CHLD"), (18, "CONT"), (19, "STOP"), (24, "XCPU"), (25, "XFSZ"), (31, "SYS"),
 ];
 
-/// How a task ended. Ended once, ended for good; later facts are appended as late.
+/// The end of a task, once and for good. The controller appends later facts as late.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Outcome {
-    /// Every script ran and ended with 0, and the runner's result says so; or the service of an external action does.
+    /// Every script ran and ended with 0, and the runner's result confirms that. Or the service of an external action
+    /// reported success.
     Ok,
-    /// Named checks failed; everything ran and ended with 0.
+    /// Named checks failed; every script ran and ended with 0.
     Tolerable,
     Failed {
         why: Failure,
     },
-    /// Ended past its limit.
+    /// The task ended past its limit.
     Timeout {
         status: Option<ExitStatus>,
     },
-    /// Asked to stop by a person or the resource manager, and stopped.
+    /// A person or the resource manager asked perilog to stop the task, and the task stopped.
     Cancelled {
         status: Option<ExitStatus>,
     },
     Lost {
         why: Loss,
     },
-    /// The node's policy did not let it begin.
+    /// The node's policy did not let the task begin.
     Refused {
         why: String,
     },
-    /// An operator's word replaced the outcome; `ok` says whether the word counts as success.
+    /// The operator's resolution replaced the outcome; `ok` says whether the resolution counts as success.
     Resolved {
         ok: bool,
         reason: String,
@@ -121,7 +122,7 @@ pub enum Failure {
     Exit(u8),
     Signal(u8),
     Oom,
-    /// systemd could not execute the runner or the runner a script.
+    /// systemd could not execute the runner, or the runner could not execute a script.
     Exec(String),
     /// A mistake in the configuration: a missing directory, or a script that others can write.
     Configuration(String),
@@ -129,7 +130,7 @@ pub enum Failure {
     Unit(String),
     /// The runner ended without a complete result.
     NoResult(Option<ExitStatus>),
-    /// The service of an external action said so.
+    /// The service of an external action reported the failure.
     Reported,
 }
 
@@ -138,15 +139,15 @@ pub enum Failure {
 pub enum Loss {
     /// The node booted before the task's end was known.
     Rebooted,
-    /// The node knows nothing of the task any more, or the unit is gone without a result.
+    /// The node has no record of the task any more, or the unit is gone without a result.
     Vanished,
-    /// Accepted, then away past limit and grace.
+    /// The node accepted the task, and then was away past limit and grace.
     Unreachable,
-    /// Never accepted within start-grace.
+    /// The node did not accept the task within the start-grace.
     Offline,
-    /// No node of that name has ever been heard of.
+    /// No node of this name has ever connected.
     UnknownNode,
-    /// The service of an external action was not heard of for the length of its lease.
+    /// The service of an external action did not report within its lease.
     Lease,
 }
 
@@ -164,7 +165,7 @@ impl fmt::Display for Loss {
 }
 
 impl Outcome {
-    /// The word of docs/semantics.md.
+    /// Returns the word of docs/semantics.md.
     pub const fn word(&self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -189,7 +190,7 @@ impl Outcome {
         matches!(self, Self::Ok | Self::Tolerable)
     }
 
-    /// Returns `true` if scripts produced this outcome; `false` if nothing began or nobody knows.
+    /// Returns `true` if scripts produced this outcome; `false` if no script began or the evidence is gone.
     pub const fn is_of_scripts(&self) -> bool {
         match self {
             Self::Ok | Self::Tolerable | Self::Failed { .. } | Self::Timeout { .. } => true,
@@ -215,7 +216,7 @@ impl Outcome {
         }
     }
 
-    /// Order of blame: the verdict of an action is its worst outcome.
+    /// Returns the order of blame: the verdict of an action is the worst outcome.
     pub(crate) const fn severity(&self) -> u8 {
         match self {
             Self::Ok | Self::Resolved { ok: true, .. } => 0,
@@ -282,7 +283,7 @@ impl Verdict {
         }
     }
 
-    /// The verdict over all outcomes of an action; an action over no ranks is `Ok`.
+    /// Returns the verdict over all outcomes of an action; an action over no ranks is `Ok`.
     pub fn of<'a>(outcomes: impl IntoIterator<Item = &'a Outcome>) -> Self {
         match outcomes.into_iter().max_by_key(|o| o.severity()) {
             None | Some(Outcome::Ok | Outcome::Resolved { ok: true, .. }) => Self::Ok,
@@ -290,7 +291,7 @@ impl Verdict {
             Some(Outcome::Refused { .. }) => Self::Refused,
             Some(Outcome::Lost { .. }) => Self::Lost,
             Some(Outcome::Timeout { .. }) => Self::Timeout,
-            // Tolerance belongs to the job; the default is none.
+            // Tolerance belongs to the job; without the job's terms the verdict tolerates no failure.
             Some(Outcome::Tolerable | Outcome::Failed { .. } | Outcome::Resolved { .. }) => Self::Failed,
         }
     }

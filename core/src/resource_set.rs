@@ -115,7 +115,7 @@ impl ResourceSet {
         self.groups.iter().find(|(_, ranks)| ranks.contains(rank)).map(|(children, _)| children)
     }
 
-    /// Property -> its ranks.
+    /// Returns the ranks of each property.
     pub const fn properties(&self) -> &BTreeMap<String, IdSet> {
         &self.properties
     }
@@ -137,17 +137,17 @@ impl ResourceSet {
         Self { ranks, hosts, groups, properties, scheduling, ..Self::default() }
     }
 
-    /// The part of all other ranks.
+    /// Returns the part of all other ranks.
     #[must_use]
     pub fn without(&self, ranks: &IdSet) -> Self {
         self.fragment(&self.ranks.difference(ranks))
     }
 
-    /// Both. A rank that is in both has the children of both; times and slots are kept where both say the same.
+    /// Returns the union. A rank that is in both sets has the children of both. The union has times and slots only if
+    /// both sets have the same.
     ///
     /// # Errors
-    /// [`InvalidR`]: a rank that is on two hosts or has too many kinds of resource, or parts of what two schedulers
-    /// wrote.
+    /// [`InvalidR`]: a rank is on two hosts, a rank has too many kinds of resource, or two schedulers wrote the parts.
     pub fn union(&self, other: &Self) -> Result<Self, InvalidR> {
         let mut by_rank: BTreeMap<u32, &str> = self.ranks.iter().zip(self.hosts.iter()).collect();
         for (rank, host) in other.ranks.iter().zip(other.hosts.iter()) {
@@ -182,7 +182,8 @@ impl ResourceSet {
     /// Adds children to ranks, which may have some already.
     ///
     /// # Errors
-    /// A rank would have more than [`MAX_KINDS`] of them, or [`MAX_RANGES`]; the set is of no more use then.
+    /// [`InvalidR`]: a rank would have more than [`MAX_KINDS`] kinds, or more than [`MAX_RANGES`] ranges. The set is
+    /// useless then.
     fn add(&mut self, ranks: &IdSet, children: &Children) -> Result<(), InvalidR> {
         check_kinds(ranks, children)?;
         let known = ranks.intersection(&self.ranks);

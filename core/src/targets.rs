@@ -1,7 +1,7 @@
-//! "Which ranks": as an idset or as a hostlist, wherever an operator or a program names some.
+//! Targets: ranks that an operator or a program names, as an idset or as a hostlist.
 //!
-//! A text of nothing but digits, `,`, `-`, `[` and `]` is an idset; anything else is a hostlist. (A host whose name is
-//! a bare number can be named by its rank only.)
+//! A text of only digits, `,`, `-`, `[` and `]` is an idset; any other text is a hostlist. (A host whose name is a bare
+//! number has to be named by rank.)
 
 use std::collections::HashMap;
 use std::fmt;
@@ -101,7 +101,7 @@ impl fmt::Debug for Targets {
 impl Serialize for Targets {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let text = self.to_string();
-        // Only code can build such a list; if it were sent, it would mean ranks.
+        // Only code can build such a list; the text would mean ranks to the receiver.
         if matches!(self, Self::Hosts(hosts) if !hosts.is_empty()) && is_idset(&text) {
             return Err(ser::Error::custom(format!("hosts {text} cannot be told from ranks")));
         }

@@ -21,15 +21,15 @@ mod tombstone;
 pub use ended::Ended;
 pub use tombstone::{Reboot, Tombstone, survives_reboot};
 
-/// The exit status of a runner that found no directory, or no intent of its task: such a runner claimed nothing and ran
+/// The exit status of a runner that found no directory, or no intent of the task: the runner claimed nothing and ran
 /// nothing.
 pub const NO_TASK: u8 = 66;
-/// The exit status of a runner that came too late, or found the task claimed by another: such a runner ran nothing
-/// either (EX_TEMPFAIL of sysexits.h).
+/// The exit status of a runner that came too late, or found the task claimed by another program: the runner ran nothing
+/// (EX_TEMPFAIL of sysexits.h).
 pub const NOT_OURS: u8 = 75;
 /// The exit status of a runner that could not write its claim.
 pub const NO_CLAIM: u8 = 73;
-/// All exit statuses of a runner that ran nothing; a runner with a claim never exits with one.
+/// All exit statuses of a runner that ran nothing. A runner that has claimed a task never exits with one of these.
 pub const RAN_NOTHING: [u8; 3] = [NO_TASK, NOT_OURS, NO_CLAIM];
 
 /// The first words of a remark about an end that is `ok` because there was no script to run.
@@ -48,7 +48,7 @@ pub struct Start {
     pub job: JobId,
     pub attempt: Attempt,
     pub action: ActionName,
-    /// The boot it is meant for.
+    /// The boot that the Start is meant for: the node refuses the Start in another boot.
     pub boot: BootId,
     /// The start-grace in milliseconds, counted from receipt; afterwards nobody may claim the task.
     pub not_after_ms: u64,
@@ -59,7 +59,7 @@ pub struct Start {
     pub userid: Option<u32>,
     /// The variables that the requester would like scripts to see; the node's list decides ([`crate::environment`]).
     pub env: BTreeMap<String, String>,
-    /// A limit for the whole task; the smaller of this and the plan's stands.
+    /// A limit for the whole task; the smaller of this limit and the plan's limit counts.
     pub timeout_ms: Option<u64>,
     /// The action is an after-action: from now on no setup action of the attempt may begin on this host.
     #[serde(default)]
@@ -68,7 +68,7 @@ pub struct Start {
     /// them. Empty from an older controller.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub milestones: BTreeSet<MilestoneName>,
-    /// The controller's commit that caused the Start; 0: an older controller, which does not number its commits.
+    /// The controller's commit that caused the Start; 0: an older controller, which does not number commits.
     #[serde(default)]
     pub commit: u64,
 }
@@ -82,7 +82,7 @@ pub struct Plan {
     pub cwd: String,
     pub path: String,
     pub umask: u32,
-    /// Set by the node for every script; stands above what came from outside.
+    /// The variables that the node sets for every script; they override variables from outside.
     pub env: BTreeMap<String, String>,
     /// Limit of the whole task and of each script.
     pub timeout_ms: Option<u64>,
@@ -94,7 +94,7 @@ pub struct Plan {
     pub empty: Empty,
     pub lingering: Lingering,
     pub retries: Retries,
-    /// By file name of the script.
+    /// Settings of single scripts, by file name.
     pub scripts: BTreeMap<String, ScriptPlan>,
     pub nofile: u64,
     pub memory_max: Option<u64>,
@@ -118,12 +118,13 @@ pub struct ScriptPlan {
     pub user: Option<String>,
     pub timeout_ms: Option<u64>,
     pub retries: Option<Retries>,
-    /// A non-zero exit of it is `tolerable`.
+    /// A non-zero exit of the script is `tolerable`.
     #[serde(default)]
     pub tolerable: bool,
 }
 
-/// How often a failed script is tried again, waiting `backoff_ms`, doubled each time up to `ceiling_ms`.
+/// How often the runner tries a failed script again. The runner waits `backoff_ms`, doubled each time up to
+/// `ceiling_ms`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Retries {
     pub count: u32,
@@ -131,14 +132,14 @@ pub struct Retries {
     pub ceiling_ms: u64,
 }
 
-/// Past a limit: TERM once, then ...
+/// The runner's act on a script past its limit, after one TERM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnTimeout {
     /// The script continues, overdue, and perilog drains the node.
     #[default]
     Drain,
-    /// ... KILL after a grace.
+    /// The runner sends KILL after a grace.
     Kill,
 }
 
@@ -157,7 +158,7 @@ pub enum Empty {
     /// `ok`; the end says that no script ran.
     #[default]
     Ok,
-    /// `failed`: the site means each node to run some.
+    /// `failed`: on this site each node must run a script.
     Fail,
 }
 
@@ -165,7 +166,7 @@ pub enum Empty {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Lingering {
-    /// The task has not ended; they are named.
+    /// The task does not end before the processes do; perilog names the processes.
     #[default]
     Hold,
     Kill,
@@ -173,7 +174,7 @@ pub enum Lingering {
     Keep,
 }
 
-/// `intent.json`: all that is needed to run the task, written before anything else happens.
+/// `intent.json`: everything that a runner needs to run the task. The agent writes the file before any other act.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Intent {
     pub start: Start,
@@ -183,14 +184,14 @@ pub struct Intent {
     pub dropped_env: u32,
     /// The not-after: CLOCK_BOOTTIME in milliseconds after which nobody may claim the task.
     pub not_after_boottime_ms: u64,
-    /// CLOCK_BOOTTIME in milliseconds when it was taken on.
+    /// CLOCK_BOOTTIME in milliseconds when the agent accepted the task.
     pub accepted_boottime_ms: u64,
-    /// Run for the host itself (`io.perilog.Agent.Exec`): no controller is told, none is asked.
+    /// The host's own task (`io.perilog.Agent.Exec`): the agent neither reports the task to a controller nor asks one.
     pub local: bool,
     /// The commit that caused the intent; `None`: the host's own task, or an older controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<Commit>,
-    /// For the host's own task: further details that its hook asked for.
+    /// For the host's own task: the details from its hook.
     #[serde(default, skip_serializing_if = "Hook::is_empty")]
     pub hook: Hook,
 }
@@ -224,10 +225,10 @@ impl Intent {
 /// The details that a resource manager's hook reports about its job.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Hook {
-    /// The program to run where no hook hears how the task ends.
+    /// The program that the agent runs if no hook hears how the task ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub orphaned: Option<String>,
-    /// Distinguishes two jobs of one number: the time at which the resource manager began this one.
+    /// The time at which the resource manager began this job; distinguishes two jobs with the same number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
 }
@@ -257,12 +258,12 @@ pub enum Claim {
     Withdrawn(Outcome),
 }
 
-/// A line of `steps.jsonl`. `seq` counts tries of scripts from 0 within the task. Times are milliseconds: `at_ms` since
-/// the epoch.
+/// A line of `steps.jsonl`. `seq` counts tries of scripts from 0 within the task. `at_ms` is in milliseconds since the
+/// epoch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "kebab-case")]
 pub enum StepRecord {
-    /// Written before a script starts; a step that cannot be recorded is not run.
+    /// The runner writes this line before a script starts. If the write fails, the runner does not run the step.
     Begin {
         seq: u32,
         script: String,
@@ -281,7 +282,7 @@ pub enum StepRecord {
         tolerable: bool,
         timed_out: bool,
     },
-    /// Could not be executed at all.
+    /// The runner could not execute the script at all.
     NotRun {
         seq: u32,
         script: String,
@@ -307,7 +308,7 @@ pub enum StepRecord {
         at_ms: u64,
         report: Report,
     },
-    /// Cancel reached the runner.
+    /// A TERM reached the runner.
     Cancelled {
         at_ms: u64,
     },
@@ -317,7 +318,7 @@ pub enum StepRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "report", rename_all = "kebab-case")]
 pub enum Report {
-    /// A named check failed; it is the job's to tolerate.
+    /// A named check failed; the job may tolerate the failure.
     Tolerable {
         check: String,
         message: String,
@@ -329,13 +330,13 @@ pub enum Report {
         message: String,
     },
     ExpectReboot,
-    /// A sentence the job's owner may read.
+    /// A sentence that the job's owner may read.
     User {
         message: String,
     },
 }
 
-/// `result.json`: written once, whole, as the runner's last act but its exit.
+/// `result.json`: the runner writes the file once, whole, as the last act before its exit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunResult {
     pub invocation: InvocationId,
@@ -349,14 +350,15 @@ pub struct RunResult {
     pub status: u8,
     /// The status that `status` came from.
     pub worst: Option<ExitStatus>,
-    /// A script, or the whole, ended past its limit.
+    /// A script, or the whole task, ended past a limit.
     pub timed_out: bool,
     pub cancelled: bool,
     /// The configuration error because of which nothing could run: missing directory, writable script, unknown user.
     pub configuration: Option<String>,
     /// A script could not be executed.
     pub exec: Option<String>,
-    /// Files that were left out and may have been meant: `/etc/perilog/prolog.d/10-hello is skipped: not executable`.
+    /// Files that the runner skipped and that may have been meant as scripts: `/etc/perilog/prolog.d/10-hello is
+    /// skipped: not executable`.
     #[serde(default)]
     pub skipped: Vec<String>,
 }
@@ -377,7 +379,7 @@ pub struct Step {
     pub attempt: u32,
     pub began_ms: u64,
     pub elapsed_ms: u64,
-    /// `None`: it did not end, or not be known to.
+    /// `None`: the try did not end, or its end is unknown.
     pub status: Option<ExitStatus>,
     pub tolerable: bool,
     pub timed_out: bool,
@@ -399,7 +401,7 @@ pub struct Tail {
 /// The facts that systemd reports about a unit. Believe these facts only through [`crate::judge`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UnitFacts {
-    /// LoadState is `loaded`.
+    /// The unit's LoadState is `loaded`.
     pub loaded: bool,
     /// A job of the unit is queued or running.
     pub job_pending: bool,
@@ -411,7 +413,7 @@ pub struct UnitFacts {
     pub main_code: i32,
     pub main_status: i32,
     pub invocation: Option<InvocationId>,
-    /// Below the cgroup root, as systemd gives it.
+    /// The unit's cgroup below the cgroup root, as systemd gives it.
     pub cgroup: Option<String>,
     pub cpu_ns: Option<u64>,
     pub memory_peak: Option<u64>,
@@ -423,8 +425,8 @@ impl UnitFacts {
         self.main_code != 0 && self.main_pid == 0
     }
 
-    /// Returns `true` if the pending job will start a main process. A stop job that waits for its turn, on a node that
-    /// goes down, starts none after the main process has ended.
+    /// Returns `true` if the pending job will start a main process. On a node that goes down a stop job may wait after
+    /// the main process has ended: such a job starts none.
     pub fn is_to_start(&self) -> bool {
         self.job_pending && self.main_code == 0
     }

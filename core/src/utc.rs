@@ -1,8 +1,7 @@
-//! A moment as a text that needs no time zone: `2026-11-20T03:12:07Z` (RFC 3339), for sentences that people on any host
-//! read.
+//! Text of a moment for people on any host: `2026-11-20T03:12:07Z` (RFC 3339) needs no time zone.
 
-/// `wall_ms`: milliseconds since 1970 (UTC). The calendar is Gregorian, the algorithm that of Howard Hinnant's
-/// `civil_from_days`.
+/// Returns the text of `wall_ms`: milliseconds since 1970 (UTC). The calendar is Gregorian; the algorithm is Howard
+/// Hinnant's `civil_from_days`.
 pub(crate) fn second(wall_ms: u64) -> String {
     let seconds = wall_ms / 1000;
     let (days, second) = (seconds / 86_400, seconds % 86_400);

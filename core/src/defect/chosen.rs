@@ -1,6 +1,5 @@
-//! Which deliberate defect the core's own test program is to have. The one file of the core that asks the world
-//! anything: it is compiled into that program alone, and only for `cargo xtask mutate` (`cargo xtask tidy` sees to
-//! both).
+//! The deliberate defect of the core's own test program. This file alone of the core reads the outside world. Only that
+//! test program contains this file, and only for `cargo xtask mutate`; `cargo xtask tidy` checks both.
 
 /// The environment variable that names a defect to tests; `perilog_host::defect` reads the same variable for the code
 /// around the core.

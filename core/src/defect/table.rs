@@ -1,15 +1,15 @@
-//! All of them. Each has a site or more in the product's source, or, what the edge around a machine is to do, in the
-//! world's; which `cargo xtask tidy` sees to.
+//! All deliberate defects. Each defect has at least one site in the product's source. A defect of the edge around a
+//! machine has its site in the simulator's world. `cargo xtask tidy` checks that every defect has a site.
 
 use std::sync::OnceLock;
 
 use serde::Serialize;
 
-/// Where a defect is to be seen.
+/// The test or simulation that must notice a defect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hunt {
-    /// Some history of a fresh seed does not hold.
+    /// The simulator finds a violation in some history of a fresh seed.
     Simulator,
     /// A test fails: the test program, as `cargo xtask test` names it, and a filter.
     Unit { program: &'static str, filter: &'static str },
@@ -21,7 +21,7 @@ pub enum Hunt {
 pub struct Row {
     #[serde(skip)]
     pub defect: Defect,
-    /// As the sites name it.
+    /// The defect's name at its sites.
     pub ident: &'static str,
     pub wrong: &'static str,
     pub breaks: &'static str,
@@ -186,7 +186,7 @@ pub fn is_on(defect: Defect) -> bool {
 ///
 /// # Errors
 ///
-/// No defect has that name, or another one is on.
+/// No defect has this name, or another defect is on.
 pub fn switch_on(name: &str) -> Result<(), String> {
     let row = TABLE.iter().find(|row| row.name() == name).ok_or_else(|| format!("there is no defect {name}"))?;
     let on = ON.get_or_init(|| row.defect);
@@ -194,7 +194,7 @@ pub fn switch_on(name: &str) -> Result<(), String> {
 }
 
 impl Row {
-    /// `AckBeforeCommit` is `ack-before-commit`.
+    /// Returns the name in kebab case: `AckBeforeCommit` is `ack-before-commit`.
     pub fn name(&self) -> String {
         let mut name = String::new();
         for c in self.ident.chars() {

@@ -1,5 +1,5 @@
-//! RFC 23 text to [`Span`]: `N[ms|s|m|h|d]`, N as C99's strtod reads it, or `inf`, `infinity` in any case and without a
-//! unit.
+//! Parses RFC 23 text to [`Span`]: `N[ms|s|m|h|d]`, where N is a number as in C99's strtod. `inf` and `infinity`, in
+//! any case, have no unit.
 
 use super::Span;
 use crate::ParseError;
@@ -42,22 +42,23 @@ fn decimal(digits: &str, unit: u64) -> Option<Span> {
     from_f64(digits.parse().ok()?, unit, positive)
 }
 
-/// `value` units of `unit` milliseconds. `None` if too long.
+/// Returns `value` units of `unit` milliseconds; `None` if too long.
 pub(super) fn from_whole(value: u64, unit: u64) -> Option<Span> {
     value.checked_mul(unit).map(Span::from_millis).filter(|span| !span.is_infinite())
 }
 
-/// `value` units of `unit` milliseconds, rounded; at least one millisecond if `positive`. `None` if negative, NaN or
-/// too long.
+/// Returns `value` units of `unit` milliseconds, rounded; at least one millisecond if `positive`. `None` if negative,
+/// NaN or too long.
 pub(super) fn from_f64(value: f64, unit: u64, positive: bool) -> Option<Span> {
-    // 2^64: the f64 below it is far enough below `u64::MAX` to be no infinity.
+    // 2^64. The next smaller f64 is far enough below `u64::MAX` to be no infinity.
     const END: f64 = 18_446_744_073_709_551_616.0;
     let millis = (value * unit as f64).round();
     let fits = !value.is_sign_negative() && millis < END;
     fits.then(|| Span::from_millis((millis as u64).max(u64::from(positive))))
 }
 
-/// How many bytes at the start of `text` strtod would take; 0 if it starts with no number that we read.
+/// Returns how many bytes at the start of `text` strtod would take; 0 if the text starts with no number that perilog
+/// accepts.
 fn number(text: &str) -> usize {
     if let Some(hex) = hex_digits(text) {
         return 2 + digits(hex, |b| b.is_ascii_hexdigit());

@@ -1,4 +1,4 @@
-//! The texts of RFC 23, and where ours are stricter.
+//! Tests with the texts of RFC 23, and with texts that only perilog's parser refuses.
 
 use proptest::prelude::*;
 
@@ -37,9 +37,9 @@ fn texts_that_are_refused_and_where() {
         ("NaNs", 0), ("nan", 0), ("infinites", 0), ("infd", 0), ("infs", 0), ("infinitys", 0), ("in", 0),
         ("", 0), ("s", 0), ("ms", 0), (" 5s", 0), (".", 0), (".s", 0), ("+", 1), ("e5", 0), (".e5", 0), ("1e", 1), ("1e+", 1), ("1.5e-s", 3),
         ("1_000", 1), ("1,5", 1), ("1.2.3", 3), ("5µs", 1), ("٣s", 0),
-        // Hexadecimal with a point or an exponent; and without a digit.
+        // Hexadecimal numbers with a point or an exponent, and without a digit.
         ("0x", 1), ("0xs", 1), ("0x1.8", 3), ("0x1p3", 3), ("0x.8", 1),
-        // Longer than we count.
+        // Longer than perilog counts.
         ("1e400", 0), ("+1e400", 1), ("18446744073709551616ms", 0), ("18446744073709551615ms", 0), ("18446744073709552s", 0), ("213503982335d", 0), ("0x10000000000000000", 0),
     ];
     for (text, at) in table {

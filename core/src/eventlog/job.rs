@@ -1,6 +1,6 @@
-//! Events of a job's log as RFC 21 defines them: the required keys of their contexts. Further keys are no error, and
-//! neither are event names that RFC 21 does not list. The controller's own `finish` (ranks of an action) is one of
-//! those names, in the controller's own log.
+//! Events of a job's log as RFC 21 defines them, with the required keys of their contexts. Further keys are no error.
+//! Event names that RFC 21 does not list are no error, either: the controller's own log has its own `finish` (ranks of
+//! an action).
 
 use serde_json::{Map, Value};
 
@@ -26,7 +26,7 @@ pub enum JobEvent {
     },
     Alloc,
     Start,
-    /// `ranks`: `None` for all.
+    /// `ranks`: the released ranks; `None`: all ranks.
     Release {
         ranks: Option<IdSet>,
         last: bool,
@@ -38,14 +38,14 @@ pub enum JobEvent {
         status: i64,
     },
     Exception(Exception),
-    /// Seconds since the epoch.
+    /// `expiration`: seconds since the epoch.
     ResourceUpdate {
         expiration: i64,
     },
     Memo(Map<String, Value>),
 }
 
-/// Something went wrong with a job; at severity 0 the job ends.
+/// An error of a job; at severity 0 the job ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exception {
     pub kind: String,
@@ -70,12 +70,12 @@ impl Exception {
 }
 
 impl JobEvent {
-    /// Reads an event. `None`: the event is none of these. RFC 21 has other events (submit, depend, priority and so on)
-    /// for the time before a job has resources.
+    /// Reads an event. `None`: the event is not in this enum. RFC 21 has other events (submit, depend, priority and so
+    /// on) for the time before a job has resources.
     ///
     /// # Errors
     ///
-    /// The key that the context of such an event requires, and that is missing here.
+    /// The name of the missing key, if the context lacks a key that the event requires.
     pub fn read(event: &Event) -> Result<Option<Self>, String> {
         let none = Map::new();
         let context = Context { name: event.name(), keys: event.context().unwrap_or(&none) };
@@ -103,7 +103,7 @@ impl JobEvent {
     }
 }
 
-/// The context of an event, which is named in each error.
+/// The context of an event; each error names the event.
 struct Context<'a> {
     name: &'a str,
     keys: &'a Map<String, Value>,

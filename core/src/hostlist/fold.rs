@@ -1,4 +1,4 @@
-//! Names to RFC 29 text: neighbours that differ in one number share brackets. Reading the text again gives the same
+//! Formats names as RFC 29 text: neighbours that differ in one number share brackets. Parsing the text returns the same
 //! names.
 
 use std::fmt::{self, Write};
@@ -32,17 +32,18 @@ pub(super) fn write<'a>(names: impl Iterator<Item = &'a str>, out: &mut impl Wri
     Ok(())
 }
 
-/// The place in a name where its number stands.
+/// The position of the number in a name.
 #[derive(Clone, Copy)]
 struct Slot<'a> {
     prefix: &'a str,
     suffix: &'a str,
-    /// To how many digits the ids are padded; 0 if not at all.
+    /// The number of digits to which ids are padded; 0: no padding.
     width: usize,
 }
 
 impl<'a> Slot<'a> {
-    /// The one number in which the names differ (the last number of two equal names), if both can be written with it.
+    /// Returns the slot of the one number in which the names differ, if the slot can produce both names. Two equal
+    /// names differ in their last number.
     fn between(first: &'a str, next: &str) -> Option<Self> {
         let (start, end) = if first == next {
             let end = first.bytes().rposition(|b| b.is_ascii_digit())? + 1;
@@ -76,7 +77,7 @@ impl<'a> Slot<'a> {
     }
 }
 
-/// Returns the start of the number that ends before `end`; `end` itself if no digit stands there.
+/// Returns the start of the number that ends before `end`; `end` itself if no digit precedes.
 fn number_start(name: &str, end: usize) -> usize {
     end - name[..end].bytes().rev().take_while(u8::is_ascii_digit).count()
 }

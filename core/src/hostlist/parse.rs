@@ -1,9 +1,4 @@
-//! RFC 29 text to [`HostList`].
-//!
-//! ```text
-//! hostlist = expression *("," expression)      expression = [name] ["[" idlist "]"] [name]
-//! idlist = item *("," item)                    item = id | id "-" same-or-higher-id
-//! ```
+//! Parses RFC 29 text to [`HostList`].
 
 use std::fmt::Write as _;
 use std::str::FromStr;
@@ -24,8 +19,8 @@ impl FromStr for HostList {
 
     /// # Errors
     ///
-    /// [`ParseError`] at the first byte that RFC 29 does not allow. If an id or the expression would make the list
-    /// exceed its bounds, the error stands at its start, before any expansion.
+    /// [`ParseError`] at the first byte that RFC 29 does not allow. If an id or an expression would make the list
+    /// exceed a bound, the error points to the start of that id or expression, and comes before any expansion.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let mut list = Self::new();
         list.append_text(text)?;
@@ -34,12 +29,12 @@ impl FromStr for HostList {
 }
 
 impl HostList {
-    /// Appends the names in a text. One list of several texts has the bounds of one list, and the parser checks them
-    /// before it expands names.
+    /// Appends the names in a text. A list made of several texts has the bounds of one list; the parser checks the
+    /// bounds before it expands names.
     ///
     /// # Errors
     ///
-    /// As for `from_str`; names before the place of the error are appended.
+    /// The errors of `from_str`. The names before the error are appended.
     pub(crate) fn append_text(&mut self, text: &str) -> Result<(), ParseError> {
         let mut reader = Reader { text, at: 0 };
         loop {
@@ -52,7 +47,7 @@ impl HostList {
     }
 }
 
-/// Ids `lo` to `hi`, written at `at`.
+/// The ids `lo` to `hi`; the text has them at `at`.
 struct Item {
     at: usize,
     lo: u64,

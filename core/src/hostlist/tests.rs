@@ -1,4 +1,4 @@
-//! The list's texts against RFC 29.
+//! Tests the list's texts against RFC 29.
 
 use proptest::prelude::*;
 
@@ -17,7 +17,7 @@ fn joined(list: &HostList) -> String {
 fn texts_that_are_hostlists_expanded_and_folded() {
     #[rustfmt::skip]
     let table = [
-        // RFC 29's own.
+        // Examples of RFC 29.
         ("", "", ""),
         ("foox,fooy,fooz", "foox,fooy,fooz", "foox,fooy,fooz"),
         ("[1-3,5-6]", "1,2,3,5,6", "[1-3,5-6]"),
@@ -28,7 +28,7 @@ fn texts_that_are_hostlists_expanded_and_folded() {
         ("[00-2]", "00,01,02", "[00-02]"),
         ("foo[1,1,2,1]", "foo1,foo1,foo2,foo1", "foo[1,1-2,1]"),
         ("foo[005,4,11-13]", "foo005,foo004,foo011,foo012,foo013", "foo[005,004,011-013]"),
-        // Flux's own tests.
+        // Examples of Flux's own tests.
         ("foo-1a-2,foo-1a-3", "foo-1a-2,foo-1a-3", "foo-1a-[2-3]"),
         ("foo1,fooi,foo2,foo3", "foo1,fooi,foo2,foo3", "foo1,fooi,foo[2-3]"),
         (",1,2,3,4,5,9,", "1,2,3,4,5,9", "[1-5,9]"),
@@ -38,7 +38,7 @@ fn texts_that_are_hostlists_expanded_and_folded() {
         ("foo9,foo10", "foo9,foo10", "foo[9-10]"),
         ("foo1,foo01", "foo1,foo01", "foo1,foo01"),
         ("foo[5-5]", "foo5", "foo5"),
-        // Ours.
+        // Further examples.
         (",", "", ""),
         ("foo", "foo", "foo"),
         ("[7]", "7", "7"),
@@ -90,7 +90,7 @@ fn texts_that_are_refused_and_where() {
         // White space separates nothing.
         ("foo bar", 3), ("foo\tbar", 3), (" foo", 0), ("foo,\n", 4), ("foo[ 1]", 4), ("foo[1 ]", 5), ("foo[1] ", 6), ("foo, bar", 4),
         ("fö", 1), ("foo[1]ö", 6), ("foo\u{7f}", 3), ("foo[٣]", 4),
-        // Too much of anything, before it is expanded.
+        // More than a bound allows; the parser refuses before it expands names.
         ("foo[0-1048576]", 4), ("a,foo[0-1048575]", 6), ("foo[1,5-1048580]", 6), ("foo[0-18446744073709551615]", 4),
         ("foo[18446744073709551616]", 4), (long.as_str(), 0), (wide.as_str(), 2), (too_much.as_str(), 201),
     ];
@@ -160,7 +160,7 @@ fn serde_is_the_folded_text() {
 }
 
 proptest! {
-    /// Names that differ in little, in any order: the hard case of folding.
+    /// Names that differ in few characters, in any order: the hard case of folding.
     #[test]
     fn folding_loses_nothing(names in prop::collection::vec("[an.+]{0,1}[0-3]{0,3}[.a-]?[019]{1,2}[b.]?", 0..24)) {
         let hosts = HostList::from_names(&names).unwrap();

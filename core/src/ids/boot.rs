@@ -1,16 +1,17 @@
-//! Which boot came before which.
+//! The order of boots of one host.
 
 use super::BootId;
 
 impl BootId {
-    /// An earlier user space of the same kernel: `ID+N` is that after N soft reboots (systemd-soft-reboot.service(8)).
+    /// Returns `true` if `self` is an earlier user space of the same kernel. `ID+N` is the user space after N soft
+    /// reboots (systemd-soft-reboot.service(8)).
     #[must_use]
     pub fn is_before(&self, other: &Self) -> bool {
         self.soft_reboots_until(other).is_some_and(|reboots| reboots > 0)
     }
 
-    /// Returns the number of soft reboots from this boot to `other`. `None`: `other` is of another kernel boot, or
-    /// earlier.
+    /// Returns the number of soft reboots from this boot to `other`. `None`: `other` belongs to another boot of the
+    /// kernel, or is earlier.
     #[must_use]
     pub fn soft_reboots_until(&self, other: &Self) -> Option<u32> {
         let ((kernel, soft), (of, later)) = (self.parts(), other.parts());

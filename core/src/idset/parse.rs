@@ -1,8 +1,4 @@
-//! RFC 22 text to [`IdSet`], without ever walking the ids.
-//!
-//! ```text
-//! idset = list | "[" list "]"      list = "" | item *("," item)      item = id | id "-" higher-id
-//! ```
+//! Parses RFC 22 text to [`IdSet`], without ever walking the ids.
 
 use std::str::FromStr;
 
@@ -16,8 +12,8 @@ impl FromStr for IdSet {
 
     /// # Errors
     ///
-    /// [`ParseError`] at the first byte that RFC 22 does not allow; at the start of an id that is too large, has a
-    /// leading zero, or does not exceed the id before.
+    /// [`ParseError`] at the first byte that RFC 22 does not allow. If an id is too large, has a leading zero, or does
+    /// not exceed the id before, the error points to the start of the id.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let mut reader = Reader { text, at: 0 };
         let close = reader.skip(b'[').then_some(b']');
@@ -59,7 +55,7 @@ impl Reader<'_> {
         there
     }
 
-    /// An id that is at least `least`; `None` where no id is large enough.
+    /// Parses an id of at least `least`; `None`: no id is large enough.
     fn id(&mut self, least: Option<u32>) -> Result<u32, ParseError> {
         let from = self.at;
         while self.peek().is_some_and(|b| b.is_ascii_digit()) {

@@ -1,4 +1,4 @@
-//! The set against `BTreeSet`, and its texts against RFC 22.
+//! Tests the set against `BTreeSet`, and the set's texts against RFC 22.
 
 use std::collections::BTreeSet;
 
@@ -36,11 +36,11 @@ fn texts_that_are_refused_and_where() {
         ("3,2", 2), ("3-0", 2), ("1-3,3", 4), ("1-3,2-5", 4), ("2,2,2,2", 2), ("5-5", 2), ("1,1", 2),
         // Other characters.
         ("4.2", 1), ("x", 0), ("1-2x", 3), ("+1", 0), (" 1", 0), ("1 ", 1), (" ", 0), ("0x1", 1), ("1;2", 1), ("٣", 0), ("1,٣", 2),
-        // Something missing.
+        // Missing parts.
         ("0-", 2), ("-5", 0), ("-", 0), (",", 0), ("1,,2", 2), (",1", 0), ("1,", 2), ("1-2-3", 3), ("1--2", 2), ("[1,]", 3), ("[,]", 1),
         // Brackets.
         ("[", 1), ("]", 0), ("[0", 2), ("0]", 1), ("[[1]]", 1), ("1,[2]", 2), ("[1,2],3", 5), ("[1]]", 3), ("[][]", 2), ("[]1", 2),
-        // Never wrapped to a small id.
+        // Too large: the parser never wraps to a small id.
         ("4294967296", 0), ("1,4294967296", 2), ("0-4294967296", 2), ("99999999999999999999999", 0), ("4294967295,4294967295", 11),
         ("4294967295-4294967295", 11), ("0-4294967295,0", 13),
     ];
@@ -177,7 +177,7 @@ proptest! {
         algebra(&a, &b)?;
     }
 
-    /// A few ranges are looked up in many, many and a few are walked.
+    /// The set looks up a few ranges among many, and walks both sets otherwise.
     #[test]
     fn algebra_of_few_beside_many_is_the_same(
         few in prop::collection::btree_set(0..120_u32, 0..4),
@@ -199,7 +199,7 @@ proptest! {
         }
     }
 
-    /// A set has one form, whatever the order of its construction: equal sets are equal as keys.
+    /// A set has one form, whatever the order of construction: equal sets are equal as keys.
     #[test]
     fn equal_sets_are_equal_in_every_way(a in model()) {
         let (forward, mut backward) = (of(&a), IdSet::new());

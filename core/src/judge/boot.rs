@@ -1,9 +1,9 @@
-//! A boot as the end of a task (`perilog-report expect-reboot`): the outcome of the scripts if one of them announced a
-//! boot of the host.
+//! The end of a task by an announced boot (`perilog-report expect-reboot`): the outcome of the scripts if one of them
+//! announced a boot of the host.
 //!
-//! A host that goes down sends TERM to every process. A runner that received TERM says `cancelled`, and so does its
-//! result. But if nobody asked perilog to cancel and a script had announced the boot, that TERM is the beginning of the
-//! boot. Such a TERM is no fault of a script.
+//! A host that goes down sends TERM to every process. A runner that received TERM reports `cancelled`, also in its
+//! result. But if perilog had no request to cancel and a script had announced the boot, the TERM is the beginning of
+//! the boot. Such a TERM is no fault of a script.
 
 use super::report::Report;
 use super::{Evidence, withdrawn};

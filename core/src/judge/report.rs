@@ -1,5 +1,5 @@
 //! The details of an outcome: times, steps, checks, milestones, the end of the output. Every list is cut so that the
-//! whole fits a frame; the note says if something was cut.
+//! report fits a frame; the note names each cut.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use super::Evidence;
 use crate::outcome::Outcome;
 use crate::task::{self, Check, Ended, Intent, Process, RunResult, Step, StepRecord, Tail, UnitFacts};
 
-/// Most entries of each list.
+/// Maximum number of entries of each list.
 pub const MAX_LISTED: usize = 256;
 /// Maximum size of script output, and of each other list. Seven of them fit a frame of 1 MiB, with room for the
 /// wrapping.
@@ -17,7 +17,7 @@ const MAX_TEXT: usize = 4096;
 
 pub(super) struct Report<'a> {
     pub(super) evidence: &'a Evidence<'a>,
-    /// Unit and result, where they may be believed.
+    /// The facts of the unit and the result, each only if the judge believes it.
     pub(super) unit: Option<&'a UnitFacts>,
     pub(super) result: Option<&'a RunResult>,
 }
@@ -26,7 +26,7 @@ impl Report<'_> {
     pub(super) fn fill(&self, outcome: Outcome, note: Option<String>, intent: &Intent, ended_ms: u64) -> Ended {
         let mut told = Told::read(self.evidence.steps);
         let mut ended = Ended::bare(outcome, ended_ms);
-        // Everything ran and nothing failed but named checks.
+        // Every script ran, and only named checks failed.
         let excused = !told.checks.is_empty() || is_any_tolerable(&told.steps);
         if ended.outcome == Outcome::Ok && excused {
             ended.outcome = Outcome::Tolerable;
@@ -66,7 +66,7 @@ impl Report<'_> {
     }
 }
 
-/// All that the records say.
+/// The facts that the step records contain.
 #[derive(Default)]
 struct Told {
     steps: Vec<Step>,
@@ -80,7 +80,7 @@ struct Told {
 impl Told {
     fn read(records: &[StepRecord]) -> Self {
         let mut told = Self::default();
-        // The number of each entry of `steps`.
+        // The `seq` of each entry of `steps`.
         let mut numbers: Vec<u32> = Vec::new();
         for record in records {
             match record {
@@ -107,7 +107,7 @@ impl Told {
                     }
                 }
                 StepRecord::Overdue { script, limit_ms, forensics, .. } => {
-                    // A String never fails to be written to.
+                    // Writing to a String never fails.
                     let _ = writeln!(told.forensics, "{script} past its limit of {limit_ms} ms:\n{forensics}");
                 }
                 StepRecord::Report { report, .. } => told.hear(report),
@@ -139,7 +139,7 @@ fn is_any_tolerable(steps: &[Step]) -> bool {
     steps.iter().enumerate().any(|(i, step)| step.tolerable && !tried_again(i))
 }
 
-/// The first entries, as many as fit.
+/// Returns the first entries that fit the bounds.
 fn fit<T>(what: &str, mut all: Vec<T>, size: impl Fn(&T) -> usize, cut: &mut Vec<String>) -> Vec<T> {
     let of = all.len();
     let mut room = MAX_TAILS;

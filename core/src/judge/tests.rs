@@ -8,7 +8,7 @@ use crate::task::{Check, Report};
 const CLAIMED: u8 = 1;
 const OTHER: u8 = 2;
 
-/// A loaded unit of the claim's invocation that is over.
+/// A loaded unit of the claim's invocation that has ended.
 fn unit(result: &str, main_code: i32, main_status: i32) -> UnitFacts {
     UnitFacts {
         loaded: true,
@@ -75,11 +75,11 @@ fn ok_needs_everything_and_anything_missing_is_something_else() {
     #[rustfmt::skip]
     let table = [
         ("all of it", fine.clone(), Outcome::Ok),
-        // If the unit is not believed, the result stands: the runner's own word.
+        // If the judge does not believe the unit, the runner's result stands.
         ("a unit that is not loaded", with_unit(|u| u.loaded = false), Outcome::Ok),
         ("a unit whose start is pending", with_unit(|u| { u.job_pending = true; u.main_code = 0 }), Outcome::Ok),
         ("a unit of another invocation", with_unit(|u| u.invocation = Some(invocation(OTHER))), Outcome::Ok),
-        // If the unit is believed, unit and result must agree.
+        // If the judge believes the unit, unit and result must agree.
         ("no main process", with_unit(|u| u.main_code = 0), failed(F::NoResult(None))),
         ("killed after its result", with_unit(|u| { u.main_code = 2; u.main_status = 9; u.result = "signal".into() }), failed(F::Signal(9))),
         ("dumped after its result", with_unit(|u| { u.main_code = 3; u.main_status = 11; u.result = "core-dump".into() }), failed(F::Signal(11))),
@@ -115,7 +115,7 @@ fn without_a_result_the_unit_speaks_and_never_says_ok() {
         (None, exited(66), no_claim(66)),
         (None, exited(73), no_claim(73)),
         (None, exited(75), no_claim(75)),
-        // No readable claim: somebody removed it.
+        // No readable claim: another program removed the claim.
         (None, exited(0), failed(F::NoResult(Some(Exit(0))))),
         (None, exited(3), failed(F::NoResult(Some(Exit(3))))),
         (None, exited(203), failed(F::Exec("systemd exit code 203, systemd.exec(5)".into()))),
@@ -147,7 +147,7 @@ fn a_unit_that_is_gone_reads_success_and_is_not_believed() {
         let stands = ended(&evidence(unit, Some(&runner), Some(&result(3))));
         assert_eq!(stands.outcome, failed(F::Exit(3)));
         assert!(stands.note.unwrap().contains("the runner's result stands"));
-        // Without a claim, a result belongs to nobody.
+        // Without a claim, a result proves nothing.
         assert_eq!(ended(&evidence(unit, None, Some(&result(0)))).outcome, LOST);
     }
 }
@@ -180,7 +180,8 @@ fn the_worse_of_unit_and_result_stands_and_both_are_shown() {
         (exited(2), result(3), failed(F::Exit(3)), "exit-code (exit 2), the result failed (exit 3)"),
         (unit("signal", 2, 9), result(0), failed(F::Signal(9)), "signal (signal KILL), the result ok"),
         (unit("signal", 2, 9), timed_out, failed(F::Signal(9)), "signal (signal KILL), the result timeout (exit 3)"),
-        // The kernel killed a process for lack of memory: systemd sent TERM to all, which the runner took for a cancel.
+        // The kernel killed a process for lack of memory. systemd then sent TERM to all processes, and the runner
+        // recorded a cancel.
         (unit("oom-kill", 1, 143), cancelled, failed(F::Oom), "oom-kill (exit 143), the result cancelled (signal TERM)"),
     ];
     for (unit, result, expect, note) in table {
@@ -207,8 +208,8 @@ fn only_the_runner_knows_whether_a_cancel_reached_the_scripts() {
     assert_eq!(asked(None, None), LOST);
 }
 
-/// A hunt found this: a script sent TERM to its own runner, or somebody ran `systemctl stop` on the unit. perilog took
-/// `exit 37` for a cancel, which drains nobody.
+/// Found by a hunt: a script sent TERM to its own runner, or a person ran `systemctl stop` on the unit. perilog took
+/// `exit 37` for a cancel, which drains no node.
 #[test]
 fn a_term_that_nobody_asked_perilog_for_is_a_failure() {
     let runner = Claim::Runner(invocation(CLAIMED));
@@ -382,7 +383,7 @@ fn what_is_told_fits_a_frame_and_says_what_it_left_out() {
 #[test]
 fn an_announced_boot_ends_the_task_as_its_scripts_ended() {
     let announced = || said(Report::ExpectReboot);
-    // The last of so many.
+    // The last of `seq + 1` scripts.
     let last = |seq: u32, script: &str, attempt| match begin(seq, script, attempt) {
         StepRecord::Begin { script, digest, user, at_ms, .. } => {
             StepRecord::Begin { seq, script, digest, user, attempt, at_ms, of: seq + 1 }
@@ -446,7 +447,7 @@ fn an_announced_boot_ends_the_task_as_its_scripts_ended() {
         for unit in [None, Some(&failed_unit)] {
             let evidence = Evidence { steps, cancelled, ..evidence(unit, Some(&runner), Some(&shut_down)) };
             assert_eq!(ended(&evidence).outcome, expect, "{cancelled}");
-            // Nobody waits for the boot of a host's own task.
+            // No resource manager waits for the boot of a host's own task.
             let own = Intent { local: true, ..intent("j", 1, "prolog", 0) };
             let alone = if cancelled { Outcome::Cancelled { status: Some(Signal(15)) } } else { failed(F::Signal(15)) };
             assert_eq!(judge(&evidence, &own, 99).outcome, alone);

@@ -1,4 +1,4 @@
-//! The JSON form of R, both ways.
+//! Reads and writes the JSON form of R.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use serde_json::{Number, Value};
 use super::{Children, InvalidR, ResourceSet};
 use crate::{HostList, IdSet};
 
-/// Characters that no property has (RFC 20).
+/// Characters that RFC 20 forbids in a property.
 const NOT_IN_PROPERTIES: &str = "!&'\"^`|()\\";
 
 #[derive(Deserialize)]
@@ -43,7 +43,7 @@ struct Lite {
 }
 
 /// Reads all entries into one list, in their order. The bounds of a list apply to all entries together, because a few
-/// bytes with brackets name a million hosts.
+/// bytes with brackets can name a million hosts.
 fn nodelist<'de, D: Deserializer<'de>>(deserializer: D) -> Result<HostList, D::Error> {
     struct Entries;
 
@@ -64,7 +64,7 @@ fn nodelist<'de, D: Deserializer<'de>>(deserializer: D) -> Result<HostList, D::E
     deserializer.deserialize_seq(Entries)
 }
 
-/// An entry of the nodelist, which is appended to the entries before.
+/// An entry of the nodelist; reading appends the entry's hosts to the list.
 struct Entry<'a>(&'a mut HostList);
 
 impl<'de> DeserializeSeed<'de> for Entry<'_> {

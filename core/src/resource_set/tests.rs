@@ -1,4 +1,4 @@
-//! Vectors of RFC 20 and of what Flux's own library does, and the algebra.
+//! Tests vectors of RFC 20 and of Flux's own library, and the algebra of fragments.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -157,7 +157,8 @@ fn what_is_no_r_is_refused_with_its_place() {
     assert!(ResourceSet::from_json(&format!("{good} x")).is_err());
 }
 
-/// Found by a review: each entry was expanded before any was counted, and these 64 KiB of text asked for tens of GB.
+/// Found by a review: the parser expanded each entry before it counted any, and these 64 KiB of text asked for tens of
+/// GB.
 #[test]
 fn all_entries_of_a_nodelist_together_have_the_bounds_of_one() {
     let r = |nodelist: Vec<&str>| {

@@ -9,7 +9,7 @@ use crate::outcome::Outcome;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
     pub outcome: Outcome,
-    /// Milliseconds since the epoch, where known.
+    /// Milliseconds since the epoch, if known.
     pub began_ms: Option<u64>,
     pub ended_ms: u64,
     pub elapsed_ms: Option<u64>,
@@ -41,7 +41,7 @@ pub struct Ended {
     pub memory_peak: Option<u64>,
     #[serde(default)]
     pub dropped_env: u32,
-    /// Where unit and result differ, or what else a person should know.
+    /// The difference between unit and result, or another remark for people.
     #[serde(default)]
     pub note: Option<String>,
     /// Files that the runner skipped and that may have been meant as scripts, each with the reason.
@@ -74,7 +74,7 @@ impl Ended {
         self.outcome.is_of_scripts() || (was_stopped && !self.steps.is_empty())
     }
 
-    /// A remark for the operator about an end that is `ok` all the same: no script ran, or the runner skipped a file.
+    /// Returns a remark about an end that is `ok`, for the operator: no script ran, or the runner skipped a file.
     pub fn remark(&self) -> Option<String> {
         if self.outcome != Outcome::Ok {
             return None;
@@ -88,7 +88,7 @@ impl Ended {
         (!parts.is_empty()).then(|| parts.join("; "))
     }
 
-    /// The outcome for people: `failed (exit 7)`, `ok (no script ran)`.
+    /// Returns the outcome for people: `failed (exit 7)`, `ok (no script ran)`.
     pub fn result(&self) -> String {
         match self.remark() {
             Some(remark) => format!("{} ({remark})", self.outcome),

@@ -1,4 +1,4 @@
-//! The tombstone: the remains of a task on its node after the controller acknowledged the end.
+//! The tombstone: the record of a task on its node after the controller acknowledged the end.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,7 +7,7 @@ use crate::ids::{ActionName, Attempt, BootId, JobId, TaskId};
 use crate::mark::Commit;
 use crate::outcome::{Loss, Outcome};
 
-/// The remains of a task after the controller acknowledged its end, until the controller forgets the attempt. At most
+/// The record of a task after the controller acknowledged its end, until the controller forgets the attempt. At most
 /// 512 bytes on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tombstone {
@@ -16,10 +16,10 @@ pub struct Tombstone {
     pub attempt: Attempt,
     pub action: ActionName,
     pub outcome: Outcome,
-    /// CLOCK_BOOTTIME in milliseconds: not removed before.
+    /// CLOCK_BOOTTIME in milliseconds; the agent does not remove the tombstone before.
     pub not_after_boottime_ms: u64,
     pub local: bool,
-    /// For a task that ended well: its boot. A soft reboot keeps /run, and undoes the work of a prolog.
+    /// The boot in which a successful task ended. A soft reboot keeps /run, and undoes the work of a prolog.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<BootId>,
     /// A script of the task had announced the next boot, which ends the task.
@@ -62,14 +62,14 @@ pub fn survives_reboot(action: &ActionName) -> bool {
 /// The boots since the boot of a task, and whether a script announced one of them as the task's end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Reboot {
-    /// No boot has come, and none was announced.
+    /// No boot has come, and no script announced one.
     #[default]
     None,
     /// The announced boot is still to come.
     Expected,
     /// The announced boot has come.
     Come,
-    /// A boot has come that was not announced, or more boots than the announced one.
+    /// An unannounced boot has come, or more boots than the announced one.
     Since,
 }
 
@@ -84,7 +84,7 @@ impl Reboot {
         }
     }
 
-    /// By [`crate::task::Ended`]'s two members, as the wire has them, too.
+    /// Creates the state from two members of [`crate::task::Ended`], which are also fields on the wire.
     pub const fn of(expected: bool, booted: bool) -> Self {
         match (expected, booted) {
             (true, true) => Self::Come,
