@@ -1,13 +1,13 @@
-//! Backoff for operations that the machine needs: tries again after a quarter of a second, then twice as long each
+//! Backoff of failed operations: the machine tries again after a quarter of a second, then after twice as long each
 //! time, up to a minute.
 
 use super::io::Now;
 
 const FIRST_MS: u64 = 250;
-/// An idle host wakes at most once a minute.
+/// The longest wait: an idle host wakes at most once a minute.
 const CEILING_MS: u64 = 60_000;
 
-/// Failed tries of one operation. Not due unless a try failed since.
+/// Failed tries of one operation. A next try is due only after a failure.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     pub(super) tries: u32,
@@ -21,7 +21,7 @@ impl Backoff {
         self.at = Some(now.boot_ms.saturating_add(pause));
     }
 
-    /// Returns whether the next try is due; a due try counts as under way.
+    /// Returns `true` if the next try is due. A due try then counts as under way.
     pub(super) fn take_due(&mut self, now: Now) -> bool {
         let due = self.at.is_some_and(|at| at <= now.boot_ms);
         if due {

@@ -1,10 +1,11 @@
 //! Announced reboot (`perilog-report expect-reboot`). The reboot ends everything on the node, including /run, so the
-//! controller must know beforehand how the task ends by it. The machine reports that as soon as it sees the
-//! announcement, again in each session, and again whenever that end changes. Once the report is durable at the
+//! controller must know beforehand how the task ends by the reboot. The machine reports that end as soon as it sees the
+//! announcement, again in each session, and again whenever the end changes. Once the report is durable at the
 //! controller, the runner may tell the script.
 //!
 //! ```text
-//!   steps.jsonl: expect-reboot --> ExpectsBoot --> (committed) BootExpected --> `boot-expected` in the directory --> the script goes on
+//!   steps.jsonl: expect-reboot --> ExpectsBoot --> (committed) BootExpected
+//!      --> `boot-expected` in the directory --> the script goes on
 //! ```
 
 use crate::ids::TaskId;
@@ -17,14 +18,14 @@ use super::machine::{Cx, Machine};
 use super::task::Task;
 
 impl Machine {
-    /// Checks whether an inspection shows an announced reboot, or changes how the task ends by it.
+    /// Checks whether an inspection shows an announced reboot, or changes how the task ends by the reboot.
     pub(super) fn foresee_boot(&mut self, id: TaskId, seen: &Seen, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| !task.intent.local) else { return };
         if !is_announced(&seen.steps) {
             return;
         }
         let ended = task.if_it_boots(seen, cx.now);
-        // Time goes on; only another end is news.
+        // The time of the end always moves on; the machine reports only a different end.
         let known =
             task.boot.as_ref().is_some_and(|known| Ended { ended_ms: ended.ended_ms, ..(**known).clone() } == ended);
         if !known {
@@ -44,8 +45,8 @@ impl Machine {
         cx.push(Effect::Send(FromAgent::ExpectsBoot { task: id, within_ms, ended }));
     }
 
-    /// Reports that the scripts have ended well and only the reboot is left, with the time that it may take, for a
-    /// controller that does not know yet.
+    /// Reports that the scripts have ended well and only the reboot is left, with the time that the reboot may take.
+    /// The controller may not know yet.
     pub(super) fn say_last_boot(&self, id: TaskId, ended: &Ended, cx: &mut Cx) {
         let waits = ended.reboot() == Reboot::Expected && ended.outcome.went_well();
         if let Some(task) = self.tasks.get(&id).filter(|_| waits) {

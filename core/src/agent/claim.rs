@@ -1,5 +1,5 @@
-//! Claim: its maker (O_EXCL) decides whether scripts run. The machine withdraws a task that must not begin by taking
-//! its claim; it asks a begun task to stop only through its runner.
+//! Claim: the creator of the claim (O_EXCL) decides whether scripts run. To withdraw a task that must not begin, the
+//! machine takes the task's claim. To stop a begun task, the machine asks the task's runner.
 
 use crate::defect;
 use crate::ids::{self, ActionId, ActionName, Attempt, JobId, TaskId};
@@ -14,8 +14,8 @@ use super::tombs::Tomb;
 
 const TERM: u8 = 15;
 const KILL: u8 = 9;
-/// SIGRTMIN+9: the runner's signal for "SIGKILL to the script's group"; 9 itself would kill the runner and leave the
-/// script.
+/// SIGRTMIN+9: the runner's signal for "SIGKILL to the script's group". SIGKILL itself would kill the runner and leave
+/// the script.
 pub(super) const KILL_SCRIPT: u8 = 43;
 
 impl Machine {
@@ -36,7 +36,7 @@ impl Machine {
         }
     }
 
-    /// Leaves a tombstone for an unknown task, which refuses its Start if that still comes.
+    /// Leaves a tombstone for an unknown task. The tombstone refuses a Start that arrives later.
     fn refuse_later(&mut self, id: TaskId, key: (&JobId, Attempt, &ActionName), commit: u64, cx: &mut Cx) {
         let (job, attempt, action) = key;
         self.make_room(cx);
@@ -45,7 +45,7 @@ impl Machine {
         let full = self.tasks.len() + self.tombs.len() >= self.node.policy.max_tombstones;
         let named = self.session.cluster.is_some_and(|c| id.action == ActionId::of(c, job, attempt, action));
         if full || !named || self.stems.contains_key(&stem) || defect!(CancelLeavesNothing) {
-            // Past the cap all Starts are refused, and a Start with this name or id is refused anyway.
+            // Past the cap the agent refuses all Starts, and in any case a Start with this name or id.
             return self.say_bare(cx, id, outcome);
         }
         let tombstone = Tombstone {
@@ -68,13 +68,14 @@ impl Machine {
         self.tombs.write(Tomb { tombstone, stem, acked: false, forgotten: false });
     }
 
-    /// Cancels a task: one that has not begun never will; the runner of a begun one gets TERM, and its end is reported.
+    /// Cancels a task. A task that has not begun never begins. The runner of a begun task gets TERM, and the agent
+    /// reports the end.
     pub(super) fn cancel(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         match &task.state {
             State::Recording => (task.cancelled, task.term) = (true, true),
             State::Unconfirmed | State::Queued => {
-                // The runner of an earlier agent's start may be faster: then it gets TERM.
+                // The runner of an earlier agent's start may be faster; such a runner gets TERM.
                 (task.cancelled, task.term) = (true, true);
                 self.withdraw(id, Claim::Cancelled, cx);
             }
@@ -94,7 +95,7 @@ impl Machine {
         }
     }
 
-    /// Handles the controller's signal for a task's scripts, or KILL for the processes they left behind.
+    /// Handles the controller's signal for a task's scripts, or KILL for lingering processes.
     pub(super) fn on_signal(&mut self, id: TaskId, signal: u8, cx: &mut Cx) {
         if let Err(text) = check_sent(signal) {
             return cx.note(Level::Warning, Some(id), None, text);
@@ -118,12 +119,12 @@ impl Machine {
         self.deliver_signals(id, cx);
     }
 
-    /// Sends pending signals to a runner that has claimed: an earlier one may not have its traps, and has no script.
-    /// Without a bus they wait.
+    /// Sends pending signals to a runner that has claimed. Before the claim, a runner may lack its traps, and has no
+    /// script. Without a bus the signals wait.
     pub(super) fn deliver_signals(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|_| self.bus) else { return };
         if let Some(Phase::Lingering { processes }) = &task.phase {
-            // No runner is left to forward it.
+            // No runner is left to forward the signal.
             if task.signal.take() == Some(KILL_SCRIPT) {
                 let known: Vec<u32> = task.killed.iter().map(|process| process.pid).collect();
                 task.killed.extend(processes.iter().filter(|process| !known.contains(&process.pid)).cloned());
@@ -142,7 +143,7 @@ impl Machine {
         }
     }
 
-    /// Withdraws a task that must not begin: it ends as `claim` says, unless a runner was faster.
+    /// Withdraws a task that must not begin: the task ends as `claim` says, unless a runner claimed first.
     pub(super) fn withdraw(&mut self, id: TaskId, claim: Claim, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.state = State::Withdrawing;
@@ -157,7 +158,7 @@ impl Machine {
         }
     }
 
-    /// Takes the claim; while that is under way, the first request stands.
+    /// Takes the claim. While a claim is under way, the first request counts.
     pub(super) fn take_claim(&mut self, id: TaskId, claim: Claim, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| task.claiming.is_none()) else {
             return;
@@ -186,7 +187,7 @@ impl Machine {
                 task.claiming = None;
                 task.trouble = None;
                 if matches!(task.state, State::Withdrawing) {
-                    // If the directory is gone, no process may hold the claim, and a unit of the name may belong to
+                    // If the directory is gone, no process may hold the claim, and a unit of this name may belong to
                     // another program.
                     task.state = State::Doubt { why: "its claim is not ours".to_owned() };
                 }
@@ -200,7 +201,7 @@ impl Machine {
         }
     }
 
-    /// Ends a withdrawn task: the agent has its claim, and nothing began.
+    /// Ends a withdrawn task: the agent has the claim, and nothing began.
     fn withdrawn(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let ended = task.judge(None, &Seen::default(), &[], cx.now);

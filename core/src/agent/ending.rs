@@ -1,5 +1,5 @@
-//! Ending: from a task's end to its tombstone. The outcome goes to disk; then its unit is unloaded and its end reported
-//! until acknowledged; then the directory is removed.
+//! Ending: from a task's end to its tombstone. First the outcome goes to disk. Then the agent unloads the unit, and
+//! reports the end until the controller acknowledges it. Last the agent removes the directory.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,7 +19,7 @@ use super::tombs::{Tomb, brief};
 impl Machine {
     pub(super) fn conclude(&mut self, id: TaskId, ended: Ended, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
-        // A claim that was still to be tried again has come too late to matter.
+        // A claim that waits for another try is useless now.
         task.claiming = None;
         task.state = State::Concluding { ended: Box::new(ended) };
         if defect!(UnloadBeforeOutcome) && task.loaded.is_some() {
@@ -48,7 +48,8 @@ impl Machine {
         self.say_ended(id, cx);
     }
 
-    /// Reports a task's end. A task of the host's own counts as acknowledged once its callers, if any, have been told.
+    /// Reports a task's end. The end of a host's own task counts as acknowledged once the task's callers, if any, know
+    /// the end.
     pub(super) fn say_ended(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let State::Ended { ended } = &task.state else { return };
@@ -62,7 +63,7 @@ impl Machine {
             cx.push(Effect::ExecReply { caller, reply });
         }
         if task.has_program() {
-            // Buried after its program knows, too.
+            // The burial waits until the orphan's program knows the end, too.
             return;
         }
         if task.intent.local {
@@ -113,7 +114,7 @@ impl Machine {
         self.take_early(cx);
     }
 
-    /// Handles the tombstone of a task that was never here: written, or not.
+    /// Handles the result of writing a tombstone for an unknown task.
     fn on_refusal_buried(&mut self, id: TaskId, result: Result<(), String>, cx: &mut Cx) {
         match result {
             Ok(()) => {
@@ -149,14 +150,14 @@ impl Machine {
         }
     }
 
-    /// Evicts the host's oldest own tombstone, if there are `most` of them.
+    /// Evicts the oldest tombstone of the host's own tasks, if the host has `most` of them.
     pub(super) fn evict_local(&mut self, most: usize) -> Option<Tomb> {
         let (kept, unloading) = (&self.kept_failed, &self.unloading);
         self.tombs.evict_local(most, |tomb| has_unit(kept, unloading, tomb))
     }
 
-    /// Makes room for one more task. A task known here only by a tombstone that its controller does not know belongs to
-    /// a lost store, or an old copy of one: the newest such tombstones stay, as far as there is room.
+    /// Makes room for one more task. A tombstone that the controller does not know comes from a lost store, or from an
+    /// old copy of a store. The newest such tombstones stay, as far as the host has room.
     pub(super) fn make_room(&mut self, cx: &mut Cx) {
         let surplus = (self.tasks.len() + self.tombs.len() + 1).saturating_sub(self.node.policy.max_tombstones);
         if surplus == 0 {
@@ -176,7 +177,7 @@ impl Machine {
         cx.push(Effect::RemoveTombstone { task: tomb.tombstone.task, stem: tomb.stem });
     }
 
-    /// Keeps the unit of a task whose outcome is on disk for a post-mortem, or unloads it.
+    /// Unloads the unit of a task whose outcome is on disk, or keeps the unit for a post-mortem.
     pub(super) fn retire_unit(&mut self, stem: String, keep: bool, cx: &mut Cx) {
         if !keep {
             self.unload(stem, cx);
@@ -194,7 +195,7 @@ impl Machine {
         }
     }
 
-    /// Unloads a unit. Without a bus, the next `Joined` finds it loaded, and reports it.
+    /// Unloads a unit. Without a bus, the next `Joined` reports the unit as loaded.
     fn unload(&mut self, stem: String, cx: &mut Cx) {
         self.unloading.insert(stem.clone(), Backoff::default());
         if self.bus {
@@ -232,7 +233,7 @@ impl Task {
         judge(&evidence, &self.intent, now.wall_ms)
     }
 
-    /// Writes the outcome or the tombstone, whichever the state asks for.
+    /// Writes the outcome or the tombstone, according to the state.
     pub(super) fn write_ending(&self, cx: &mut Cx) {
         match &self.state {
             State::Concluding { ended } => {
@@ -247,7 +248,7 @@ impl Task {
     }
 
     fn not_written(&mut self, what: &str, text: &str, cx: &mut Cx) {
-        // Logged once; the status shows it while it lasts.
+        // The agent logs the first failure; the status shows the trouble while it lasts.
         if self.write_again.tries == 0 {
             let text = format!("cannot write the {what} of {}, trying again: {text}", self.name());
             cx.note(Level::Error, Some(self.id()), Some(&self.intent.start.job), text);
@@ -256,7 +257,7 @@ impl Task {
         self.write_again.failed(cx.now);
     }
 
-    /// Returns its end as reported in this boot.
+    /// Returns the task's end as reported in this boot.
     pub(super) fn told(&self, ended: &Ended, boot: &BootId) -> Ended {
         let well = ended.outcome.went_well();
         let reboot = Reboot::since(&self.intent.start.boot, ended.expect_reboot, boot);
@@ -290,7 +291,7 @@ fn has_unit(kept: &VecDeque<String>, unloading: &BTreeMap<String, Backoff>, tomb
     kept.contains(&tomb.stem) || unloading.contains_key(&tomb.stem)
 }
 
-/// Would an operator want to inspect a failed unit of this outcome?
+/// Returns `true` if an operator may want to inspect a failed unit of this outcome.
 pub(super) const fn is_worth_a_look(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Failed { .. } | Outcome::Timeout { .. })
 }

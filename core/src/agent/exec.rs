@@ -1,6 +1,6 @@
-//! Tasks of the host's own: a caller on the local socket starts one, or attaches to the one with its key, and follows
-//! its phases. No controller is asked; a connected one is shown them. Such a task is over once its callers, if any,
-//! have been told its end.
+//! Tasks of the host's own: a caller on the local socket starts a task, or attaches to the task with the same key, and
+//! follows the task's phases. The agent asks no controller, but shows such tasks to a connected controller. The task is
+//! complete once all callers, if any, know its end.
 
 use std::collections::BTreeSet;
 
@@ -14,9 +14,9 @@ use super::io::{Caller, Effect, Exec, ExecReply};
 use super::machine::{Cx, Machine};
 use super::task::State;
 
-/// Most callers that wait for one task, and that came before the join.
+/// Maximum number of callers that wait for one task, and of callers that came before the join.
 const MAX_CALLERS: usize = 64;
-/// Longest wait for a turn: the job of an hour-old prolog no longer waits.
+/// Longest wait for a turn: after an hour the job no longer waits for its prolog.
 const NOT_AFTER_MS: u64 = 60 * 60 * 1000;
 
 impl Machine {
@@ -30,7 +30,7 @@ impl Machine {
             return refuse(caller, another_job(&exec, &other), cx);
         }
         if let Some(task) = self.tasks.get(&id) {
-            // Cleans up after a soft reboot first: the boot may have undone the task's work.
+            // After a soft reboot the agent cleans up first: the boot may have undone the task's work.
             return match task.intent.start.boot == self.node.boot {
                 true => self.attach(caller, id, cx),
                 false => self.wait_early(caller, exec, cx),
@@ -42,7 +42,7 @@ impl Machine {
             let reply = ExecReply::EndedBefore(tomb.tombstone.outcome.clone());
             return cx.push(Effect::ExecReply { caller, reply });
         }
-        // The file goes when the new intent is written.
+        // The new intent replaces the file of the tombstone.
         let undone = self.tombs.take(id);
         if let Some(tomb) = &undone {
             self.stems.remove(&tomb.stem);
@@ -56,7 +56,7 @@ impl Machine {
         }
     }
 
-    /// Returns the resource manager's instance of the job for which a known task ran, if its hook named one.
+    /// Returns the resource manager's instance of the job for which a known task ran, if the hook named an instance.
     fn known_instance(&self, id: TaskId) -> Option<String> {
         let task = self.tasks.get(&id).and_then(|task| task.intent.hook.instance.clone());
         task.or_else(|| self.tombs.get(id)?.tombstone.instance.clone())
@@ -83,7 +83,7 @@ impl Machine {
                 exec.attempt, exec.action, exec.job
             ));
         }
-        // Only the host forgets its own tombstones, which must not crowd out the controller's.
+        // Only the host forgets its own tombstones. They must not crowd out the controller's tombstones.
         while let Some(tomb) = self.evict_local((self.node.policy.max_tombstones / 2).max(1)) {
             self.drop_tomb(tomb, cx);
         }
@@ -123,7 +123,7 @@ impl Machine {
         }
         task.confirm();
         if matches!(task.state, State::Recording) {
-            // The caller is told when the intent is on disk.
+            // The caller gets the answer when the intent is on disk.
             return task.listen(caller);
         }
         let mut reply = |reply| cx.push(Effect::ExecReply { caller, reply });
@@ -142,7 +142,7 @@ impl Machine {
         }
     }
 
-    /// Returns the newest attempt of this job's action known here, if it is newer than the requested one.
+    /// Returns the newest known attempt of this job's action, if that attempt is newer than the requested one.
     fn newer_attempt(&self, exec: &Exec) -> Option<ids::Attempt> {
         let tasks = self.tasks.values().filter(|task| task.intent.local).map(|task| {
             let start = &task.intent.start;
@@ -190,8 +190,8 @@ impl Machine {
     }
 }
 
-/// Explains that a task ran for another job with the same number: its resource manager has lost count, and the work
-/// does not prepare this job.
+/// Explains that a task ran for another job with the same number. The resource manager has lost count, and the earlier
+/// work does not prepare this job.
 fn another_job(exec: &Exec, known: &str) -> String {
     let (action, job, own) = (&exec.action, &exec.job, exec.hook.instance.as_deref().unwrap_or_default());
     format!(

@@ -1,10 +1,10 @@
-//! Guard of the host: no task begins while a script of another attempt or action of its job lives here, or while one of
-//! a released attempt does. On an exclusive host (`serialize = "host"`) all tasks queue.
+//! Guard of the host: no task begins while a script of another attempt or action of the same job lives here, or while a
+//! script of a released attempt lives here. On an exclusive host (`serialize = "host"`) all tasks queue.
 //!
-//! The queue is first come, first served: a task waits for tasks that may live and for those before it, never for one
-//! behind it. A task that may live waits for none, so no circle can form. An unconfirmed task is not in the queue, but
-//! may live: an earlier agent may have sent its start. The controller's Welcome settles it; the host's own is withdrawn
-//! when it blocks another.
+//! The queue is first come, first served. A task waits for tasks that may live and for tasks before it, never for a
+//! task behind it. A task that may live waits for none, so no circle can form. An unconfirmed task is not in the queue,
+//! but may live: an earlier agent may have requested its start. The controller's Welcome settles an unconfirmed task.
+//! The machine withdraws an unconfirmed task of the host's own when it blocks another.
 
 use std::collections::HashMap;
 
@@ -18,10 +18,10 @@ use super::io::Effect;
 use super::machine::{Cx, Machine};
 use super::task::{State, Task};
 
-/// Reason of a task that waits for an older unit of its name, which ran nothing for it.
+/// The reason of a task that waits for an older unit of the same name, which ran nothing for the task.
 pub(super) const EARLIER_UNIT: &str = "an earlier unit of its name to go";
 
-/// Tasks that hold the host, as the next in the queue sees them.
+/// Tasks that hold the host against the next task in the queue.
 #[derive(Default)]
 struct Held<'a> {
     first: Option<&'a Task>,
@@ -58,7 +58,7 @@ fn step(task: &Task) -> (Attempt, &ActionName) {
 }
 
 impl Machine {
-    /// Begins every task that may begin, and reports what the others wait for.
+    /// Begins every task that may begin, and reports the reasons of tasks that wait.
     pub(super) fn begin_queued(&mut self, cx: &mut Cx) {
         if !self.tasks.values().any(|task| matches!(task.state, State::Queued)) {
             return;
@@ -77,13 +77,13 @@ impl Machine {
         }
     }
 
-    /// Returns `true` if this is the host's own unconfirmed task, whose caller has not come back. No controller will
-    /// settle it; a controller settles its own with the Welcome.
+    /// Returns `true` if this is an unconfirmed task of the host's own whose caller has not come back. No controller
+    /// will settle such a task.
     fn is_forsaken(&self, id: TaskId) -> bool {
         self.tasks.get(&id).is_some_and(|task| task.intent.local && matches!(task.state, State::Unconfirmed))
     }
 
-    /// Returns the queue in its order, the holder against each task, and what it waits for.
+    /// Returns the queue in its order: each task, the task that holds the host against it, and the reason to wait.
     fn queue(&mut self, cx: &Cx) -> Vec<(TaskId, Option<TaskId>, Option<String>)> {
         for task in self.tasks.values_mut() {
             if self.bus && matches!(task.state, State::Queued) {
@@ -108,7 +108,8 @@ impl Machine {
             let waits_for = holder
                 .map(Task::name)
                 .or_else(|| (!self.bus).then(|| "the system bus".to_owned()))
-                // The unit belongs to no task, or to an end that is on disk: unloading it now would stop the new one.
+                // The unit belongs to no task, or to an end that is on disk. Unloading the unit now would stop the new
+                // one.
                 .or_else(|| {
                     (self.unloading.contains_key(&task.stem) && !defect!(StartOverUnload))
                         .then(|| EARLIER_UNIT.to_owned())
@@ -126,7 +127,7 @@ impl Machine {
         task.starts += 1;
         task.trouble = None;
         let start = Effect::StartUnit { stem: task.stem.clone(), intent: task.intent.clone() };
-        // Acceptance announces a task that begins at once; one that waited is announced here.
+        // The acceptance announces a task that begins at once. A task that waited is announced here.
         if task.phase.is_some() {
             self.move_to(id, Phase::Starting, cx);
         } else {

@@ -1,4 +1,4 @@
-//! Hello: who this host is and everything it holds, in pages that fit a frame.
+//! Hello: the identity of this host and all its tasks, in pages that fit a frame.
 
 use crate::ids::BootId;
 use crate::message::{Held, HeldState, Hello, MAX_ACTIONS, Phase};
@@ -8,11 +8,11 @@ use super::io::Now;
 use super::machine::Machine;
 use super::task::{State, Task};
 
-/// Most tasks of a page.
+/// Maximum number of tasks in a page.
 const PAGE_TASKS: usize = 512;
 
 impl Machine {
-    /// Returns the pages, at least one. From here on the session knows all tasks.
+    /// Returns the pages, at least one. The session knows all tasks once it has sent the pages.
     pub(super) fn hello(&mut self, link: u64, now: Now) -> Vec<Hello> {
         for task in self.tasks.values_mut() {
             task.unsaid = false;
@@ -51,7 +51,7 @@ impl Machine {
     }
 }
 
-/// Describes a task; `None` while its intent is not on disk, as if it had not come yet.
+/// Describes a task; `None` while the task's intent is not on disk.
 fn held(task: &Task, boot: &BootId, now: Now) -> Option<Held> {
     let state = match &task.state {
         State::Recording => return None,

@@ -1,7 +1,7 @@
 //! Inputs and effects of the agent's machine.
 //!
-//! Every effect that can fail, or that must be durable before the next one, has an input with its result; the machine
-//! never assumes success. Times named `*_boottime_ms` are CLOCK_BOOTTIME; `Now` brings both clocks.
+//! An effect that can fail, or that must be durable before the next effect, has an input with its result. The machine
+//! never assumes success. Times named `*_boottime_ms` are CLOCK_BOOTTIME; `Now` has both clocks.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,15 @@ use crate::message::{FromAgent, Phase, ToAgent};
 use crate::outcome::Outcome;
 use crate::task::{Claim, Ended, Hook, Intent, Plan, Process, RunResult, StepRecord, Tail, Tombstone, UnitFacts};
 
-/// The clocks at an input. `boot_ms`: CLOCK_BOOTTIME. `wall_ms`: since the epoch; for people, never for a decision.
+/// The clocks at an input. `boot_ms`: CLOCK_BOOTTIME. `wall_ms`: milliseconds since the epoch, for people, never for a
+/// decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Now {
     pub boot_ms: u64,
     pub wall_ms: u64,
 }
 
-/// Identity of this agent, and its configuration.
+/// Identity of this agent, and the node's configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
     pub host: HostName,
@@ -28,23 +29,23 @@ pub struct Node {
     pub policy: Policy,
 }
 
-/// The node's configuration as far as the machine decides by it. Replaced whole by [`Input::Policy`].
+/// The part of the node's configuration that the machine decides by. [`Input::Policy`] replaces all of the policy.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
     pub actions: BTreeMap<ActionName, Plan>,
-    /// Variables admitted from outside, by name.
+    /// Names of the variables that the node admits from outside.
     pub env_allow: Vec<String>,
-    /// Do all tasks of this host queue, whatever their job?
+    /// Do all tasks of this host queue, also those of different jobs?
     pub serialize_host: bool,
-    /// Failed units kept loaded for a post-mortem.
+    /// Number of failed units that stay loaded for a post-mortem.
     pub keep_failed: usize,
-    /// Most tasks and tombstones together; past it the agent refuses Starts.
+    /// Maximum number of tasks and tombstones together; past it the agent refuses Starts.
     pub max_tombstones: usize,
-    /// Most live tasks on this host; past it the agent refuses Starts.
+    /// Maximum number of live tasks on this host; past it the agent refuses Starts.
     pub max_tasks: usize,
 }
 
-/// State of one task, found when the agent or its bus came up.
+/// State of one task, found when the agent started or the bus came back.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
     pub stem: String,
@@ -56,11 +57,11 @@ pub struct Found {
     pub tails: Vec<Tail>,
     /// `None`: systemd knows no such unit (LoadState=not-found).
     pub unit: Option<UnitFacts>,
-    /// [`crate::task::STOP_ASKED`] is there.
+    /// Does the directory contain [`crate::task::STOP_ASKED`]?
     pub stop_asked: bool,
     /// Processes in the unit's cgroup, the main process among them.
     pub processes: Vec<Process>,
-    /// The ids a unit carries in its LogExtraFields, for a unit without a directory.
+    /// The ids in the unit's LogExtraFields; they identify a unit without a directory.
     pub unit_ids: Option<UnitIds>,
 }
 
@@ -80,43 +81,44 @@ impl UnitIds {
     }
 }
 
-/// Result of an inspection: the unit first, then the files, so that an ended unit's files are complete.
+/// Result of an inspection: the edge reads the unit first, then the files, so that the files of an ended unit are
+/// complete.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Seen {
-    /// `None`: not loaded. Absent altogether (`Input::Inspected { seen: Err }`) when systemd could not be asked.
+    /// `None`: not loaded. If systemd could not be asked, the whole `seen` is `Err` (`Input::Inspected`).
     pub unit: Option<UnitFacts>,
-    /// The ids in the unit's LogExtraFields: they tell whose unit it is after `UnitExists`.
+    /// The ids in the unit's LogExtraFields: after `UnitExists` they identify the unit's task.
     pub unit_ids: Option<UnitIds>,
     pub processes: Vec<Process>,
     pub claim: Option<Claim>,
     pub result: Option<RunResult>,
     pub steps: Vec<StepRecord>,
     pub tails: Vec<Tail>,
-    /// [`crate::task::STOP_ASKED`] is there.
+    /// Does the directory contain [`crate::task::STOP_ASKED`]?
     pub stop_asked: bool,
-    /// Why the runner ignores signals and limits, if it does: it is stopped, or hangs in the kernel.
+    /// The reason why the runner ignores signals and limits, if it does: the runner is stopped, or hangs in the kernel.
     pub deaf: Option<String>,
-    /// Read last: the directory was removed, with any claim and result in it.
+    /// Was the directory removed, with any claim and result in it? The edge reads this last.
     pub gone: bool,
 }
 
-/// How systemd answered StartTransientUnit.
+/// systemd's answer to StartTransientUnit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StartReply {
-    /// The job was queued.
+    /// systemd queued the job.
     Queued,
     /// `UnitExists`: a unit of this name exists already.
     Exists,
     /// An error reply from systemd itself: the start failed for certain.
     Rejected(String),
-    /// A time-out, a broken bus: nobody knows.
+    /// A time-out, or a broken bus: the unit may start or not.
     Unknown(String),
 }
 
 /// A caller on the local socket, numbered by the edge.
 pub type Caller = u64;
 
-/// Starts, or attaches to, a task of the host's own.
+/// Starts a task of the host's own, or attaches to one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exec {
     pub job: JobId,
@@ -126,12 +128,12 @@ pub struct Exec {
     pub userid: Option<u32>,
     pub env: BTreeMap<String, String>,
     pub timeout_ms: Option<u64>,
-    /// Plan instead of the configured one; only root may pass it (`perilog try`).
+    /// The plan in place of the configured plan; only root may pass one (`perilog try`).
     pub plan: Option<Plan>,
     pub hook: Hook,
 }
 
-/// Event for the program of a task whose hook is gone.
+/// The event for the program of an orphaned task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Word {
     /// The task goes on.
@@ -148,7 +150,7 @@ impl std::fmt::Display for Word {
     }
 }
 
-/// Run of such a program, with the event as its argument.
+/// A run of the program of an orphaned task, with the event as its argument.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Telling {
     pub task: TaskId,
@@ -156,20 +158,20 @@ pub struct Telling {
     pub program: String,
     pub word: Word,
     pub env: BTreeMap<String, String>,
-    /// Outcome of an ended task.
+    /// The outcome of an ended task.
     pub outcome: Option<Outcome>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
-    /// Everything that was found, once at start and again after the bus was lost, or systemd re-executed.
-    /// `tombstones` and `obeyed` are given at start only.
+    /// All tasks that the edge found: once at start, and again after the edge lost the bus or systemd was re-executed.
+    /// Only the first `Joined` has `tombstones` and `obeyed`.
     Joined {
         found: Vec<Found>,
         tombstones: Vec<Tombstone>,
         obeyed: Option<Obeyed>,
     },
-    /// A session with the controller stands at the transport; the edge has sent nothing yet.
+    /// The transport of a session with the controller is open; the edge has sent nothing yet.
     LinkUp {
         counter: u64,
     },
@@ -183,16 +185,16 @@ pub enum Input {
         task: TaskId,
         reply: StartReply,
     },
-    /// Something happened to this task's unit or directory: worth an inspection.
+    /// This task's unit or directory changed; the machine should inspect the task.
     Stirred {
         task: TaskId,
     },
-    /// The answer to [`Effect::Inspect`]; `Err` when systemd could not be asked.
+    /// The answer to [`Effect::Inspect`]; `Err`: systemd could not be asked.
     Inspected {
         task: TaskId,
         seen: Result<Seen, String>,
     },
-    /// The answer to [`Effect::TakeClaim`]: `Ok(true)` the claim is ours; `Ok(false)` a runner has it.
+    /// The answer to [`Effect::TakeClaim`]: `Ok(true)`: the agent has the claim; `Ok(false)`: a runner has the claim.
     ClaimTaken {
         task: TaskId,
         result: Result<bool, String>,
@@ -209,32 +211,32 @@ pub enum Input {
         epoch: Epoch,
         result: Result<(), String>,
     },
-    /// The answer to [`Effect::Unload`]: the unit is gone, or nobody knows.
+    /// The answer to [`Effect::Unload`]. `Ok`: the unit is gone; `Err`: the unit may still be loaded.
     Unloaded {
         stem: String,
         result: Result<(), String>,
     },
-    /// The system bus is lost; `Joined` follows when it is back. Answers to calls from before a `Joined` are not handed
-    /// in after it.
+    /// The system bus is lost; `Joined` follows when the bus is back. After a `Joined`, the edge drops answers to
+    /// earlier calls.
     BusLost,
-    /// The moment asked for by [`Effect::WakeAt`], or later.
+    /// The time requested by [`Effect::WakeAt`] has come.
     Tick,
     Policy(Policy),
-    /// A caller on the local socket starts a task of the host's own, or attaches to it.
+    /// A caller on the local socket starts a task of the host's own, or attaches to one.
     Exec {
         caller: Caller,
         exec: Exec,
     },
-    /// A caller of `Exec` went away; its task goes on.
+    /// A caller of `Exec` disconnected; the task goes on.
     Hangup {
         caller: Caller,
     },
-    /// The hook reports that its daemon has died: the hook's status reaches no process.
+    /// The hook reports that its daemon has died: no process receives the hook's exit status.
     Bereft {
         caller: Caller,
         task: TaskId,
     },
-    /// The answer to [`Effect::Tell`]: has the program exited with 0?
+    /// The answer to [`Effect::Tell`]; `Ok`: the program exited with 0.
     Told {
         task: TaskId,
         word: Word,
@@ -254,27 +256,27 @@ pub enum Input {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
     /// Create the directory and `intent.json` in it (temp, rename). An end in a directory without an intent belongs to
-    /// another life of the task and is removed first, except under a rebuilt intent, which stands for that life.
-    /// Answer: `IntentWritten`.
+    /// another life of the task: the edge removes that end first. Exception: a rebuilt intent stands for that life, and
+    /// the end stays. Answer: `IntentWritten`.
     WriteIntent {
         stem: String,
         intent: Box<Intent>,
     },
-    /// StartTransientUnit(name, "fail"), its waiter registered before. Answer: `Started`, then `Stirred` when its job
-    /// ends. The directory is watched as in [`Effect::Watch`]; the edge may delay a stir of the directory to gather
-    /// more, but not one of the unit.
+    /// StartTransientUnit(name, "fail"); the edge registers its waiter before the call. Answer: `Started`, then
+    /// `Stirred` when the unit's job ends. The edge watches the directory as in [`Effect::Watch`]. The edge may delay a
+    /// stir of the directory to gather more changes, but never a stir of the unit.
     StartUnit {
         stem: String,
         intent: Box<Intent>,
     },
-    /// Ref, match PropertiesChanged, then `Stirred` once, which closes the race (also if the unit is gone). Also
-    /// watches the directory for `claim` and steps.
+    /// Ref, match PropertiesChanged, then report `Stirred` once, also if the unit is gone. This closes the race. The
+    /// edge also watches the directory for `claim` and steps.
     Watch {
         stem: String,
         task: TaskId,
     },
-    /// Report by `Stirred` when the unit's cgroup is empty, at once if it is (`cgroup.events`; with backoff where that
-    /// is missing).
+    /// Report `Stirred` when the unit's cgroup is empty, at once if the cgroup is empty already. The edge reads
+    /// `cgroup.events`; without that file, it looks again with backoff.
     WatchEmpty {
         task: TaskId,
         cgroup: Option<String>,
@@ -284,41 +286,42 @@ pub enum Effect {
         stem: String,
         task: TaskId,
     },
-    /// Create `claim` with this content, unless it exists (a temporary file and link(2), so that no reader sees half of
-    /// it); create a missing directory. Answer: `ClaimTaken`.
+    /// Create `claim` with this content, unless `claim` exists; create a missing directory. The edge uses a temporary
+    /// file and link(2), so that no reader sees half a claim. Answer: `ClaimTaken`.
     TakeClaim {
         stem: String,
         task: TaskId,
         claim: Claim,
     },
-    /// KillUnit(main process): the runner forwards it. Never StopUnit, which would lose the status. Before TERM, the
-    /// directory gets [`crate::task::STOP_ASKED`]: it tells the next agent that TERM was requested.
+    /// KillUnit(main process): the runner forwards the signal. Never StopUnit, which would lose the status. Before
+    /// TERM, the edge puts [`crate::task::STOP_ASKED`] into the directory, so that the next agent knows of the request.
     SignalRunner {
         stem: String,
         signal: u8,
     },
-    /// Create `boot-expected` in the directory: the runner tells the script that the controller knows. The edge logs a
-    /// failure; the script then learns that the controller may not know.
+    /// Create `boot-expected` in the directory: the runner tells the script that the controller knows of the boot. The
+    /// edge logs a failure; the script then learns that the controller may not know.
     MarkBootExpected {
         stem: String,
     },
-    /// SIGKILL what is left in the unit's cgroup (`lingering = "kill"`).
+    /// SIGKILL all processes that remain in the unit's cgroup (`lingering = "kill"`).
     KillLingering {
         stem: String,
     },
-    /// Write `outcome.json` (temp, rename). If the directory or its intent is gone, `rebuilt` is written first: an
-    /// outcome alone would belong to no task, which the next agent would not know. Answer: `OutcomeWritten`.
+    /// Write `outcome.json` (temp, rename). If the directory or its intent is gone, the edge writes `rebuilt` first:
+    /// the next agent could not match an outcome alone to a task. Answer: `OutcomeWritten`.
     WriteOutcome {
         stem: String,
         task: TaskId,
         ended: Box<Ended>,
         rebuilt: Box<Intent>,
     },
-    /// StopUnit for an active/exited unit, ResetFailedUnit for a failed one; nothing if it is gone. Answer: `Unloaded`.
+    /// StopUnit for an active/exited unit, ResetFailedUnit for a failed unit, no call for a missing unit. Answer:
+    /// `Unloaded`.
     Unload {
         stem: String,
     },
-    /// Write the tombstone, then remove the directory, if it exists. Answer: `Buried`.
+    /// Write the tombstone, then remove the directory, if present. Answer: `Buried`.
     Bury {
         stem: String,
         tombstone: Box<Tombstone>,
@@ -327,8 +330,8 @@ pub enum Effect {
         task: TaskId,
         stem: String,
     },
-    /// Record the epoch before obeying any message of this session; or a commit that a vanishing tombstone was the last
-    /// to know. Answer: `EpochWritten`.
+    /// Record the epoch before the machine obeys any message of this session; or record the newest commit of removed
+    /// tombstones. Answer: `EpochWritten`.
     WriteEpoch {
         obeyed: Obeyed,
     },
@@ -337,15 +340,15 @@ pub enum Effect {
     Hang {
         why: String,
     },
-    /// How long to spread the next redial over.
+    /// The time over which the edge spreads its next redial.
     RedialWindow {
         ms: u64,
     },
-    /// A `Tick` is wanted then; takes the place of the one asked for before.
+    /// Send a `Tick` at this time; replaces the time of an earlier `WakeAt`.
     WakeAt {
         boot_ms: u64,
     },
-    /// Answers for callers on the local socket.
+    /// Send an answer to a caller on the local socket.
     ExecReply {
         caller: Caller,
         reply: ExecReply,
@@ -354,15 +357,15 @@ pub enum Effect {
         caller: Caller,
         tasks: Vec<TaskStatus>,
     },
-    /// Answer this question at the edge, which knows where output is.
+    /// Answer this question at the edge, which knows the places of output.
     Answer {
         question: u64,
         ask: crate::message::Ask,
         tasks: Vec<TaskStatus>,
     },
-    /// Run the program of a task whose hook is gone. Answer: `Told`.
+    /// Run the program of an orphaned task. Answer: `Told`.
     Tell(Box<Telling>),
-    /// Something an operator should find in the journal.
+    /// Write a line for the operator to the journal.
     Note {
         level: Level,
         task: Option<TaskId>,
@@ -380,7 +383,7 @@ pub enum Level {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExecReply {
-    /// Started (`attached == false`) or found; more follows.
+    /// The agent started the task (`attached == false`) or found it (`true`); more replies follow.
     Attached {
         task: TaskId,
         stem: String,
@@ -388,15 +391,15 @@ pub enum ExecReply {
     },
     Phase(Phase),
     Ended(Box<Ended>),
-    /// Ended before, only the tombstone is left.
+    /// The task ended before, and only the tombstone is left.
     EndedBefore(crate::outcome::Outcome),
     Refused(String),
     Cancelling,
-    /// A hook's report about its daemon was recorded.
+    /// The agent has recorded a hook's report about its daemon.
     Noted,
 }
 
-/// A task as `io.perilog.Agent.Status` tells it.
+/// A task as `io.perilog.Agent.Status` reports it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskStatus {
     pub task: TaskId,
@@ -405,7 +408,7 @@ pub struct TaskStatus {
     pub attempt: crate::ids::Attempt,
     pub action: ActionName,
     pub local: bool,
-    /// The word of its state: `waiting`, `starting`, `running`, `overdue`, `lingering`, `ended`.
+    /// The word for the task's state: `waiting`, `starting`, `running`, `overdue`, `lingering`, `ended`.
     pub state: String,
     pub why: Option<String>,
     pub phase: Option<Phase>,

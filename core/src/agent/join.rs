@@ -1,6 +1,6 @@
-//! Join: directories, units and tombstones together give the tasks, at start and when the bus comes back. At start
-//! everything is new and taken as found. Later, the machine's state of known tasks is newer than the findings, so it
-//! inspects them again and takes only unknown ones from the findings.
+//! Join: the machine makes tasks of directories, units and tombstones, at start and when the bus comes back. At start
+//! the machine accepts all findings. Later, the machine's own state of known tasks is newer than the findings: the
+//! machine inspects the known tasks again, and accepts only unknown tasks from the findings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,10 +20,11 @@ use super::machine::{Cx, Machine};
 use super::task::{State, ran_nothing};
 use super::tombs::Tomb;
 
-/// Most units and directories that belong to no task, each reported once.
+/// Maximum number of units and directories without a task that the machine remembers and reports, each once.
 const MAX_STRAYS: usize = 1024;
 
-/// Unit whose task is over: (its task's not-after, which orders by age; stem; should it stay for a post-mortem?).
+/// The unit of an ended task: the task's not-after, which orders units by age; the stem; and whether the unit should
+/// stay for a post-mortem.
 type Spent = (u64, String, bool);
 
 impl Machine {
@@ -47,10 +48,10 @@ impl Machine {
         } else {
             self.resume(cx);
         }
-        // A unit with the name of a kept one, but other ids, belongs to another program.
+        // A unit with the name of a kept unit, but other ids, belongs to another program.
         let is_kept = |f: &Found| is_loaded(f) && f.unit_ids.as_ref().is_some_and(|ids| ids.stem() == f.stem);
         self.kept_failed.retain(|stem| found.iter().any(|f| f.stem == *stem && is_kept(f)));
-        // Loaded units are found again, and retired again.
+        // The findings include units that are still loaded; the machine retires them again.
         self.unloading.clear();
         self.strays.retain(|stem, _| found.iter().any(|f| f.stem == *stem));
         found.sort_by_key(|f| f.intent.as_ref().map_or(0, |intent| intent.accepted_boottime_ms));
@@ -83,14 +84,14 @@ impl Machine {
         }
     }
 
-    /// Restores a tombstone from before this agent's time. Hello reports it, so nothing else has to.
+    /// Restores a tombstone from an earlier agent. Hello reports the tombstone, so the machine sends no other message.
     fn exhume(&mut self, tombstone: Tombstone) {
         let stem = ids::stem(&tombstone.action, &tombstone.job, tombstone.task);
         self.stems.insert(stem.clone(), tombstone.task);
         self.tombs.keep(Tomb { tombstone, stem, acked: true, forgotten: false });
     }
 
-    /// Looks again at all tasks that have, or may have, a unit, because the bus is back.
+    /// Inspects all tasks that have, or may have, a unit, because the bus is back.
     fn resume(&mut self, cx: &mut Cx) {
         for id in self.in_order() {
             let Some(task) = self.tasks.get_mut(&id) else { continue };
@@ -130,7 +131,7 @@ impl Machine {
             State::Ended { ended } | State::Burying { ended } => {
                 spent.extend(spent_unit(&found, id, &ended.outcome, task.intent.not_after_boottime_ms));
             }
-            // An earlier agent, or this one on an earlier bus, had sent a start.
+            // An earlier agent, or this agent on an earlier bus, requested a start.
             State::Unconfirmed | State::Queued if is_loaded(&found) || found.claim.is_some() => {
                 self.doubt(id, "its unit came up late".to_owned(), cx);
             }
@@ -146,7 +147,7 @@ impl Machine {
             return self.join_ended(id, found, intent, ended, spent, cx);
         }
         if !is_loaded(&found) && found.claim.is_none() && !intent.is_rebuilt() {
-            // Unclaimed: begins only if it is requested now.
+            // Unclaimed: the task begins only on a new request.
             let state = if defect!(BeginUnclaimed) { State::Queued } else { State::Unconfirmed };
             self.add(id, found.stem, intent, state);
             return;
@@ -170,9 +171,8 @@ impl Machine {
         self.say_ended(id, cx);
     }
 
-    /// Rebuilds the intent from a unit with perilog's ids. A runner was there, so the task counts as claimed.
-    /// Exception: a runner that reports no claim; its start came when the task was over, and its unit stands for
-    /// nothing.
+    /// Rebuilds the intent from a unit with perilog's ids. The unit had a runner, so the task counts as claimed.
+    /// Exception: a runner whose status says that it ran nothing. Such a runner came after the task had ended.
     fn rebuild(&mut self, id: TaskId, mut found: Found, spent: &mut Vec<Spent>, cx: &mut Cx) {
         let Some(ids) = found.unit_ids.clone().filter(|_| !defect!(OrphanNotRebuilt)) else { return };
         let told_nothing = found.claim.is_none() && found.ended.is_none();
@@ -227,15 +227,15 @@ impl Machine {
             plan: plan.unwrap_or_else(unknown_plan),
             env: BTreeMap::new(),
             dropped_env: 0,
-            // `Intent::is_rebuilt`.
+            // 0 marks a rebuilt intent (`Intent::is_rebuilt`).
             not_after_boottime_ms: 0,
             accepted_boottime_ms: now.boot_ms,
             hook: Hook::default(),
         }
     }
 
-    /// Reports a stray once and kills nothing: a unit with perilog's prefix and no ids, or a directory without an
-    /// intent.
+    /// Reports a stray once and kills nothing. A stray is a unit with perilog's prefix but without ids, or a directory
+    /// without an intent.
     fn join_stray(&mut self, found: Found, cx: &mut Cx) {
         let loaded = is_loaded(&found);
         if self.strays.len() >= MAX_STRAYS || self.strays.insert(found.stem.clone(), loaded) == Some(loaded) {
@@ -254,8 +254,8 @@ fn is_loaded(found: &Found) -> bool {
     found.unit.as_ref().is_some_and(|unit| unit.loaded)
 }
 
-/// Returns the loaded unit of a task with this end. A unit of its name with neither its ids nor its claim belongs to
-/// another program, and is left alone: such a task was refused.
+/// Returns the loaded unit of a task with this end. A unit with the task's name, but neither the task's ids nor its
+/// claim, belongs to another program: the machine leaves such a unit alone, and had refused the task.
 fn spent_unit(found: &Found, id: TaskId, outcome: &Outcome, not_after_ms: u64) -> Option<Spent> {
     let unit = found.unit.as_ref().filter(|unit| unit.loaded)?;
     let by_ids = found.unit_ids.as_ref().is_some_and(|ids| ids.task == id);
@@ -276,14 +276,15 @@ fn seen(found: Found) -> Seen {
         steps: found.steps,
         tails: found.tails,
         stop_asked: found.stop_asked,
-        // The next look tells.
+        // The next inspection shows that.
         deaf: None,
         // A task with an intent has a directory, at least a new one.
         gone: false,
     }
 }
 
-/// Plan for a unit whose action the configuration no longer names: only `lingering` is used, and it holds.
+/// The plan for a unit whose action the configuration no longer names. The machine uses only `lingering`, which is
+/// `hold`.
 fn unknown_plan() -> Plan {
     Plan {
         run: Run::Command(Vec::new()),

@@ -1,4 +1,4 @@
-//! The machine itself: its state, and which room an input goes to. Each room is an `impl Machine` of its own file.
+//! The machine itself: its state, and the room for each input. Each room is an `impl Machine` in a file of its own.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,30 +17,30 @@ use super::tombs::Tombs;
 #[derive(Debug)]
 pub struct Machine {
     pub(super) node: Node,
-    /// Tasks that have a directory, or are about to have one.
+    /// Tasks that have a directory, or will have one.
     pub(super) tasks: BTreeMap<TaskId, Task>,
     pub(super) tombs: Tombs,
-    /// Owner of each stem, over tasks and tombstones.
+    /// Task of each stem, over tasks and tombstones.
     pub(super) stems: BTreeMap<String, TaskId>,
-    /// Stems of units (`true`) and directories that belong to no task; each was reported.
+    /// Stems of units (`true`) and directories without a task; the machine has reported each.
     pub(super) strays: BTreeMap<String, bool>,
     /// Stems of failed units that stay loaded for a post-mortem, the oldest first.
     pub(super) kept_failed: VecDeque<String>,
-    /// Stems of units that are to go, and are not known to be gone.
+    /// Stems of units that the machine unloads, until they are known to be gone.
     pub(super) unloading: BTreeMap<String, Backoff>,
     pub(super) session: Session,
-    /// Has everything been found, once?
+    /// Has the machine received a `Joined`?
     pub(super) joined: bool,
-    /// Can systemd be asked?
+    /// Can the edge ask systemd?
     pub(super) bus: bool,
     /// Callers of Exec that came before the join, or before the cleanup of their task's earlier boot.
     pub(super) early: VecDeque<(Caller, Exec)>,
     pub(super) next_seq: u64,
-    /// The moment of the tick that was asked for and has not come.
+    /// The time of the requested tick that has not come.
     armed: Option<u64>,
 }
 
-/// Context of one input: its time, and its effects.
+/// Context of one input: the time, and the effects.
 pub(super) struct Cx {
     pub(super) now: Now,
     effects: Vec<Effect>,
@@ -75,8 +75,9 @@ impl Machine {
         }
     }
 
-    /// Returns the size of everything that can grow, by name; all are 0 at the end, except tombstones that wait to be
-    /// forgotten. Leaves out what has a bound of its own: units for a post-mortem, names of strays.
+    /// Returns the size of everything that can grow, by name. All sizes are 0 at the end, except for tombstones that
+    /// wait for the controller. The list omits collections with a bound of their own: units for a post-mortem, names of
+    /// strays.
     pub fn sizes(&self) -> [(&'static str, usize); 5] {
         [
             ("tasks", self.tasks.len()),
@@ -119,7 +120,7 @@ impl Machine {
             Input::ClaimTaken { task, result } => self.on_claim_taken(task, result, cx),
             Input::OutcomeWritten { task, result } => self.on_outcome_written(task, result, cx),
             Input::Buried { task, result } => self.on_buried(task, result, cx),
-            // If the tick is early, the machine asks for another.
+            // If the tick is early, the machine requests another.
             Input::Tick => self.armed = None,
             Input::Policy(policy) => {
                 let others = !policy.actions.keys().eq(self.node.policy.actions.keys());
@@ -148,7 +149,7 @@ impl Machine {
         ids
     }
 
-    /// Sends a message to the controller, if a session stands.
+    /// Sends a message to the controller, if a session is open.
     pub(super) fn say(&self, cx: &mut Cx, message: FromAgent) {
         if self.session.is_open() {
             cx.push(Effect::Send(message));
@@ -164,13 +165,13 @@ impl Machine {
         Ended::of_tombstone(stone.outcome.clone(), stone.reboot(&self.node.boot), now.wall_ms)
     }
 
-    /// Answers with the outcome of a task that was not taken on.
+    /// Answers with the outcome of a task that the agent did not accept.
     pub(super) fn say_bare(&self, cx: &mut Cx, task: TaskId, outcome: Outcome) {
         let ended = Box::new(Ended::bare(outcome, cx.now.wall_ms));
         self.say(cx, FromAgent::Finished { task, ended });
     }
 
-    /// Repeats failed operations that are due. Those that need the bus wait for it.
+    /// Repeats failed operations that are due. Operations on the bus wait for the bus.
     fn retry_due(&mut self, cx: &mut Cx) {
         let now = cx.now;
         let mut looks = Vec::new();
@@ -199,7 +200,7 @@ impl Machine {
         }
     }
 
-    /// Asks for a tick if something is due before the requested one; for none while nothing waits for time.
+    /// Requests a tick if an operation is due before the requested tick. Requests none while nothing waits for time.
     fn arm(&mut self, cx: &mut Cx) {
         if self.armed.is_some_and(|at| at <= cx.now.boot_ms) {
             self.armed = None;

@@ -1,8 +1,8 @@
 //! Marks: the commits of the controller's store that this host knows.
 //!
-//! A restored store learns from marks that it is behind. An intent has the commit that requested it. A tombstone has
-//! the commit that stored its end, or that cancelled it. `epoch.json` has the commit of the controller's Welcome, and
-//! those of removed tombstones.
+//! A restored store learns from marks that it is behind. An intent has the commit that requested the task. A tombstone
+//! has the commit that stored the task's end, or that cancelled the task. `epoch.json` has the commit of the
+//! controller's Welcome, and the commits of removed tombstones.
 
 use crate::defect;
 use crate::ids::ActionName;
@@ -13,8 +13,8 @@ use super::machine::{Cx, Machine};
 use super::tombs::Tomb;
 
 impl Machine {
-    /// Returns the commit of this number of the controller that is obeyed; `None`: the controller is older, and does
-    /// not number its commits.
+    /// Returns the commit with this number of the obeyed controller. `None`: the controller is older, and does not
+    /// number commits.
     pub(super) fn commit(&self, number: u64) -> Option<Commit> {
         let epoch = self.session.obeyed?.epoch;
         (number > 0).then_some(Commit { epoch, number })
@@ -29,7 +29,7 @@ impl Machine {
         Some(Mark { cluster: obeyed.cluster?, commit: all.max()? })
     }
 
-    /// Records the newest commit of tombstones that are about to go, if no other record has it.
+    /// Records the newest commit of tombstones before their removal, if no other record has that commit.
     pub(super) fn keep_newest(&mut self, gone: &[Tomb], cx: &mut Cx) {
         let Some(obeyed) = self.session.highest() else { return };
         let newest = gone.iter().filter_map(|tomb| tomb.tombstone.commit).max();
@@ -40,7 +40,7 @@ impl Machine {
         }
     }
 
-    /// Returns the after-action that has run here for the attempt of this Start, or is about to.
+    /// Returns the after-action that has run here for the attempt of this Start, or that will run.
     pub(super) fn after_of(&self, start: &Start) -> Option<&ActionName> {
         let tasks = self.tasks.values().filter(|task| !task.intent.local).map(|task| &task.intent.start);
         let tasks = tasks.map(|of| (of.after, &of.job, of.attempt, &of.action));

@@ -1,6 +1,7 @@
-//! Machine of the agent: every decision of a node about its tasks, without any I/O. One value, `handle(input, now) ->
-//! effects`: the daemon waits for an edge, hands in an [`Input`], carries out the [`Effect`]s. The result of a fallible
-//! effect comes back as an input. A step that must be durable is confirmed before the next one is requested.
+//! Machine of the agent: every decision of a node about its tasks, without any I/O. The machine has one entry,
+//! `handle(input, now) -> effects`: the daemon waits for an edge, hands in an [`Input`], and carries out the
+//! [`Effect`]s. The result of a fallible effect comes back as an input. A step that must be durable is confirmed before
+//! the machine requests the next step.
 //!
 //! ```text
 //!   Start, Exec                                        found at start: intent, no claim, no unit
@@ -28,14 +29,15 @@
 //!      ENDED --Ack--> BURYING --Buried--> a tombstone, until it is forgotten
 //! ```
 //!
-//! Invariants: the intent is on disk before the agent reports the task. No unit is started for an unconfirmed task. The
-//! end of an unclaimed task is written only after the agent has the claim. An end is reported only after it is on disk;
-//! the exceptions are tasks that were never accepted (refused here, or for another boot), and tombstones.
+//! Invariants: the intent is on disk before the agent reports the task. The agent starts no unit for an unconfirmed
+//! task. The agent writes the end of an unclaimed task only after it has the claim. The agent reports an end only after
+//! the end is on disk. Exceptions are tasks that the agent never accepted (refused here, or for another boot), and
+//! tombstones.
 //!
 //! The rooms: `machine` (state and dispatch), `start` (acceptance), `guard` (turns), `unit` (systemd's answers),
 //! `claim` (withdrawing, cancelling, signals), `watch` (limits behind the runner's), `ending` (outcome to tombstone),
-//! `tombs`, `join` (coming up), `session` and `hello` (the controller), `boot` (announced reboots), `exec` (the host's
-//! own tasks), `orphan` (own tasks whose hook is gone), `marks` (commits that the host knows), `phase` and `status`
+//! `tombs`, `join` (findings at start), `session` and `hello` (the controller), `boot` (announced reboots), `exec` (the
+//! host's own tasks), `orphan` (own tasks without a hook), `marks` (commits that the host knows), `phase` and `status`
 //! (views), `task` and `backoff` (shared values).
 
 mod backoff;

@@ -1,20 +1,20 @@
-//! Orphaned tasks of the host's own, whose hook is gone. A resource manager runs a hook and believes its exit status.
-//! If the hook or its daemon dies, that status is lost, and the resource manager makes one up. So a hook may name a
-//! program, which the agent runs for an orphaned task: with `begun` while the task goes on, with `ended` and the
-//! outcome when it is over.
+//! Orphaned tasks of the host's own, whose hook is gone. A resource manager runs a hook and believes the hook's exit
+//! status. If the hook or its daemon dies, that status is lost, and the resource manager makes up a status. So a hook
+//! may name a program. The agent runs the program for an orphaned task: with `begun` while the task goes on, with
+//! `ended` and the outcome when the task has ended.
 //!
 //! ```text
-//!   a caller waits --the last one hangs up, or the agent came up--> alone --GONE_AFTER_MS--> gone: `begun`
-//!        ^                                                            |                        |
-//!        +------------------------ a caller attaches -----------------+------------------------+
+//!   a caller waits --the last caller hangs up, or the agent came up--> alone --GONE_AFTER_MS--> gone: `begun`
+//!        ^                                                               |                        |
+//!        +---------------------------- a caller attaches ----------------+------------------------+
 //!        |
 //!        +--the hook reports that its daemon died--> bereft: `begun`, also with a caller
 //!
-//!   ended, told to a caller, `begun` was never told: buried
+//!   ended, a caller knows, `begun` was never sent: buried
 //!   ended otherwise: `ended`, again and again until the program has exited with 0; then buried
 //! ```
-//! The intent names the program, and the task is buried only after the program knows the end, so a restarted agent goes
-//! on with it.
+//! The intent names the program, and the agent buries the task only after the program knows the end. So a restarted
+//! agent continues the runs of the program.
 
 use std::collections::BTreeMap;
 
@@ -28,24 +28,24 @@ use super::io::{Caller, Effect, ExecReply, Level, Now, Telling, Word};
 use super::machine::{Cx, Machine};
 use super::task::{State, Task};
 
-/// A hook that lives dials again after two seconds at most; a machine under load may take a while.
+/// A live hook dials again after two seconds at most; a machine under load may take longer.
 pub(super) const GONE_AFTER_MS: u64 = 10_000;
-/// Time between two notes on a program that goes on failing.
+/// Time between two notes about a program that keeps failing.
 const NOTE_EVERY_MS: u64 = 60 * 60 * 1000;
 
-/// How far the program of one task was told.
+/// The events that the program of one task knows.
 #[derive(Debug, Default)]
 pub(super) struct Orphan {
     /// CLOCK_BOOTTIME from which the hook counts as gone; `None` while a caller waits.
     gone_at_ms: Option<u64>,
     /// Has the hook reported that its daemon died?
     bereft: bool,
-    /// Was a caller told the end?
+    /// Does a caller know the end?
     heard: bool,
-    /// Was the program told of the task, perhaps by an earlier agent?
+    /// Does the program know of the task, perhaps from an earlier agent?
     known: bool,
     begun: bool,
-    /// Is the program being told right now?
+    /// Is the program running right now?
     telling: bool,
     again: Backoff,
     noted_ms: Option<u64>,
@@ -58,7 +58,7 @@ enum Due {
 }
 
 impl Machine {
-    /// Starts the wait for hooks of tasks found at start: they dial again now, or are gone.
+    /// Starts the wait for the hooks of tasks found at start: each hook dials again now, or is gone.
     pub(super) fn wait_for_hooks(&mut self, cx: &Cx) {
         for task in self.tasks.values_mut() {
             task.orphan = Orphan { known: true, ..Orphan::default() };
@@ -66,7 +66,7 @@ impl Machine {
         }
     }
 
-    /// Tells the due programs, and buries tasks with nothing left to tell.
+    /// Runs the programs that are due, and buries tasks whose program has no further event.
     pub(super) fn tell_orphans(&mut self, cx: &mut Cx) {
         let due: Vec<(TaskId, Due)> = self.tasks.iter().map(|(id, task)| (*id, task.due(cx.now))).collect();
         for (id, due) in due {
@@ -100,7 +100,7 @@ impl Machine {
         }
     }
 
-    /// Handles the hook's report that the daemon waiting for its status has died.
+    /// Handles the hook's report that the daemon that waits for the hook's status has died.
     pub(super) fn on_bereft(&mut self, caller: Caller, id: TaskId, cx: &mut Cx) {
         let reply = match self.tasks.get_mut(&id) {
             Some(task) => {
@@ -127,17 +127,17 @@ impl Task {
         }
     }
 
-    /// Records that a caller was told the end.
+    /// Records that a caller knows the end.
     pub(super) const fn heard(&mut self) {
         self.orphan.heard = true;
     }
 
-    /// Has the task a program for this case?
+    /// Does the task's hook name a program for orphans?
     pub(super) const fn has_program(&self) -> bool {
         self.intent.local && self.intent.hook.orphaned.is_some()
     }
 
-    /// Returns CLOCK_BOOTTIME of what is due next.
+    /// Returns CLOCK_BOOTTIME of the next event for the program.
     pub(super) fn orphan_due_ms(&self, now: Now) -> Option<u64> {
         if !self.has_program() || self.orphan.telling {
             return None;
@@ -156,7 +156,7 @@ impl Task {
         match &self.state {
             State::Recording | State::Concluding { .. } | State::Burying { .. } => Due::Nothing,
             State::Ended { .. } if orphan.bereft || (is_gone && !orphan.heard) => Due::Tell(Word::Ended),
-            // The program undoes its work for `begun`.
+            // The program still has to undo its work for `begun`.
             State::Ended { .. } if orphan.heard && orphan.known => Due::Tell(Word::Ended),
             State::Ended { .. } if orphan.heard => Due::Bury,
             State::Ended { .. } => Due::Nothing,

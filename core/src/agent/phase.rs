@@ -1,16 +1,16 @@
-//! Phase of a task from its runner's records. A pure function: equal records give equal phases.
+//! Phase of a task according to its runner's records. A pure function: equal records give equal phases.
 
 use crate::message::Phase;
 use crate::task::{Report, StepRecord};
 
-/// Most milestones of a task that are told (as many as a script can report).
+/// Maximum number of milestones that the agent reports for a task: as many as a script can report.
 const MAX_MILESTONES: usize = 256;
 
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Progress {
-    /// `None` until a script has begun. Between two scripts it names the earlier one.
+    /// `None` before the first script begins. Between two scripts the phase names the earlier script.
     pub(super) phase: Option<Phase>,
-    /// In the order they were reached.
+    /// The milestones in the order in which scripts reached them.
     pub(super) milestones: Vec<String>,
 }
 
@@ -20,7 +20,7 @@ struct Current<'a> {
     attempt: u32,
     of: u32,
     progress: Option<&'a str>,
-    /// The limit that passed, and what the script was doing then.
+    /// The limit that passed, and the script's activity at that time.
     overdue: Option<(u64, &'a str)>,
 }
 

@@ -1,12 +1,5 @@
-//! Session with the controller: greeted, welcomed, obeyed. A message before the Welcome is a protocol error; messages
-//! wait while the epoch goes to disk.
-//!
-//! ```text
-//!   down --LinkUp--> waiting --Joined--> greeted --Welcome--> pending --EpochWritten--> open
-//!                    (Hello)                 |                 (a higher epoch)
-//!                                            +--Welcome, the epoch last obeyed---> open
-//!   any --LinkDown--> down      any --Hang--> hung (deaf until the next LinkUp)
-//! ```
+//! Session with the controller: the agent says Hello, gets the Welcome, and obeys. A message before the Welcome is a
+//! protocol error. Messages wait while the epoch goes to disk.
 
 use std::collections::VecDeque;
 
@@ -19,15 +12,15 @@ use super::io::{Effect, Level};
 use super::machine::{Cx, Machine};
 use super::task::State;
 
-/// Most messages that wait while an epoch is written, each at most a frame. If there are more, the next session (the
-/// epoch is on disk by then) repeats them all.
+/// Maximum number of messages that wait while an epoch is written, each at most a frame. With more, the agent ends the
+/// session; the next session repeats all messages, and by then the epoch is on disk.
 pub(super) const MAX_PENDING: usize = 256;
 
 #[derive(Debug, Default)]
 enum Link {
     #[default]
     Down,
-    /// Up; everything is still being found.
+    /// Connected, while the edge is still searching for tasks.
     Waiting {
         counter: u64,
     },
@@ -51,18 +44,18 @@ struct Welcome {
 #[derive(Debug, Default)]
 pub(super) struct Session {
     link: Link,
-    /// Cluster of the last Welcome.
+    /// The cluster of the last Welcome.
     pub(super) cluster: Option<ClusterId>,
-    /// The highest that is on disk.
+    /// The highest epoch on disk.
     pub(super) obeyed: Option<Obeyed>,
-    /// Epoch on its way to disk.
+    /// The epoch on its way to disk.
     writing: Option<Obeyed>,
-    /// Said once a session that the peer does not know a message of ours.
+    /// Did the agent log in this session that the peer does not know a message of the agent?
     noted_unsupported: bool,
 }
 
 impl Session {
-    /// Returns the highest obeyed epoch, even if it is still on its way to disk.
+    /// Returns the highest obeyed epoch, even if that epoch is still on its way to disk.
     pub(super) fn highest(&self) -> Option<Obeyed> {
         self.writing.or(self.obeyed)
     }
@@ -71,7 +64,7 @@ impl Session {
         matches!(self.link, Link::Open)
     }
 
-    /// Has the controller been told where every task stands? If so, later changes have to be told.
+    /// Has this session said Hello? If so, the agent reports later changes in messages.
     pub(super) const fn is_greeted(&self) -> bool {
         matches!(self.link, Link::Greeted | Link::Pending { .. } | Link::Open)
     }
@@ -93,7 +86,7 @@ impl Machine {
         self.greet(cx);
     }
 
-    /// Says Hello, if a session waits for it and everything has been found.
+    /// Says Hello, if a session waits for it and the join is done.
     pub(super) fn greet(&mut self, cx: &mut Cx) {
         let Link::Waiting { counter } = self.session.link else { return };
         if !self.joined {
@@ -114,7 +107,8 @@ impl Machine {
         cx.push(Effect::Hang { why: why.into() });
     }
 
-    /// Starts another session, which says Hello again: the controller goes by the last Hello, and a session has one.
+    /// Ends the session so that the next session says Hello again. The controller goes by the last Hello, and a session
+    /// has only one.
     pub(super) fn greet_anew(&mut self, cx: &mut Cx) {
         if self.session.is_greeted() {
             self.hang("this node configures other actions than it has told the controller", cx);
@@ -204,7 +198,7 @@ impl Machine {
         self.say_what_hello_left_out(cx);
     }
 
-    /// Reports what Hello left out: unacknowledged ends, milestones, announced reboots, and later events.
+    /// Reports facts that Hello omits: unacknowledged ends, milestones, announced reboots, and events after the Hello.
     fn say_what_hello_left_out(&mut self, cx: &mut Cx) {
         for id in self.in_order() {
             let Some(task) = self.tasks.get_mut(&id).filter(|task| !task.intent.local) else { continue };

@@ -1,4 +1,4 @@
-//! Acceptance of a task: checks before anything is written, and the intent.
+//! Acceptance of a task: checks before any file is written, and the intent.
 
 use crate::defect;
 use crate::environment;
@@ -11,13 +11,13 @@ use super::io::{Effect, ExecReply, Level, Now};
 use super::machine::{Cx, Machine};
 use super::task::{State, Task};
 
-/// Longest time that a task may wait for its begin, whatever its Start says: its records stay as long.
+/// Longest time that a task may wait for its begin, also if its Start allows more. The task's records stay as long.
 const MAX_NOT_AFTER_MS: u64 = 24 * 60 * 60 * 1000;
 
 impl Machine {
     pub(super) fn on_start(&mut self, start: Start, cx: &mut Cx) {
         let task = start.task;
-        // The id must match the names that it is made of, so that no message can mean one task and name another.
+        // The id must match its parts, so that no message can mean one task and name another.
         let cluster = self.session.cluster.unwrap_or(ClusterId::LOCAL);
         if task.action != ActionId::of(cluster, &start.job, start.attempt, &start.action) || cluster == ClusterId::LOCAL
         {
@@ -35,7 +35,7 @@ impl Machine {
         }
     }
 
-    /// Answers a Start for a known task, by its state.
+    /// Answers a Start for a known task, by the task's state.
     fn answer_known(&mut self, id: TaskId, cx: &mut Cx) -> bool {
         if let Some(task) = self.tasks.get_mut(&id) {
             match &task.state {
@@ -56,7 +56,7 @@ impl Machine {
         if let Some(tomb) = self.tombs.get(id) {
             let stone = &tomb.tombstone;
             if stone.reboot(&self.node.boot) == Reboot::Expected {
-                // A controller that asks does not know how long the reboot may take.
+                // A controller that sends a Start does not know how long the reboot may take.
                 let (within_ms, ended) = (stone.limit_ms, Box::new(self.told_by(stone, cx.now)));
                 self.say(cx, FromAgent::ExpectsBoot { task: id, within_ms, ended });
             }
@@ -69,7 +69,7 @@ impl Machine {
     /// Returns the intent of a new task.
     ///
     /// # Errors
-    /// How it ends at once, without a file: refused, or lost if it was for another boot.
+    /// The outcome of a task that ends at once, without a file: refused, or lost if the Start was for another boot.
     pub(super) fn admit(&self, start: Start, plan: Option<Plan>, local: bool, now: Now) -> Result<Intent, Outcome> {
         let refused = |why: String| Outcome::Refused { why };
         if start.boot != self.node.boot && !defect!(AnyBoot) {
@@ -90,7 +90,7 @@ impl Machine {
             return Err(refused(format!("{open} tasks have not ended on this host, as many as it takes (max-tasks)")));
         }
         let held = self.tasks.len() + self.tombs.len();
-        // Spare room is for after-actions alone: a node that refuses an epilog stays dirty.
+        // The spare room is for after-actions alone: a node that refuses an epilog stays dirty.
         let spare = if start.after { policy.max_tasks } else { 0 };
         if held >= policy.max_tombstones.saturating_add(spare) {
             return Err(refused(format!(
@@ -112,7 +112,7 @@ impl Machine {
         };
         let (env, dropped_env) = environment::admit(&start.env, &policy.env_allow).map_err(refused)?;
         plan.timeout_ms = [start.timeout_ms, plan.timeout_ms].into_iter().flatten().min();
-        // The order of the queue, which must be the same after a restart: no two of one millisecond.
+        // The time of acceptance orders the queue, also after a restart: no two tasks have the same millisecond.
         let last = self.tasks.values().map(|task| task.intent.accepted_boottime_ms).max();
         Ok(Intent {
             not_after_boottime_ms: now.boot_ms.saturating_add(start.not_after_ms.min(MAX_NOT_AFTER_MS)),
@@ -127,7 +127,7 @@ impl Machine {
         })
     }
 
-    /// Writes the intent; the result is reported when it is on disk.
+    /// Writes the intent; the agent reports the task when the intent is on disk.
     pub(super) fn record(&mut self, intent: Intent, cx: &mut Cx) {
         let start = &intent.start;
         let (id, stem) = (start.task, ids::stem(&start.action, &start.job, start.task));
@@ -151,7 +151,7 @@ impl Machine {
     pub(super) fn on_intent_written(&mut self, id: TaskId, result: Result<(), String>, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         if !matches!(task.state, State::Recording) {
-            // Rebuilt from a running unit; its outcome will be written all the same.
+            // The intent was rebuilt from a running unit; the agent writes the outcome all the same.
             if let Err(text) = result {
                 let text = format!("cannot write the rebuilt intent of {}: {text}", task.name());
                 cx.note(Level::Error, Some(id), Some(&task.intent.start.job.clone()), text);
@@ -174,7 +174,7 @@ impl Machine {
         }
     }
 
-    /// Forgets the task, because nothing is on disk: a repeated Start is tried again.
+    /// Forgets the task, because no file is on disk: a repeated Start tries again.
     fn not_recorded(&mut self, id: TaskId, why: String, cx: &mut Cx) {
         let Some(task) = self.tasks.remove(&id) else { return };
         self.stems.remove(&task.stem);
@@ -189,7 +189,8 @@ impl Machine {
         self.say(cx, FromAgent::Finished { task: id, ended });
     }
 
-    /// Tells the controller about its task, now or with this session's Welcome; nothing about the host's own.
+    /// Tells the controller about its task, now or with this session's Welcome. Tells it nothing about the host's own
+    /// tasks.
     pub(super) fn tell(&mut self, id: TaskId, message: FromAgent, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| !task.intent.local) else {
             return;
@@ -203,7 +204,7 @@ impl Machine {
 }
 
 impl Task {
-    /// Confirms that the task is wanted.
+    /// Confirms that a controller or caller wants the task.
     pub(super) fn confirm(&mut self) {
         self.confirmed = true;
         if matches!(self.state, State::Unconfirmed) {
@@ -212,7 +213,7 @@ impl Task {
     }
 }
 
-/// Explains why a task of this stem cannot be taken on, or adopted.
+/// Explains why the agent cannot accept or adopt a task of this stem.
 pub(super) fn not_ours(stem: &str) -> String {
     format!(
         "something else on this host has the name {stem}: look at `systemctl status {stem}.service`, stop it, and ask again"

@@ -66,7 +66,7 @@ impl Machine {
 const WORDS: [&str; 7] = ["running", "overdue", "lingering", "starting", "waiting", "ended", "to be acknowledged"];
 
 impl Task {
-    /// The word of its state, as in [`TaskStatus`].
+    /// Returns the word for the task's state, as in [`TaskStatus`].
     fn word(&self) -> &'static str {
         match &self.state {
             State::Recording | State::Unconfirmed | State::Queued => "waiting",
@@ -81,7 +81,7 @@ impl Task {
         }
     }
 
-    /// Returns what the task waits for, or what goes wrong.
+    /// Returns the reason to wait, or the current problem.
     fn why(&self) -> Option<String> {
         if self.trouble.is_some() {
             return self.trouble.clone();

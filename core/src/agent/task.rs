@@ -1,4 +1,4 @@
-//! Task as its node holds it: state, facts, and pending operations.
+//! Task as a node holds it: state, facts, and pending operations.
 
 use crate::ids::{InvocationId, TaskId};
 use crate::message::Phase;
@@ -9,28 +9,29 @@ use super::io::{Caller, Now};
 use super::orphan::Orphan;
 use super::watch::Watch;
 
-/// Where a task stands; the drawing is in [`super`].
+/// State of a task; the drawing is in [`super`].
 #[derive(Debug)]
 pub(super) enum State {
-    /// `intent.json` is being written; nobody was told anything.
+    /// The edge is writing `intent.json`; the agent has reported nothing.
     Recording,
-    /// On disk, not begun, and not requested in this agent's lifetime: it needs a Begin, a Start or an Exec.
+    /// The intent is on disk, the task has not begun, and no peer has requested the task in this agent's lifetime. The
+    /// task needs a Begin, a Start or an Exec.
     Unconfirmed,
-    /// Wanted; waits for its turn on this host.
+    /// The task is wanted, and waits for its turn on this host.
     Queued,
-    /// systemd was asked to start its unit, and has not answered.
+    /// The agent asked systemd to start the unit; systemd has not answered.
     Starting,
-    /// The unit may exist or not, and may belong to another program; only an inspection tells.
+    /// The unit may exist or not, and may belong to another program; an inspection decides.
     Doubt { why: String },
-    /// The unit exists: queued, running, or over with processes left.
+    /// The unit exists: queued, running, or ended with processes left.
     Live,
-    /// Must not begin: the agent takes the claim.
+    /// The task must not begin: the agent takes the claim.
     Withdrawing,
-    /// Ended; `outcome.json` is being written.
+    /// The task has ended; the edge is writing `outcome.json`.
     Concluding { ended: Box<Ended> },
-    /// Outcome on disk; not acknowledged.
+    /// The outcome is on disk, but not acknowledged.
     Ended { ended: Box<Ended> },
-    /// Acknowledged; tombstone and directory are under way.
+    /// The end is acknowledged; the edge writes the tombstone and removes the directory.
     Burying { ended: Box<Ended> },
 }
 
@@ -41,11 +42,11 @@ pub(super) struct Claiming {
     pub(super) again: Backoff,
 }
 
-/// Looks at unit and directory: one at a time.
+/// State of inspections of unit and directory: one at a time.
 #[derive(Debug, Default)]
 pub(super) struct Look {
     pub(super) asked: bool,
-    /// Something happened since it was asked for.
+    /// Has the task changed since the inspection was requested?
     pub(super) again: bool,
     pub(super) backoff: Backoff,
 }
@@ -54,53 +55,53 @@ pub(super) struct Look {
 pub(super) struct Task {
     pub(super) stem: String,
     pub(super) intent: Box<Intent>,
-    /// Order of acceptance on this host, which is the queue's.
+    /// The order of acceptance on this host, which is the order of the queue.
     pub(super) seq: u64,
     pub(super) state: State,
-    /// Was it requested in this agent's lifetime?
+    /// Did a controller or caller request the task in this agent's lifetime?
     pub(super) confirmed: bool,
     pub(super) cancelled: bool,
-    /// Has the controller forgotten its attempt? The host may belong to another job.
+    /// Has the controller forgotten the task's attempt? The host may belong to another job.
     pub(super) released: bool,
 
     pub(super) claim: Option<Claim>,
-    /// A runner has the claim; its invocation has not been read.
+    /// Does a runner have a claim whose invocation the agent has not read?
     pub(super) claimed_by_other: bool,
     pub(super) claiming: Option<Claiming>,
 
-    /// StartUnits that were asked for.
+    /// The number of requested StartUnits.
     pub(super) starts: u32,
     pub(super) start_again: Backoff,
     pub(super) look: Look,
-    /// Does PID 1 report its changes on this connection?
+    /// Does PID 1 report changes of the unit on this connection?
     pub(super) watched: bool,
-    /// Is its unit loaded, as far as known? `Some(true)`: as a failed one.
+    /// Is the unit loaded, as far as known? `Some(true)`: as a failed unit.
     pub(super) loaded: Option<bool>,
     pub(super) invocation: Option<InvocationId>,
-    /// Signals still to be sent to its runner: TERM, and another.
+    /// Signals still to be sent to the runner: TERM, and one other signal.
     pub(super) term: bool,
     pub(super) signal: Option<u8>,
     pub(super) watch: Watch,
-    /// Processes that were killed because they lingered.
+    /// Lingering processes that the agent killed.
     pub(super) killed: Vec<Process>,
 
-    /// Outcome or tombstone could not be written.
+    /// Backoff of writing the outcome or the tombstone.
     pub(super) write_again: Backoff,
     /// Last problem, until it is solved.
     pub(super) trouble: Option<String>,
 
     pub(super) phase: Option<Phase>,
-    /// CLOCK_BOOTTIME at the begin of its first script, if this agent started it.
+    /// CLOCK_BOOTTIME at the begin of the first script, if this agent started the task.
     pub(super) running_from_ms: Option<u64>,
     pub(super) milestones: Vec<String>,
     /// Number of milestones that this session knows.
     pub(super) milestones_told: usize,
-    /// A script announced a reboot: the task's end by it; and does this session know?
+    /// The task's end by the reboot, if a script announced one; and whether this session knows that end.
     pub(super) boot: Option<Box<Ended>>,
     pub(super) boot_told: bool,
     /// Does the controller lack an event from after this session's Hello?
     pub(super) unsaid: bool,
-    /// Callers of Exec that wait for its end.
+    /// Callers of Exec that wait for the task's end.
     pub(super) callers: Vec<Caller>,
     pub(super) orphan: Orphan,
 }
@@ -146,7 +147,7 @@ impl Task {
         self.intent.start.task
     }
 
-    /// For people: `prolog of job f1, attempt 2, rank 3`.
+    /// Returns the name for people: `prolog of job f1, attempt 2, rank 3`.
     pub(super) fn name(&self) -> String {
         let start = &self.intent.start;
         format!("{} of job {}, attempt {}, rank {}", start.action, start.job, start.attempt, start.task.rank)
@@ -156,14 +157,14 @@ impl Task {
         now.boot_ms.saturating_sub(self.intent.accepted_boottime_ms)
     }
 
-    /// Returns the age of its phase: from the begin of its scripts, however long they had waited.
+    /// Returns the age of the phase. The age counts from the begin of the scripts, not from the acceptance.
     pub(super) fn phase_age_ms(&self, now: Now) -> u64 {
         now.boot_ms.saturating_sub(self.running_from_ms.unwrap_or(self.intent.accepted_boottime_ms))
     }
 
-    /// Returns `true` if one of its scripts may be alive, or begin without another order. That of an unconfirmed task
-    /// may: an earlier agent may have requested its unit, and PID 1 not have handled it. A task being withdrawn may,
-    /// until the agent has the claim.
+    /// Returns `true` if a script of the task may be alive, or may begin without another order. An unconfirmed task
+    /// may: an earlier agent may have requested the unit, and PID 1 may not have handled the request yet. A task being
+    /// withdrawn may, until the agent has the claim.
     pub(super) const fn may_live(&self) -> bool {
         matches!(
             self.state,
@@ -171,12 +172,12 @@ impl Task {
         )
     }
 
-    /// Returns `true` if the task has not ended, as far as the disk knows.
+    /// Returns `true` if the task has not ended, according to the files on disk.
     pub(super) const fn is_open(&self) -> bool {
         !matches!(self.state, State::Ended { .. } | State::Burying { .. })
     }
 
-    /// Has it not begun, and is it given up past its not-after?
+    /// Returns `true` if the task has not begun, so that the agent gives it up past its not-after.
     pub(super) const fn expires(&self) -> bool {
         matches!(self.state, State::Unconfirmed | State::Queued)
     }
@@ -187,19 +188,19 @@ impl Task {
 }
 
 /// Returns `true` if the main process of this loaded unit is gone for good. `activating` and `deactivating` are
-/// transitions, whatever the last main process did, and a pending start will change the properties.
+/// transitions, and a pending start will change the properties.
 pub(super) fn is_over(unit: &UnitFacts) -> bool {
     let settled = !matches!(unit.active.as_str(), "activating" | "deactivating" | "reloading");
     let never_ran = matches!(unit.active.as_str(), "failed" | "inactive");
     settled && !unit.is_to_start() && unit.main_pid == 0 && (unit.main_code != 0 || never_ran)
 }
 
-/// Returns `true` if the runner's exit status says that the runner had no claim, and ran nothing.
+/// Returns `true` if the runner's exit status says that the runner had no claim and ran nothing.
 pub(super) fn ran_nothing(unit: &UnitFacts) -> bool {
     RAN_NOTHING.iter().any(|status| exited_with(unit, *status))
 }
 
-/// Did the runner find no directory, or that of another task?
+/// Returns `true` if the runner found no directory, or the directory of another task.
 pub(super) fn had_no_task(unit: &UnitFacts) -> bool {
     [NO_TASK, NOT_OURS].iter().any(|status| exited_with(unit, *status))
 }

@@ -1,6 +1,6 @@
-//! Tombstones: the remains of finished tasks, until the controller forgets their attempt. They answer for their task.
-//! Past their cap, the oldest one that the controller has acknowledged goes
-//! (docs/decisions/0006-what-we-measured-otherwise.md); without such a one, the agent accepts no new task.
+//! Tombstones: the records of ended tasks, until the controller forgets their attempts. A tombstone answers for its
+//! task. Past the cap, the agent evicts the oldest tombstone that the controller has acknowledged
+//! (docs/decisions/0006-what-we-measured-otherwise.md). Without such a tombstone, the agent accepts no new task.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::task::Tombstone;
 use super::backoff::Backoff;
 use super::io::Now;
 
-/// Most bytes of an outcome's text in a tombstone, which keeps it within 512 bytes.
+/// Maximum size of an outcome's text in a tombstone; keeps the tombstone within 512 bytes.
 const MAX_TEXT: usize = 64;
 
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(super) struct Tomb {
     pub(super) stem: String,
     /// `false`: the controller has not confirmed the end yet.
     pub(super) acked: bool,
-    /// The controller has no more use for it.
+    /// The controller has forgotten the attempt.
     pub(super) forgotten: bool,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Tombs {
     kept: BTreeMap<TaskId, Tomb>,
     /// Tombstones of unknown tasks, on their way to disk.
     writing: BTreeMap<TaskId, (Tomb, Backoff)>,
-    /// (not-after, task) of tombstones that are to go.
+    /// (not-after, task) of forgotten tombstones.
     forgotten: BTreeSet<(u64, TaskId)>,
 }
 
@@ -43,7 +43,7 @@ impl Tombs {
         self.kept.get(&task)
     }
 
-    /// Returns a tombstone, even on its way to disk.
+    /// Returns a tombstone, also one on its way to disk.
     pub(super) fn get_or_writing(&self, task: TaskId) -> Option<&Tomb> {
         self.get(task).or_else(|| self.writing.get(&task).map(|(tomb, _)| tomb))
     }
@@ -56,8 +56,8 @@ impl Tombs {
         self.kept.values()
     }
 
-    /// Returns `true` if the tombstone is on its way to disk. It refuses its task already, and is reported once on
-    /// disk.
+    /// Returns `true` if the tombstone is on its way to disk. Such a tombstone refuses its task already; the agent
+    /// reports the refusal once it is on disk.
     pub(super) fn is_writing(&self, task: TaskId) -> bool {
         self.writing.contains_key(&task)
     }
@@ -74,7 +74,7 @@ impl Tombs {
         self.writing.insert(tomb.tombstone.task, (tomb, Backoff::default()));
     }
 
-    /// Records that it is on disk; returns the outcome to report.
+    /// Records that the tombstone is on disk; returns the outcome to report.
     pub(super) fn written(&mut self, task: TaskId) -> Option<Outcome> {
         let (tomb, _) = self.writing.remove(&task)?;
         let outcome = tomb.tombstone.outcome.clone();
@@ -82,7 +82,7 @@ impl Tombs {
         Some(outcome)
     }
 
-    /// Records that writing failed; true if the tombstone is known here.
+    /// Records that writing failed; returns `true` if the agent was writing this tombstone.
     pub(super) fn not_written(&mut self, task: TaskId, now: Now) -> bool {
         let found = self.writing.get_mut(&task);
         found.map(|(_, backoff)| backoff.failed(now)).is_some()
@@ -105,7 +105,7 @@ impl Tombs {
         }
     }
 
-    /// Marks a tombstone as forgotten by the controller, which cannot forget the host's own.
+    /// Marks a tombstone as forgotten by the controller. The controller cannot forget the host's own tasks.
     pub(super) fn forget(&mut self, task: TaskId) {
         let writing = self.writing.get_mut(&task).map(|(tomb, _)| tomb);
         let Some(tomb) = writing.filter(|tomb| !tomb.tombstone.local) else {
@@ -130,8 +130,8 @@ impl Tombs {
             .collect()
     }
 
-    /// Evicts the host's oldest own tombstone, if there are `most` of them, except those that `stays` keeps. No message
-    /// for it can be in flight, so it need not wait for a not-after.
+    /// Evicts the oldest tombstone of the host's own tasks, if the host has `most` of them. `stays` protects
+    /// tombstones. No message for the task can be in flight, so the eviction does not wait for a not-after.
     pub(super) fn evict_local(&mut self, most: usize, stays: impl Fn(&Tomb) -> bool) -> Option<Tomb> {
         let own = || self.kept.values().filter(|tomb| tomb.tombstone.local);
         if own().count() < most {
@@ -142,9 +142,9 @@ impl Tombs {
         self.kept.remove(&task)
     }
 
-    /// Evicts up to `most` of the oldest tombstones that the controller has on disk, except those that `stays` keeps. A
-    /// session is in order, and its controller requests nothing whose end it knows, so no Start can come for one of
-    /// these, except from a lost store.
+    /// Evicts up to `most` of the oldest tombstones whose end is on the controller's disk, except tombstones that
+    /// `stays` keeps. A session is in order, and a controller starts no task whose end it knows. So no Start can come
+    /// for these tasks, except from a lost store.
     pub(super) fn evict_told(&mut self, most: usize, stays: impl Fn(&Tomb) -> bool) -> Vec<Tomb> {
         let may_go = |tomb: &&Tomb| tomb.acked && !tomb.tombstone.local && !stays(tomb);
         let tombs = self.kept.values().filter(may_go);
@@ -165,10 +165,10 @@ impl Tombs {
     }
 }
 
-/// Above all tasks, for ranges.
+/// The task above all others, for ranges.
 const LAST_TASK: TaskId = TaskId { action: crate::ids::ActionId(uuid::Uuid::max()), rank: crate::ids::Rank(u32::MAX) };
 
-/// Shortens an outcome for a tombstone: its text cut, and plain, so that JSON does not lengthen it.
+/// Shortens an outcome for a tombstone: cuts the text, and replaces characters that JSON would escape.
 pub(super) fn brief(outcome: &Outcome) -> Outcome {
     let cut = |text: &str| -> String {
         let plain = |c: char| if c.is_ascii_graphic() && !matches!(c, '"' | '\\') { c } else { ' ' };

@@ -1,5 +1,5 @@
-//! Unit of a task: systemd's answers, and their consequences. Silence proves nothing: the machine inspects what it does
-//! not know.
+//! Unit of a task: systemd's answers, and their consequences. Silence proves nothing: the machine inspects the unit
+//! instead.
 
 use crate::defect;
 use crate::ids::TaskId;
@@ -14,16 +14,16 @@ use super::phase;
 use super::start::not_ours;
 use super::task::{State, Task, had_no_task, is_over};
 
-/// Most unanswered starts, each found not to have happened; a bus that is replaced meanwhile takes one or two.
+/// Maximum number of unanswered starts, each of which an inspection disproved. A bus that is replaced takes one or two.
 const MAX_STARTS: u32 = 6;
-/// Most lingering processes to name, and bytes of each one's command.
+/// Maximum number of lingering processes to name, and of bytes in each command.
 const MAX_NAMED: usize = 32;
 const MAX_COMMAND: usize = 256;
 
 impl Machine {
     pub(super) fn on_started(&mut self, id: TaskId, reply: StartReply, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
-        // After the bus was lost only a look tells what became of the call.
+        // After the bus was lost only an inspection shows the result of the call.
         if !matches!(task.state, State::Starting) {
             return;
         }
@@ -31,10 +31,10 @@ impl Machine {
             StartReply::Queued => {
                 task.state = State::Live;
                 task.loaded = Some(false);
-                // The end of its job is reported to the connection that queued it.
+                // systemd reports the end of the unit's job to the connection that queued the job.
                 task.watched = true;
                 task.start_again.succeeded();
-                // The job may have ended before the call was answered.
+                // The job may have ended before systemd answered the call.
                 if std::mem::take(&mut task.look.again) {
                     self.look(id, cx);
                 }
@@ -62,7 +62,7 @@ impl Machine {
         match task.state {
             State::Starting => task.look.again = true,
             State::Live | State::Doubt { .. } => self.look(id, cx),
-            // A start that was given up as not having happened.
+            // The unit belongs to a start that the machine had given up as failed.
             State::Queued if task.starts > 0 && !self.unloading.contains_key(&task.stem) => {
                 self.doubt(id, "its unit stirred".to_owned(), cx)
             }
@@ -70,7 +70,8 @@ impl Machine {
         }
     }
 
-    /// Asks for an inspection, or for another one after that under way. Without a bus, the next `Joined` asks.
+    /// Requests an inspection, or another one after the current inspection. Without a bus, the next `Joined` requests
+    /// the inspection.
     pub(super) fn look(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|_| self.bus) else {
             return;
@@ -115,15 +116,15 @@ impl Machine {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let claim_is_news = task.learn_claim(seen);
         let loaded = seen.unit.as_ref().filter(|unit| unit.loaded);
-        // The check includes a unit that this agent queued: it may have been stopped, and its name taken.
+        // The check includes a unit that this agent queued: a program may have stopped that unit and used its name.
         let ours = loaded.filter(|unit| task.is_its_unit(unit, seen));
         if (seen.gone || task.intent.is_rebuilt()) && task.claim.is_none() {
-            // The claim may have gone with the directory: an existing unit stands for a runner that had it.
+            // The claim may have gone with the directory: an existing unit stands for a runner that had the claim.
             task.claimed_by_other = true;
             task.claim = ours.and_then(|unit| unit.invocation.clone()).map(Claim::Runner);
         }
         if ours.is_some() {
-            // Unloading an earlier unit of the name would stop this one.
+            // Unloading an earlier unit of the same name would stop this unit.
             self.unloading.remove(&task.stem);
         }
         match ours {
@@ -147,8 +148,8 @@ impl Machine {
             self.take_claim(id, Claim::Cancelled, cx);
         }
         if unit.main_ended() && !seen.processes.is_empty() {
-            // The runner failed or was killed: systemd sends TERM to its children, and waits. No other script begins,
-            // and no runner is left to forward a signal.
+            // The runner failed or was killed: systemd sends TERM to the runner's children, and waits. No other script
+            // begins, and no runner is left to forward a signal.
             return self.observe_lingering(id, unit, &seen.processes, cx);
         }
         self.deliver_signals(id, cx);
@@ -166,7 +167,7 @@ impl Machine {
         }
         self.tell_milestones(id, cx);
         self.foresee_boot(id, seen, cx);
-        // The agent's report about a deaf runner stands while it is deaf.
+        // The agent's report about a deaf runner stays in force while the runner is deaf.
         let told = |task: &Task| task.watch.behind.is_some() && seen.deaf.is_some();
         let told = self.tasks.get(&id).is_some_and(told);
         if let Some(phase) = progress.phase.filter(|phase| !told || matches!(phase, Phase::Overdue { .. })) {
@@ -201,7 +202,7 @@ impl Machine {
             Lingering::Kill | Lingering::Hold => std::mem::take(&mut task.killed),
         };
         if task.claim.is_none() && task.claimed_by_other {
-            // A crash cut the claim short; only this unit's runner can hold it.
+            // A crash cut the claim short; only this unit's runner can hold the claim.
             task.claim = task.invocation.clone().map(Claim::Runner);
         }
         let ended = task.judge(Some(unit), seen, &left, cx.now);
@@ -211,14 +212,15 @@ impl Machine {
         // A controller that knows the task as live will not send another Begin.
         let may_begin = task.confirmed || !self.session.is_greeted();
         if had_no_task(unit) && !task.cancelled && task.starts < MAX_STARTS && may_begin {
-            // The start of another life, which came when that was over: it ran nothing, and only has the name.
+            // The unit is a start from another life of the task. The start came after that life had ended, and ran
+            // nothing.
             let stem = task.stem.clone();
             task.loaded = None;
             task.trouble = Some(EARLIER_UNIT.to_owned());
             task.requeue(cx);
             return self.retire_unit(stem, false, cx);
         }
-        // Unclaimed; the agent takes the claim so that no runner can.
+        // The task is unclaimed: the agent takes the claim so that no runner can.
         let claim = if task.cancelled { Claim::Cancelled } else { Claim::Withdrawn(ended.outcome) };
         self.withdraw(id, claim, cx);
     }
@@ -227,7 +229,7 @@ impl Machine {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.state = State::Live;
         if !matches!(task.phase, Some(Phase::Lingering { .. })) {
-            // A process that was just forked still has its parent's name: inspects once more, for people.
+            // A newly forked process still has its parent's name: the machine inspects once more, for a better report.
             task.look.backoff.failed(cx.now);
         }
         if task.intent.plan.lingering == Lingering::Kill {
@@ -250,14 +252,14 @@ impl Machine {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.loaded = None;
         if task.claim.is_some() && claim_is_news {
-            // The unit was looked at before the claim: it may have come up between the two.
+            // The edge read the unit before the claim: the unit may have started between the two.
             return self.look(id, cx);
         }
         if task.claim.is_some() || task.claimed_by_other {
             let left = std::mem::take(&mut task.killed);
             let mut ended = task.judge(None, seen, &left, cx.now);
             if task.intent.start.boot != self.node.boot && ended.outcome == (Outcome::Lost { why: Loss::Vanished }) {
-                // A soft reboot leaves /run, which tells whether that boot was announced.
+                // A soft reboot leaves /run, whose files show whether a script announced the boot.
                 ended = task.if_it_boots(seen, cx.now);
             }
             return self.conclude(id, ended, cx);
@@ -266,7 +268,7 @@ impl Machine {
             _ if task.cancelled => Claim::Cancelled,
             State::Doubt { .. } if foreign => Claim::Withdrawn(Outcome::Refused { why: not_ours(&task.stem) }),
             State::Doubt { why } if task.starts < MAX_STARTS => {
-                // The unit did not come up; if it still does, the claim lets one runner through.
+                // The unit did not start. If it still starts later, the claim lets only one runner through.
                 task.trouble = Some(why.clone());
                 return task.requeue(cx);
             }
@@ -276,7 +278,7 @@ impl Machine {
         self.withdraw(id, claim, cx);
     }
 
-    /// Moves a task to a phase, and tells that once.
+    /// Moves a task to a phase, and reports the change once.
     pub(super) fn move_to(&mut self, id: TaskId, phase: Phase, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         if task.phase.as_ref() == Some(&phase) {
@@ -293,7 +295,7 @@ impl Machine {
 }
 
 impl Task {
-    /// Takes over the directory's claim; a known claim never disappears. Returns whether it is new.
+    /// Stores the directory's claim; a known claim never disappears. Returns `true` if the claim is new.
     fn learn_claim(&mut self, seen: &Seen) -> bool {
         let news = self.claim.is_none() && seen.claim.is_some();
         if news {
@@ -302,7 +304,7 @@ impl Task {
         news
     }
 
-    /// Returns `true` if the unit of this name belongs to this task: it carries the task's ids, or its runner made the
+    /// Returns `true` if the unit belongs to this task: the unit carries the task's ids, or the unit's runner made the
     /// claim.
     fn is_its_unit(&self, unit: &UnitFacts, seen: &Seen) -> bool {
         let by_ids = seen.unit_ids.as_ref().is_some_and(|ids| ids.task == self.id());
@@ -318,7 +320,7 @@ impl Task {
         }
     }
 
-    /// Puts the task back into the queue, to be started again a little later.
+    /// Puts the task back into the queue, for a start a little later.
     fn requeue(&mut self, cx: &Cx) {
         self.watched = false;
         self.start_again.failed(cx.now);
@@ -326,7 +328,7 @@ impl Task {
     }
 }
 
-/// Names processes for a report: not too many, and no long commands.
+/// Names processes for a report, with bounds on their number and on the commands.
 fn named(processes: &[Process], most: usize) -> Vec<Process> {
     let short =
         |process: &Process| Process { pid: process.pid, command: process.command.chars().take(MAX_COMMAND).collect() };

@@ -1,10 +1,13 @@
-//! Watch over the runner: a limit of the agent's own behind the runner's, and a check whether signals arrived. A runner
-//! that is stopped (SIGSTOP) or hangs in the kernel enforces no limit, and takes no cancel and no KILL for its script.
+//! Watch over the runner: the agent has a limit of its own behind the runner's, and checks whether signals arrive. A
+//! runner that is stopped (SIGSTOP) or hangs in the kernel is deaf: it enforces no limit, and acts on neither a cancel
+//! nor a KILL for its script.
 //!
 //! ```text
-//!   the limit has passed, BEHIND ago, and the runner has not reported it --inspect--> deaf:     overdue, reported by the agent; KILL to the unit where the policy is to kill
-//!                                                                   `-------> not deaf: it will; inspected again later
-//!   a signal was sent, HEARD ago --inspect--> deaf: KILL reaches the whole unit; TERM is reported as useless
+//!   the limit passed BEHIND_MS ago without a report of the runner --inspect
+//!       |-- deaf: overdue, reported by the agent; KILL to the unit if the policy is to kill
+//!       `-- not deaf: the runner will report; the agent inspects again later
+//!   a signal was sent HEARD_MS ago --inspect
+//!       `-- deaf: KILL reaches the whole unit; the agent reports TERM as useless
 //! ```
 
 use crate::ids::TaskId;
@@ -16,30 +19,30 @@ use super::io::{Effect, Level, Seen};
 use super::machine::{Cx, Machine};
 use super::task::{State, Task};
 
-/// How long a runner may take past a limit: forensics are two seconds of it.
+/// Time that a runner may take past a limit; the runner's forensics take two seconds.
 const BEHIND_MS: u64 = 30_000;
-/// How long a signal may be under way. The edge asks for a look two seconds after it was sent.
+/// Time that a signal may take to arrive. The edge requests an inspection two seconds after the signal.
 const HEARD_MS: u64 = 1_500;
-/// Grace between TERM and KILL, as long as the runner's own.
+/// Grace between TERM and KILL, equal to the runner's own.
 const KILL_GRACE_MS: u64 = 10_000;
 
-/// Times of a task whose runner has the claim; CLOCK_BOOTTIME, as this agent saw them.
+/// Times of a task whose runner has the claim: CLOCK_BOOTTIME, as this agent saw them.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     claimed_ms: Option<u64>,
-    /// Running script, its number, and since when.
+    /// The running script, its number, and the time of its begin.
     script: Option<(String, u32, u64)>,
-    /// When to look whether the runner has noticed a limit.
+    /// Time of the next check whether the runner has noticed a limit.
     limit_at: Option<u64>,
-    /// The limit passed unreported and the runner is deaf: since when.
+    /// Time since which the limit has passed unreported and the runner is deaf.
     pub(super) behind: Option<u64>,
     killed: bool,
-    /// A signal that was sent, and when.
+    /// A sent signal, and the time of sending.
     sent: Option<(u8, u64)>,
 }
 
 impl Machine {
-    /// Watches a live task after an inspection: its limits, and the signals that were sent.
+    /// Watches a live task after an inspection: its limits, and the sent signals.
     pub(super) fn watch(&mut self, id: TaskId, seen: &Seen, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| task.has_runner()) else { return };
         let now = cx.now.boot_ms;
@@ -94,7 +97,7 @@ impl Task {
         }
     }
 
-    /// Returns when to check the runner's limits; `None` while an inspection is under way, or nothing is to be watched.
+    /// Returns when to check the runner's limits. `None`: an inspection is under way, or the task needs no watch.
     pub(super) fn watch_at(&self) -> Option<u64> {
         let lingers = matches!(self.phase, Some(Phase::Lingering { .. }));
         let looked_at = self.look.asked || self.look.backoff.at().is_some();
@@ -106,13 +109,13 @@ impl Task {
         self.watch.limit_at.into_iter().chain(kill_at).min()
     }
 
-    /// Returns the script, and the limit that has passed without the runner's noticing; otherwise sets when to look
-    /// next.
+    /// Returns the script and the limit that passed without a report of the runner; otherwise sets the time of the next
+    /// check.
     fn passed_limit(&mut self, now_ms: u64) -> Option<(String, u64)> {
         let claimed = *self.watch.claimed_ms.get_or_insert(now_ms);
         let (script, index) = match &self.phase {
             Some(Phase::Running { script, index, .. }) => (script.clone(), *index),
-            // The agent's own word is looked at again.
+            // The agent itself reported this phase: it checks the runner again.
             Some(Phase::Overdue { script, .. }) if self.watch.behind.is_some() => (script.clone(), 0),
             Some(Phase::Overdue { .. }) => {
                 self.watch.limit_at = None;
@@ -133,7 +136,7 @@ impl Task {
         let (at, limit_ms) = of_script.into_iter().chain(of_task).map(passes).min()?;
         let due = at.saturating_add(BEHIND_MS);
         if due <= now_ms {
-            // A runner that is not deaf will report it itself.
+            // A runner that is not deaf will report the limit itself.
             self.watch.limit_at = Some(now_ms.saturating_add(BEHIND_MS)).filter(|_| self.watch.behind.is_none());
             return Some((script, limit_ms));
         }

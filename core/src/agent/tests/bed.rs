@@ -1,4 +1,4 @@
-//! Bed for a machine under test: a test states an input and exactly its effects, in order.
+//! Bed for a machine under test: a test states an input and exactly the effects of that input, in order.
 
 use crate::agent::io::{Effect, Input, Node, Now};
 use crate::agent::machine::Machine;
@@ -10,14 +10,14 @@ use super::words::{name, words};
 pub(super) struct Bed {
     pub(super) machine: Machine,
     pub(super) now: Now,
-    /// systemd answers an Unload at once; what comes of the answer is counted among the effects of its input.
+    /// systemd answers an Unload at once; the effects of that answer count as effects of the input.
     pub(super) unloads: bool,
-    /// Ticks for limits behind the runner's are among the effects; each task that runs has one.
+    /// The effects include ticks for limits behind the runner's; each running task has one.
     pub(super) watches: bool,
 }
 
 impl Bed {
-    /// A machine that has seen nothing.
+    /// Makes a machine without any input yet.
     pub(super) fn cold() -> Self {
         Self::of(node())
     }
@@ -27,7 +27,7 @@ impl Bed {
         Self { machine: Machine::new(node), now: Now::default(), unloads: true, watches: false }
     }
 
-    /// Everything is found, and nothing was there; the controller of epoch 1 is obeyed.
+    /// Makes a machine after an empty join that obeys the controller of epoch 1.
     pub(super) fn up() -> Self {
         Self::up_as(node())
     }
@@ -39,28 +39,28 @@ impl Bed {
         bed
     }
 
-    /// A session of epoch 1, the first of its agent.
+    /// Opens a session of epoch 1, the first session of the agent.
     pub(super) fn connect(&mut self, hello: &[&str], then: &[&str]) {
         self.check(Input::LinkUp { counter: 1 }, hello);
         self.check(welcome(1), &["write-epoch 1"]);
         self.check(epoch_written(1), then);
     }
 
-    /// Begins another session of epoch 1.
+    /// Opens another session of epoch 1.
     pub(super) fn reconnect(&mut self, hello: &str, then: &[&str]) {
         self.check(Input::LinkDown, &[]);
         self.check(Input::LinkUp { counter: 2 }, &[hello]);
         self.check(welcome(1), then);
     }
 
-    /// The first session of its agent, whatever is said in it.
+    /// Opens the first session of the agent, and ignores its effects.
     pub(super) fn connect_any(&mut self) {
         self.feed(Input::LinkUp { counter: 1 });
         self.feed(welcome(1));
         self.feed(epoch_written(1));
     }
 
-    /// Reconnects, whatever Hello says.
+    /// Reconnects, and ignores the Hello.
     pub(super) fn reconnect_any(&mut self, then: &[&str]) {
         self.check(Input::LinkDown, &[]);
         self.feed(Input::LinkUp { counter: 3 });
@@ -80,7 +80,7 @@ impl Bed {
         effects
     }
 
-    /// All effects of `input` are `expect`; one that ends in `*` stands for whatever begins like it.
+    /// Asserts that the effects of `input` are `expect`; an expectation that ends in `*` matches any continuation.
     #[track_caller]
     pub(super) fn check(&mut self, input: Input, expect: &[&str]) -> Vec<Effect> {
         let shown = format!("{input:?}");
@@ -106,7 +106,7 @@ impl Bed {
         }
     }
 
-    /// Time passes, with a tick at its end.
+    /// Lets time pass, with a tick at the end.
     #[track_caller]
     pub(super) fn pass(&mut self, ms: u64, expect: &[&str]) {
         self.now.boot_ms += ms;
@@ -114,7 +114,7 @@ impl Bed {
         self.check(Input::Tick, expect);
     }
 
-    /// A task that systemd took on, from its Start.
+    /// Makes a task from its Start, up to systemd's acceptance.
     #[track_caller]
     pub(super) fn live(&mut self, j: &str, attempt: u64, a: &str, rank: u32) -> TaskId {
         let (id, name) = (task(j, attempt, a, rank), name(task(j, attempt, a, rank)));
@@ -133,7 +133,7 @@ impl Bed {
         id
     }
 
-    /// A claimed task whose unit is over, with its outcome on disk.
+    /// Makes a claimed task whose unit has ended, with its outcome on disk.
     #[track_caller]
     pub(super) fn ended(&mut self, j: &str, attempt: u64, a: &str, code: u8, then: &[&str]) -> TaskId {
         let id = self.live(j, attempt, a, 0);
@@ -143,7 +143,7 @@ impl Bed {
         id
     }
 
-    /// Makes a task that is acknowledged and buried, too.
+    /// Makes a task whose end is acknowledged, and buries the task.
     #[track_caller]
     pub(super) fn buried(&mut self, j: &str, attempt: u64, a: &str) -> TaskId {
         let name = name(task(j, attempt, a, 0));

@@ -16,7 +16,7 @@ fn running(id: TaskId, after: &[StepRecord]) -> Input {
     inspected(id, Seen { steps: steps(after), ..seen_running(&intent("j", 1, "prolog", 0), 1) })
 }
 
-/// A task whose script announced a boot, as this session knows.
+/// Makes a task whose script announced a boot, in a session that knows of the boot.
 fn announced(bed: &mut Bed) -> TaskId {
     let id = bed.claimed("j", 1, "prolog", 0);
     bed.checks([
@@ -50,7 +50,7 @@ fn an_announced_boot_is_told_once_a_session_and_when_it_changes() {
         ),
         (stirred(id), &["inspect j.1.prolog.0"]),
         (running(id, &[ended(3), begin_step(1, "b", 2)]), &["expects-boot j.1.prolog.0 failed (exit 3)*"]),
-        // Nothing is marked before the controller has confirmed.
+        // The agent marks nothing before the controller has confirmed.
         (message(ToAgent::BootExpected { task: id }), &["mark-boot-expected j.1.prolog.0"]),
     ]);
     bed.reconnect(
@@ -71,7 +71,7 @@ fn what_happens_without_a_controller_is_told_when_there_is_one() {
     ]);
     bed.check(Input::LinkUp { counter: 2 }, &["hello 2 [j.1.prolog.0 live running a 1/1]"]);
     bed.check(welcome(1), &["redial 1000", "expects-boot j.1.prolog.0 ok within 60000"]);
-    // An agent that comes up later reads it again.
+    // A later agent reads the announcement again.
     let mut later = Bed::cold();
     let intent = intent("j", 1, "prolog", 0);
     later.feed(joined(vec![found(&intent, Seen { steps: steps(&[]), ..seen_running(&intent, 1) })], vec![]));
@@ -132,8 +132,8 @@ fn a_soft_reboot_leaves_who_announced_it() {
     }
 }
 
-/// Found by the simulator: another controller had acknowledged the end, and the remains told the first one of an end
-/// without a boot.
+/// Found by the simulator: another controller had acknowledged the end, and the tombstone reported to the first
+/// controller an end without a boot.
 #[test]
 fn what_stays_of_an_end_tells_of_the_boot_and_then_that_it_came() {
     let intent = intent("j", 1, "prolog", 0);
@@ -157,12 +157,12 @@ fn what_stays_of_an_end_tells_of_the_boot_and_then_that_it_came() {
     bed.reconnect(expects, &["redial 1000"]);
     bed.feed(buried(id));
     bed.reconnect(expects, &["redial 1000"]);
-    // The agent of this boot, and the one of the next, to which a soft reboot has left it.
+    // The agent of this boot; and the agent of the next boot, which a soft reboot left the tombstone.
     let after = |softs| BootId::new(&format!("{}+{softs}", intent.start.boot)).unwrap();
     for (boot, expect) in [
         (intent.start.boot.clone(), Reboot::Expected),
         (after(1), Reboot::Come),
-        // The second boot is a boot like any other.
+        // A second boot was not announced.
         (after(2), Reboot::Since),
     ] {
         let mut bed = Bed::of(Node { boot, ..node() });

@@ -31,7 +31,7 @@ fn a_cancel_before_the_claim_takes_the_claim_itself() {
             ],
         ),
         (cancel_j(), &[CANCELLED]),
-        // Again changes nothing while it is under way.
+        // A repeated cancel changes nothing while the claim is under way.
         (cancel_j(), &[]),
         (claim_taken(id, true), &["write-outcome j.1.prolog.0 cancelled"]),
         (cancel_j(), &[]),
@@ -67,7 +67,7 @@ fn a_cancel_during_the_start_wins_the_race_for_the_claim() {
         (intent_written(id), &["accepted j.1.prolog.0", "start-unit j.1.prolog.0"]),
         (cancel_j(), &[CANCELLED]),
         (claim_taken(id, true), &[]),
-        // The unit comes up, its runner finds the claim taken and ends; only then is there something to unload.
+        // The unit starts, and its runner finds the claim taken and ends. Only then has the agent a unit to unload.
         (queued(id), &["inspect j.1.prolog.0"]),
         (inspected(id, over), &["write-outcome j.1.prolog.0 cancelled"]),
         (outcome_written(id), &["unload j.1.prolog.0", "finished j.1.prolog.0 cancelled"]),
@@ -139,7 +139,7 @@ fn a_claim_that_cannot_be_taken_is_tried_again_and_is_visible() {
     bed.check(cancel_j(), &[CANCELLED]);
     bed.check(Input::ClaimTaken { task: id, result: Err("full".to_owned()) }, &["wake 250"]);
     assert_eq!(bed.machine.status_line(), "connected; 1 starting; 1 in trouble");
-    // A tick that comes early is asked for again.
+    // After an early tick the machine requests another.
     bed.pass(249, &["wake 250"]);
     bed.pass(1, &[CANCELLED]);
     bed.check(Input::ClaimTaken { task: id, result: Err("full".to_owned()) }, &["wake 750"]);
@@ -149,7 +149,7 @@ fn a_claim_that_cannot_be_taken_is_tried_again_and_is_visible() {
 
 #[test]
 fn a_claim_to_retry_is_dropped_with_the_end_of_its_task() {
-    // Found by `fuzz`: tried again after the burial, it left a directory with nothing but a claim.
+    // Found by `fuzz`: the machine tried the claim again after the burial, which left a directory with only a claim.
     let mut bed = Bed::up();
     let id = bed.live("j", 1, "prolog", 0);
     bed.check(cancel_j(), &[CANCELLED]);
@@ -166,7 +166,7 @@ fn a_cancel_of_an_unknown_task_leaves_a_refusing_tombstone() {
     let told: &[&str] = &["finished j.1.prolog.0 cancelled"];
     bed.checks([
         (cancel_j(), &["bury j.1.prolog.0 cancelled"]),
-        // Not before it is durable, and not to be had by being quick.
+        // The answer waits until the tombstone is durable, also for a quick Start.
         (start_message("j", 1, "prolog", 0), &[]),
         (cancel_j(), &[]),
         (buried(id), told),

@@ -20,16 +20,16 @@ fn an_end_is_told_only_after_it_is_on_disk_and_is_never_lost() {
         outcome_not_written(id),
         &[
             "error: cannot write the outcome of prolog of job j, attempt 1, rank 0, trying again: No space left on device",
-            // Operators see why it is still open.
+            // Operators see why the task is still open.
             "moved j.1.prolog.0 running its runner 1/1: it has ended, and its outcome cannot be written: No space left on device",
             "wake 250",
         ],
     );
     bed.pass(250, write);
-    // Said once; status says it as long as it lasts.
+    // The agent logs the trouble once; the status shows the trouble as long as it lasts.
     bed.check(outcome_not_written(id), &["wake 750"]);
     assert_eq!(bed.machine.status_line(), "connected; 1 ended; 1 in trouble");
-    // Not told on a new session either: it has not ended as far as anybody else can know.
+    // A new session does not report the end, either: for all other programs the task has not ended.
     bed.reconnect("hello 2 [j.1.prolog.0 live running its runner 1/1: it has ended, and its outcome cannot be written: No space left on device]", &["redial 1000"]);
     bed.pass(500, write);
     bed.check(outcome_written(id), &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]);
@@ -105,11 +105,11 @@ fn a_forgotten_tombstone_stays_until_its_not_after() {
     let id = bed.buried("j", 1, "prolog");
     bed.check(forget(id), &[]);
     bed.check(start_message("j", 1, "prolog", 0), &["finished j.1.prolog.0 ok"]);
-    // No timer for it: it goes with the next thing that happens.
+    // The tombstone has no timer: the machine removes it with the next input.
     bed.pass(9_999, &[]);
     bed.pass(1, &["remove-tombstone j.1.prolog.0"]);
     bed.check(start_message("j", 1, "prolog", 0), &["write-intent j.1.prolog.0"]);
-    // Not forgotten, it stays.
+    // A tombstone that is not forgotten stays.
     bed.buried("k", 1, "prolog");
     bed.now.boot_ms += 100_000;
     bed.check(start_message("k", 1, "prolog", 0), &["finished k.1.prolog.0 ok"]);
@@ -126,7 +126,7 @@ fn what_is_forgotten_before_it_is_over_goes_after_it() {
     bed.check(ack(id), &["bury j.1.prolog.0 ok"]);
     bed.now.boot_ms = 10_000;
     bed.check(buried(id), &["remove-tombstone j.1.prolog.0"]);
-    // The tombstone of an unknown task is forgotten while it is being written.
+    // The controller forgets the tombstone of an unknown task while the edge writes the tombstone.
     let id = task("k", 1, "prolog", 0);
     bed.check(cancel("k", 1, "prolog", 0), &["bury k.1.prolog.0 cancelled"]);
     bed.check(forget(id), &[]);
@@ -146,7 +146,7 @@ fn a_unit_that_is_kept_keeps_its_tombstone() {
 }
 
 /// Found by the simulator: the agent died between Unload and its completion, after the tombstone was gone. The next
-/// agent took the unit for a task, and its controller made a job of it that had been pruned for hours.
+/// agent took the unit for a task, and the controller made a job of a task whose job had been pruned for hours.
 #[test]
 fn a_unit_that_may_still_be_loaded_keeps_its_tombstone() {
     let mut bed = Bed::up();
@@ -165,7 +165,7 @@ fn a_unit_that_may_still_be_loaded_keeps_its_tombstone() {
     );
     bed.pass(250, &["unload j.1.prolog.0"]);
     bed.check(unloaded(Ok(())), &["remove-tombstone j.1.prolog.0"]);
-    // Once more, by nobody.
+    // A repeated answer that no state expects.
     bed.check(unloaded(Ok(())), &[]);
 }
 

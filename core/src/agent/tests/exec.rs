@@ -13,7 +13,7 @@ fn id() -> TaskId {
     local("j", 1, "prolog", 0)
 }
 
-/// A host that has no controller.
+/// Makes a host without a controller.
 fn alone() -> Bed {
     let mut bed = Bed::cold();
     bed.check(joined(vec![], vec![]), &[]);
@@ -43,7 +43,7 @@ fn a_caller_follows_its_task_without_a_controller() {
             inspected(id(), seen_exited(&local_intent("j", 1, "prolog", 0), 1, 3)),
             &["write-outcome local:j.1.prolog.0 failed (exit 3)"],
         ),
-        // Told is acknowledged.
+        // An end that a caller knows counts as acknowledged.
         (outcome_written(id()), &["reply 1 ended failed (exit 3)", "bury local:j.1.prolog.0 failed (exit 3)"]),
         (call(2, exec("j", 1, "prolog", 0)), &["reply 2 attached", "reply 2 ended failed (exit 3)"]),
         (buried(id()), &[]),
@@ -51,7 +51,7 @@ fn a_caller_follows_its_task_without_a_controller() {
     ]);
 }
 
-/// A soft reboot leaves /run, and with it what says that the task went well.
+/// A soft reboot leaves /run, and the record in it that the task went well.
 #[test]
 fn what_a_boot_undid_is_done_again() {
     let (ok, failed) = (Outcome::Ok, Outcome::Failed { why: Failure::Exit(3) });
@@ -76,7 +76,7 @@ fn what_a_boot_undid_is_done_again() {
         if boot == BOOT {
             continue;
         }
-        // Not buried yet: who asks waits for that.
+        // The task is not buried yet: a caller waits for the burial.
         let ended = Some(Ended::bare(outcome.clone(), 7));
         let mut bed = cold();
         bed.check(
@@ -136,10 +136,10 @@ fn an_attempt_older_than_a_known_one_is_refused() {
     bed.check(ask("prolog", 1), &[&refused]);
     bed.check(ask("epilog", 0), &["write-intent local:j.0.epilog.0"]);
     bed.check(call(3, exec("k", 0, "prolog", 0)), &["write-intent local:k.0.prolog.0"]);
-    // A newer one waits for it, on the host.
+    // A newer attempt waits for the older attempt, on the host.
     bed.check(call(4, exec("j", 2, "prolog", 0)), &["write-intent local:j.2.prolog.0"]);
     bed.check(call(5, exec("j", 1, "prolog", 0)), &["reply 5 attached", "reply 5 starting"]);
-    // Its tombstone alone is enough.
+    // The tombstone of the newer attempt alone is enough.
     let mut bed = alone();
     begun(&mut bed);
     bed.feed(stirred(id()));

@@ -1,5 +1,5 @@
-//! Random histories. In the first kind the world is consistent, and the machine's reports are compared with it
-//! ([`super::world`]); in the second the inputs are arbitrary, and the machine may neither panic nor grow.
+//! Random histories. In the first kind the world is consistent, and the tests compare the machine's reports with the
+//! world ([`super::world`]). In the second kind the inputs are arbitrary, and the machine may neither panic nor grow.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ use crate::message::{Ask, ToAgent};
 use crate::outcome::Outcome;
 use crate::task::Hook;
 
-/// (job, attempt, action, rank) of the tasks that a history is about; the last two are the host's own.
+/// (job, attempt, action, rank) of the tasks of a history; the last two tasks are the host's own.
 const TASKS: [(&str, u64, &str, u32); 8] = [
     ("j", 1, "prolog", 0),
     ("j", 1, "prolog", 1),
@@ -30,7 +30,7 @@ fn remote(at: u8) -> (&'static str, u64, &'static str, u32) {
     TASKS[usize::from(at) % REMOTE]
 }
 
-/// A step of a history: what happens, to which, and how.
+/// A step of a history: the event, the object, and the variant.
 type Step = (u8, u8, u8);
 
 fn live(world: &mut World, (what, which, how): Step, forgotten: &mut Vec<TaskId>) {
@@ -93,7 +93,7 @@ fn live(world: &mut World, (what, which, how): Step, forgotten: &mut Vec<TaskId>
     }
 }
 
-/// `PROPTEST_CASES` asks for more.
+/// The environment variable `PROPTEST_CASES` asks for more cases.
 fn config() -> ProptestConfig {
     let default = ProptestConfig::default();
     ProptestConfig { cases: default.cases.max(400), failure_persistence: None, ..default }
@@ -144,7 +144,7 @@ proptest! {
     }
 }
 
-/// Any input, also one that no edge would give.
+/// Makes any input, also one that no edge would give.
 fn anything((what, which, how): Step) -> Input {
     let (j, attempt, a, rank) = TASKS[usize::from(which) % TASKS.len()];
     let own = which % 8 >= 6;
@@ -212,7 +212,7 @@ fn anything((what, which, how): Step) -> Input {
     }
 }
 
-/// Every other one asks to be told where its hook is gone.
+/// Every other hook names a program for orphans.
 fn hook(how: u8) -> Hook {
     Hook { orphaned: how.is_multiple_of(2).then(|| "/p".to_owned()), instance: None }
 }

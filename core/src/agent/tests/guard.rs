@@ -3,7 +3,7 @@ use super::values::*;
 use crate::agent::io::Input;
 use crate::ids::TaskId;
 
-/// Takes a Start up to the word about its turn.
+/// Handles a Start up to the report about the task's turn.
 #[track_caller]
 fn ask(bed: &mut Bed, j: &str, attempt: u64, a: &str, rank: u32, waits_for: Option<&str>) -> TaskId {
     let id = task(j, attempt, a, rank);
@@ -20,7 +20,7 @@ fn ask(bed: &mut Bed, j: &str, attempt: u64, a: &str, rank: u32, waits_for: Opti
     id
 }
 
-/// Ends a live task; the effects beside those of the end itself.
+/// Ends a live task; `then` are the effects beside those of the end itself.
 #[track_caller]
 fn end(bed: &mut Bed, id: TaskId, j: &str, attempt: u64, a: &str, rank: u32, then: &[&str]) {
     let name = super::words::name(id);
@@ -53,7 +53,7 @@ fn the_queue_is_in_order_and_each_task_names_its_wait() {
     let prolog = ask(&mut bed, "j", 1, "prolog", 0, None);
     let epilog = ask(&mut bed, "j", 1, "epilog", 0, Some("prolog of job j, attempt 1, rank 0"));
     let again = ask(&mut bed, "j", 2, "prolog", 0, Some("prolog of job j, attempt 1, rank 0"));
-    // A task of the live step, but behind an epilog: it would delay the epilog.
+    // A task of the live step, but behind an epilog: the task would delay the epilog.
     let late = ask(&mut bed, "j", 1, "prolog", 1, Some("epilog of job j, attempt 1, rank 0"));
     end(
         &mut bed,
@@ -197,8 +197,8 @@ fn a_withdrawn_start_holds_the_host_until_it_is_claimed() {
     );
 }
 
-/// The start of a prolog was still on its way to PID 1 when its agent was killed; the next agent let the epilog run
-/// beside it.
+/// Found before: the start of a prolog was still on its way to PID 1 when the agent was killed, and the next agent let
+/// the epilog run beside the prolog.
 #[test]
 fn nothing_begins_beside_what_the_agent_before_may_have_started() {
     let (prolog, epilog) = (intent("j", 1, "prolog", 0), task("j", 1, "epilog", 0));
@@ -207,7 +207,7 @@ fn nothing_begins_beside_what_the_agent_before_may_have_started() {
     bed.connect_any();
     ask(&mut bed, "j", 1, "epilog", 0, Some("prolog of job j, attempt 1, rank 0"));
     bed.check(cancel("j", 1, "prolog", 0), &["take-claim j.1.prolog.0 cancelled"]);
-    // Its runner was faster, so it lives.
+    // The prolog's runner was faster, so the prolog lives.
     bed.check(claim_taken(prolog.start.task, false), &["inspect j.1.prolog.0"]);
     bed.check(
         inspected(prolog.start.task, seen_exited(&prolog, 1, 0)),
@@ -216,7 +216,7 @@ fn nothing_begins_beside_what_the_agent_before_may_have_started() {
     bed.check(queued(epilog), &[]);
 }
 
-/// Found by the simulator: the cancel had lost the race for the claim, and was forgotten.
+/// Found by the simulator: the cancel had lost the race for the claim, and the agent forgot the cancel.
 #[test]
 fn a_cancel_after_a_restart_reaches_a_faster_runner() {
     let prolog = intent("j", 1, "prolog", 0);
@@ -229,7 +229,8 @@ fn a_cancel_after_a_restart_reaches_a_faster_runner() {
     bed.check(inspected(id, seen_running(&prolog, 1)), &["watch j.1.prolog.0", "signal j.1.prolog.0 15"]);
 }
 
-/// The host's own prolog, that nobody came back for after the agent was killed, would hold back its epilog for an hour.
+/// An abandoned prolog of the host's own would hold back the epilog for an hour: after a kill of the agent, no caller
+/// came back for the prolog.
 #[test]
 fn an_abandoned_task_is_withdrawn_for_a_waiting_one_of_its_job() {
     let prolog = local_intent("j", 1, "prolog", 0);

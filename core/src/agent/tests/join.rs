@@ -14,7 +14,7 @@ fn failed() -> Outcome {
     Outcome::Failed { why: crate::outcome::Failure::Exit(3) }
 }
 
-/// A machine that comes up on what is found.
+/// Starts a machine on these findings.
 #[track_caller]
 fn come_up(found: Vec<Found>, expect: &[&str]) -> Bed {
     let mut bed = Bed::cold();
@@ -22,7 +22,7 @@ fn come_up(found: Vec<Found>, expect: &[&str]) -> Bed {
     bed
 }
 
-/// A unit that has our ids and no directory.
+/// Makes a unit that has perilog's ids and no directory.
 fn without_directory(intent: &Intent, seen: Seen) -> Found {
     Found { intent: None, ..found(intent, seen) }
 }
@@ -96,7 +96,7 @@ fn a_claim_without_a_unit_needs_a_complete_result() {
         (Seen { result: Some(result(9, 0)), ..gone.clone() }, lost),
         (gone, lost),
     ] {
-        // Looked at again, since claim and unit were not read in one moment.
+        // The machine inspects again, because the edge did not read claim and unit at the same time.
         let mut bed = come_up(vec![found(&intent, seen.clone())], &["inspect j.1.prolog.0"]);
         bed.check(inspected(intent.start.task, seen), &[&format!("write-outcome j.1.prolog.0 {expect}")]);
     }
@@ -183,26 +183,26 @@ fn a_unit_with_our_ids_and_no_directory_is_rebuilt_and_adopted() {
     bed.check(claim_taken(id, true), &["inspect j.1.sweep.0"]);
     bed.check(inspected(id, seen_running(&intent, 1)), &["watch j.1.sweep.0"]);
     bed.check(stirred(id), &["inspect j.1.sweep.0"]);
-    // Its result was in the removed directory: then the outcome is never a success.
+    // The removed directory held the result: the outcome is then never a success.
     let over = Seen { result: None, ..seen_exited(&intent, 1, 0) };
     bed.check(inspected(id, over), &["write-outcome j.1.sweep.0 failed (the runner ended with exit 0 and no result)"]);
 }
 
-/// Found by the simulator: a start delivered after its task's tombstone was forgotten left a failed unit, and the next
-/// agent made a task of it that had been over for hours.
+/// Found by the simulator: a start was delivered after its task's tombstone was forgotten, and left a failed unit. The
+/// next agent made a task of the unit, although the task had ended hours before.
 #[test]
 fn a_unit_whose_runner_had_no_task_is_only_unloaded() {
     let intent = intent("j", 1, "prolog", 0);
     let exited = |code| without_directory(&intent, Seen { claim: None, result: None, ..seen_exited(&intent, 1, code) });
     let late = || exited(NO_TASK);
     // Or the runner found the task claimed: a start delivered twice left that unit loaded when the task was buried. Or
-    // /run was full when it came, and had room again when its task was withdrawn (found by the simulator).
+    // /run was full when the unit started, and had room again when the task was withdrawn (found by the simulator).
     for unit in [late(), exited(NOT_OURS), exited(NO_CLAIM)] {
         let mut bed = Bed::cold();
         bed.check(joined(vec![unit], vec![]), &["warning: perilog-task-prolog-j-0-*", "unload j.1.prolog.0"]);
         bed.connect(&["hello 1 []"], &["redial 1000"]);
     }
-    // Units with live processes, and units that ran something, count fully.
+    // Units with live processes, and units that ran a script, count fully.
     let ran = without_directory(&intent, Seen { claim: None, result: None, ..seen_exited(&intent, 1, 3) });
     for kept in [Found { processes: processes(&[7]), ..late() }, ran] {
         let effects = Bed::cold().feed(joined(vec![kept], vec![]));
@@ -273,12 +273,12 @@ fn failed_units_are_kept_over_a_restart_and_are_no_tasks() {
         units.push(without_directory(&intent, seen_exited(&intent, 1, code)));
     }
     let strangers = Found { unit_ids: None, claim: None, ..units[0].clone() };
-    // A kept one that somebody reset by hand makes room, also where he has one of his own by its name.
+    // A kept unit that an operator reset by hand makes room, also if another program's unit has the same name.
     for left in [vec![units[1].clone()], vec![strangers, units[1].clone()]] {
         let mut bed = Bed::cold();
-        // The oldest of three failed ones is one too many; the one that did not fail has no reason to stay.
+        // The oldest of three failed units is one too many; the unit that did not fail has no reason to stay.
         bed.check(joined(units.clone(), stones.clone()), &["unload k.1.prolog.0", "unload k.2.prolog.0"]);
-        // Found again, two are kept still.
+        // On a second join the machine still keeps two units.
         bed.check(joined(units[..2].to_vec(), vec![]), &[]);
         bed.check(joined(left, vec![]), &[]);
         bed.connect_any();
@@ -303,7 +303,7 @@ fn a_change_during_a_scan_is_newer_than_the_scan() {
     let mut bed = Bed::up();
     let id = bed.claimed("j", 1, "prolog", 0);
     let intent = intent("j", 1, "prolog", 0);
-    // systemd was re-executed; the look at everything saw a directory as it was before.
+    // systemd was re-executed; the findings show an earlier state of the directory.
     let stale = || found(&intent, Seen { claim: None, ..seen_exited(&intent, 1, 0) });
     bed.check(joined(vec![stale()], vec![]), &["watch j.1.prolog.0"]);
     bed.check(stirred(id), &["inspect j.1.prolog.0"]);
@@ -311,7 +311,7 @@ fn a_change_during_a_scan_is_newer_than_the_scan() {
     bed.check(outcome_written(id), &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]);
     bed.check(ack(id), &["bury j.1.prolog.0 ok"]);
     bed.check(buried(id), &[]);
-    // The task is buried: the findings are no task any more, except for its unit.
+    // The task is buried: the findings are no task any more, only a unit to unload.
     bed.check(joined(vec![stale()], vec![]), &["unload j.1.prolog.0"]);
     bed.check(joined(vec![found(&intent, seen_nothing())], vec![]), &[]);
 }
@@ -324,7 +324,7 @@ fn a_start_of_the_agent_before_us_that_came_late_is_noticed() {
     let late = found(&intent, seen_running(&intent, 1));
     bed.check(joined(vec![late], vec![]), &["inspect j.1.prolog.0"]);
     bed.check(inspected(id, seen_running(&intent, 1)), &["watch j.1.prolog.0"]);
-    // A unit that went away without a claim changes nothing: the task is not wanted yet.
+    // A unit that disappeared without a claim changes nothing: no controller wants the task yet.
     let mut bed = come_up(vec![found(&intent, seen_nothing())], &["wake 10001"]);
     let late = found(&intent, Seen { claim: None, ..seen_running(&intent, 1) });
     bed.check(joined(vec![late], vec![]), &["inspect j.1.prolog.0"]);
@@ -378,7 +378,7 @@ fn an_outcome_on_disk_stands_though_its_intent_is_gone() {
         &["warning: the intent of perilog-task-prolog-j-0-*", "write-intent j.1.prolog.0", "unload j.1.prolog.0"],
     );
     bed.connect(&["hello 1 [j.1.prolog.0 ended]"], &["redial 1000", "finished j.1.prolog.0 failed (exit 3)"]);
-    // The same if its runner found no directory: a repeated Start would find this outcome in its own.
+    // The same if the runner found no directory: a repeated Start would find this outcome in the task's directory.
     let unit = Seen { claim: None, result: None, ..seen_exited(&intent, 1, NO_TASK) };
     let found = Found { ended: ended(failed()), ..without_directory(&intent, unit) };
     let mut bed = Bed::cold();
@@ -399,8 +399,8 @@ fn a_burial_that_a_crash_cut_short_is_finished() {
     bed.connect(&["hello 1 [j.1.prolog.0 tombstone ok]"], &["redial 1000"]);
 }
 
-/// Found by the simulator: another program's unit had the name of a task, which was refused for that; a restarted agent
-/// stopped that unit.
+/// Found by the simulator: another program's unit had the name of a task, and the agent refused the task for that
+/// reason. A restarted agent then stopped that unit.
 #[test]
 fn a_foreign_unit_of_an_ended_tasks_name_is_left_alone() {
     let (intent, other) = (intent("j", 1, "prolog", 0), intent("j", 2, "prolog", 0));
@@ -408,7 +408,7 @@ fn a_foreign_unit_of_an_ended_tasks_name_is_left_alone() {
     let of_nobody = Seen { unit_ids: None, claim: None, ..seen_running(&intent, 2) };
     let of_another = Seen { unit_ids: Some(unit_ids(&other)), ..of_nobody.clone() };
     for seen in [of_nobody, of_another, Seen { unit_ids: None, claim: Some(claim(1)), ..seen_running(&intent, 2) }] {
-        // Ended; buried; and ended in the time of the agent that finds it once more.
+        // The task has ended; is buried; and ended in the lifetime of the agent that finds it again.
         let directory = || Found { ended: ended(refused()), ..found(&intent, seen.clone()) };
         let mut bed = come_up(vec![directory()], &[]);
         bed.check(joined(vec![directory()], vec![]), &[]);
@@ -418,8 +418,8 @@ fn a_foreign_unit_of_an_ended_tasks_name_is_left_alone() {
     }
 }
 
-/// Two tasks of one job, accepted in one millisecond, changed places over a restart: the second began beside the first,
-/// whose start was in flight.
+/// Found before: two tasks of one job, accepted in one millisecond, changed places over a restart. The second began
+/// beside the first, whose start was in flight.
 #[test]
 fn tasks_accepted_in_one_millisecond_keep_their_order() {
     let mut bed = Bed::up();

@@ -1,4 +1,4 @@
-//! Commits that a host records and reports; and refusals that follow from them.
+//! Tests of the commits that a host records and reports, and of refusals that follow from commits.
 
 use super::bed::Bed;
 use super::values::*;
@@ -12,7 +12,7 @@ fn welcome_at(number: u64, commit: u64) -> Input {
     message(ToAgent::Welcome { epoch: epoch(number), cluster: cluster(), redial_window_ms: 1000, commit })
 }
 
-/// A machine that obeys epoch 1 since its commit 4.
+/// Makes a machine that obeys epoch 1 since the epoch's commit 4.
 fn bed() -> Bed {
     let mut bed = Bed::cold();
     bed.check(joined(vec![], vec![]), &[]);
@@ -73,7 +73,7 @@ fn intent_and_tombstone_have_the_commits_that_caused_them() {
     assert_eq!(buried_as(&effects), Some(9));
     bed.feed(buried(id));
     assert_eq!(told(&mut bed), (Some(9), vec![Some(9)]));
-    // A cancel of what never came.
+    // A cancel of a task that never came.
     assert_eq!(buried_as(&bed.feed(cancel_at("epilog", 12))), Some(12));
 }
 
@@ -87,7 +87,7 @@ fn what_goes_leaves_its_commit() {
     bed.check(forget(id), &["write-epoch 1 commit 12", "remove-tombstone j.1.prolog.0"]);
     bed.feed(epoch_written(1));
     assert_eq!(told(&mut bed), (Some(12), vec![]));
-    // An older one changes nothing.
+    // An older commit changes nothing.
     bed.feed(cancel_at("prolog", 11));
     bed.feed(buried(id));
     bed.check(forget(id), &["remove-tombstone j.1.prolog.0"]);
@@ -104,7 +104,7 @@ fn an_older_controller_leaves_no_mark() {
     assert_eq!((hello.newest, hello.tasks[0].task, hello.tasks[0].commit), (None, id, None));
 }
 
-/// Same epoch: an older agent's record names no cluster, and is written again.
+/// The epoch stays the same, but an older agent's record names no cluster, and the agent writes it again.
 #[test]
 fn an_epoch_of_an_older_agent_gets_its_cluster() {
     let mut bed = Bed::cold();
@@ -115,7 +115,8 @@ fn an_epoch_of_an_older_agent_gets_its_cluster() {
     bed.check(epoch_written(3), &["redial 1000"]);
 }
 
-/// The order of the two does not matter where the after-action is new: it waits on its node for what prepared it.
+/// If the after-action is new, the order of the two does not matter: the after-action waits on its node for the setup
+/// action.
 #[test]
 fn nothing_prepares_an_attempt_after_it_was_cleaned_up() {
     let stone = tombstone(&intent("j", 1, "epilog", 0), Outcome::Ok);
@@ -140,7 +141,7 @@ fn nothing_prepares_an_attempt_after_it_was_cleaned_up() {
         let got = super::words::words(&effects[0]);
         assert!(expect.strip_suffix('*').map_or(got == expect, |start| got.starts_with(start)), "{case}: {got}");
     }
-    // The same while it runs.
+    // The same while the after-action runs.
     let mut bed = bed();
     bed.feed(start_of("epilog", true, 5));
     bed.feed(intent_written(task("j", 1, "epilog", 0)));

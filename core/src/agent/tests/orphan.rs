@@ -30,7 +30,7 @@ fn told(word: Word, result: Result<(), &str>) -> Input {
     Input::Told { task: id(), word, result: result.map_err(str::to_owned) }
 }
 
-/// An epilog that runs for caller 1.
+/// Makes an epilog that runs for caller 1.
 fn running() -> Bed {
     let mut bed = Bed::cold();
     bed.check(joined(vec![], vec![]), &[]);
@@ -42,7 +42,7 @@ fn running() -> Bed {
     bed
 }
 
-/// Lets its scripts fail.
+/// Lets the epilog's scripts fail.
 fn fail(bed: &mut Bed) {
     bed.checks([
         (stirred(id()), &["inspect local:j.1.epilog.0"]),
@@ -73,7 +73,8 @@ fn of_a_hook_that_is_gone_the_program_is_told_until_it_knows() {
     let Some(Effect::Tell(telling)) = effects.iter().find(|effect| matches!(effect, Effect::Tell(_))) else { panic!() };
     assert_eq!(telling.env["PERILOG_ATTEMPT"], "1");
     assert!(telling.env["PERILOG_REASON"].starts_with("epilog of j: failed (exit 3)"), "{:?}", telling.env);
-    // Not buried before it knows, however long that takes; said once an hour.
+    // The agent does not bury the task before the program knows the end, however long that takes. The agent logs once
+    // an hour.
     let note = "error: cannot tell `/p ended` of epilog of job j, attempt 1, rank 0, trying again: exit status: 1";
     bed.check(told(Word::Ended, Err("exit status: 1")), &[note, "wake 10250"]);
     bed.pass(250, &[TELL_ENDED]);
@@ -114,7 +115,7 @@ fn a_returning_hook_hears_the_end_and_the_start_is_undone() {
     bed.check(told(Word::Ended, Ok(())), &[&bury()]);
 }
 
-/// The hook lives, and hears the end; its daemon does not.
+/// The hook lives, and learns the end; the hook's daemon does not.
 #[test]
 fn a_hook_whose_daemon_has_died_is_as_good_as_gone() {
     let mut bed = running();
@@ -135,12 +136,12 @@ fn an_agent_that_comes_up_looks_for_what_was_left() {
     let mut bed = Bed::cold();
     bed.feed(joined(vec![over()], vec![]));
     bed.pass(GONE_AFTER_MS, &[TELL_ENDED]);
-    // The hook comes; an agent before this one may have told `begun`.
+    // The hook comes back; an earlier agent may have told the program `begun`.
     let mut bed = Bed::cold();
     bed.feed(joined(vec![over()], vec![]));
     bed.check(call(1), &["reply 1 attached", "reply 1 ended failed (exit 3)", &format!("{TELL_ENDED}, heard")]);
     bed.check(told(Word::Ended, Ok(())), &[&bury()]);
-    // An accepted task that had not begun runs, because its job is over.
+    // An accepted task that had not begun runs, because the job has ended.
     let mut bed = Bed::cold();
     bed.feed(joined(vec![found(&intent(), Seen::default())], vec![]));
     bed.pass(GONE_AFTER_MS, &[TELL_BEGUN, "start-unit local:j.1.epilog.0"]);
@@ -162,10 +163,10 @@ fn another_job_of_a_number_that_was_seen_is_refused() {
     bed.check(call(1, of("100")), &["write-intent local:j.1.prolog.0"]);
     bed.check(intent_written(id), &["reply 1 started", "start-unit local:j.1.prolog.0"]);
     bed.check(call(2, of("200")), &[&format!("reply 2 refused: {why}")]);
-    // The same instance, and a Slurm that does not name one.
+    // The same instance, and a Slurm that does not name an instance.
     bed.check(call(3, of("100")), &["reply 3 attached", "reply 3 starting"]);
     bed.check(call(4, exec("j", 1, "prolog", 0)), &["reply 4 attached", "reply 4 starting"]);
-    // A tombstone remembers.
+    // A tombstone remembers the instance.
     let intent = Intent { hook: of("100").hook, ..local_intent("j", 1, "prolog", 0) };
     let mut bed = Bed::cold();
     bed.check(joined(vec![], vec![tombstone(&intent, Outcome::Ok)]), &[]);

@@ -1,4 +1,5 @@
-//! A task's directory was removed, with any claim and result in it: afterwards nothing proves that no script ran.
+//! Tests of a task whose directory was removed, with any claim and result in it: afterwards nothing proves that no
+//! script ran.
 
 use super::bed::Bed;
 use super::values::*;
@@ -9,7 +10,8 @@ fn gone(seen: Seen) -> Seen {
     Seen { claim: None, result: None, gone: true, ..seen }
 }
 
-/// An outcome alone would be nobody's: its task would be begun again when its agent dies before it is told.
+/// An outcome alone would belong to no task: if the agent dies before it reports the end, the next agent would begin
+/// the task again.
 #[test]
 fn an_outcome_goes_to_disk_with_what_tells_whose_it_is() {
     let mut bed = Bed::up();
@@ -21,7 +23,8 @@ fn an_outcome_goes_to_disk_with_what_tells_whose_it_is() {
     assert_eq!(rebuilt.start.task, id);
 }
 
-/// Made from its unit by an agent before us, which died before it had taken the claim for the runner.
+/// Makes an intent that an earlier agent rebuilt from the unit; that agent died before it had taken the claim for the
+/// runner.
 fn rebuilt(intent: &Intent, seen: Seen) -> Found {
     let intent = Intent { not_after_boottime_ms: 0, ..intent.clone() };
     found(&intent, Seen { claim: None, result: None, ..seen })
@@ -45,8 +48,8 @@ fn what_its_unit_did_is_its_outcome() {
     }
 }
 
-/// Found by the simulator: a claim was made in a new directory, and the task was `cancelled` before it began while its
-/// script went on.
+/// Found by the simulator: the agent made a claim in a new directory, and the task was `cancelled` before it began
+/// while its script went on.
 #[test]
 fn a_cancel_reaches_the_scripts() {
     let intent = intent("j", 1, "prolog", 0);
@@ -61,8 +64,8 @@ fn a_cancel_reaches_the_scripts() {
     ]);
 }
 
-/// Found by the simulator: without its directory the claim belonged to no task, and another program's unit of the
-/// task's name was taken for its own.
+/// Found by the simulator: without the directory the claim belonged to no task, and the agent took another program's
+/// unit of the same name for the task's unit.
 #[test]
 fn a_unit_of_its_name_that_is_not_its_own_is_left_alone() {
     let intent = intent("j", 1, "prolog", 0);
@@ -80,7 +83,7 @@ fn a_unit_of_its_name_that_is_not_its_own_is_left_alone() {
     ]);
 }
 
-/// Found by the simulator: an agent died between the rebuilt intent and its claim, and the next one took the task for
+/// Found by the simulator: an agent died between the rebuilt intent and its claim, and the next agent took the task for
 /// one that never began.
 #[test]
 fn a_rebuilt_intent_counts_as_begun_without_its_claim() {

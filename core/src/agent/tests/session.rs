@@ -61,7 +61,7 @@ fn a_lower_or_rival_epoch_is_refused() {
             welcome_of(number, nonce),
             &["epoch-refused 3", "error: the controller is not obeyed: *", "hang: its epoch is*"],
         );
-        // Deaf until the next session.
+        // The machine ignores messages until the next session.
         bed.check(start_message("j", 1, "prolog", 0), &[]);
         bed.check(welcome(3), &[]);
         assert_eq!(bed.machine.status_line(), "turned away; idle");
@@ -141,7 +141,7 @@ fn a_controller_that_speaks_before_its_welcome_is_hung_up_on() {
         bed.check(order, &["hang: the controller spoke before its Welcome"]);
         bed.check(welcome(1), &[]);
     }
-    // Before Hello even Welcome is too early; without a link nothing is heard at all.
+    // Before Hello even a Welcome is too early; without a link the machine ignores all messages.
     let mut bed = Bed::cold();
     bed.check(welcome(1), &[]);
     bed.check(up(1), &[]);
@@ -201,7 +201,7 @@ fn what_happens_between_hello_and_welcome_is_said_after_it() {
     bed.check(Input::LinkDown, &[]);
     let effects = bed.feed(up(2));
     let [Effect::Send(FromAgent::Hello(hello))] = &effects[..] else { unreachable!() };
-    // Not on disk is not held.
+    // Hello omits a task whose intent is not on disk.
     assert_eq!(hello.tasks.len(), 2);
     let mut seen = seen_running(&intent("j", 1, "prolog", 0), 1);
     seen.steps = vec![begin_step(0, "a", 1), report_step(Report::Milestone { name: "half".to_owned() })];
@@ -223,7 +223,7 @@ fn what_happens_between_hello_and_welcome_is_said_after_it() {
             "moved l.1.prolog.0 starting",
         ],
     );
-    // Told once; milestones once a session, since a frame of the last one may be lost.
+    // The agent reports an event once; milestones once a session, because a frame of the last session may be lost.
     bed.reconnect_any(&["redial 1000", "moved j.1.prolog.0 milestone half", "finished k.1.prolog.0 ok"]);
 }
 
@@ -272,7 +272,7 @@ fn hello_comes_in_pages_that_fit_a_frame() {
     assert_eq!(pages(stones(1030)), [(512, true), (512, true), (6, false)]);
 }
 
-/// The controller goes by what Hello says of a node's actions, so a reload that changes them says Hello anew.
+/// The controller goes by the actions of a node's last Hello, so a reload that changes the actions says Hello anew.
 #[test]
 fn a_node_that_configures_other_actions_says_hello_anew() {
     let names = |effects: Vec<Effect>| -> Option<Vec<String>> {
@@ -294,10 +294,10 @@ fn a_node_that_configures_other_actions_says_hello_anew() {
     bed.check(Input::Policy(fewer.clone()), &["hang: this node configures other actions*"]);
     bed.check(Input::LinkDown, &[]);
     assert_eq!(names(bed.feed(up(2))).unwrap(), ["epilog", "prolog", "sweep"]);
-    // Without a session the next Hello says it anyway.
+    // Without a session the next Hello has the actions anyway.
     bed.check(Input::LinkDown, &[]);
     bed.check(Input::Policy(node().policy), &[]);
-    // More than a Hello takes: as an older agent, it says nothing.
+    // More actions than a Hello takes: the Hello says nothing, as one of an older agent.
     let plan = fewer.actions[&action("prolog")].clone();
     let many = (0..=MAX_ACTIONS).map(|n| (action(&format!("a{n}")), plan.clone())).collect();
     bed.check(Input::Policy(Policy { actions: many, ..fewer }), &[]);

@@ -61,7 +61,7 @@ fn a_start_again_is_answered_from_where_the_task_stands() {
     let finished: &[&str] = &["finished j.1.prolog.0 failed (exit 3)"];
     bed.checks([
         (again(), &["write-intent j.1.prolog.0"]),
-        // Nothing is on disk yet, so there is nothing to report.
+        // No file is on disk yet, so the agent has nothing to report.
         (again(), &[]),
         (intent_written(id), &["accepted j.1.prolog.0", "start-unit j.1.prolog.0"]),
         (again(), accepted),
@@ -151,8 +151,8 @@ fn starts_past_the_cap_are_refused_and_ended_tasks_do_not_count() {
     );
 }
 
-/// Found by a hunt: 2,050 short jobs within a not-after filled a node with tombstones, and it refused all later tasks,
-/// its epilogs among them.
+/// Found by a hunt: 2,050 short jobs within a not-after filled a node with tombstones, and the node refused all later
+/// tasks, epilogs among them.
 #[test]
 fn only_acknowledged_ends_make_room_past_the_cap() {
     let mut node = node();
@@ -167,7 +167,7 @@ fn only_acknowledged_ends_make_room_past_the_cap() {
     );
 }
 
-/// A task's records stay until its not-after, which its controller chooses.
+/// A task's records stay until its not-after, which the controller chooses.
 #[test]
 fn no_start_reaches_further_than_a_day() {
     let mut bed = Bed::up();
@@ -190,7 +190,7 @@ fn past_the_cap_the_oldest_tombstone_goes_whose_unit_is_gone() {
     let mut node = node();
     (node.policy.max_tombstones, node.policy.keep_failed) = (3, 1);
     let mut bed = Bed::up_as(node);
-    // Its unit stays for a post-mortem, and so does its tombstone.
+    // The unit stays for a post-mortem, and so does the tombstone.
     let failed = bed.ended("h", 1, "prolog", 3, &["finished h.1.prolog.0 failed (exit 3)"]);
     bed.check(ack(failed), &["bury h.1.prolog.0 failed (exit 3)"]);
     bed.check(buried(failed), &[]);
@@ -211,7 +211,7 @@ fn open_tombstones_stay_past_the_cap() {
     let refused = |holds: u32| format!("finished l.1.prolog.0 refused (this host holds {holds} tasks and tombstones*");
     let mut node = node();
     node.policy.max_tombstones = 1;
-    // A cancel of what never came: until the controller knows of its end.
+    // A cancel of a task that never came stays until the controller knows the end.
     let mut bed = Bed::up_as(node.clone());
     let id = task("j", 1, "prolog", 0);
     bed.check(cancel("j", 1, "prolog", 0), &["bury j.1.prolog.0 cancelled"]);
@@ -220,7 +220,7 @@ fn open_tombstones_stay_past_the_cap() {
     bed.check(start_message("l", 1, "prolog", 0), &[&refused(1)]);
     bed.check(ack(id), &[]);
     bed.check(start_message("l", 1, "prolog", 0), &["remove-tombstone j.1.prolog.0", "write-intent l.1.prolog.0"]);
-    // No other record on this host tells that a boot is to end it.
+    // No other record on this host shows that a boot is to end the task.
     for (expects_boot, expect) in
         [(false, vec!["remove-tombstone j.1.prolog.0", "write-intent l.1.prolog.0"]), (true, vec![&*refused(1)])]
     {
@@ -235,7 +235,7 @@ fn open_tombstones_stay_past_the_cap() {
     }
 }
 
-/// A node that is full of ends that no controller has on disk cleans up after the jobs that it has.
+/// A node full of ends that are not on the controller's disk still cleans up after its jobs.
 #[test]
 fn past_the_cap_what_follows_a_job_has_room_as_many_as_max_tasks() {
     let refused = |holds: u32| format!("refused (this host holds {holds} tasks and tombstones*");

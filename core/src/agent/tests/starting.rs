@@ -4,7 +4,7 @@ use crate::agent::io::{Input, Seen, StartReply};
 use crate::ids::{self, TaskId};
 use crate::task::{Claim, NO_TASK, NOT_OURS};
 
-/// A task whose StartUnit is not answered.
+/// Makes a task whose StartUnit has no answer.
 pub(super) fn starting(bed: &mut Bed) -> TaskId {
     let id = task("j", 1, "prolog", 0);
     bed.check(start_message("j", 1, "prolog", 0), &["write-intent j.1.prolog.0"]);
@@ -39,7 +39,7 @@ fn a_rejected_start_whose_claim_a_runner_has_runs() {
     bed.checks([
         (start_reply(id, StartReply::Rejected("no".to_owned())), &["take-claim j.1.prolog.0 failed (systemd: no)"]),
         (claim_taken(id, false), &["inspect j.1.prolog.0"]),
-        // No changes are reported for a unit of another start, unless it is watched.
+        // systemd reports no changes of a unit from another start, unless the edge watches the unit.
         (inspected(id, seen_running(&intent, 1)), &["watch j.1.prolog.0"]),
         (stirred(id), &["inspect j.1.prolog.0"]),
         (inspected(id, seen_exited(&intent, 1, 0)), &["write-outcome j.1.prolog.0 ok"]),
@@ -72,7 +72,7 @@ fn an_existing_unit_is_adopted_only_by_its_ids_or_claim() {
     }
 }
 
-/// A start of another life of the task, which systemd came to when nothing of that life was left.
+/// A start of another life of the task: systemd handled the start when nothing of that life was left.
 #[test]
 fn a_unit_that_found_no_task_goes_before_the_next_start() {
     let intent = intent("j", 1, "prolog", 0);
@@ -86,10 +86,10 @@ fn a_unit_that_found_no_task_goes_before_the_next_start() {
         (start_reply(id, StartReply::Exists), &["inspect j.1.prolog.0"]),
         (inspected(id, ghost(NO_TASK)), &["unload j.1.prolog.0", waiting, "wake 250"]),
     ]);
-    // To be stopped while it is the next one's would end that.
+    // An unload during the next start would stop the next start's unit.
     bed.pass(250, &["wake 10001"]);
     bed.check(unloaded, &["moved j.1.prolog.0 starting", "start-unit j.1.prolog.0"]);
-    // A task whose runner never finds it is given up.
+    // The agent gives up a task whose runner never finds the directory.
     bed.unloads = true;
     for _ in 0..4 {
         bed.feed(queued(id));
@@ -131,7 +131,7 @@ fn an_unanswered_start_is_repeated_without_harm() {
     bed.check(start_reply(id, unknown()), &["inspect j.1.prolog.0"]);
     bed.check(inspected(id, seen_nothing()), &[waiting, "wake 250"]);
     bed.pass(250, &["moved j.1.prolog.0 starting", "start-unit j.1.prolog.0"]);
-    // The first one came through after all.
+    // The first start succeeded after all.
     bed.check(start_reply(id, StartReply::Exists), &["inspect j.1.prolog.0"]);
     bed.check(inspected(id, seen_running(&intent("j", 1, "prolog", 0), 1)), &["watch j.1.prolog.0"]);
 }
@@ -166,7 +166,7 @@ fn a_start_that_never_happens_fails_and_is_claimed() {
 fn a_claim_without_a_unit_is_inspected_twice_before_its_loss() {
     let mut bed = Bed::up();
     let id = starting(&mut bed);
-    // The unit came up between the look at it and the look at its files.
+    // The unit started between the reads of the unit and of its files.
     let raced = Seen { claim: Some(claim(1)), ..Seen::default() };
     bed.check(start_reply(id, unknown()), &["inspect j.1.prolog.0"]);
     bed.check(inspected(id, raced), &["inspect j.1.prolog.0"]);
@@ -195,7 +195,7 @@ fn doubtful_units_are_inspected_when_the_bus_is_back() {
             joined(vec![], vec![]),
             &["watch j.1.prolog.0", "inspect k.1.prolog.0", "moved l.1.prolog.0 starting", "start-unit l.1.prolog.0"],
         ),
-        // Watched again, because the bus of its start is gone; and read once more.
+        // The edge watches the unit again, because the bus of its start is gone, and reads the unit once more.
         (inspected(starting, seen_running(&intent("k", 1, "prolog", 0), 2)), &["watch k.1.prolog.0"]),
         (stirred(claimed), &["inspect j.1.prolog.0"]),
         (inspected(claimed, seen_exited(&intent("j", 1, "prolog", 0), 1, 0)), &["write-outcome j.1.prolog.0 ok"]),

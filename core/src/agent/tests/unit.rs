@@ -13,14 +13,14 @@ fn a_unit_that_vanished_is_lost_unless_its_result_is_complete() {
         (Seen { result: Some(result(1, 0)), ..gone.clone() }, "ok"),
         (Seen { result: Some(result(1, 3)), ..gone.clone() }, "failed (exit 3)"),
         (Seen { result: Some(result(2, 0)), ..gone.clone() }, lost),
-        // systemd's answer for a unit that it does not know.
+        // systemd's answer for an unknown unit.
         (Seen { unit: Some(UnitFacts { result: "success".to_owned(), ..UnitFacts::default() }), ..gone }, lost),
     ] {
         let mut bed = Bed::up();
         let id = bed.claimed("j", 1, "prolog", 0);
         bed.check(stirred(id), &["inspect j.1.prolog.0"]);
         bed.check(inspected(id, seen), &[&format!("write-outcome j.1.prolog.0 {expect}")]);
-        // There is nothing to unload.
+        // The agent has no unit to unload.
         bed.check(outcome_written(id), &[&format!("finished j.1.prolog.0 {expect}")]);
     }
 }
@@ -37,8 +37,8 @@ fn a_unit_that_vanished_before_its_claim_is_lost_and_claimed() {
     ]);
 }
 
-/// Found by the simulator: a program stopped the agent's queued unit and took its name, and its result was taken for
-/// the task's end.
+/// Found by the simulator: a program stopped the agent's queued unit and used its name, and the agent took that unit's
+/// result for the task's end.
 #[test]
 fn a_foreign_unit_with_the_name_of_a_queued_one_is_left_alone() {
     let intent = intent("j", 1, "prolog", 0);
@@ -55,7 +55,7 @@ fn a_foreign_unit_with_the_name_of_a_queued_one_is_left_alone() {
                     &[&format!("take-claim j.1.prolog.0 {lost}")],
                 ),
                 (claim_taken(id, true), &[&format!("write-outcome j.1.prolog.0 {lost}")]),
-                // A foreign unit is not unloaded.
+                // The agent does not unload a foreign unit.
                 (outcome_written(id), &[&format!("finished j.1.prolog.0 {lost}")]),
             ]);
         }
@@ -124,8 +124,8 @@ fn the_unit_that_is_asked_is_believed_only_when_it_is_over() {
     }
 }
 
-/// A killed runner left a script that ignores TERM. It was shown as running, and an operator's KILL waited for the
-/// runner.
+/// Found before: a killed runner left a script that ignores TERM. The agent showed the script as running, and an
+/// operator's KILL waited for the runner.
 #[test]
 fn leftovers_of_a_killed_runner_linger_until_the_unit_stops() {
     let intent = intent("j", 1, "prolog", 0);
@@ -155,14 +155,14 @@ fn inspections_run_one_at_a_time_and_repeat_after_a_change() {
     let id = super::starting::starting(&mut bed);
     let intent = intent("j", 1, "prolog", 0);
     bed.checks([
-        // The job can end before the call is answered.
+        // The job can end before systemd answers the call.
         (stirred(id), &[]),
         (queued(id), &["inspect j.1.prolog.0"]),
         (stirred(id), &[]),
         (stirred(id), &[]),
         (inspected(id, seen_running(&intent, 1)), &["inspect j.1.prolog.0"]),
         (inspected(id, seen_running(&intent, 1)), &[]),
-        // An answer that nobody waits for.
+        // An answer to no request.
         (inspected(id, seen_exited(&intent, 1, 3)), &[]),
         (stirred(id), &["inspect j.1.prolog.0"]),
         (stirred(id), &[]),
@@ -237,7 +237,8 @@ fn lingering_processes_are_killed_by_plan_and_inspected_again() {
     assert_eq!(ended.lingering, processes(&[7, 9]));
 }
 
-/// `perilog kill -s KILL` said "sent" and reached nobody: a held task has no runner any more.
+/// Found before: `perilog kill -s KILL` reported "sent" and reached no process, because a held task has no runner any
+/// more.
 #[test]
 fn what_lingers_is_killed_when_an_operator_says_so() {
     let mut bed = Bed::up();
@@ -257,7 +258,7 @@ fn what_lingers_is_killed_when_an_operator_says_so() {
     assert_eq!(ended.lingering, processes(&[7]));
 }
 
-/// Found by a random history: the bus was away, and the KILL that was "sent" reached nobody.
+/// Found by a random history: the bus was away, and the "sent" KILL reached no process.
 #[test]
 fn what_lingers_is_killed_once_the_bus_is_back() {
     let mut bed = Bed::up();

@@ -1,4 +1,4 @@
-//! Small values that tests are written with.
+//! Small values for tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,12 +30,12 @@ pub(crate) fn task_of(cluster: ClusterId, j: &str, attempt: u64, a: &str, rank: 
     TaskId { action, rank: Rank(rank) }
 }
 
-/// A task of the controller's.
+/// Returns a task of the controller's.
 pub(crate) fn task(j: &str, attempt: u64, a: &str, rank: u32) -> TaskId {
     task_of(cluster(), j, attempt, a, rank)
 }
 
-/// A task of the host's own.
+/// Returns a task of the host's own.
 pub(crate) fn local(j: &str, attempt: u64, a: &str, rank: u32) -> TaskId {
     task_of(ClusterId::LOCAL, j, attempt, a, rank)
 }
@@ -68,7 +68,7 @@ pub(crate) fn plan() -> Plan {
     }
 }
 
-/// `prolog` and `epilog` hold what lingers, `sweep` kills it, `mount` keeps it.
+/// `prolog` and `epilog` hold lingering processes, `sweep` kills them, `mount` keeps them.
 pub(crate) fn node() -> Node {
     let lingering = |lingering| Plan { lingering, ..plan() };
     let actions = [
@@ -114,7 +114,7 @@ pub(crate) fn start(j: &str, attempt: u64, a: &str, rank: u32) -> Start {
     }
 }
 
-/// As the machine makes it of [`start`] at boot time 0.
+/// Returns the intent that the machine makes of [`start`] at boot time 0.
 pub(crate) fn intent(j: &str, attempt: u64, a: &str, rank: u32) -> Intent {
     Intent {
         start: start(j, attempt, a, rank),
@@ -159,7 +159,7 @@ pub(crate) fn unit_ids(intent: &Intent) -> UnitIds {
     UnitIds { task: start.task, job: start.job.clone(), attempt: start.attempt, action: start.action.clone() }
 }
 
-/// A unit whose main process runs.
+/// Returns a unit whose main process runs.
 pub(crate) fn running(n: u8) -> UnitFacts {
     UnitFacts {
         loaded: true,
@@ -174,7 +174,7 @@ pub(crate) fn running(n: u8) -> UnitFacts {
     }
 }
 
-/// A unit whose main process exited.
+/// Returns a unit whose main process exited.
 pub(crate) fn exited(n: u8, code: u8) -> UnitFacts {
     let (active, result) = if code == 0 { ("active", "success") } else { ("failed", "exit-code") };
     UnitFacts {
@@ -211,12 +211,12 @@ pub(crate) fn claim(n: u8) -> Claim {
     Claim::Runner(invocation(n))
 }
 
-/// A look at a unit with our ids that runs, claimed.
+/// Returns the inspection of a running, claimed unit with perilog's ids.
 pub(crate) fn seen_running(intent: &Intent, n: u8) -> Seen {
     Seen { unit: Some(running(n)), unit_ids: Some(unit_ids(intent)), claim: Some(claim(n)), ..Seen::default() }
 }
 
-/// A look at a unit with our ids that is over and left its result.
+/// Returns the inspection of an ended unit with perilog's ids, which left its result.
 pub(crate) fn seen_exited(intent: &Intent, n: u8, code: u8) -> Seen {
     Seen { unit: Some(exited(n, code)), result: Some(result(n, code)), ..seen_running(intent, n) }
 }
@@ -225,7 +225,7 @@ pub(crate) fn seen_nothing() -> Seen {
     Seen::default()
 }
 
-/// Returns the findings of a join where [`seen_running`] and the like would see `seen`.
+/// Returns the findings of a join for a task that an inspection would show as `seen`.
 pub(crate) fn found(intent: &Intent, seen: Seen) -> Found {
     Found {
         stem: stem_of(intent),
@@ -285,7 +285,7 @@ pub(crate) fn message(message: ToAgent) -> Input {
     Input::Message(message)
 }
 
-/// As an agent that obeyed it wrote it.
+/// Returns the record of an agent that obeyed this epoch.
 pub(crate) fn obeyed(number: u64) -> Obeyed {
     Obeyed { cluster: Some(cluster()), ..epoch(number).into() }
 }

@@ -1,4 +1,4 @@
-//! A runner that is stopped or hangs: its limit passes all the same, and what is sent to it is told as what it is.
+//! Tests of a runner that is stopped or hangs: the limit passes all the same, and the agent reports signals as useless.
 
 use super::bed::Bed;
 use super::values::*;
@@ -15,7 +15,7 @@ fn seen(deaf: bool) -> Seen {
     Seen { steps, deaf: deaf.then(|| DEAF.to_owned()), ..seen_running(&intent("j", 1, "prolog", 0), 1) }
 }
 
-/// A task whose script runs, with a limit of a minute.
+/// Makes a task whose script runs, with a limit of a minute.
 fn runs(node: Node) -> (Bed, TaskId) {
     let mut bed = Bed::up_as(node);
     bed.watches = true;
@@ -25,7 +25,7 @@ fn runs(node: Node) -> (Bed, TaskId) {
     (bed, id)
 }
 
-/// Found by a hunt: a runner that was stopped was never overdue, and its node never drained.
+/// Found by a hunt: a stopped runner was never overdue, and its node never drained.
 #[test]
 fn the_agent_reports_a_limit_that_a_stopped_runner_misses() {
     let (mut bed, id) = runs(node());
@@ -35,7 +35,8 @@ fn the_agent_reports_a_limit_that_a_stopped_runner_misses() {
         "moved j.1.prolog.0 overdue a 60000 its runner is stopped*",
     ];
     bed.check(inspected(id, seen(true)), &late);
-    // Once; and it is told no more when the runner is back, which then says so itself.
+    // The agent reports the limit once. A runner that is back reports by itself, so the agent does not repeat the
+    // report.
     bed.check(stirred(id), &["inspect j.1.prolog.0"]);
     bed.check(inspected(id, seen(true)), &[]);
     bed.check(stirred(id), &["inspect j.1.prolog.0"]);
@@ -61,7 +62,7 @@ fn the_kill_policy_kills_a_stopped_runners_unit_after_the_grace() {
     bed.check(inspected(id, seen(true)), &["warning: *", "kill-lingering j.1.prolog.0"]);
 }
 
-/// Found by a hunt: `cancel` and `kill -s KILL` said that they worked, and nothing happened.
+/// Found by a hunt: `cancel` and `kill -s KILL` reported success, and nothing happened.
 #[test]
 fn a_kill_reaches_the_unit_of_a_stopped_runner() {
     let (mut bed, id) = runs(node());
@@ -69,7 +70,7 @@ fn a_kill_reaches_the_unit_of_a_stopped_runner() {
     bed.now.boot_ms += 2_000;
     bed.check(stirred(id), &["inspect j.1.prolog.0"]);
     bed.check(inspected(id, seen(true)), &["warning: its runner is stopped*", "kill-lingering j.1.prolog.0"]);
-    // A runner that takes the signal needs no more.
+    // A runner that handles the signal needs no more.
     let (mut bed, id) = runs(node());
     bed.check(Input::Message(ToAgent::Signal { task: id, signal: 9 }), &["signal j.1.prolog.0 43"]);
     bed.now.boot_ms += 2_000;

@@ -1,5 +1,5 @@
-//! Effects in few words, for readable tables. A task is `job.attempt.action.rank`, the host's own with `local:` before
-//! it.
+//! Effects in few words, for readable tables. A task is `job.attempt.action.rank`; a task of the host's own begins with
+//! `local:`.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -11,7 +11,7 @@ use crate::task::{Claim, Reboot};
 
 use super::values::*;
 
-/// Every task that a test may speak of, by id and by stem.
+/// Names of every task that a test may mention, by id and by stem.
 static NAMES: LazyLock<(HashMap<TaskId, String>, HashMap<String, String>)> = LazyLock::new(|| {
     let (mut by_id, mut by_stem) = (HashMap::new(), HashMap::new());
     for j in ["h", "j", "k", "l", "m"] {

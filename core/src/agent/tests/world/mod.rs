@@ -1,6 +1,6 @@
-//! Small world around the machine: files, systemd, a runner per unit, a controller's end of the link. It answers
-//! effects in any order, fails them, answers late or never, loses the bus and the agent. It knows the truth, and
-//! compares every report with it.
+//! Small world around the machine: files, systemd, a runner per unit, a controller's end of the link. The world answers
+//! effects in any order, fails them, answers late or never, and loses the bus and the agent. The world knows the truth,
+//! and compares every report with it.
 
 mod systemd;
 mod truth;
@@ -28,16 +28,16 @@ pub(super) struct Dir {
     pub(super) stop_asked: bool,
 }
 
-/// How an effect is carried out.
+/// The fate of an effect.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Fate {
     Done,
     Failed,
-    /// A start: done, but nobody is told.
+    /// A start: done, but without an answer.
     Unanswered,
-    /// A start: nobody is told, and it happens later.
+    /// A start: no answer, and the unit starts later.
     Late,
-    /// A start: nobody is told, and it never happens.
+    /// A start: no answer, and the unit never starts.
     Swallowed,
 }
 
@@ -60,12 +60,13 @@ pub(super) struct World {
     pub(super) tombs: BTreeMap<String, Tombstone>,
     obeyed: Option<Obeyed>,
     pub(super) units: BTreeMap<String, Unit>,
-    /// Starts that PID 1 has not come to.
+    /// Starts that PID 1 has not handled.
     pub(super) late: Vec<Intent>,
     invocations: u8,
 
     pub(super) outstanding: Vec<Effect>,
-    /// Units whose changes this agent is told on this bus, as those of which task, and changes that were not told yet.
+    /// Units whose changes the world reports to this agent on this bus, each with its task; and changes still to
+    /// report.
     interest: BTreeMap<String, TaskId>,
     watch_empty: BTreeSet<String>,
     pub(super) stirs: BTreeSet<String>,
@@ -73,9 +74,9 @@ pub(super) struct World {
     /// The truth: how often scripts ran, and how they ended.
     ran: BTreeMap<TaskId, u32>,
     ends: BTreeMap<TaskId, (u8, bool)>,
-    /// Tasks whose tombstones are gone: a unit that still comes up for one of them is the only trace.
+    /// Tasks whose tombstones are gone: a late unit is the only trace of such a task.
     forgotten: BTreeSet<TaskId>,
-    /// A start may have come late: then the machine cannot know what lives.
+    /// Has a start come late? Then the machine cannot know all live units.
     pub(super) ever_late: bool,
     pub(super) accepted: BTreeSet<TaskId>,
     pub(super) finished: BTreeMap<TaskId, Outcome>,
@@ -145,14 +146,14 @@ impl World {
         }
     }
 
-    /// Carries out an effect that waits; its answer goes back unless nobody is there any more.
+    /// Carries out an effect that waits; the answer goes back if the agent still lives.
     pub(super) fn carry_out(&mut self, at: usize, fate: Fate) {
         if self.outstanding.is_empty() {
             return;
         }
         let mut at = at % self.outstanding.len();
         if !is_for_the_bus(&self.outstanding[at]) {
-            // Files are written in the order that was asked for.
+            // The edge writes files in the order of the effects.
             at = self.outstanding.iter().position(|effect| !is_for_the_bus(effect)).unwrap_or(at);
         }
         let effect = self.outstanding.remove(at);
@@ -231,7 +232,7 @@ impl World {
             }
             Effect::Unload { stem } => {
                 if let Some(unit) = self.units.get(&stem) {
-                    // A late one that is not over yet cannot claim.
+                    // A late unit that has not ended cannot claim.
                     assert!(unit.life != Life::Running && !unit.left_behind, "{stem} is unloaded while it lives");
                 }
                 self.units.remove(&stem);
@@ -267,7 +268,7 @@ impl World {
         }
     }
 
-    /// The agent is killed: what it was doing is done or not, and nobody hears of it.
+    /// Kills the agent: its effects are done or not, and their answers are lost.
     pub(super) fn kill_agent(&mut self, done: bool) {
         self.forget_bus(done);
         for effect in std::mem::take(&mut self.outstanding) {
@@ -280,9 +281,9 @@ impl World {
         self.machine = Machine::new(node());
     }
 
-    /// Everything is found; the bus is there.
+    /// Joins: the edge finds everything, and the bus is back.
     pub(super) fn join(&mut self) {
-        // On another connection: what was asked on the one before is not answered any more.
+        // The bus is a new connection: calls of the old connection get no answer.
         self.forget_bus(true);
         let stems: BTreeSet<String> = self.dirs.keys().chain(self.units.keys()).cloned().collect();
         let found = stems.into_iter().map(|stem| {
@@ -328,14 +329,14 @@ impl World {
         }
     }
 
-    /// A controller's word, if it can be heard.
+    /// Sends a controller's message, if the link is open.
     pub(super) fn order(&mut self, message: ToAgent) {
         if self.link == Link::Open {
             self.feed(Input::Message(message));
         }
     }
 
-    /// No failure any more, all scripts end, the controller answers: then everything must come to rest.
+    /// Lets everything come to rest: no failures any more, all scripts end, the controller answers.
     pub(super) fn settle(&mut self) {
         self.link_down();
         for round in 0..200 {
@@ -364,7 +365,7 @@ impl World {
             for reply in std::mem::take(&mut self.replies) {
                 self.order(reply);
             }
-            // Past every backoff; past every not-after when nothing else helps.
+            // Passes every backoff; passes every not-after when nothing else helps.
             self.pass(if idle { 4_000_000 } else { 2_000 });
             if idle && round > 20 && self.outstanding.is_empty() {
                 break;
@@ -381,7 +382,7 @@ impl World {
         assert_eq!(self.machine.status_line(), "connected; idle");
     }
 
-    /// Units of starts that came when their task was over.
+    /// Returns the number of units whose start came after the task's end.
     fn late_units(&self) -> usize {
         self.units.values().filter(|unit| !self.ran.contains_key(&unit.intent.start.task)).count()
     }

@@ -1,4 +1,4 @@
-//! Units, and the runner in each; systemd's bus, which comes and goes.
+//! Units, and the runner in each; systemd's bus, which the world can lose and restore.
 
 use crate::agent::io::{Effect, Input, Seen, StartReply};
 use crate::task::{Claim, Intent, RunResult, UnitFacts};
@@ -56,7 +56,7 @@ impl World {
         }
     }
 
-    /// PID 1 comes to a start that was late.
+    /// Lets PID 1 handle a late start.
     pub(in crate::agent::tests) fn late_start(&mut self, at: usize) {
         if !self.late.is_empty() {
             let intent = self.late.remove(at % self.late.len());
@@ -64,7 +64,8 @@ impl World {
         }
     }
 
-    /// A unit goes one step on: its runner claims or ends, its scripts end, what they left behind ends.
+    /// Moves a unit one step on: the runner claims or ends, the scripts end, or the processes that scripts left behind
+    /// end.
     pub(in crate::agent::tests) fn step(&mut self, at: usize, code: u8, leaves: bool) {
         if self.units.is_empty() {
             return;
@@ -77,7 +78,7 @@ impl World {
         }
     }
 
-    /// The runner's first act.
+    /// Carries out the runner's first act.
     pub(super) fn run(&mut self, stem: &str) {
         let Some(unit) = self.units.get_mut(stem) else { return };
         let dir = self.dirs.get_mut(stem).filter(|dir| dir.intent.as_ref() == Some(&unit.intent));
@@ -132,7 +133,7 @@ impl World {
         }
     }
 
-    /// Tells one change.
+    /// Reports one change.
     pub(in crate::agent::tests) fn tell(&mut self, at: usize) {
         let at = at % self.stirs.len().max(1);
         let Some(stem) = self.stirs.iter().nth(at).cloned() else { return };
@@ -163,7 +164,7 @@ impl World {
         }
     }
 
-    /// The bus goes: calls under way are not answered; starts among them may happen all the same.
+    /// Loses the bus: calls under way get no answer; starts among them may happen all the same.
     pub(in crate::agent::tests) fn lose_bus(&mut self, starts_happen: bool) {
         if !self.bus {
             return;

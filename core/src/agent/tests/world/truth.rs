@@ -1,4 +1,4 @@
-//! Comparison of the machine's reports and effects with the truth.
+//! Compares the machine's reports and effects with the truth.
 
 use crate::agent::io::Effect;
 use crate::ids::TaskId;
