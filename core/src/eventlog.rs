@@ -14,7 +14,7 @@ use crate::ParseError;
 
 const WHAT: &str = "event";
 
-/// One event. The time stamp is a finite number above zero, so that the event's line always parses again.
+/// An event. The time stamp is a finite number above zero, so that the event's line always parses again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Map<String, Value>")]
 pub struct Event {

@@ -106,7 +106,7 @@ text_id! {
     CheckName, "check name", check_job
 }
 text_id! {
-    /// One boot of one machine: the kernel's boot_id, with `+N` after the Nth soft reboot if systemd counts soft
+    /// A boot of a machine: the kernel's boot_id, with `+N` after the Nth soft reboot if systemd counts soft
     /// reboots.
     BootId, "boot id", check_token
 }

@@ -50,7 +50,7 @@ impl From<Epoch> for Obeyed {
     }
 }
 
-/// One life of a controller with this store. A life begins with a start of the controller, or with a take-over.
+/// A life of a controller with this store. A life begins with a start of the controller, or with a take-over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Life {
     pub epoch: Epoch,

@@ -370,7 +370,7 @@ pub struct Process {
     pub command: String,
 }
 
-/// One try of one script, for people.
+/// A try of a script, for people.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     pub script: String,

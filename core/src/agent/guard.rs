@@ -26,7 +26,7 @@ pub(super) const EARLIER_UNIT: &str = "an earlier unit of its name to go";
 struct Held<'a> {
     first: Option<&'a Task>,
     released: Option<&'a Task>,
-    /// One task of each attempt and action of a job.
+    /// The first task of each attempt and action of a job.
     jobs: HashMap<&'a JobId, Vec<&'a Task>>,
 }
 

@@ -57,7 +57,7 @@ pub struct Found {
     pub tails: Vec<Tail>,
     /// `None`: systemd knows no such unit (LoadState=not-found).
     pub unit: Option<UnitFacts>,
-    /// Does the directory contain [`crate::task::STOP_ASKED`]?
+    /// Whether the directory contains [`crate::task::STOP_ASKED`].
     pub stop_asked: bool,
     /// Processes in the unit's cgroup, the main process among them.
     pub processes: Vec<Process>,
@@ -94,11 +94,11 @@ pub struct Seen {
     pub result: Option<RunResult>,
     pub steps: Vec<StepRecord>,
     pub tails: Vec<Tail>,
-    /// Does the directory contain [`crate::task::STOP_ASKED`]?
+    /// Whether the directory contains [`crate::task::STOP_ASKED`].
     pub stop_asked: bool,
     /// The reason why the runner ignores signals and limits, if it does: the runner is stopped, or hangs in the kernel.
     pub deaf: Option<String>,
-    /// Was the directory removed, with any claim and result in it? The edge reads this last.
+    /// Whether the directory was removed, with any claim and result in it. The edge reads this last.
     pub gone: bool,
 }
 

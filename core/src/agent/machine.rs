@@ -29,9 +29,9 @@ pub struct Machine {
     /// Stems of units that the machine unloads, until they are known to be gone.
     pub(super) unloading: BTreeMap<String, Backoff>,
     pub(super) session: Session,
-    /// Has the machine received a `Joined`?
+    /// Whether the machine has received a `Joined`.
     pub(super) joined: bool,
-    /// Can the edge ask systemd?
+    /// Whether the edge can ask systemd.
     pub(super) bus: bool,
     /// Callers of Exec that came before the join, or before the cleanup of their task's earlier boot.
     pub(super) early: VecDeque<(Caller, Exec)>,

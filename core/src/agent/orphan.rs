@@ -38,14 +38,14 @@ const NOTE_EVERY_MS: u64 = 60 * 60 * 1000;
 pub(super) struct Orphan {
     /// CLOCK_BOOTTIME from which the hook counts as gone; `None` while a caller waits.
     gone_at_ms: Option<u64>,
-    /// Has the hook reported that its daemon died?
+    /// Whether the hook has reported that its daemon died.
     bereft: bool,
-    /// Does a caller know the end?
+    /// Whether a caller knows the end.
     heard: bool,
-    /// Does the program know of the task, perhaps from an earlier agent?
+    /// Whether the program knows of the task, perhaps from an earlier agent.
     known: bool,
     begun: bool,
-    /// Is the program running right now?
+    /// Whether the program is running right now.
     telling: bool,
     again: Backoff,
     noted_ms: Option<u64>,
@@ -132,7 +132,7 @@ impl Task {
         self.orphan.heard = true;
     }
 
-    /// Does the task's hook name a program for orphans?
+    /// Returns `true` if the task's hook names a program for orphans.
     pub(super) const fn has_program(&self) -> bool {
         self.intent.local && self.intent.hook.orphaned.is_some()
     }

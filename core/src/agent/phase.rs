@@ -31,7 +31,7 @@ pub(super) fn read(steps: &[StepRecord]) -> Progress {
     for step in steps {
         match step {
             StepRecord::Begin { seq, script, attempt, of, .. } => {
-                // Another try of the same script does not count as another script.
+                // A further try of the same script does not count as a further script.
                 let again = current.as_ref().is_some_and(|c| c.script == script && c.attempt < *attempt);
                 index += u32::from(!again);
                 current =

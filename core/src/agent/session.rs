@@ -50,7 +50,7 @@ pub(super) struct Session {
     pub(super) obeyed: Option<Obeyed>,
     /// The epoch on its way to disk.
     writing: Option<Obeyed>,
-    /// Did the agent log in this session that the peer does not know a message of the agent?
+    /// Whether the agent has logged in this session that the peer does not know a message of the agent.
     noted_unsupported: bool,
 }
 
@@ -64,7 +64,7 @@ impl Session {
         matches!(self.link, Link::Open)
     }
 
-    /// Has this session said Hello? If so, the agent reports later changes in messages.
+    /// Returns `true` if this session has said Hello. The agent then reports later changes in messages.
     pub(super) const fn is_greeted(&self) -> bool {
         matches!(self.link, Link::Greeted | Link::Pending { .. } | Link::Open)
     }

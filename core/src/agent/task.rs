@@ -46,7 +46,7 @@ pub(super) struct Claiming {
 #[derive(Debug, Default)]
 pub(super) struct Look {
     pub(super) asked: bool,
-    /// Has the task changed since the inspection was requested?
+    /// Whether the task has changed since the inspection was requested.
     pub(super) again: bool,
     pub(super) backoff: Backoff,
 }
@@ -58,14 +58,14 @@ pub(super) struct Task {
     /// The order of acceptance on this host, which is the order of the queue.
     pub(super) seq: u64,
     pub(super) state: State,
-    /// Did a controller or caller request the task in this agent's lifetime?
+    /// Whether a controller or caller requested the task in this agent's lifetime.
     pub(super) confirmed: bool,
     pub(super) cancelled: bool,
-    /// Has the controller forgotten the task's attempt? The host may belong to another job.
+    /// Whether the controller has forgotten the task's attempt. The host may belong to another job.
     pub(super) released: bool,
 
     pub(super) claim: Option<Claim>,
-    /// Does a runner have a claim whose invocation the agent has not read?
+    /// Whether a runner has a claim whose invocation the agent has not read.
     pub(super) claimed_by_other: bool,
     pub(super) claiming: Option<Claiming>,
 
@@ -73,9 +73,9 @@ pub(super) struct Task {
     pub(super) starts: u32,
     pub(super) start_again: Backoff,
     pub(super) look: Look,
-    /// Does PID 1 report changes of the unit on this connection?
+    /// Whether PID 1 reports changes of the unit on this connection.
     pub(super) watched: bool,
-    /// Is the unit loaded, as far as known? `Some(true)`: as a failed unit.
+    /// Whether the unit is loaded, as far as known. `Some(true)`: loaded as a failed unit.
     pub(super) loaded: Option<bool>,
     pub(super) invocation: Option<InvocationId>,
     /// Signals still to be sent to the runner: TERM, and one other signal.
@@ -99,7 +99,7 @@ pub(super) struct Task {
     /// The task's end by the reboot, if a script announced one; and whether this session knows that end.
     pub(super) boot: Option<Box<Ended>>,
     pub(super) boot_told: bool,
-    /// Does the controller lack an event from after this session's Hello?
+    /// Whether the controller lacks an event from after this session's Hello.
     pub(super) unsaid: bool,
     /// Callers of Exec that wait for the task's end.
     pub(super) callers: Vec<Caller>,

@@ -1,4 +1,4 @@
-//! One row for each kind of evidence of a task.
+//! Tables with a row for each kind of evidence of a task.
 
 use super::*;
 use crate::agent::tests::values::{intent, invocation};

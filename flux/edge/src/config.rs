@@ -1,6 +1,5 @@
-//! `/etc/perilog/edge.toml` and the drop-ins of `edge.d/`: every key with its default. `edge.toml.example` says the
-//! same for people, and a test holds the
-//! two together.
+//! `/etc/perilog/edge.toml` and the drop-ins of `edge.d/`: every key with its default. `edge.toml.example` documents
+//! the keys for people; a test compares the two.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::plan::view::Site;
 
-/// Where the configuration is, unless `--config` says otherwise.
+/// The configuration file, unless `--config` names another.
 pub const FILE: &str = "/etc/perilog/edge.toml";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,7 +53,7 @@ impl Config {
     }
 }
 
-/// Sentences for people about what is well formed and will not work here.
+/// Returns warnings for people about settings that are well formed but will not work here.
 pub fn warnings(config: &Config) -> Vec<String> {
     let missing = |(key, socket): (&str, &Socket)| {
         (!socket.0.exists()).then(|| format!("{key}: there is no socket {}", socket.0.display()))
@@ -84,7 +83,7 @@ impl Log {
     }
 }
 
-/// A socket by its absolute path.
+/// The absolute path of a socket.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "PathBuf", into = "PathBuf")]
 pub struct Socket(PathBuf);
@@ -109,7 +108,7 @@ impl From<Socket> for PathBuf {
     }
 }
 
-/// 1 to 64 of `[A-Za-z0-9._-]`.
+/// A name: 1 to 64 of `[A-Za-z0-9._-]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Name(String);
@@ -136,7 +135,7 @@ impl From<Name> for String {
     }
 }
 
-/// A length of time that ends (RFC 23), in milliseconds.
+/// A finite length of time (RFC 23), in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Span", into = "Span")]
 pub struct Limit(u64);

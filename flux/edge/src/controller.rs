@@ -23,7 +23,7 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// Will the same call be refused for ever?
+    /// Returns `true` if the controller will refuse the same call for ever.
     pub fn is_final(&self) -> bool {
         match self {
             Self::Refused { code, .. } => {
@@ -42,7 +42,7 @@ pub struct Controller {
 
 impl Controller {
     /// # Errors
-    /// No controller listens at `socket`.
+    /// The controller does not listen at `socket`.
     pub async fn connect(socket: &Path) -> Result<Self, CallError> {
         Ok(Self { stream: BufReader::new(UnixStream::connect(socket).await?) })
     }
@@ -56,7 +56,7 @@ impl Controller {
         self.reply().await.map(|(value, _)| value)
     }
 
-    /// A call with several replies: [`Controller::reply`] gives them.
+    /// Starts a call with several replies; [`Controller::reply`] returns the replies.
     ///
     /// # Errors
     /// [`CallError`]
@@ -71,7 +71,7 @@ impl Controller {
         Ok(self.stream.get_mut().write_all(&bytes).await?)
     }
 
-    /// The next reply, and whether others follow.
+    /// Returns the next reply, and whether more replies follow.
     ///
     /// # Errors
     /// [`CallError`]
@@ -91,7 +91,7 @@ impl Controller {
             Some("InvalidParameter") => {
                 Err(CallError::Refused { code: "parameter".to_owned(), text: text("parameter") })
             }
-            // A refusal may end later: the caller gets a seat, or joins the group.
+            // The error may pass: the controller gets room, or an administrator adds the user to the group.
             Some(other) => Err(CallError::Refused { code: other.to_owned(), text: text("text") }),
         }
     }

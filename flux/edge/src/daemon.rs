@@ -1,4 +1,4 @@
-//! The daemon: runs one session with Flux after the other, until SIGTERM.
+//! The daemon: runs one session with Flux after another, until SIGTERM.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ use crate::session::Session;
 /// Delay before the next attempt to reach Flux; an instance takes seconds to boot.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// Runs until it is told to end.
+/// Runs until a signal ends the daemon.
 ///
 /// # Errors
-/// A text: signals cannot be had.
+/// A text: the signal handlers cannot be installed.
 pub async fn run(config: &Config) -> Result<(), String> {
     let mut signals = Signals::new().map_err(|error| format!("signals: {error}"))?;
-    // Ready at once: Flux may come later, and nothing waits for the edge to start.
+    // The daemon is ready at once: Flux may start later, and no unit waits for the edge.
     notify::ready("waits for Flux");
     let mut said = String::new();
     loop {

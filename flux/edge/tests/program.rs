@@ -1,4 +1,4 @@
-//! The program as systemd and people meet it.
+//! Tests of the program as systemd and people run it.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 

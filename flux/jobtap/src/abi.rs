@@ -1,10 +1,10 @@
 //! The C side: the functions of libflux and job-manager that the plugin calls, and the functions of the plugin that
-//! Flux calls. All `unsafe` of the workspace is in this file. Nothing is linked: the broker has these symbols when it
-//! loads the plugin (flux/plugin.h, flux/jobtap.h, flux/core.h).
+//! Flux calls. This file has all `unsafe` of the workspace. The plugin links no library: the broker provides these
+//! symbols when it loads the plugin (flux/plugin.h, flux/jobtap.h, flux/core.h).
 //!
 //! Three rules make the blocks below sound. Flux calls the plugin from one thread, job-manager's. A pointer that Flux
-//! hands to a callback is valid until that callback returns, and a `flux_plugin_t` until the plugin is unloaded, with
-//! its services. A format of jansson's matches the pointers behind it.
+//! hands to a callback is valid until the callback returns; a `flux_plugin_t` and its services are valid until Flux
+//! unloads the plugin. A format of jansson matches the pointers behind it.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -66,7 +66,7 @@ unsafe extern "C" {
     fn free(memory: *mut c_void);
 }
 
-/// The name of the services; README.md.
+/// The name of the services (README.md).
 const NAME: &CStr = c"perilog-hold";
 /// The description of both references in a job's eventlog.
 const DESCRIPTION: &CStr = c"perilog";
@@ -75,7 +75,7 @@ const IN: c_int = 0;
 /// `FLUX_JOBTAP_CURRENT_JOB`.
 const CURRENT_JOB: u64 = u64::MAX;
 
-/// errno(3).
+/// An error number of errno(3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Errno(pub(crate) c_int);
 
@@ -102,12 +102,12 @@ fn c(text: &str) -> CString {
     CString::new(text.replace('\0', " ")).unwrap_or_default()
 }
 
-/// The plugin, as Flux knows it.
+/// The plugin, as Flux knows the plugin.
 pub(crate) struct Plugin(*mut FluxPlugin);
 
 impl Plugin {
     pub(crate) fn log(&self, level: Level, text: &str) {
-        // SAFETY: a plugin that is loaded.
+        // SAFETY: a loaded plugin.
         let flux = unsafe { flux_jobtap_get_flux(self.0) };
         if !flux.is_null() {
             // SAFETY: job-manager's handle; `%s` takes one C string.
@@ -118,7 +118,7 @@ impl Plugin {
     /// Takes a reference for the job of the current callback.
     pub(crate) fn take(&self, what: What) -> Result<(), Errno> {
         Errno::result(match what {
-            // SAFETY: a plugin that is loaded, and a C string.
+            // SAFETY: a loaded plugin, and a C string.
             What::Prolog => unsafe { flux_jobtap_prolog_start(self.0, DESCRIPTION.as_ptr()) },
             // SAFETY: as above.
             What::Epilog => unsafe { flux_jobtap_epilog_start(self.0, DESCRIPTION.as_ptr()) },
@@ -127,7 +127,7 @@ impl Plugin {
 
     pub(crate) fn finish(&self, what: What, id: u64, status: c_int) -> Result<(), Errno> {
         Errno::result(match what {
-            // SAFETY: a plugin that is loaded, and a C string.
+            // SAFETY: a loaded plugin, and a C string.
             What::Prolog => unsafe { flux_jobtap_prolog_finish(self.0, id, DESCRIPTION.as_ptr(), status) },
             // SAFETY: as above.
             What::Epilog => unsafe { flux_jobtap_epilog_finish(self.0, id, DESCRIPTION.as_ptr(), status) },
@@ -137,7 +137,7 @@ impl Plugin {
     /// Raises a fatal exception on the job of the current callback.
     pub(crate) fn fail_job(&self, note: &str) {
         let (kind, format, note) = (DESCRIPTION.as_ptr(), c"%s".as_ptr(), c(note));
-        // SAFETY: a plugin that is loaded; `%s` takes one C string.
+        // SAFETY: a loaded plugin; `%s` takes one C string.
         let code = unsafe { flux_jobtap_raise_exception(self.0, CURRENT_JOB, kind, 0, format, note.as_ptr()) };
         if let Err(errno) = Errno::result(code) {
             self.log(Level::Critical, &format!("perilog-hold: a job starts without its prolog: errno {}", errno.0));
@@ -163,7 +163,7 @@ impl Call {
         (code == 0).then_some(state)
     }
 
-    /// Does the job have R?
+    /// Returns `true` if the job has R.
     pub(crate) fn has_resources(&self) -> bool {
         let mut found: *mut c_void = null_mut();
         // SAFETY: `o` writes a borrowed pointer.
@@ -171,7 +171,7 @@ impl Call {
         code == 0
     }
 
-    /// Does the context of this callback's event have `"bypass":true`?
+    /// Returns `true` if the context of this callback's event has `"bypass":true`.
     pub(crate) fn is_bypass(&self) -> bool {
         let mut bypass: c_int = 0;
         let format = c"{s:{s:{s:b}}}".as_ptr();
@@ -181,7 +181,7 @@ impl Call {
         code == 0 && bypass != 0
     }
 
-    /// Returns the arguments as JSON if the jobspec has terms for perilog. Other jobs are not encoded.
+    /// Returns the arguments as JSON if the jobspec has terms for perilog. The function does not encode other jobs.
     pub(crate) fn job_with_terms(&self) -> Option<String> {
         let mut found: *mut c_void = null_mut();
         let format = c"{s:{s:{s:{s:o}}}}".as_ptr();
@@ -205,7 +205,7 @@ impl Call {
 
     fn json(&self) -> Option<String> {
         let mut json: *mut c_char = null_mut();
-        // SAFETY: the function writes a pointer that is ours to free.
+        // SAFETY: the function writes a pointer that this function has to free.
         let code = unsafe { flux_plugin_arg_get(self.0, IN, &raw mut json) };
         if code < 0 || json.is_null() {
             return None;
@@ -218,7 +218,7 @@ impl Call {
     }
 }
 
-/// A request to a service of the plugin; answered once, for both answers consume it.
+/// A request to a service of the plugin. Both answers consume the request, so the plugin answers only once.
 pub(crate) struct Request {
     flux: *mut Flux,
     message: *const FluxMsg,
@@ -243,27 +243,27 @@ impl Request {
         Some((id.cast_unsigned(), what.to_bytes().to_owned(), status))
     }
 
-    /// Answers; `None` is an answer without a payload. Flux logs an answer that it cannot send.
+    /// Answers; `None` sends an answer without a payload. Flux logs an answer that it cannot send.
     pub(crate) fn answer(self, json: Option<&str>) {
         let json = json.map(c);
         let json = json.as_ref().map_or(null(), |json| json.as_ptr());
-        // SAFETY: a request that was not answered yet, and a C string or NULL.
+        // SAFETY: a request without an answer so far, and a C string or NULL.
         unsafe { flux_respond(self.flux, self.message, json) };
     }
 
     pub(crate) fn refuse(self, errno: Errno, text: &CStr) {
         let text = if text.is_empty() { null() } else { text.as_ptr() };
-        // SAFETY: a request that was not answered yet, and a C string or NULL.
+        // SAFETY: a request without an answer so far, and a C string or NULL.
         unsafe { flux_respond_error(self.flux, self.message, errno.0, text) };
     }
 }
 
-/// Runs the body of a callback. Returns `None` after a panic, so that rank 0 lives on.
+/// Runs the body of a callback. Returns `None` after a panic, so that rank 0 survives.
 fn guarded<T>(run: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(done) => Some(done),
         Err(payload) => {
-            // A payload whose drop panics would end the broker after all.
+            // A payload whose drop panics would still end the broker.
             std::mem::forget(payload);
             None
         }
@@ -283,7 +283,7 @@ unsafe extern "C" fn on_call(
     let done = done.unwrap_or_else(|| guarded(|| plugin::panicked(&plugin, topic.to_bytes())).unwrap_or(Ok(())));
     match done {
         Ok(()) => 0,
-        // SAFETY: a callback whose answer may have a text; `%s` takes one C string.
+        // SAFETY: the answer of this callback may have a text; `%s` takes one C string.
         Err(text) => unsafe { flux_jobtap_reject_job(p, args, c"%s".as_ptr(), c(&text).as_ptr()) },
     }
 }
@@ -298,7 +298,7 @@ unsafe extern "C" fn on_list(flux: *mut Flux, _: *mut FluxMsgHandler, message: *
 
 struct Table([Handler; 7]);
 
-// SAFETY: the pointers are to constants.
+// SAFETY: the pointers refer to constants.
 unsafe impl Sync for Table {}
 
 const fn on(topic: &'static CStr) -> Handler {

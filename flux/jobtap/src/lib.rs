@@ -1,10 +1,11 @@
-//! A jobtap plugin of Flux's job manager on rank 0. The plugin holds a prolog reference of each job from its allocation
-//! on, and an epilog reference from its end on, until the edge (`perilog-flux`) finishes them. The references are in
-//! the job's eventlog, so they outlive rank 0, the edge and the controller. README.md is the wire contract.
+//! A jobtap plugin of Flux's job manager on rank 0. The plugin holds a prolog reference of each job from the job's
+//! allocation on, and an epilog reference from the job's end on, until the edge (`perilog-flux`) finishes the
+//! references. The references are in the job's eventlog, so they outlive rank 0, the edge and the controller. README.md
+//! is the wire contract.
 //!
 //! The plugin decides nothing about a job, opens no file and no socket, and has no timer and no thread. A panic of the
-//! plugin would be the death of rank 0: every function that Flux calls catches it (`abi.rs`, the one file with
-//! `unsafe`), and the lints deny what panics.
+//! plugin would kill rank 0. So every function that Flux calls catches panics (`abi.rs`, the one file with `unsafe`),
+//! and the lints deny code that panics.
 
 // A test program cannot be linked against job-manager: only the pure part is tested without Flux.
 #[cfg(not(test))]

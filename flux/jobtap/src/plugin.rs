@@ -1,5 +1,5 @@
-//! Callbacks of the plugin. This is safe code; `abi.rs` translates. The plugin never holds the lock during a call of
-//! Flux, because Flux may call back.
+//! Callbacks of the plugin, in safe code; `abi.rs` translates. The plugin never holds the lock during a call of Flux,
+//! because Flux may call back.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -8,13 +8,13 @@ use perilog_terms::{Epilog, Site, Terms, json};
 use crate::abi::{Call, Errno, Level, Plugin, Request};
 use crate::references::{References, Refusal, State, What};
 
-/// Version of README.md.
+/// The version of README.md.
 const INTERFACE: u32 = 1;
 
 struct Held {
     references: References,
     site: Site,
-    /// Mistake in the table from which `site` was read; `None` before the first table.
+    /// The mistake in the table that `site` comes from; `None` before the first table.
     configured: Option<Option<String>>,
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn called(plugin: &Plugin, topic: &[u8], call: &Call) -> Result<(), S
     Ok(())
 }
 
-/// A callback has panicked: the job must not go on without what the callback was to do.
+/// Handles a panic of a callback: the job must not continue without the callback's work.
 pub(crate) fn panicked(plugin: &Plugin, topic: &[u8]) -> Result<(), String> {
     let text = format!("perilog-hold: a defect in {}; Flux's log has more", String::from_utf8_lossy(topic));
     plugin.log(Level::Critical, &text);
@@ -61,9 +61,9 @@ pub(crate) fn panicked(plugin: &Plugin, topic: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads the site's table, at load and at each `flux config reload`. A malformed table is refused at a reload. At load
-/// a refusal would keep rank 0 from starting: there the plugin allows nothing instead. Flux calls twice at load, so a
-/// table that was let through once is let through again.
+/// Reads the site's table, at load and at each `flux config reload`. The plugin refuses a malformed table at a reload.
+/// At load a refusal would keep rank 0 from starting, so the plugin accepts the table and tolerates nothing. Flux calls
+/// twice at load, so the plugin accepts the same table a second time.
 fn configure(plugin: &Plugin, call: &Call) -> Result<(), String> {
     let all = call.configuration();
     let read = all.as_deref().and_then(|all| json::at(all, &["conf", "perilog"])).map_or(Ok(Site::new()), Site::read);
@@ -94,15 +94,15 @@ fn validate(call: &Call) -> Result<(), String> {
     Terms::read(perilog)?.check(&held().site.cap)
 }
 
-/// Notes a job that had resources before the plugin was loaded. A new job has none.
+/// Notes a job that had resources before Flux loaded the plugin. A new job has none.
 fn found(call: &Call) {
     if let (Some(id), Some(state)) = (call.id(), call.state().and_then(State::read)) {
         held().references.found(id, state);
     }
 }
 
-/// Holds the prolog of a job that the scheduler has given resources. `alloc-bypass` gives a job the resources of
-/// others: no prolog runs there.
+/// Holds the prolog of a job that has resources from the scheduler. `alloc-bypass` gives a job the resources of other
+/// jobs: no prolog runs there.
 fn run(plugin: &Plugin, call: &Call) {
     if call.is_bypass() {
         return;
@@ -114,8 +114,7 @@ fn run(plugin: &Plugin, call: &Call) {
 }
 
 /// Holds the epilog of a job that has ended, was cancelled, failed in its prolog, or was lost with rank 0. The plugin
-/// leaves alone a job that it does not know, as it did at the job's begin, and holds no job of a site that runs epilogs
-/// as housekeeping.
+/// ignores a job that it does not know. On a site that runs epilogs as housekeeping, the plugin holds no job.
 fn cleanup(plugin: &Plugin, call: &Call) {
     let is_ours = |id: &u64| {
         let held = held();

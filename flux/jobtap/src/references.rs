@@ -1,10 +1,12 @@
 //! Table of the references that this load of the plugin holds, by job; pure. Flux counts references without their
-//! owners, so one finish too many would take another plugin's reference. This table refuses such a finish.
+//! owners, so one finish too many would take a reference of another plugin. This table refuses such a finish.
 //!
 //! ```text
 //!  none ──take──▶ open ──finish──▶ finished
-//!  before ───────────────finish──▶ finished        (the job precedes the plugin: only the eventlog knows whether it is open)
+//!  before ───────────────finish──▶ finished
 //! ```
+//!
+//! `before`: the job precedes the plugin, and only the eventlog shows whether the reference is open.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +64,7 @@ impl Reference {
     }
 }
 
-/// Why a reference cannot be finished.
+/// The reason why a reference cannot be finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Refusal {
     NoneIsOpen,
@@ -102,13 +104,13 @@ impl References {
         self.0.insert(id, Job { prolog: Reference::Before, epilog });
     }
 
-    /// Notes a reference that was taken now.
+    /// Notes a new reference.
     pub(crate) fn take(&mut self, id: u64, what: What) {
         let none = Job { prolog: Reference::None, epilog: Reference::None };
         *self.0.entry(id).or_insert(none).of(what) = Reference::Open;
     }
 
-    /// Does the table have an entry for the job?
+    /// Returns `true` if the table has an entry for the job.
     pub(crate) fn knows(&self, id: u64) -> bool {
         self.0.contains_key(&id)
     }

@@ -1,14 +1,14 @@
-//! A number of ranks, or a percentage of a job's.
+//! A number of ranks, or a percentage of a job's ranks.
 
 use std::fmt;
 
 use crate::json;
 
-/// `2`, or `"10%"`. The text is what the controller's API reads.
+/// `2`, or `"10%"`. The controller's API reads this text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Count {
     Ranks(u32),
-    /// 0 to 100.
+    /// A percentage, 0 to 100.
     Percent(u8),
 }
 
@@ -29,7 +29,7 @@ impl Count {
         })
     }
 
-    /// The sum; `None` where only the job's size can tell.
+    /// Returns the sum; `None` if the sum depends on the job's size.
     pub(crate) fn sum<'a>(mut counts: impl Iterator<Item = &'a Self>) -> Option<Self> {
         let first = *counts.next()?;
         counts.try_fold(first, |sum, count| match (sum, *count) {
@@ -39,12 +39,12 @@ impl Count {
         })
     }
 
-    /// Is this more than `other`? `None` where only the job's size can tell.
+    /// Returns `true` if this count is more than `other`; `None` if the answer depends on the job's size.
     pub(crate) fn exceeds(self, other: Self) -> Option<bool> {
         match (self, other) {
             (Self::Ranks(mine), Self::Ranks(most)) => Some(mine > most),
             (Self::Percent(mine), Self::Percent(most)) => Some(mine > most),
-            // None of any job.
+            // A cap of zero tolerates no rank of any job.
             (mine, Self::Ranks(0) | Self::Percent(0)) => Some(mine.of(u64::MAX) > 0),
             _ => None,
         }
@@ -59,7 +59,7 @@ impl Count {
     }
 }
 
-/// Digits only: `u32::from_str` would take a sign, too.
+/// Parses digits only: `u32::from_str` would also accept a sign.
 fn digits(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }

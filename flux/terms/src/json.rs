@@ -1,10 +1,11 @@
-//! Just enough of JSON to walk into an object: names and values as slices of the text, nothing decoded and nothing
-//! built. Written for what Flux's own encoder writes; a text that is no JSON has no members. Nesting costs no stack.
+//! A small JSON reader that walks into an object. The reader returns names and values as slices of the text; it decodes
+//! and builds nothing. The reader is made for the output of Flux's own encoder. A text that is no JSON has no members.
+//! Nesting costs no stack.
 
 /// Longest part of a value that an error repeats, in bytes.
 const SHOWN: usize = 40;
 
-/// Returns a member's value, as it stands in the object's text.
+/// Returns a member's value as a slice of the object's text.
 pub fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
     members(object)?.into_iter().find(|(found, _)| *found == name).map(|(_, value)| value)
 }
@@ -14,8 +15,8 @@ pub fn at<'a>(object: &'a str, path: &[&str]) -> Option<&'a str> {
     path.iter().try_fold(object, |object, name| member(object, name))
 }
 
-/// Returns an object's members in their order; `None` if the text is no object. Names are without quotes, their escapes
-/// as they were.
+/// Returns an object's members in their order; `None` if the text is no object. Names lack their quotes, but keep their
+/// escapes.
 pub fn members(object: &str) -> Option<Vec<(&str, &str)>> {
     let inside = object.trim().strip_prefix('{')?.strip_suffix('}')?;
     let mut rest = inside.trim_start();
@@ -38,7 +39,7 @@ pub fn members(object: &str) -> Option<Vec<(&str, &str)>> {
     Some(found)
 }
 
-/// Returns a text's inside, with its escapes; `None` if the value is no text.
+/// Returns the inside of a text with its escapes; `None` if the value is no text.
 pub fn text(value: &str) -> Option<&str> {
     let inside = value.strip_prefix('"')?.strip_suffix('"')?;
     (end_of_value(value)? == value.len()).then_some(inside)
@@ -52,8 +53,8 @@ pub(crate) fn shown(value: &str) -> String {
     }
 }
 
-/// Returns the end of the value at the begin of the text: behind its closing bracket or quote, or before the next `,`,
-/// `:`, bracket or space.
+/// Returns the end of the value at the begin of the text. The end is behind the closing bracket or quote, or before the
+/// next `,`, `:`, bracket or space.
 fn end_of_value(text: &str) -> Option<usize> {
     let (mut depth, mut quoted, mut escaped) = (0usize, false, false);
     for (at, byte) in text.bytes().enumerate() {
@@ -82,7 +83,7 @@ fn end_of_value(text: &str) -> Option<usize> {
     if depth == 0 && !quoted { end_of_word(text.len()) } else { None }
 }
 
-/// A value has at least one character.
+/// Returns the end of a value, which has at least one character.
 fn end_of_word(at: usize) -> Option<usize> {
     (at > 0).then_some(at)
 }

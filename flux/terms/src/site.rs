@@ -1,12 +1,12 @@
-//! The table `[perilog]` of Flux's configuration: the cap of the site, and where epilogs run.
+//! The table `[perilog]` of Flux's configuration: the cap of the site, and the place of epilogs.
 
 use crate::json;
 use crate::terms::{Cap, table};
 
-/// Where the epilog of a job runs.
+/// The place where the epilog of a job runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Epilog {
-    /// In the job: the plugin holds the job by a reference until the epilog of its last node is over.
+    /// In the job: the plugin holds the job by a reference until the epilog of the last node has ended.
     #[default]
     Hold,
     /// After the job: Flux's own housekeeping waits on each node for the epilog of that node.
@@ -30,7 +30,7 @@ impl Epilog {
     }
 }
 
-/// What a site says of perilog. Without a table: no cap, and epilogs in their jobs.
+/// A site's settings for perilog. Without a table: no cap, and epilogs in their jobs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Site {
     pub cap: Cap,
@@ -38,12 +38,12 @@ pub struct Site {
 }
 
 impl Site {
-    /// A site without the table.
+    /// Creates the settings of a site without the table.
     pub const fn new() -> Self {
         Self { cap: Cap::all(), epilog: Epilog::Hold }
     }
 
-    /// A site whose table cannot be read: nothing is tolerated.
+    /// Creates the settings of a site with an unreadable table: the site tolerates nothing.
     pub fn unreadable() -> Self {
         Self { cap: Cap::none(), epilog: Epilog::Hold }
     }
@@ -51,7 +51,7 @@ impl Site {
     /// Reads the table `[perilog]`, as JSON.
     ///
     /// # Errors
-    /// The key, what was expected, and what is there.
+    /// The key, the expected form, and the value found.
     pub fn read(table_perilog: &str) -> Result<Self, String> {
         let (epilog, rest): (Vec<_>, Vec<_>) =
             table("[perilog]", table_perilog)?.into_iter().partition(|(name, _)| *name == "epilog");

@@ -1,14 +1,14 @@
-//! The terms of one job, and the cap of a site. Both are objects: of a jobspec, and of the table `[perilog]` in Flux's
-//! configuration.
+//! The terms of a job, and the cap of a site. The terms are an object of a jobspec. The cap is the table `[perilog]` in
+//! Flux's configuration.
 
 use std::collections::BTreeMap;
 
 use crate::count::Count;
 use crate::json;
 
-/// Longest name of a check, as `perilog-report` takes it.
+/// Longest name of a check that `perilog-report` accepts.
 const MAX_NAME: usize = 64;
-/// Most checks of one job or one site, as the controller takes them.
+/// Maximum number of checks of a job or a site that the controller accepts.
 const MAX_CHECKS: usize = 32;
 
 /// Terms that a user sets with `--setattr=perilog.TERM=VALUE`.
@@ -18,7 +18,8 @@ pub struct Terms {
     pub tolerate: Option<Count>,
     /// Number of good ranks that suffice; at least 1.
     pub keep: Option<u32>,
-    /// So many ranks may fail this check, within `tolerate`. Without `tolerate` and `keep`: and no other check.
+    /// How many ranks may fail each check, within `tolerate`. Without `tolerate` and `keep`, the job tolerates no other
+    /// check.
     pub checks: BTreeMap<String, Count>,
 }
 
@@ -40,7 +41,7 @@ impl Terms {
         Ok(terms)
     }
 
-    /// Reads the terms of a job that the plugin may not have checked. Malformed terms count as none.
+    /// Reads the terms of a job that the plugin may not have checked. Malformed terms count as no terms.
     pub fn read_or_none(perilog: &str) -> (Self, Option<String>) {
         match Self::read(perilog) {
             Ok(terms) => (terms, None),
@@ -69,7 +70,7 @@ impl Terms {
         })
     }
 
-    /// Returns `true` if the job tolerates named checks and no others.
+    /// Returns `true` if the job tolerates named checks and no other failures.
     fn names_checks_alone(&self) -> bool {
         self.tolerate.is_none() && self.keep.is_none() && !self.checks.is_empty()
     }
@@ -78,7 +79,7 @@ impl Terms {
     pub fn within<'a>(&'a self, cap: &'a Cap, ranks: u64) -> Forgiven<'a> {
         let least = |asked: u64, most: Option<&Count>| most.map_or(asked, |most| asked.min(most.of(ranks)));
         if self.names_checks_alone() {
-            // The cap of the whole is what the checks share.
+            // The checks share the cap of the whole.
             let mut left = least(u64::MAX, cap.tolerate.as_ref());
             let mut checks = BTreeMap::new();
             for (check, asked) in &self.checks {
@@ -90,7 +91,7 @@ impl Terms {
         }
         let kept = self.keep.map_or(0, |keep| ranks.saturating_sub(u64::from(keep)));
         let all = least(self.tolerate.map_or(kept, |tolerate| tolerate.of(ranks)), cap.tolerate.as_ref());
-        // The cap of a check holds where the user names no check, too.
+        // The cap of a check also holds if the user does not name the check.
         let named = self.checks.iter().chain(&cap.checks).map(|(check, _)| check.as_str());
         let most = |check: &str| {
             let asked = self.checks.get(check).map_or(all, |asked| asked.of(ranks).min(all));
@@ -103,9 +104,9 @@ impl Terms {
 /// How many ranks of one job may fail.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forgiven<'a> {
-    /// So many in all; `None`: the sum of `checks`, and no other check.
+    /// Maximum number of failed ranks; `None`: the sum of `checks`, and no other check.
     pub all: Option<u64>,
-    /// Fewer that fail this check.
+    /// Lower limits for single checks.
     pub checks: BTreeMap<&'a str, u64>,
 }
 
@@ -117,12 +118,12 @@ pub struct Cap {
 }
 
 impl Cap {
-    /// A site without a cap.
+    /// Creates the cap of a site without a cap.
     pub const fn all() -> Self {
         Self { tolerate: None, checks: BTreeMap::new() }
     }
 
-    /// Tolerates nothing: the cap of a site whose own cap is unreadable.
+    /// Creates the cap of a site whose own cap is unreadable: the cap tolerates nothing.
     pub fn none() -> Self {
         Self { tolerate: Some(Count::Ranks(0)), checks: BTreeMap::new() }
     }
@@ -147,7 +148,7 @@ impl Cap {
         Ok(cap)
     }
 
-    /// Writes the cap as members of a JSON object, as [`Cap::read`] reads them:
+    /// Writes the cap as members of a JSON object, in the form of [`Cap::read`]:
     /// `"max-tolerate":2,"max-tolerate-check":{"lustre":"10%"}`.
     pub fn to_members(&self) -> Vec<String> {
         let value = |count: &Count| match count {

@@ -195,8 +195,9 @@ fn a_unit_whose_runner_had_no_task_is_only_unloaded() {
     let intent = intent("j", 1, "prolog", 0);
     let exited = |code| without_directory(&intent, Seen { claim: None, result: None, ..seen_exited(&intent, 1, code) });
     let late = || exited(NO_TASK);
-    // Or the runner found the task claimed: a start delivered twice left that unit loaded when the task was buried. Or
-    // /run was full when the unit started, and had room again when the task was withdrawn (found by the simulator).
+    // A runner may also have found the task claimed: a start delivered twice left that unit loaded when the task was
+    // buried. Or /run was full when the unit started, and had room again when the task was withdrawn (found by the
+    // simulator).
     for unit in [late(), exited(NOT_OURS), exited(NO_CLAIM)] {
         let mut bed = Bed::cold();
         bed.check(joined(vec![unit], vec![]), &["warning: perilog-task-prolog-j-0-*", "unload j.1.prolog.0"]);
@@ -378,7 +379,7 @@ fn an_outcome_on_disk_stands_though_its_intent_is_gone() {
         &["warning: the intent of perilog-task-prolog-j-0-*", "write-intent j.1.prolog.0", "unload j.1.prolog.0"],
     );
     bed.connect(&["hello 1 [j.1.prolog.0 ended]"], &["redial 1000", "finished j.1.prolog.0 failed (exit 3)"]);
-    // The same if the runner found no directory: a repeated Start would find this outcome in the task's directory.
+    // A runner without a directory has the same effect: a repeated Start would find this outcome in the task's directory.
     let unit = Seen { claim: None, result: None, ..seen_exited(&intent, 1, NO_TASK) };
     let found = Found { ended: ended(failed()), ..without_directory(&intent, unit) };
     let mut bed = Bed::cold();

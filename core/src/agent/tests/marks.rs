@@ -141,7 +141,7 @@ fn nothing_prepares_an_attempt_after_it_was_cleaned_up() {
         let got = super::words::words(&effects[0]);
         assert!(expect.strip_suffix('*').map_or(got == expect, |start| got.starts_with(start)), "{case}: {got}");
     }
-    // The same while the after-action runs.
+    // A running after-action has the same effect.
     let mut bed = bed();
     bed.feed(start_of("epilog", true, 5));
     bed.feed(intent_written(task("j", 1, "epilog", 0)));

@@ -1,5 +1,5 @@
-//! Calls and streams over one connection to the broker. A task of its own reads without pause: messages that the edge
-//! does not read pile up in the broker's memory without a bound.
+//! Calls and streams over one connection to the broker. A separate task reads without pause: unread messages would pile
+//! up in the broker's memory without a bound.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,7 +17,7 @@ use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot};
 
 use super::wire::{Kind, Message};
 
-/// Limit for one answer of Flux. A module that was reloaded meanwhile never answers.
+/// Limit for one answer of Flux. A module that Flux reloaded meanwhile never answers.
 const ANSWER: Duration = Duration::from_secs(30);
 /// Replies of streams that wait for the session.
 const REPLIES: usize = 1_024;
@@ -56,7 +56,7 @@ enum Waits {
     Stream(mpsc::Sender<Answer>),
 }
 
-/// A connection. Cheap to clone; dropped when the last clone is.
+/// A connection, which all clones share. The last clone closes the connection.
 #[derive(Clone)]
 pub struct Broker(Arc<Inner>);
 
@@ -70,13 +70,13 @@ struct Inner {
 #[derive(Default)]
 struct Waiting {
     by_tag: HashMap<u32, (String, Waits)>,
-    /// Why the connection ended.
+    /// The reason why the connection ended.
     ended: Option<String>,
 }
 
 impl Broker {
     /// # Errors
-    /// Nobody listens, or the broker lets us in not.
+    /// The broker does not listen, or refuses this user.
     pub async fn connect(path: &Path) -> io::Result<Self> {
         let mut stream = UnixStream::connect(path).await?;
         match stream.read_u8().await? {
@@ -110,7 +110,7 @@ impl Broker {
         }
     }
 
-    /// A call with many answers. The stream ends with an error, also where Flux ends it in good order (ENODATA).
+    /// Makes a call with many answers. The stream always ends with an error, also with ENODATA after a regular end.
     ///
     /// # Errors
     /// [`RpcError::Gone`]
@@ -175,7 +175,7 @@ async fn read(mut from: OwnedReadHalf, waits: Arc<Mutex<Waiting>>, requests: mps
     };
     let mut waiting = lock(&waits);
     waiting.ended = Some(why);
-    // Dropped: each call and stream hears of the end.
+    // Dropping the senders tells each call and stream that the connection ended.
     waiting.by_tag.clear();
 }
 
@@ -183,7 +183,7 @@ async fn deliver(message: Message, waits: &Mutex<Waiting>, requests: &mpsc::Send
     let errnum = match message.kind {
         Kind::Response { errnum } => errnum,
         Kind::Request { .. } => {
-            // A flood is left unanswered past the bound: the reader goes on.
+            // Past the bound a request gets no answer, so that the reader goes on.
             let _ = requests.try_send(message);
             return;
         }
@@ -209,7 +209,7 @@ async fn deliver(message: Message, waits: &Mutex<Waiting>, requests: &mpsc::Send
         }
     };
     if let Some((stream, answer)) = stream {
-        // The session takes these before all else.
+        // The session receives these messages before all others.
         let _ = stream.send(answer).await;
     }
 }
@@ -226,8 +226,8 @@ fn answer(topic: &str, errnum: u32, message: &Message) -> Answer {
     serde_json::from_slice(text).map_err(|_| RpcError::Malformed(topic.to_owned()))
 }
 
-/// The service name is a lock and serves nothing: guests reach it, too, and a request without an answer would wait for
-/// ever.
+/// Refuses all requests. The service name is only a lock. Guests can reach the service too, and a request without an
+/// answer would wait for ever.
 async fn refuse(inner: std::sync::Weak<Inner>, mut requests: mpsc::Receiver<Message>) {
     while let Some(request) = requests.recv().await {
         let errnum = if request.is_of_owner() { ENOSYS } else { EPERM };

@@ -1,4 +1,4 @@
-//! Flux's broker, over its local socket and without libflux: [`wire`] is RFC 3's messages as bytes, [`client`] calls
+//! Flux's broker over its local socket, without libflux: [`wire`] encodes the messages of RFC 3, [`client`] makes calls
 //! and streams.
 
 pub mod client;

@@ -14,7 +14,7 @@ const MAGIC: u32 = 0xffee_0012;
 const PROTO_MAGIC: u8 = 0x8e;
 const VERSION: u8 = 1;
 const PROTO_SIZE: usize = 20;
-/// Largest message: R and the jobspec of a large job come in one. The edge takes a larger one for damage.
+/// Largest message, for R and the jobspec of a large job. The edge treats a larger message as damage.
 const MAX_MESSAGE: usize = 256 * 1024 * 1024;
 
 const REQUEST: u8 = 1;
@@ -39,7 +39,7 @@ pub enum Kind {
     Response {
         errnum: u32,
     },
-    /// An event, or a word of the overlay: none is for the edge.
+    /// An event, or a message of the overlay: not for the edge.
     Other(u8),
 }
 
@@ -52,11 +52,11 @@ pub struct Message {
     pub matchtag: u32,
     pub routes: Vec<Bytes>,
     pub topic: String,
-    /// Without its NUL.
+    /// The payload without its NUL.
     pub payload: Option<Bytes>,
 }
 
-/// The bytes are no message, so the connection is of no more use.
+/// The bytes are no message, so the connection is useless.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the broker's message cannot be read: {0}")]
 pub struct Malformed(&'static str);
@@ -66,7 +66,7 @@ impl Message {
         Self {
             kind: Kind::Request { nodeid },
             flags: TOPIC | PAYLOAD | ROUTE | if is_streaming { STREAMING } else { 0 },
-            // The broker writes who we are over both.
+            // The broker overwrites both with the identity of the edge.
             userid: u32::MAX,
             rolemask: 0,
             matchtag,
@@ -87,7 +87,7 @@ impl Message {
         })
     }
 
-    /// Did the instance's owner send this message?
+    /// Returns `true` if the instance's owner sent this message.
     pub const fn is_of_owner(&self) -> bool {
         self.rolemask & OWNER != 0
     }
@@ -213,7 +213,7 @@ mod tests {
     fn both_ways(message: &Message) {
         let bytes = message.encode();
         let mut buffer = BytesMut::new();
-        // Byte by byte: decoding takes nothing before the message is complete.
+        // Adds byte by byte: decoding consumes nothing before the message is complete.
         for byte in &bytes[..bytes.len() - 1] {
             buffer.put_u8(*byte);
             assert_eq!(Message::decode(&mut buffer), Ok(None));

@@ -30,15 +30,15 @@ pub enum Action {
     LetGo { id: u64, job: JobId, attempt: Attempt },
     /// `Cancel` of the prolog.
     Cancel { id: u64, job: JobId, attempt: Attempt },
-    /// `post-event`: an exception, or a milestone of a user. `mark` in the event's context names its subject.
+    /// `post-event`: an exception, or a milestone for the user. `mark` in the event's context names the subject.
     Post { id: u64, name: String, mark: String, context: Value },
     /// Finishes a reference of the plugin.
     Finish { id: u64, what: Reference, status: i32 },
-    /// `resource.drain`. `overwrite`: a reason of ours that is out of date.
+    /// `resource.drain`. `overwrite`: replaces an outdated reason of perilog.
     Drain { host: HostName, reason: String, overwrite: bool },
     /// `resource.undrain`.
     Undrain { host: HostName },
-    /// `DrainTold`: Flux shows this drain, or shows it lifted.
+    /// `DrainTold`: Flux shows this drain, or no longer shows a lifted drain.
     Told { host: HostName, telling: u64, lifted: bool },
     /// `Undrain`: a person has lifted the drain in Flux.
     Lifted { host: HostName },
@@ -58,7 +58,7 @@ impl Action {
         }
     }
 
-    /// Does this action go to the controller, not to Flux?
+    /// Returns `true` if this action goes to the controller, not to Flux.
     pub const fn is_for_controller(&self) -> bool {
         matches!(
             self,

@@ -1,5 +1,5 @@
-//! The edge's first message at each connect (`Assert`): every attempt that Flux has, and its drains. The controller
-//! closes every other attempt of this edge, and cleans up its ranks.
+//! The edge's first message at each connect (`Assert`): all attempts and drains of Flux. The controller closes every
+//! other attempt of this edge, and cleans up its ranks.
 
 use perilog_core::Tolerance;
 use serde_json::{Map, Value, json};
@@ -7,13 +7,14 @@ use serde_json::{Map, Value, json};
 use super::job::{Allocated, Job};
 use super::view::View;
 
-/// Does the controller wait for an answer about an attempt that it has not refused? An operator restored its store
-/// while the edge was connected. Or has Flux lost a job meanwhile?
+/// Returns `true` if the edge has to send `Assert` again. Either the controller waits for an answer about an attempt
+/// that it has not refused, because an operator restored its store while the edge was connected. Or Flux has lost a job
+/// meanwhile.
 pub fn is_due(view: &View) -> bool {
     view.has_lost || view.attempts.iter().any(|(id, attempt)| attempt.unvouched && !view.refused.contains_key(id))
 }
 
-/// The parameters of `Assert`.
+/// Returns the parameters of `Assert`.
 pub fn parameters(view: &View, source: &Value) -> Value {
     let attempts: Vec<Value> = view.jobs.values().filter_map(|job| Some(listed(view, job, &job.held()?))).collect();
     let drains: Vec<Value> =
@@ -22,7 +23,7 @@ pub fn parameters(view: &View, source: &Value) -> Value {
 }
 
 fn listed(view: &View, job: &Job, of: &Allocated<'_>) -> Value {
-    // The end of a job is told by `JobFinish`, when its tasks are gone.
+    // `JobFinish` reports the end of a job, when the job's tasks are gone.
     let is_prepared = job.may_have_tasks || job.epilog.was_held() || job.freed;
     let phase = if job.prolog.is_open() || !is_prepared { "preparing" } else { "running" };
     let mut listed = json!({
@@ -34,8 +35,8 @@ fn listed(view: &View, job: &Job, of: &Allocated<'_>) -> Value {
     listed
 }
 
-/// Returns the failures that the job is forgiven, as parameters of `JobAdd` and `Assert`: its terms within the site's
-/// cap. The edge always sends them, also a tolerance of zero, because Flux may issue an id again.
+/// Returns the failures that the job tolerates, as parameters of `JobAdd` and `Assert`: the job's terms within the
+/// site's cap. The edge always sends them, also a tolerance of zero, because Flux may issue an id again.
 pub fn forgiven(view: &View, job: &Job, of: &Allocated<'_>) -> Map<String, Value> {
     let forgiven = job.terms.within(&view.cap, of.r.ranks().len());
     let count = |ranks: u64| Tolerance::Ranks(u32::try_from(ranks).unwrap_or(u32::MAX)).to_string();

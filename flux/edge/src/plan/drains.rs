@@ -1,18 +1,18 @@
 //! Drains, both ways. The edge makes Flux show the drains of perilog's list, and then confirms them to perilog. The
-//! reason of such a drain in Flux carries the number of perilog's notice, `[perilog:TELLING]`. By this mark the edge
-//! knows perilog's drains from those of people, and an old drain from a new one.
+//! reason of such a drain in Flux carries the number of perilog's notice, `[perilog:TELLING]`. The mark distinguishes
+//! perilog's drains from drains by people, and an old drain from a new one.
 //!
 //! | perilog | Flux | then |
 //! |---|---|---|
 //! | drained, not confirmed | not drained, or drained by perilog for an older notice | `resource.drain` |
 //! | | drained for this notice, or by a person | confirm |
-//! | drained, confirmed | not drained, and its log has an undrain | lift in perilog: a person lifted it |
+//! | drained, confirmed | not drained, and its log has an undrain | lift in perilog: a person undrained |
 //! | | not drained, and its log has no undrain | `resource.drain`: Flux has forgotten it |
 //! | lifted | drained by perilog | `resource.undrain` |
 //! | | not drained, or drained by a person | confirm |
 //!
-//! A drain for the cleanup after a job that Flux has lost is confirmed when the host's broker has joined anew: tasks of
-//! the job may live until then.
+//! A drain for the cleanup after a job that Flux has lost waits for its confirmation until the host's broker has
+//! rejoined: tasks of the job may live until then.
 
 use perilog_core::controller::io::{DrainRow, Passing};
 use perilog_core::{HostList, HostName};
@@ -32,7 +32,7 @@ pub(super) fn plan(view: &View, now_ms: u64, due: &mut Due) {
 
 fn step(view: &View, drain: &DrainRow, now_ms: u64) -> Option<Step> {
     if drain.unvouched {
-        // A recovery has not settled yet whether this drain stands.
+        // A recovery has not decided yet about this drain.
         return None;
     }
     let host = drain.host.clone();
@@ -72,7 +72,7 @@ pub(super) fn telling(reason: &str) -> Option<u64> {
     reason.rsplit_once("[perilog:")?.1.strip_suffix(']')?.parse().ok()
 }
 
-/// Does Flux still have to confirm a drain of one of these hosts?
+/// Returns `true` if Flux still has to confirm a drain of one of these hosts.
 pub(super) fn are_awaited(view: &View, hosts: &HostList) -> bool {
     hosts.iter().filter_map(|host| HostName::new(host).ok()).any(|host| view.is_draining(&host))
 }

@@ -1,18 +1,22 @@
-//! From `epilog-start` to `epilog-finish`; of a site that runs epilogs as housekeeping, from `free` on. Flux takes the
-//! reference at the fatal exception already, while tasks of the job may live.
+//! The epilog from `epilog-start` to `epilog-finish`; on a site that runs epilogs as housekeeping, from `free` on. Flux
+//! takes the reference already at the fatal exception, while tasks of the job may live.
 //!
 //! | job | perilog | then |
 //! |---|---|---|
-//! | may have tasks | | wait for `release` that is final |
-//! | was there before rank 0 was restarted | | also for the brokers of all its ranks to join anew: their old tasks are gone then |
-//! | gone | does not know it, and nothing was started | finish, status 0: there is nothing to clean up |
-//! | gone | does not know it | `JobAdd` |
+//! | may have tasks | | wait for a final `release` |
+//! | is older than the last start of rank 0 | | wait also for the brokers of all its ranks |
+//! | gone | does not know the job, and nothing was started | finish, status 0: no cleanup needed |
+//! | gone | does not know the job | `JobAdd` |
 //! | gone | the job holds ranks | `Run` the epilog with Flux's environment, then `JobFinish` |
 //! | gone | the epilog runs | wait |
-//! | gone | all is given back | drains in force, failures told, all ranks online: finish |
+//! | gone | all ranks are released | drains in force, failures reported, all ranks online: finish |
 //!
-//! A job in housekeeping has no reference to finish and no user who waits, so nothing is told of it; but each of its
-//! nodes waits for an epilog, also of a job that began nothing. The agents tell Flux, node by node, that it is over.
+//! If rank 0 restarted during the job, the brokers of the job's ranks have to join anew: the job's old tasks are gone
+//! then.
+//!
+//! A job in housekeeping has no reference to finish, and no user waits for it, so the edge reports nothing. But each of
+//! the job's nodes waits for an epilog, also if the job began nothing. The agents report the end of the epilog to Flux,
+//! node by node.
 
 use perilog_core::Verdict;
 use perilog_core::controller::view::EdgeAttempt;
@@ -41,7 +45,7 @@ fn after_tasks(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> Step 
         if job.told.contains("epilog") {
             return if job.freed { Step::Wait } else { finish(FAILED) };
         }
-        // No clean-up is possible: drains the hosts first, so that Flux gives the ranks to no other job.
+        // No cleanup is possible: the edge drains the hosts first, so that Flux gives the ranks to no other job.
         let hosts = of.r.hosts().iter().filter_map(|host| perilog_core::HostName::new(host).ok());
         let reason = format!("perilog: no epilog of {} can run: {why}", of.job);
         if let Some(host) = hosts.into_iter().find(|host| !view.flux_drains.contains_key(host)) {

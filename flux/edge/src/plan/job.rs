@@ -10,15 +10,15 @@ use serde_json::{Map, Value};
 
 /// The description of the plugin's references.
 pub const DESCRIPTION: &str = "perilog";
-/// Key of perilog's contexts in events. `flux job raise` cannot set it, so no user's exception carries it.
+/// Key of perilog's contexts in events. `flux job raise` cannot set this key, so no user's exception has the key.
 pub const MARK: &str = "perilog";
 
-/// A reference of the plugin, by the eventlog.
+/// The state of a reference of the plugin, according to the eventlog.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Held {
     started: u32,
     finished: u32,
-    /// The plugin has taken our finish, and the journal has not told it yet.
+    /// Whether the plugin has accepted the edge's finish. The journal has not reported the finish yet.
     pub asked: bool,
 }
 
@@ -27,7 +27,7 @@ impl Held {
         self.started > self.finished && !self.asked
     }
 
-    /// Did the plugin ever hold this reference?
+    /// Returns `true` if the plugin ever held this reference.
     pub const fn was_held(self) -> bool {
         self.started > 0
     }
@@ -46,30 +46,30 @@ pub struct Job {
     pub id: u64,
     pub userid: Option<u32>,
     pub alloc: Option<Attempt>,
-    /// The job's allocation comes from no scheduler, so it has no prolog.
+    /// Whether the job's allocation bypassed the scheduler. Such a job has no prolog.
     pub bypass: bool,
     pub r: Option<Box<ResourceSet>>,
-    /// Flux has sent an R that perilog cannot read; this is the reason.
+    /// The reason why perilog cannot read the R that Flux sent.
     pub malformed: Option<String>,
     pub terms: Terms,
     pub prolog: Held,
     pub epilog: Held,
-    /// The job was told to start: tasks of it may live.
+    /// Whether Flux has started the job: tasks of the job may live.
     pub may_have_tasks: bool,
     /// `start`, in seconds since the epoch.
     pub started: Option<f64>,
-    /// The last `release` that was final.
+    /// The time of the last final `release`.
     pub released: Option<f64>,
     /// A fatal exception, and its type.
     pub fatal: Option<String>,
     pub freed: bool,
     /// The job is inactive in Flux.
     pub clean: bool,
-    /// The job was there when Flux loaded the plugin, so its eventlog may lack events of its end.
+    /// Whether the job existed when Flux loaded the plugin. Its eventlog may then lack events of its end.
     pub before: bool,
-    /// Marks of our own events.
+    /// Marks of the edge's own events.
     pub told: BTreeSet<String>,
-    /// `Cancel` was asked for.
+    /// Whether the edge has sent `Cancel`.
     pub cancel_asked: bool,
 }
 
@@ -85,18 +85,19 @@ impl Job {
         is_ours.then(|| Allocated { job: Fluid(self.id).job(), attempt, r })
     }
 
-    /// Has Flux freed the job without a reference of its epilog? Then Flux's own housekeeping waits on each node for
-    /// the epilog there.
+    /// Returns `true` if Flux has freed the job without a reference of its epilog. Flux's own housekeeping then waits
+    /// on each node for the epilog there.
     pub const fn is_in_housekeeping(&self) -> bool {
         self.freed && !self.epilog.was_held() && (self.prolog.was_held() || self.before)
     }
 
-    /// Has Flux freed nodes whose brokers were away? Its housekeeping takes such a node back at once.
+    /// Returns `true` if Flux has freed nodes whose brokers were away. Flux's housekeeping returns such a node to
+    /// service at once.
     pub const fn is_freed_unseen(&self) -> bool {
         self.is_in_housekeeping() && self.needs_rejoin()
     }
 
-    /// Takes the next event.
+    /// Folds the next event into the job.
     pub fn take(&mut self, event: &Event) {
         if let Some(mark) = event.get(MARK).and_then(|mark| mark.get("what")).and_then(Value::as_str)
             && event.get(MARK).and_then(|mark| mark.get("attempt")).and_then(Value::as_str)
@@ -130,11 +131,12 @@ impl Job {
         }
     }
 
-    /// A rolled-back launch that returns is another attempt: the earlier attempt is over.
+    /// Begins the attempt of a new allocation. A job that is allocated again has a new attempt, and the earlier attempt
+    /// has ended.
     fn allocated(&mut self, event: &Event) {
-        // The plugin says `before` ahead of the journal's backlog, which begins with this event.
+        // The plugin reports `before` ahead of the journal's backlog, which begins with this event.
         let (id, userid, before, terms) = (self.id, self.userid, self.before, std::mem::take(&mut self.terms));
-        // Some Flux tells R beside the event, before or after it.
+        // Some versions of Flux send R beside the event, before or after it.
         let (r, malformed) = (self.r.take(), self.malformed.take());
         *self = Self { id, userid, before, terms, r, malformed, ..Self::default() };
         self.alloc = Attempt::of_alloc(event.timestamp());
@@ -156,12 +158,14 @@ impl Job {
         wrong
     }
 
-    /// Have all tasks of the job ended? `starttime`: of the broker of rank 0, in seconds since the epoch.
+    /// Returns `true` if all tasks of the job have ended. `starttime`: of the broker of rank 0, in seconds since the
+    /// epoch.
     ///
-    /// * A job that never started a task: yes.
-    /// * A job with a final `release`: yes. A restarted rank 0 sends one too, although tasks on other nodes may live
-    ///   ([`Job::needs_rejoin`]).
-    /// * A job that started before rank 0 did, without a `release`: yes, because Flux will not send one any more.
+    /// * A job that never started a task: `true`.
+    /// * A job with a final `release`: `true`. A restarted rank 0 sends such a release too, although tasks on other
+    ///   nodes may live ([`Job::needs_rejoin`]).
+    /// * A job that started before rank 0 did, without a `release`: `true`, because Flux will not send a release any
+    ///   more.
     pub fn is_gone(&self, starttime: f64) -> bool {
         !self.may_have_tasks
             || self.released.is_some()
@@ -169,12 +173,12 @@ impl Job {
             || (self.before && self.started.is_some_and(|at| at < starttime))
     }
 
-    /// Must the brokers of the job's ranks have joined anew before its tasks are known to be gone?
+    /// Returns `true` if the brokers of the job's ranks have to join anew before the job's tasks are known to be gone.
     pub const fn needs_rejoin(&self) -> bool {
         self.before && self.may_have_tasks
     }
 
-    /// The context of an event of ours.
+    /// Returns the context of an event of the edge.
     pub fn context(&self, what: &str, context: Value) -> Value {
         let mut context = match context {
             Value::Object(context) => context,

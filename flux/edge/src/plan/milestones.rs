@@ -1,5 +1,5 @@
 //! Milestones, as events in the user's own eventlog: `flux job wait-event JOB data-out`. Flux's job manager accepts any
-//! name in `post-event` and acts on the names that it knows, so the edge posts no milestone of such a name.
+//! name in `post-event`, but acts on names that it knows. So the edge posts no milestone with such a name.
 
 use serde_json::json;
 
@@ -8,7 +8,8 @@ use super::action::Action;
 use super::job::Job;
 use super::view::View;
 
-/// Names that Flux's job manager acts on, or may act on later (RFC 21). A name that begins with one is reserved too.
+/// Names that Flux's job manager acts on, or may act on later (RFC 21). A name that begins with one of these words is
+/// reserved too.
 const RESERVED: [&str; 26] = [
     "alloc",
     "annotations",
@@ -40,7 +41,7 @@ const RESERVED: [&str; 26] = [
 const RESERVED_BEGINNINGS: [&str; 6] = ["prolog-", "epilog-", "dependency-", "debug.", "exec.", "flux-"];
 
 pub(super) fn plan(view: &View, job: &Job, due: &mut Due) {
-    // Flux takes no event of a job that is inactive.
+    // Flux accepts no event of an inactive job.
     let Some(of) = job.held().filter(|_| !job.clean) else { return };
     let Some(attempt) = view.attempt(&of) else { return };
     for name in attempt.milestones.iter().map(|name| name.as_str()).filter(|name| is_free(name)) {
@@ -52,7 +53,7 @@ pub(super) fn plan(view: &View, job: &Job, due: &mut Due) {
     }
 }
 
-/// May the edge post a milestone under this name?
+/// Returns `true` if the edge may post a milestone under this name.
 pub(super) fn is_free(name: &str) -> bool {
     let fits = name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
     fits && !RESERVED.contains(&name) && !RESERVED_BEGINNINGS.iter().any(|begin| name.starts_with(begin))

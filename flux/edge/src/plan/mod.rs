@@ -7,16 +7,8 @@
 //!   the View
 //!   attempts and drains of perilog ───┘
 //! ```
-//! At most one action per job is due at a time, and its answer makes the next one due. A kill may therefore hit the
-//! edge between any two actions: the next edge reads both sides again, and finds the same action due, or the one after.
-//!
-//! | module | decides |
-//! |---|---|
-//! | [`prolog`] | from `prolog-start` to `prolog-finish` |
-//! | [`epilog`] | from `epilog-start` to `epilog-finish` |
-//! | [`drains`] | drains, both ways |
-//! | [`milestones`] | events in the eventlog that users wait for |
-//! | [`assert`] | the report of Flux's attempts to the controller at each connect |
+//! At most one action per job is due at a time, and its answer makes the next action due. So a kill may end the edge
+//! between any two actions. The next edge reads both sides again, and finds the same action due, or the next.
 
 pub mod action;
 pub mod assert;
@@ -33,7 +25,7 @@ pub use action::{Action, Reference};
 pub use job::Job;
 pub use view::View;
 
-/// The actions that are due now, and when to plan again without a change.
+/// The due actions, and the time of the next plan if nothing changes.
 #[derive(Debug, Default, PartialEq)]
 pub struct Due {
     pub actions: Vec<Action>,
@@ -51,11 +43,11 @@ impl Due {
     }
 }
 
-/// The next step of one job.
+/// The next step of a job.
 #[derive(Debug, PartialEq)]
 enum Step {
     Do(Action),
-    /// For something that comes by itself.
+    /// Waits for an event that comes without an action.
     Wait,
     WaitUntil(u64),
 }
@@ -76,8 +68,8 @@ pub fn plan(view: &View, now_ms: u64) -> Due {
     due
 }
 
-/// A job of which perilog knows no ranks: an allocation of no scheduler, or an R that perilog cannot read. Its
-/// references are held all the same.
+/// Returns the step of a job without ranks in perilog: an allocation without a scheduler, or an R that perilog cannot
+/// read. The plugin holds such a job's references all the same.
 fn without_r(job: &Job) -> Option<Step> {
     job.alloc?;
     let status = match (&job.malformed, job.bypass) {

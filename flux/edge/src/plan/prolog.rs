@@ -1,16 +1,16 @@
-//! From `prolog-start` to `prolog-finish`.
+//! The prolog from `prolog-start` to `prolog-finish`.
 //!
 //! | perilog | job | then |
 //! |---|---|---|
 //! | does not know the attempt | goes on | `JobAdd` |
 //! | | cancelled | finish, status 256: nothing has begun |
-//! | has it, no prolog | goes on | `Run`; not while a host of it is cleaned up after another attempt |
+//! | knows the attempt, no prolog | goes on | `Run`, but not while a host is cleaned up after another attempt |
 //! | | cancelled | finish, status 256 |
 //! | prolog runs | goes on | wait |
 //! | | cancelled | `Cancel`, then wait for the verdict |
-//! | `ok` | | drains in force, tolerated failures told, all ranks online: finish, status 0 |
-//! | any other verdict | | drains in force, a fatal exception that says why: finish, status 256 |
-//! | refuses it for good | | a fatal exception that says why: finish, status 256 |
+//! | `ok` | | drains in force, tolerated failures reported, all ranks online: finish, status 0 |
+//! | any other verdict | | drains in force, a fatal exception with the reason: finish, status 256 |
+//! | refuses the attempt for good | | a fatal exception with the reason: finish, status 256 |
 
 use perilog_core::Verdict;
 use perilog_core::controller::view::EdgeAction;
@@ -21,7 +21,7 @@ use super::job::{Allocated, Job};
 use super::view::View;
 use super::{Step, drains};
 
-/// wait(2) of an exit with 1.
+/// The wait status (wait(2)) of an exit with 1.
 pub(super) const FAILED: i32 = 256;
 /// Longest note of an exception. Flux keeps the note in the KVS, and `flux jobs` reads it each time.
 const MAX_NOTE: usize = 1024;
@@ -63,7 +63,7 @@ pub(super) fn step(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> S
         }
         Some(Verdict::Ok) => drains::when_online(view, of, prolog.ended_ms.unwrap_or(now_ms), now_ms, finish(0)),
         Some(verdict) if !job.told.contains("prolog") => {
-            // A cancel hides no failure before it. A prolog that was cancelled with its job has no failure to report.
+            // A cancel hides no earlier failure. A prolog that was cancelled with its job has no failure to report.
             let severity = u8::from(is_fatal);
             if is_fatal && verdict == Verdict::Cancelled {
                 return finish(FAILED);
@@ -95,13 +95,13 @@ pub(super) fn told(action: &EdgeAction) -> Value {
     json!({ "ranks": action.bad, "hosts": action.bad_hosts, "action": action.name, "checks": action.failures })
 }
 
-/// `lustre: /p/lustre1 is not mounted (n2); failed (exit 3) (n4)`. The text has no output of scripts, because guests
-/// can read it.
+/// Returns `lustre: /p/lustre1 is not mounted (n2); failed (exit 3) (n4)`. The text has no output of scripts, because
+/// guests can read the text.
 pub(super) fn reasons(action: &EdgeAction) -> String {
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let reason = |failure: &Value| {
         let (check, message, hosts) = (text(failure, "check"), text(failure, "message"), text(failure, "hosts"));
-        // If the script reported no check, the message is the outcome, which begins with the script's name.
+        // Without a reported check the message is the outcome, which begins with the script's name.
         let what = if message.starts_with(&check) { message } else { format!("{check}: {message}") };
         format!("{what} ({hosts})")
     };
@@ -109,7 +109,7 @@ pub(super) fn reasons(action: &EdgeAction) -> String {
     reasons.join("; ")
 }
 
-/// Cuts the note to one short line without control characters: Flux would refuse any other for ever.
+/// Cuts the note to one short line without control characters: Flux would always refuse other notes.
 fn clean(note: &str) -> String {
     let mut line: String = note.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if line.len() > MAX_NOTE {

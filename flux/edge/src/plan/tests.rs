@@ -1,4 +1,4 @@
-//! Tables of cases: possible states of both sides, and the actions that are due.
+//! Tables of cases: possible states of both sides, and the due actions.
 
 mod housekeeping;
 
@@ -14,7 +14,7 @@ use super::view::{FluxDrain, Site};
 use super::*;
 
 const ID: u64 = 38_235_275_264;
-/// When the job was allocated, in seconds.
+/// The time of the job's allocation, in seconds.
 const ALLOC: f64 = 1000.5;
 const NOW_MS: u64 = 2_000_000;
 const PATIENCE_MS: u64 = 60_000;
@@ -39,7 +39,7 @@ fn ours() -> Value {
     json!({"description": "perilog"})
 }
 
-/// Both sides are current; Flux has a job on n0 and n1, which perilog does not know yet.
+/// Both sides are current. Flux has a job on n0 and n1, and perilog does not know the job yet.
 fn view() -> View {
     let mut view = View::new(Site { online_patience_ms: PATIENCE_MS });
     view.cap = Cap::all();
@@ -108,7 +108,7 @@ fn drain(name: &str) -> DrainRow {
     DrainRow { telling: 7, ..DrainRow::new(host(name), "prolog 10-a: failed".to_owned(), None, NOW_MS - 1_000) }
 }
 
-/// The due actions, one word each.
+/// Returns the due actions, one word each.
 fn due(view: &View) -> Vec<String> {
     due_at(view, NOW_MS)
 }
@@ -187,7 +187,7 @@ fn a_prolog_goes_from_its_start_to_its_finish() {
         ("tolerated, the drain is on its way", &[tolerated, draining], &["drain n1"]),
         ("failed", &[failed], &["exception prolog 0"]),
         ("failed, the drain is on its way", &[failed, draining], &["drain n1"]),
-        // A cancel in between hides no failure.
+        // A cancel after the failure does not hide the failure.
         ("failed, cancelled", &[failed, fatal], &["exception prolog 1"]),
         ("cancelled by an operator", &[cancelled], &["exception prolog 0"]),
         ("cancelled with its job", &[cancelled, fatal], &["finish prolog 256"]),
@@ -208,7 +208,7 @@ fn after_the_patience_the_missing_are_drained_by_name_and_the_job_goes_on() {
     let mut view = view();
     knows(&mut view, with(vec![action("prolog", Some(Verdict::Ok), false)]));
     view.online = "2-3".parse().unwrap();
-    // Counted from the verdict, however often the edge began anew.
+    // The patience counts from the verdict, also over restarts of the edge.
     let late = NOW_MS - 1_000 + PATIENCE_MS;
     assert_eq!(due_at(&view, late - 1), ["look in 1"]);
     for expect in ["drain n0", "drain n1", "finish prolog 0"] {
@@ -219,8 +219,8 @@ fn after_the_patience_the_missing_are_drained_by_name_and_the_job_goes_on() {
     assert_eq!(due_at(&view, late), Vec::<String>::new());
 }
 
-/// A kill may end the edge after any call, also after one that the other side carried out without an answer. The next
-/// edge repeats that call or makes the next one, and reaches the same end.
+/// A kill may end the edge after any call, also after a call without an answer. The next edge repeats the call or makes
+/// the next one, and reaches the same end.
 #[test]
 fn each_call_may_be_the_last() {
     let start = || {
@@ -276,7 +276,7 @@ fn an_epilog_begins_when_the_tasks_are_gone_and_ends_when_all_is_given_back() {
         fatal(view);
         take(view, 1003.0, "prolog-finish", json!({"description": "perilog", "status": 256}));
     };
-    // The job was told to start, and that is not in the eventlog yet.
+    // Flux has started the job, but the eventlog does not show the start yet.
     let told_to_start: Change = |view| {
         take(view, 1002.0, "prolog-finish", json!({"description": "perilog", "status": 0}));
         fatal(view);
@@ -317,12 +317,12 @@ fn an_epilog_begins_when_the_tasks_are_gone_and_ends_when_all_is_given_back() {
         ("nothing was ever begun", &[never, over], &["finish epilog 0"]),
         ("its prolog failed", &[never, over, known], &["run epilog"]),
         ("perilog never heard of it", &[ran, over, released], &["add"]),
-        // Rank 0 says `release` while tasks live on other nodes.
+        // Rank 0 posts `release` while tasks live on other nodes.
         ("rank 0 was restarted", &[ran, over, released, restarted, known], &["run epilog"]),
         ("rank 0 was restarted, a broker has not joined", &[ran, over, released, restarted, known, away], &["drain n1"]),
-        // No release is ever posted.
+        // Flux never posts a release.
         ("rank 0 was restarted in CLEANUP", &[ran, over, restarted, known], &["run epilog"]),
-        // The plugin alone: release will come.
+        // Only the plugin was restarted: the release will come.
         ("the plugin was loaded again", &[ran, over, reloaded, known], &[]),
         ("the plugin was loaded again, tasks are gone", &[ran, over, released, reloaded, known], &["run epilog"]),
     ];
@@ -333,8 +333,9 @@ fn an_epilog_begins_when_the_tasks_are_gone_and_ends_when_all_is_given_back() {
     }
 }
 
-/// Rank 0 comes back without its housekeeping: nothing waits on the nodes of the job that ran. The edge begins its
-/// epilog, and then tells the controller that Flux has the job no more, which drains them meanwhile.
+/// Rank 0 restarts without its housekeeping: no housekeeping waits on the nodes of the job that ran. The edge begins
+/// the epilog, and then reports to the controller that Flux has lost the job. The controller drains the nodes
+/// meanwhile.
 #[test]
 fn a_job_that_was_freed_while_its_brokers_were_away_is_lost_when_its_epilog_runs() {
     let mut view = view();
@@ -359,7 +360,7 @@ fn a_job_that_was_freed_while_its_brokers_were_away_is_lost_when_its_epilog_runs
     assert!(assert::is_due(&view) && view.jobs.is_empty());
 }
 
-/// The plugin's list comes before the journal's backlog. Seen under a real Flux: an epilog began under live tasks.
+/// The plugin's list comes before the journal's backlog. Found on a real Flux: an epilog began under live tasks.
 #[test]
 fn a_job_from_before_a_restart_stays_one_when_its_backlog_is_read() {
     let mut view = view();
@@ -381,8 +382,8 @@ fn a_job_from_before_a_restart_stays_one_when_its_backlog_is_read() {
     assert!(!due(&view).contains(&"run epilog".to_owned()), "{:?}", due(&view));
 }
 
-/// Seen under a real Flux: four `Run` of one prolog, because the edge asked again between the answer to a call and the
-/// feed's report of the change.
+/// Found on a real Flux: four `Run` of one prolog. The edge repeated the call between the answer and the feed's report
+/// of the change.
 #[test]
 fn what_was_answered_is_not_asked_for_again() {
     let mut view = view();
@@ -392,7 +393,7 @@ fn what_was_answered_is_not_asked_for_again() {
         view.did(&due.actions[0]);
     }
     assert_eq!(due(&view), Vec::<String>::new());
-    // The feed has the last word.
+    // The feed's report counts.
     knows(&mut view, attempt());
     assert_eq!(due(&view), ["run prolog"]);
     view.jobs.clear();
@@ -440,7 +441,7 @@ fn drains_are_made_to_say_the_same() {
         ("to clean up", cleaning(), ours, false, true, &["told n1"]),
         ("to clean up, before its broker joins", cleaning(), ours, false, false, &["look in 59000"]),
         ("to clean up, not drained yet", cleaning(), None, false, false, &["drain n1"]),
-        // A user's text is none of ours.
+        // The edge ignores the text of a user.
         ("a reason that looks like ours", lifted(), Some("perilog: [perilog:x]"), false, true, &["told n1 lifted"]),
     ];
     for (name, row, standing, flux_lifted, online, expect) in table {
@@ -486,7 +487,7 @@ fn a_milestone_is_told_once_and_never_under_a_name_that_flux_obeys() {
     assert_eq!(due(&view), Vec::<String>::new());
 }
 
-/// A guest may raise an exception of severity 1, of any type, on the guest's own job. No guest can set perilog's mark.
+/// A guest may raise an exception of severity 1, of any type, on a job of the guest. No guest can set perilog's mark.
 #[test]
 fn what_a_user_raises_hides_nothing_of_ours() {
     let mut view = view();
@@ -530,7 +531,7 @@ fn perilog_is_told_all_that_flux_has() {
             .is_none()
     );
     view.flux_drains.insert(host("n3"), FluxDrain { reason: "perilog: x [perilog:7]".to_owned() });
-    // Pending, freed, and without a scheduler: perilog has no part in these jobs.
+    // Pending jobs, freed jobs, and jobs without a scheduler: perilog has no part in these.
     view.jobs.insert(1, Job::new(1));
     let said = assert::parameters(&view, &source);
     let listed = json!({"job": job_name(), "attempt": "1000.5", "userid": 1000, "ranks": "0-1", "hosts": "n[0-1]", "phase": "preparing", "tolerate": "1"});
@@ -543,7 +544,7 @@ fn perilog_is_told_all_that_flux_has() {
     assert_eq!(assert::parameters(&view, &source)["attempts"], json!([]));
 }
 
-/// The controller's store was put back while the edge was connected: it asks about attempts.
+/// An operator restored the controller's store while the edge was connected: the controller asks about attempts.
 #[test]
 fn perilog_is_told_again_when_it_asks() {
     let mut view = view();

@@ -1,4 +1,4 @@
-//! Both sides as the edge knows them.
+//! The state of both sides, as the edge knows it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use super::job::{Allocated, Job};
 /// The site's settings for the edge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Site {
-    /// How long a reference waits for the brokers of its job, after the verdict or the end of its tasks.
+    /// How long a reference waits for the brokers of its job, from the verdict or from the end of the job's tasks.
     pub online_patience_ms: u64,
 }
 
@@ -27,7 +27,7 @@ pub struct FluxDrain {
 pub struct View {
     pub site: Site,
     pub cap: Cap,
-    /// Both sides were read, and the controller has heard what Flux has.
+    /// Whether the edge has read both sides, and the controller knows the attempts of Flux.
     pub is_current: bool,
     /// `broker.starttime` of rank 0, in seconds since the epoch.
     pub starttime: f64,
@@ -36,13 +36,14 @@ pub struct View {
     pub online: IdSet,
     pub ranks: BTreeMap<HostName, u32>,
     pub flux_drains: BTreeMap<HostName, FluxDrain>,
-    /// Hosts of which the newest word in Flux's own log is that a drain was lifted.
+    /// Hosts whose newest event in Flux's own log is a lifted drain.
     pub flux_lifted: BTreeSet<HostName>,
     pub attempts: BTreeMap<(JobId, Attempt), EdgeAttempt>,
     pub drains: BTreeMap<HostName, DrainRow>,
-    /// Flux has freed nodes of a job unseen: the controller has to be told what Flux has left.
+    /// Whether Flux has freed nodes of a job unseen: the edge has to report Flux's remaining attempts to the
+    /// controller.
     pub has_lost: bool,
-    /// Attempts that the controller will never accept, and why.
+    /// Attempts that the controller will never accept, with the reason.
     pub refused: BTreeMap<(JobId, Attempt), String>,
 }
 
@@ -65,7 +66,7 @@ impl View {
         }
     }
 
-    /// The instance's ranks and hosts, as `resource.status` tells them.
+    /// Sets the instance's ranks and hosts from `resource.status`.
     pub fn set_ranks(&mut self, r: &ResourceSet) {
         let hosts = r.hosts().iter().filter_map(|host| HostName::new(host).ok());
         self.ranks = hosts.zip(r.ranks().iter()).collect();
@@ -75,20 +76,20 @@ impl View {
         self.attempts.get(&(of.job.clone(), of.attempt))
     }
 
-    /// Ranks of the job whose brokers are away, by the names of their hosts: ranks move when an instance is configured
-    /// anew.
+    /// Returns the hosts of the job's ranks whose brokers are away. Uses names of hosts, because ranks move when an
+    /// operator reconfigures an instance.
     pub(super) fn away(&self, of: &Allocated<'_>) -> Vec<HostName> {
         let pairs = of.r.ranks().iter().zip(of.r.hosts().iter());
         let away = pairs.filter(|(rank, _)| !self.online.contains(*rank));
         away.filter_map(|(_, host)| HostName::new(host).ok()).collect()
     }
 
-    /// Does Flux still have to confirm a drain of this host?
+    /// Returns `true` if Flux still has to confirm a drain of this host.
     pub(super) fn is_draining(&self, host: &HostName) -> bool {
         self.drains.get(host).is_some_and(|drain| !drain.confirmed && !drain.lifted)
     }
 
-    /// Does another attempt, already over, still need its clean-up on a host of this attempt?
+    /// Returns `true` if another attempt has ended, but still needs its cleanup on a host of this attempt.
     pub(super) fn is_behind(&self, of: &Allocated<'_>) -> bool {
         let hosts: BTreeSet<&str> = of.r.hosts().iter().collect();
         let others = self.attempts.values().filter(|other| (&other.job, other.attempt) != (&of.job, of.attempt));
@@ -97,7 +98,7 @@ impl View {
             let left = other.ranks.iter().zip(other.hosts.iter()).filter(|(rank, _)| !other.released.contains(*rank));
             left.into_iter().any(|(_, host)| hosts.contains(host))
         });
-        // Flux has freed nodes of these, and perilog has not heard that the jobs are over.
+        // Flux has freed nodes of these jobs, and perilog does not know yet that the jobs have ended.
         let freed = self.jobs.values().filter(|job| job.is_in_housekeeping()).filter_map(Job::held);
         let is_held = |freed: &Allocated<'_>| match self.attempt(freed) {
             Some(known) => !known.hold.is_empty(),
@@ -106,7 +107,7 @@ impl View {
         is_left || freed.filter(is_held).any(|freed| freed.r.hosts().iter().any(|host| hosts.contains(host)))
     }
 
-    /// Forgets a job that both sides are done with.
+    /// Forgets a job that both sides have completed.
     pub fn settle(&mut self, id: u64) {
         let Some(job) = self.jobs.get(&id).filter(|job| job.clean) else { return };
         let of = job.held().map(|held| (held.job, held.attempt));
@@ -118,7 +119,7 @@ impl View {
         }
     }
 
-    /// Records an answered action. The later report of the other side says the same.
+    /// Records an answered action. The other side later reports the same change.
     pub fn did(&mut self, action: &Action) {
         match action {
             Action::Finish { id, what, .. } => {
@@ -146,7 +147,7 @@ impl View {
             Action::Undrain { host } => {
                 self.flux_drains.remove(host);
             }
-            // The controller reports the final state of all these itself, a moment later.
+            // The controller itself reports the final state of all these, a moment later.
             Action::Add { id, job, attempt } => {
                 let added = self.jobs.get(id).and_then(Job::held).map(|held| added(&held));
                 self.attempts
@@ -164,8 +165,8 @@ impl View {
                 if let Some(known) = self.attempts.get_mut(&(job.clone(), *attempt)) {
                     known.hold = IdSet::new();
                 }
-                // Its nodes are open to other jobs, and no housekeeping waits there: the controller drains them until
-                // they are clean, as those of a job that Flux has lost.
+                // The nodes of this job are open to other jobs, and no housekeeping waits there. The controller drains
+                // the nodes until they are clean, as for a job that Flux has lost.
                 if self.jobs.get(id).is_some_and(Job::is_freed_unseen) {
                     self.jobs.remove(id);
                     self.has_lost = true;
@@ -181,7 +182,7 @@ impl View {
     }
 }
 
-/// As the controller has just added it.
+/// Returns the attempt as the controller adds it.
 fn added(of: &Allocated<'_>) -> EdgeAttempt {
     EdgeAttempt {
         ranks: of.r.ranks().clone(),

@@ -1,4 +1,4 @@
-//! Folds received events into the view, and decides nothing. Logs and skips an event that it cannot read.
+//! Folds received events into the view, and decides nothing. Logs and skips malformed events.
 
 use perilog_core::controller::io::DrainRow;
 use perilog_core::controller::view::EdgeAttempt;
@@ -11,7 +11,7 @@ use crate::plan::view::FluxDrain;
 use crate::plan::{Job, View};
 
 impl Session {
-    /// `Some`: the session is over.
+    /// Folds one event. `Some`: the session has ended.
     pub(super) fn fold(&mut self, event: Event) -> Option<Fault> {
         match event {
             Event::Journal(reply) => {
@@ -54,7 +54,7 @@ impl Session {
         None
     }
 
-    /// Flux has changed a resource: asks `resource.status` for the new state.
+    /// Requests `resource.status`, because a resource of Flux has changed.
     fn ask_status(&mut self) {
         if std::mem::replace(&mut self.status_asked, true) {
             return;
@@ -76,9 +76,9 @@ impl Session {
     }
 }
 
-/// Takes a reply of `job-manager.events-journal`. Returns whether the backlog ends here.
+/// Folds a reply of `job-manager.events-journal`. Returns `true` if the backlog ends here.
 pub(super) fn journal(view: &mut View, reply: &Value) -> bool {
-    // The sentinel is -1, which some encode as the largest id.
+    // The sentinel is -1, which some versions encode as the largest id.
     let Some(id) = reply["id"].as_u64().filter(|id| *id != u64::MAX) else { return true };
     let job = view.jobs.entry(id).or_insert_with(|| Job::new(id));
     if let Some(jobspec) = object(&reply["jobspec"])
@@ -101,7 +101,7 @@ pub(super) fn journal(view: &mut View, reply: &Value) -> bool {
     false
 }
 
-/// An object, or the text of one.
+/// Returns the object, also if the value is the object's text.
 fn object(value: &Value) -> Option<Value> {
     match value {
         Value::Object(_) => Some(value.clone()),
@@ -110,7 +110,7 @@ fn object(value: &Value) -> Option<Value> {
     }
 }
 
-/// Takes `resource.status`: ranks and drains.
+/// Folds `resource.status`: ranks and drains.
 pub(super) fn status(view: &mut View, status: &Value) {
     open::ranks(view, status);
     view.flux_drains.clear();
@@ -123,7 +123,7 @@ pub(super) fn status(view: &mut View, status: &Value) {
     }
 }
 
-/// Takes events of `resource.journal`: which hosts were undrained last.
+/// Folds events of `resource.journal`: the hosts that were undrained last.
 fn lifted(view: &mut View, reply: &Value) {
     for event in reply["events"].as_array().into_iter().flatten() {
         let ranks = idset(&event["context"]["idset"]);
@@ -142,14 +142,14 @@ fn lifted(view: &mut View, reply: &Value) {
     }
 }
 
-/// Takes a reply of the feed. Returns whether the view is current with it.
+/// Folds a reply of the feed. Returns `true` if the view is current now.
 pub(super) fn feed(view: &mut View, reply: &Value) -> bool {
     for attempt in reply["attempts"].as_array().into_iter().flatten() {
         match EdgeAttempt::deserialize(attempt) {
             Ok(attempt) => {
                 let id = (attempt.job.clone(), attempt.attempt);
                 let known = attempt.job.as_str().parse::<Fluid>().ok().filter(|of| view.jobs.contains_key(&of.0));
-                // An attempt that Flux no longer has and perilog has released is over for both.
+                // An attempt that Flux has forgotten and perilog has released is complete on both sides.
                 if attempt.complete && known.is_none() {
                     view.attempts.remove(&id);
                 } else {
@@ -183,7 +183,7 @@ mod tests {
     use crate::broker::wire::{Kind, Message};
     use crate::plan::view::Site;
 
-    /// See tests/fixtures/README.md.
+    /// tests/fixtures/README.md describes the recording.
     const RECORDED: &str = include_str!("../../tests/fixtures/session-0.88.0.txt");
 
     fn recorded() -> impl Iterator<Item = (bool, Vec<u8>)> {
@@ -203,7 +203,7 @@ mod tests {
         }
     }
 
-    /// The recorded job, from its backlog to its end.
+    /// Folds the recorded job, from its backlog to its end.
     #[test]
     fn a_recorded_job_is_folded() {
         let mut view = View::new(Site { online_patience_ms: 0 });
@@ -235,7 +235,7 @@ mod tests {
         let states = [
             (false, Some((true, false, true))),
             (true, Some((true, false, true))),
-            // Told to start: tasks may live.
+            // Flux has started the job: tasks may live.
             (false, Some((false, false, false))),
             (false, Some((false, true, false))),
             (false, Some((false, true, true))),

@@ -1,6 +1,6 @@
-//! Jobs that Flux's housekeeping has. They are inactive, so the journal does not tell of them, but their nodes wait for
-//! their epilogs. The edge asks for them once a session, when it has read the journal's backlog. A job that becomes
-//! inactive later stays in the view.
+//! Jobs in Flux's housekeeping. These jobs are inactive, so the journal does not report them, but their nodes wait for
+//! epilogs. The edge asks for these jobs once a session, after the journal's backlog. A job that becomes inactive later
+//! stays in the view.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +22,7 @@ impl Session {
                 Ok(told) => Event::Housekeeping(told),
                 Err(error) => Event::Lost(error),
             };
-            // A session that ended needs no word.
+            // An ended session needs no event.
             let _ = sender.send(event).await;
         });
     }
@@ -40,7 +40,7 @@ impl Session {
     }
 }
 
-/// What Flux says of its housekeeping.
+/// Flux's report about its housekeeping.
 #[derive(Debug)]
 pub(super) struct Told {
     /// Replies of `job-info.lookup`.
@@ -54,7 +54,7 @@ async fn jobs(broker: &Broker, known: &BTreeSet<u64>) -> Result<Told, RpcError> 
     for id in running(&stats).into_iter().filter(|id| !known.contains(id)) {
         let asked = json!({ "id": id, "keys": ["eventlog", "R", "jobspec"], "flags": 0 });
         match broker.rpc("job-info.lookup", &asked, 0).await {
-            // Flux has purged it.
+            // Flux has purged the job.
             Err(error) if error.errnum() == Some(ENOENT) => {}
             reply => jobs.push(reply?),
         }
@@ -68,7 +68,7 @@ fn running(stats: &Value) -> Vec<u64> {
     running.filter_map(|(id, _)| id.parse::<Fluid>().ok()).map(|id| id.0).collect()
 }
 
-/// Takes the eventlog, R and jobspec of a job that is inactive, if its epilog runs as housekeeping.
+/// Folds the eventlog, R and jobspec of an inactive job, if the job's epilog runs as housekeeping.
 fn inactive(view: &mut View, reply: &Value) {
     let Some(id) = reply["id"].as_u64() else { return };
     let lines = reply["eventlog"].as_str().unwrap_or_default().lines();
@@ -77,7 +77,7 @@ fn inactive(view: &mut View, reply: &Value) {
     let mut alone = View::new(view.site.clone());
     fold::journal(&mut alone, &told);
     let Some(mut job) = alone.jobs.remove(&id) else { return };
-    // The plugin knows no job that is inactive: whether rank 0 was restarted in its life, its eventlog says.
+    // The plugin knows no inactive job. The job's eventlog shows whether rank 0 was restarted during the job.
     job.before = job.started.is_some_and(|at| at < view.starttime);
     if job.is_in_housekeeping() {
         view.jobs.entry(id).or_insert(job);

@@ -1,5 +1,5 @@
-//! The session with the controller: an `Assert` of all attempts that Flux has, then the feed. After each absence the
-//! edge begins again with the `Assert`, so it needs no memory of the time between.
+//! The session with the controller: an `Assert` of all attempts of Flux, then the feed. After each absence the edge
+//! begins again with the `Assert`, so the edge needs no memory of the time between.
 
 use perilog_core::{Attempt, JobId};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::controller::{CallError, Controller};
 use crate::plan::{Job, assert};
 
 impl Session {
-    /// Begins the session; the loop folds its events.
+    /// Begins the session; the loop folds the session's events.
     pub(super) fn link(&mut self) {
         let source = json!({ "name": "flux", "instance": self.config.instance.as_str() });
         let asserted = assert::parameters(&self.view, &source);
@@ -44,7 +44,7 @@ impl Session {
         self.link = Some(task.abort_handle());
     }
 
-    /// All of the attempts comes with the feed that follows.
+    /// Handles the reply to `Assert`. The feed that follows has all attempts.
     pub(super) fn asserted(&mut self, told: &Value) {
         self.view.attempts.clear();
         self.view.refused.clear();
@@ -61,7 +61,7 @@ impl Session {
         }
     }
 
-    /// Begins anew with `Assert`, where the controller and Flux differ about which jobs there are.
+    /// Begins anew with `Assert`, if the controller and Flux differ about the jobs.
     pub(super) fn asserts_again(&mut self) -> bool {
         let is_due = assert::is_due(&self.view);
         if is_due {

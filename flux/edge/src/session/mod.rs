@@ -1,11 +1,11 @@
-//! One session with one broker, from the connect to the loss of the connection. The loop takes events, folds them into
-//! the [`View`], plans, and sends the due actions. It waits for nothing else, so the streams are always read.
+//! A session with a broker, from the connect to the loss of the connection. The loop takes events, folds them into the
+//! [`View`], plans, and sends the due actions. The loop waits only for events, so it always reads the streams.
 //!
 //! ```text
-//!   connect: rank 0 of the system instance? the name is ours? the plugin is there?
+//!   connect: rank 0 of the system instance? no other edge? the plugin loaded?
 //!   journal's backlog ──> Assert ──> the controller's feed ──> plan, send, fold ...
-//!                          ^                                     │
-//!                          └───── the controller was away ───────┘
+//!                           ^                                     │
+//!                           └───── the controller was away ───────┘
 //! ```
 
 mod fold;
@@ -30,29 +30,29 @@ use crate::plan::{Action, View, plan};
 pub use open::{Fault, open_references};
 use send::Outcome;
 
-/// Events that wait for the loop. The number is small: a full queue slows down its senders.
+/// Maximum number of events that wait for the loop. The number is small: a full queue slows down the senders.
 const EVENTS: usize = 256;
-/// Actions on their way at once.
+/// Maximum number of actions on their way.
 const AT_ONCE: usize = 32;
 const FIRST_BACKOFF: Duration = Duration::from_millis(200);
 const LAST_BACKOFF: Duration = Duration::from_secs(30);
 /// Delay before the edge asks a quiesced controller again, for one job.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Event for the loop.
+/// An event for the loop.
 #[derive(Debug)]
 enum Event {
     Journal(Value),
     /// The jobs of Flux's housekeeping, once after the journal's backlog.
     Housekeeping(housekeeping::Told),
-    /// Drains, or nodes, changed in Flux.
+    /// A drain or a node changed in Flux.
     Resource(Value),
-    /// `resource.status`, asked for by [`Event::Resource`].
+    /// `resource.status`, requested after [`Event::Resource`].
     Status(Value),
     Online(Value),
-    /// A stream of Flux ended: so does the session.
+    /// A stream of Flux ended: the session ends too.
     Lost(RpcError),
-    /// The controller has received the `Assert`; its reply lists the refused attempts.
+    /// The controller has accepted the `Assert`; the reply lists the refused attempts.
     Asserted(Value),
     Feed(Value),
     /// The controller is away.
@@ -66,16 +66,16 @@ pub struct Session {
     view: View,
     events: mpsc::Receiver<Event>,
     sender: mpsc::Sender<Event>,
-    /// The site runs epilogs as Flux's housekeeping.
+    /// Whether the site runs epilogs as Flux's housekeeping.
     epilogs_in_housekeeping: bool,
-    /// The edge has read the journal's backlog, and the jobs of Flux's housekeeping.
+    /// Whether the edge has read the journal's backlog, and the jobs of Flux's housekeeping.
     is_caught_up: bool,
     link: Option<tokio::task::AbortHandle>,
     link_backoff: Duration,
     link_at: Option<Instant>,
     in_flight: HashSet<String>,
     delayed: HashMap<String, (Instant, Duration)>,
-    /// The controller is quiesced: the edge asks for one prolog, and the others wait for its answer.
+    /// The controller is quiesced: the edge sends one prolog, and the other prologs wait for the answer.
     quiet: Option<Instant>,
     room: Arc<Semaphore>,
     status_asked: bool,
@@ -102,7 +102,7 @@ impl Session {
         }
     }
 
-    /// Plans and sends; the moment to look again.
+    /// Plans and sends; returns the time of the next plan.
     fn turn(&mut self) -> Option<Instant> {
         let now = Instant::now();
         let mut wake = self.link_at;
@@ -141,7 +141,7 @@ impl Session {
         wake
     }
 
-    /// The line of `systemctl status`.
+    /// Sets the status line of `systemctl status`.
     fn show(&mut self) {
         let open = self.view.jobs.values().filter(|job| job.prolog.is_open() || job.epilog.is_open()).count();
         let line = match self.view.is_current {

@@ -1,5 +1,5 @@
-//! The first questions to a broker: is it the right one, is this the only edge, is the plugin loaded? A session that is
-//! refused here has changed nothing.
+//! The first checks of a broker: the broker is the right one, this edge is the only one, and the plugin is loaded. A
+//! session that is refused here has changed nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -25,7 +25,7 @@ const LIST: &str = "job-manager.perilog-hold.list";
 /// The plugin's contract (flux/jobtap/README.md).
 const INTERFACE: u64 = 1;
 
-/// Why there is no session, or no more.
+/// The reason why a session did not begin, or ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
@@ -49,7 +49,7 @@ pub enum Fault {
 
 impl Session {
     /// # Errors
-    /// [`Fault`]: nothing was done.
+    /// [`Fault`]: the session has changed nothing.
     pub async fn open(config: &Config) -> Result<Self, Fault> {
         let path = config.flux.path().to_owned();
         let away = |source| Fault::Away { path: path.clone(), source };
@@ -108,7 +108,7 @@ impl Session {
                     None => break RpcError::Gone(format!("{topic} ended")),
                 }
             };
-            // A session that ended needs no word.
+            // An ended session needs no event.
             let _ = sender.send(Event::Lost(lost)).await;
         });
         Ok(())
@@ -120,7 +120,7 @@ async fn attr(broker: &Broker, name: &str) -> Result<String, RpcError> {
     Ok(answer["value"].as_str().unwrap_or_default().to_owned())
 }
 
-/// Asks the plugin for its references and the site's cap.
+/// Reads the plugin's references and the site's cap.
 async fn plugin(broker: &Broker, view: &mut View) -> Result<bool, Fault> {
     let list = match broker.rpc(LIST, &json!({}), 0).await {
         Err(error) if error.errnum() == Some(ENOSYS) => return Err(Fault::NoPlugin),
@@ -168,7 +168,7 @@ pub async fn open_references(broker: &Broker, only: Option<u64>) -> Result<Vec<(
         .collect())
 }
 
-/// The instance's ranks and hosts.
+/// Sets the instance's ranks and hosts.
 pub(super) fn ranks(view: &mut View, status: &Value) {
     if let Ok(r) = ResourceSet::from_json(&status["R"].to_string()) {
         view.set_ranks(&r);

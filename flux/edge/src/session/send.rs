@@ -1,5 +1,5 @@
-//! Turns an action into a call, and its answer into an outcome. The edge repeats a call without an answer: each call
-//! has the same effect twice as once.
+//! Turns an action into a call, and the answer into an outcome. The edge repeats a call without an answer: to send a
+//! call twice has the same effect as once.
 
 use std::path::Path;
 
@@ -21,15 +21,15 @@ const EALREADY: u32 = 114;
 #[derive(Debug)]
 pub(super) enum Outcome {
     Done(Value),
-    /// Never, however often it is asked for.
+    /// The other side refuses the action for ever.
     Refused(String),
-    /// Perhaps later.
+    /// The call failed; a later try may succeed.
     Failed(String),
-    /// Not before somebody lets new work begin again.
+    /// The controller is quiesced: the edge tries again later, until an operator resumes the controller.
     Quiet(String),
 }
 
-/// Returns the key of an action; at most one action of a key is on its way.
+/// Returns the key of an action; at most one action per key is on its way.
 pub(super) fn key(action: &Action) -> String {
     match action {
         Action::Post { id, mark, .. } => format!("{id} {mark}"),
@@ -43,7 +43,7 @@ pub(super) fn key(action: &Action) -> String {
     }
 }
 
-/// Is this an action that a quiesced controller refuses?
+/// Returns `true` if a quiesced controller refuses this action.
 pub(super) const fn begins_anew(action: &Action) -> bool {
     matches!(action, Action::Run { what: Reference::Prolog, .. })
 }
@@ -59,7 +59,7 @@ impl Session {
                 Call::Flux { topic, payload } => of_flux(&action, broker.rpc(topic, &payload, 0).await),
                 Call::Controller { method, parameters } => of_controller(ask(&socket, method, &parameters).await),
             };
-            // A session that ended needs no answer.
+            // An ended session needs no answer.
             let _ = sender.send(Event::Done(action, outcome)).await;
         });
     }
@@ -119,7 +119,7 @@ impl Session {
         }
     }
 
-    /// An action was answered.
+    /// Handles the answer to an action.
     pub(super) fn done(&mut self, action: &Action, outcome: Outcome) {
         let job = action.id().map(|id| tracing::field::display(Fluid(id)));
         match outcome {
@@ -134,7 +134,7 @@ impl Session {
                 if let Action::Add { job, .. } = action
                     && reply["over"] == true
                 {
-                    // The feed reports changes, and this change came before it.
+                    // The feed reports only changes, and this change came before the feed.
                     let source = json!({ "name": "flux", "instance": self.config.instance.as_str() });
                     self.look(json!({ "source": source, "jobs": [job] }));
                 }
@@ -146,7 +146,7 @@ impl Session {
                     Action::Add { job, attempt, .. } | Action::Run { job, attempt, .. } => {
                         drop(self.view.refused.insert((job.clone(), *attempt), why));
                     }
-                    // A repeated request would be refused again.
+                    // The other side would refuse a repeated request again.
                     action => self.view.did(action),
                 }
             }
@@ -178,7 +178,7 @@ impl Session {
     }
 }
 
-/// The journal has a line for each thing that an operator would look for.
+/// Logs each action that an operator would look for in the journal.
 fn tell(action: &Action) {
     let job = action.id().map(|id| tracing::field::display(Fluid(id)));
     match action {
@@ -202,7 +202,7 @@ async fn ask(socket: &Path, method: &str, parameters: &Value) -> Result<Value, C
     Controller::connect(socket).await?.call(method, &without_nulls(parameters)).await
 }
 
-/// Asks for the attempts of a few jobs. The result is not current; only the feed is.
+/// Reads the attempts of a few jobs. The result may be outdated; only the feed is current.
 async fn attempts(socket: &Path, parameters: &Value) -> Result<Value, CallError> {
     let mut controller = Controller::connect(socket).await?;
     controller.call_more("Attempts", parameters).await?;
@@ -228,7 +228,7 @@ fn of_flux(action: &Action, answer: Result<Value, RpcError>) -> Outcome {
     };
     match (action, error.errnum()) {
         (Action::Finish { .. }, Some(EALREADY)) => Outcome::Done(Value::Null),
-        // The job is over, or Flux is past this point of the job, so no part of Flux waits for the call.
+        // The job has ended, or has passed this point in Flux: no part of Flux waits for the call.
         (Action::Finish { .. } | Action::Post { .. }, Some(ENOENT | EINVAL | EPROTO)) => {
             Outcome::Refused(error.to_string())
         }

@@ -76,7 +76,7 @@ pub(super) struct World {
     ends: BTreeMap<TaskId, (u8, bool)>,
     /// Tasks whose tombstones are gone: a late unit is the only trace of such a task.
     forgotten: BTreeSet<TaskId>,
-    /// Has a start come late? Then the machine cannot know all live units.
+    /// Whether a start has come late. The machine then cannot know all live units.
     pub(super) ever_late: bool,
     pub(super) accepted: BTreeSet<TaskId>,
     pub(super) finished: BTreeMap<TaskId, Outcome>,

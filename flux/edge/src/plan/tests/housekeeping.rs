@@ -1,9 +1,9 @@
-//! Epilogs as Flux's housekeeping.
+//! Tests of epilogs that run as Flux's housekeeping.
 
 use super::*;
 
-/// Of a site whose epilogs run as housekeeping: Flux frees the job without a reference of its epilog, and each of its
-/// nodes waits until the epilog there is over.
+/// The site's epilogs run as housekeeping: Flux frees the job without a reference of its epilog. Each of the job's
+/// nodes waits until the epilog there has ended.
 #[test]
 fn an_epilog_as_housekeeping_begins_when_flux_has_freed_the_job() {
     type Change = fn(&mut View);
@@ -55,14 +55,14 @@ fn an_epilog_as_housekeeping_begins_when_flux_has_freed_the_job() {
         ("the job is active, and its milestone is told", &[ran, freed, let_go], &["post data-out"]),
         ("a broker is away", &[ran, freed, inactive, known, away], &["run epilog"]),
         ("its prolog failed", &[never, freed, known], &["run epilog"]),
-        // Its nodes wait for an epilog all the same.
+        // The job's nodes wait for an epilog all the same.
         ("nothing was ever begun", &[never, freed], &["add"]),
         ("it failed", &[ran, freed, dirty], &[]),
         ("it is refused", &[ran, freed, inactive, refused], &["drain n0"]),
         ("it is refused, and drained", &[ran, freed, inactive, refused, drained], &["exception epilog 2"]),
         ("rank 0 was restarted", &[ran, freed, restarted, known], &["run epilog"]),
         ("rank 0 was restarted, a broker has not joined", &[ran, freed, restarted, known, away], &["drain n1"]),
-        // Another site, or another life of the plugin: the reference is held.
+        // A site with `hold`, or an earlier life of the plugin: the reference is held.
         ("the epilog is held", &[ran, |view| take(view, 1005.0, "epilog-start", ours()), freed, known], &[]),
     ];
     for (name, changes, expect) in table {
@@ -78,8 +78,8 @@ fn an_epilog_as_housekeeping_begins_when_flux_has_freed_the_job() {
     assert!(view.jobs.is_empty() && view.attempts.is_empty(), "{view:?}");
 }
 
-/// Flux gives the nodes of a job in housekeeping to the next job, one by one: that one's prolog waits for the epilog on
-/// its own nodes.
+/// Flux gives the nodes of a job in housekeeping to the next job, one by one. The prolog of the next job waits for the
+/// epilog on its own nodes.
 #[test]
 fn a_prolog_waits_for_the_housekeeping_of_its_nodes() {
     const NEXT: u64 = 7;
