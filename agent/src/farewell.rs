@@ -1,5 +1,5 @@
-//! `perilog-agent --await-tasks LIMIT`: the wait of a node that shuts down (perilog-shutdown.service stops with it,
-//! before all other units).
+//! `perilog-agent --await-tasks LIMIT`: the wait of a node that shuts down. perilog-shutdown.service stops with this
+//! wait, before all other units.
 //!
 //! ```text
 //!   scripts run ──────> none runs ──────> the controller has every outcome ──> done
@@ -7,9 +7,9 @@
 //!        └─> TERM ─ GRACE ─> KILL ─ REAPED ─┘         └─> done: the node goes down, and the outcome is lost with it
 //! ```
 //!
-//! This process runs beside the agent, which collects and reports as always. It watches the same sources (cgroups, the
-//! spool) and decides nothing about tasks. It does not wait for a task whose script announced the reboot: that script
-//! may wait for the reboot itself.
+//! This process runs beside the agent, which collects and reports as always. The process watches the same sources
+//! (cgroups, the spool) and decides nothing about tasks. It does not wait for a task whose script announced the reboot:
+//! the script itself may wait for the reboot.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -27,14 +27,14 @@ use crate::systemd::Cgroups;
 
 /// Time from a script's TERM to its KILL.
 const GRACE_MS: u64 = 30_000;
-/// Time for the kernel to end killed processes, and for the agent to see it.
+/// Time for the kernel to end killed processes, and for the agent to notice.
 const REAPED_MS: u64 = 10_000;
-/// For outcomes to arrive: the controller answers in milliseconds, or is away.
+/// Time for outcomes to arrive: the controller answers in milliseconds, or is away.
 const ACKNOWLEDGED_MS: u64 = 10_000;
-/// Between two looks where the kernel does not tell that a cgroup is empty (cgroup v1).
+/// Time between two checks if the kernel does not report empty cgroups (cgroup v1).
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Why waiting is impossible.
+/// The reason why waiting is impossible.
 #[derive(Debug, thiserror::Error)]
 pub enum FarewellError {
     #[error(transparent)]
@@ -46,13 +46,13 @@ pub enum FarewellError {
 /// State of this host's tasks, by stem.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
-    /// Stems of tasks whose scripts, or processes left behind by them, run.
+    /// Stems of tasks whose scripts run, or whose lingering processes live.
     running: BTreeSet<String>,
     /// Stems of tasks whose processes have ended and whose outcome the controller has not acknowledged.
     untold: BTreeSet<String>,
 }
 
-/// Next step, and how long to wait for a change; milliseconds of CLOCK_MONOTONIC.
+/// The next step, and the time to wait for a change; milliseconds of CLOCK_MONOTONIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Wait { until_ms: u64 },
@@ -91,13 +91,13 @@ impl Stage {
         match self {
             Self::Waiting { .. } => (Self::Terminated { until_ms: now_ms + GRACE_MS }, Step::Terminate),
             Self::Terminated { .. } => (Self::Killed { until_ms: now_ms + REAPED_MS }, Step::Kill),
-            // The kernel cannot end a process, or a task began after all: the node goes down.
+            // The kernel cannot end a process, or a task began after all: the node shuts down anyway.
             Self::Killed { .. } | Self::Quiet { .. } => (self, Step::Done),
         }
     }
 }
 
-/// Waits, at most `limit` for scripts that run.
+/// Waits for running scripts, at most `limit`.
 pub async fn wait(run_dir: &Path, limit: Duration) -> Result<(), FarewellError> {
     let io = |doing| move |source| FarewellError::Io { doing, source };
     let spool = Spool::look(run_dir);
@@ -106,7 +106,7 @@ pub async fn wait(run_dir: &Path, limit: Duration) -> Result<(), FarewellError> 
     let mut stage = Stage::Waiting { until_ms: clock::mono_ms().saturating_add(limit_ms) };
     let mut said = String::new();
     loop {
-        // Watches before it looks, so that a change in between wakes it.
+        // Begins to watch before the check, so that a change in between wakes the loop.
         let inotify = Inotify::new().map_err(io("inotify"))?;
         let told = watch(&inotify, &spool, &cgroups);
         let seen = look(&spool, &cgroups)?;
@@ -117,12 +117,12 @@ pub async fn wait(run_dir: &Path, limit: Duration) -> Result<(), FarewellError> 
             Step::Wait { until_ms } => {
                 let rest = clock::until(until_ms);
                 let rest = if told { rest } else { rest.min(LOOK) };
-                // After the timeout, it looks again.
+                // After the timeout, the loop checks again.
                 if let Ok(Err(error)) = tokio::time::timeout(rest, inotify.next()).await {
                     return Err(FarewellError::Io { doing: "inotify", source: error });
                 }
             }
-            // The runner hands TERM on to its script; KILL is for everything.
+            // The runner passes TERM on to its script; KILL goes to all processes.
             Step::Terminate => signal(&seen.running, &["--kill-who=main", "--signal=TERM"]).await,
             Step::Kill => signal(&seen.running, &["--signal=KILL"]).await,
             Step::Done => {
@@ -135,10 +135,10 @@ pub async fn wait(run_dir: &Path, limit: Duration) -> Result<(), FarewellError> 
     }
 }
 
-/// Watches everything that can change the result of [`look`]; `false` where the kernel cannot.
+/// Watches everything that can change the result of [`look`]; returns `false` if the kernel cannot watch.
 fn watch(inotify: &Inotify, spool: &Spool, cgroups: &Cgroups) -> bool {
     let names = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO;
-    // A task that is gone by now will not be seen either.
+    // The check will not find a task that is gone, either.
     let _gone = inotify.add(&spool.tasks(), names);
     for stem in spool.stems().unwrap_or_default() {
         let _gone = inotify.add(&spool.task(&stem), names);
@@ -151,7 +151,7 @@ fn watch(inotify: &Inotify, spool: &Spool, cgroups: &Cgroups) -> bool {
 
 fn look(spool: &Spool, cgroups: &Cgroups) -> Result<Seen, SpoolError> {
     let mut seen = Seen::default();
-    // An agent that never ran made no directory.
+    // Without a run of the agent the directory does not exist.
     let stems = if spool.tasks().exists() { spool.stems()? } else { Vec::new() };
     for stem in stems {
         let has = |name| spool.task(&stem).join(name).exists();
@@ -176,7 +176,7 @@ fn line(seen: &Seen) -> String {
     }
 }
 
-/// Says in the log and in the status line what is waited for, once for each change.
+/// Reports the reason to wait in the log and in the status line, once for each change.
 fn say(seen: &Seen, said: &mut String) {
     let line = line(seen);
     if line != *said {
@@ -186,7 +186,7 @@ fn say(seen: &Seen, said: &mut String) {
     }
 }
 
-/// By systemctl(1), which needs no bus: that may be gone when a node goes down.
+/// Sends a signal with systemctl(1). systemctl needs no bus, and the bus may be gone when a node goes down.
 async fn signal(stems: &BTreeSet<String>, how: &[&str]) {
     let units = stems.iter().map(|stem| format!("{stem}.service"));
     let mut command = Command::new("systemctl");
@@ -198,7 +198,7 @@ async fn signal(stems: &BTreeSet<String>, how: &[&str]) {
     );
     match command.status().await {
         Ok(status) if status.success() => {}
-        // A unit may have ended just now. The next look checks the others again.
+        // A unit may have ended just now. The next check covers the other units again.
         Ok(status) => tracing::warn!("systemctl kill: {status}"),
         Err(error) => tracing::error!("cannot run systemctl: {error}"),
     }

@@ -7,39 +7,39 @@ use rustix::fs::inotify::{self, CreateFlags};
 pub use rustix::fs::inotify::{ReadFlags, WatchFlags};
 use tokio::net::unix::pipe;
 
-/// Room for some dozens of events in one read, and for one with the longest name; the next read returns the rest.
+/// Room for some dozens of events in one read, and for an event with the longest name; the next read returns the rest.
 const BUFFER: usize = 4096;
 
-/// Event. `watch` is the number from [`Inotify::add`], or -1 if the kernel's own queue overflowed
+/// An event. `watch` is the number from [`Inotify::add`], or -1 if the kernel's own queue overflowed
 /// ([`ReadFlags::QUEUE_OVERFLOW`]).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Happened {
     pub watch: i32,
     pub what: ReadFlags,
-    /// Entry of a watched directory; `None` if its name is no UTF-8, and so none of perilog's.
+    /// The entry of a watched directory. `None`: the name is no UTF-8, and so no name of perilog's.
     pub name: Option<String>,
 }
 
-/// Instance of inotify.
+/// An instance of inotify.
 #[derive(Debug)]
 pub struct Inotify {
-    /// Read like a pipe: tokio's only safe way to wait for another kind of descriptor.
+    /// tokio reads the descriptor like a pipe: tokio has no other safe way to wait for such a descriptor.
     fd: pipe::Receiver,
 }
 
 impl Inotify {
-    /// Needs a running tokio runtime with I/O.
+    /// Creates an instance; needs a running tokio runtime with I/O.
     pub fn new() -> io::Result<Self> {
         let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         Ok(Self { fd: pipe::Receiver::from_owned_fd_unchecked(fd)? })
     }
 
-    /// Watches a path; the number is the same for the same inode.
+    /// Watches a path; returns the same number for the same inode.
     pub fn add(&self, path: &Path, what: WatchFlags) -> io::Result<i32> {
         Ok(inotify::add_watch(&self.fd, path, what)?)
     }
 
-    /// Stops watching. Ignores that the kernel may have stopped before.
+    /// Stops watching. Ignores an error, because the kernel may have stopped before.
     pub fn remove(&self, watch: i32) {
         let _gone_before = inotify::remove_watch(&self.fd, watch);
     }
@@ -59,7 +59,7 @@ impl Inotify {
 }
 
 /// Parses `struct inotify_event`: watch, mask, cookie and length of the name, each of 32 bits; then the name, padded
-/// with NUL. The kernel returns whole events only.
+/// with NUL. The kernel returns only whole events.
 fn parse(mut bytes: &[u8]) -> Vec<Happened> {
     let mut all = Vec::new();
     while let Some((head, rest)) = bytes.split_first_chunk::<16>() {

@@ -1,4 +1,4 @@
-//! perilog-agent: parse, configure, run, exit. The library beside it describes the rest.
+//! perilog-agent: parse, configure, run, exit. The library beside this file describes the rest.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ const RUNNER: &str = "/usr/libexec/perilog/perilog-runner";
 
 fn main() -> ExitCode {
     perilog_core::switch_on_defect!(perilog_host::defect::chosen());
-    // The wait at shutdown must work whatever the configuration is.
+    // The wait at shutdown must work with any configuration.
     if let Ok(arguments) = PROGRAM.parse(std::env::args().skip(1))
         && arguments.act == Act::Serve
     {

@@ -1,9 +1,9 @@
 //! Tasks that the loop should inspect. Edges that see only *that* a task changed (D-Bus signals, inotify) report here.
 //!
-//! A set, not a queue: a thousand signals about one task are one entry, none is ever dropped, and the set never exceeds
-//! the host's tasks. A stir may be due *soon* rather than now: changes in a runner's directory wait for [`SETTLE`]. So
-//! a short task is inspected once, at its end, and not at every step (each inspection asks PID 1, the slowest part of a
-//! task).
+//! Stirs are a set, not a queue: a thousand signals about one task are one entry, none is ever dropped, and the set
+//! never exceeds the host's tasks. A stir may be due *soon* rather than now: changes in a runner's directory wait for
+//! [`SETTLE_MS`]. So the agent inspects a short task once, at its end, and not at every step. (Each inspection asks PID
+//! 1, the slowest part of a task.)
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,15 +11,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use perilog_host::clock;
 use tokio::sync::Notify;
 
-/// Time for which changes in a task's directory are gathered. A tenth of a second is invisible in `perilog ps`, and
-/// most prologs end within it.
+/// Time for which the agent gathers changes in a task's directory. A tenth of a second is invisible in `perilog ps`,
+/// and most prologs end within that time.
 pub const SETTLE_MS: u64 = 100;
 
 #[derive(Debug, Default)]
 struct Stems {
     now: BTreeSet<String>,
     soon: BTreeSet<String>,
-    /// When `soon` is due (CLOCK_MONOTONIC), set by its first entry.
+    /// When `soon` is due (CLOCK_MONOTONIC); the first entry sets the time.
     due_ms: Option<u64>,
 }
 
@@ -31,17 +31,17 @@ pub struct Stir {
 }
 
 impl Stir {
-    /// Worth a look at once.
+    /// Requests an inspection at once.
     pub fn now(&self, stem: &str) {
         let mut stems = self.lock();
-        // The look that follows sees the files too.
+        // The following inspection covers the files too.
         stems.soon.remove(stem);
         if stems.now.insert(stem.to_owned()) {
             self.changed.notify_one();
         }
     }
 
-    /// Worth a look within [`SETTLE_MS`], unless one comes before.
+    /// Requests an inspection within [`SETTLE_MS`], unless another inspection comes before.
     pub fn soon(&self, stem: &str) {
         let mut stems = self.lock();
         if !stems.now.contains(stem) && stems.soon.insert(stem.to_owned()) && stems.due_ms.is_none() {
@@ -69,7 +69,7 @@ impl Stir {
         }
     }
 
-    /// Returns the due stems, or when the next one is due.
+    /// Returns the due stems, or the time when the next stem is due.
     fn take(&self) -> Result<Vec<String>, Option<u64>> {
         let mut stems = self.lock();
         let mut out: Vec<String> = std::mem::take(&mut stems.now).into_iter().collect();
@@ -83,7 +83,7 @@ impl Stir {
     }
 
     fn lock(&self) -> MutexGuard<'_, Stems> {
-        // A set of names is whole whatever a panicking holder did.
+        // A panicking holder cannot leave a set of names half changed.
         self.stems.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,8 @@
 //! A log of events as RFC 18 defines logs: one line with a JSON object for each event. Writers only append whole lines.
+//!
+//! ```text
+//! {"timestamp":1552593348.09283,"name":"release","context":{"final":true,"ranks":"all"}}
+//! ```
 //! Other modules define the event names: [`JobEvent`] those of RFC 21, the controller its own. The parser skips other
 //! keys of an event, as RFC 21 requires.
 

@@ -2,8 +2,8 @@
 //! releases.
 //!
 //! ```text
-//! {"version":1,"execution":{"R_lite":[{"rank":"19-22","children":{"core":"0-47","gpu":"0-3"}}],"nodelist":["node[186-189]"],
-//!  "starttime":0.0,"expiration":0.0,"properties":{"pdebug":"19-22"}},"scheduling":{...}}
+//! {"version":1,"execution":{"R_lite":[{"rank":"19-22","children":{"core":"0-47","gpu":"0-3"}}],
+//!  "nodelist":["node[186-189]"],"starttime":0.0,"expiration":0.0,"properties":{"pdebug":"19-22"}},"scheduling":{...}}
 //! ```
 //! A rank is the smallest unit of a release: a fragment has all of a rank, or nothing. [`ResourceSet::fragment`] and
 //! [`ResourceSet::without`] are, for the same ranks, disjoint, and their [`ResourceSet::union`] has every rank, host,

@@ -9,12 +9,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::values::{AbsolutePath, Limit, OwnVariable, ScriptName, Umask, UserName, VariableValue, Within};
 
-/// High enough for any script, and no more than the default of fs.nr_open allows even without privilege.
+/// The default number of descriptors: high enough for any script, and within the default of fs.nr_open, so that the
+/// runner needs no privilege.
 const NOFILE: i64 = 524_288;
 /// A hundred years: the limit of a script without a limit, in an action that has one.
 const FOREVER_MS: u64 = 3_155_760_000_000;
 
-/// Table as written. Absent keys have the defaults written here, and nowhere else.
+/// The table as written. This type, and no other place, defines the defaults of absent keys.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", default, remote = "Self")]
 pub struct Action {
@@ -35,7 +36,7 @@ pub struct Action {
     pub nofile: Within<64, 1_073_741_816>,
     pub memory_max: Limit,
     pub tasks_max: Limit,
-    /// 1 to 10000; systemd's default where it is left out.
+    /// 1 to 10000; without the key, systemd's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_weight: Option<Within<1, 10_000>>,
     pub oom_score_adjust: Within<-1000, 1000>,
@@ -71,11 +72,11 @@ impl Default for Action {
     }
 }
 
-/// `retries`: how often a failed script is tried again.
+/// `retries`: how often the runner tries a failed script again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Tries {
-    /// Bounded, so that a script that always fails ends while its caller still waits.
+    /// The bound ends a script that always fails while the script's caller still waits.
     pub count: Within<0, 100>,
     pub backoff: Span,
     pub ceiling: Span,
@@ -87,7 +88,7 @@ impl Default for Tries {
     }
 }
 
-/// `[action.NAME.script."FILE"]`: settings of one script.
+/// `[action.NAME.script."FILE"]`: settings of a script.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Script {
@@ -185,7 +186,7 @@ impl Script {
     }
 }
 
-/// Zero is no limit, as with Flux and Slurm.
+/// Returns the limit; zero means no limit, as with Flux and Slurm.
 fn limit(span: Span) -> Option<u64> {
     span.as_millis().filter(|millis| *millis > 0)
 }

@@ -1,7 +1,8 @@
 //! agent.toml and its drop-ins: the schema, and its conversion for the machine and the edges. `agent.toml.example`
 //! documents every key; a test compares the two.
 //!
-//! The node decides what runs: it refuses every action without a table here, whoever requests it.
+//! The node decides what runs: the node refuses every action without a table here, also from the controller or from
+//! root.
 
 mod action;
 mod check;
@@ -22,7 +23,7 @@ pub use action::Action;
 pub use check::warnings;
 use values::{AbsolutePath, Address, VariableName, Within};
 
-/// Where the configuration is, unless `--config` says otherwise. Drop-ins are in `agent.d` beside it.
+/// The configuration file, unless `--config` names another. Drop-ins are in `agent.d` beside the file.
 pub const FILE: &str = "/etc/perilog/agent.toml";
 
 /// All of agent.toml.
@@ -32,13 +33,13 @@ pub struct Config {
     /// Name of this node in certificates and hostlists; defaults to the kernel's host name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<HostName>,
-    /// Tried in turn; without a controller this host runs only its own tasks.
+    /// The agent tries each controller in turn; without a controller this host runs only its own tasks.
     pub controller: Vec<Address>,
     pub env_allow: Vec<VariableName>,
     pub serialize: Queue,
     pub keep_failed: Within<0, 64>,
-    /// Each tombstone is a file, which takes a page of /run. Past the bound, the agent deletes the oldest one that the
-    /// controller has on disk and for which no Start can arrive any more.
+    /// Each tombstone is a file, which takes a page of /run. Past the bound, the agent deletes the oldest tombstone
+    /// that the controller has on disk and for which no Start can arrive any more.
     pub max_tombstones: Within<16, 16_384>,
     /// dbus-daemon gives a connection 512 match rules; each adopted task needs one.
     pub max_tasks: Within<1, { MAX_TASKS as i64 }>,
@@ -56,11 +57,11 @@ pub enum Queue {
     /// Tasks of one job run one after the other.
     #[default]
     Job,
-    /// All tasks do (nodes that are never shared).
+    /// All tasks run one after the other (for nodes that are never shared).
     Host,
 }
 
-/// How much is said in the journal.
+/// Level of the agent's messages in the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Log {
@@ -104,12 +105,12 @@ pub struct Tls {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Enroll {
-    /// Tried in turn; without any the files of [tls] are brought.
+    /// The agent tries each door in turn; without a door an administrator installs the files of [tls].
     pub controller: Vec<Address>,
     /// File with the one-time token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<AbsolutePath>,
-    /// Whether a credential of munge's is shown where no token does.
+    /// Whether the agent shows a munge credential if no token works.
     pub munge: bool,
     pub munge_program: AbsolutePath,
 }
@@ -122,7 +123,7 @@ pub struct Local {
 }
 
 impl Local {
-    /// The mode of the local socket: a user who may not even look cannot connect.
+    /// Returns the mode of the local socket. A user without permission to read the status cannot connect.
     pub fn socket_mode(self) -> u32 {
         match self.status {
             Readers::Root => 0o600,
@@ -207,16 +208,16 @@ impl Config {
         }
     }
 
-    /// Returns the plan of an action without a table: an `Exec` with directories of its own uses the defaults.
+    /// Returns the plan of an action without a table, for an `Exec` with directories of its own.
     pub fn default_plan() -> perilog_core::task::Plan {
-        // An empty table is within every rule.
+        // An empty table satisfies every rule.
         Action::default().plan()
     }
 
-    /// Prints the effective configuration as TOML; reading it gives the same values.
+    /// Prints the effective configuration as TOML; parsing the text gives the same values.
     ///
     /// # Errors
-    /// Text, if a value has no TOML form; perilog's types all have one.
+    /// Text, if a value has no TOML form; perilog's types all have a TOML form.
     pub fn print(&self) -> Result<String, String> {
         toml::to_string(self).map_err(|error| error.to_string())
     }
@@ -234,7 +235,7 @@ impl Enroll {
 }
 
 impl Tls {
-    /// The files, for [`perilog_host::tls`].
+    /// Returns the files, for [`perilog_host::tls`].
     pub fn files(&self) -> TlsFiles {
         let path = |path: &AbsolutePath| PathBuf::from(&path.0);
         TlsFiles { ca: path(&self.ca), cert: path(&self.cert), key: path(&self.key), crl: self.crl.as_ref().map(path) }

@@ -1,5 +1,5 @@
-//! Values of agent.toml. Each is checked where it is read, so that an error points at its character and no invalid
-//! value exists.
+//! Values of agent.toml. The parser checks each value, so an error points at the wrong character and no invalid value
+//! exists.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ checked_text! {
     AbsolutePath, "a path that begins with `/`", |text| text.starts_with('/') && !text.contains('\0')
 }
 checked_text! {
-    /// `host:port`; an IPv6 address stands in brackets.
+    /// `host:port`; an IPv6 address has brackets.
     Address, "`host:port`, such as \"mgmt1:5115\" or \"[fd00::1]:5115\"", |text| match text.rsplit_once(':') {
         Some((host, port)) => {
             let bracketed = host.starts_with('[') && host.ends_with(']');
@@ -46,7 +46,7 @@ checked_text! {
     |text| environment::check_name(text).is_ok() && !environment::is_obeyed(text)
 }
 checked_text! {
-    /// Variable that the node sets.
+    /// The name of a variable that the node sets.
     OwnVariable, "a name of a variable, [A-Za-z_][A-Za-z0-9_]*, that perilog does not set itself (PERILOG_JOB and the like)",
     |text| environment::check_name(text).is_ok() && !environment::OWN.contains(&text)
 }
@@ -90,7 +90,7 @@ impl<'de> Deserialize<'de> for Umask {
     }
 }
 
-/// Bytes, or a number of things, or no limit. `K`, `M`, `G` and `T` are powers of 1024, as in systemd.
+/// A number of bytes or of things, or no limit. `K`, `M`, `G` and `T` are powers of 1024, as in systemd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limit(pub Option<u64>);
 

@@ -1,7 +1,7 @@
-//! D-Bus calls for the machine: each runs in a task of its own, and its answer returns as an input.
+//! D-Bus calls for the machine: each call runs in a task of its own, and the answer returns as an input.
 //!
-//! A call belongs to its connection. Once the machine joins again on a new connection, answers from the old one are
-//! stale: this module drops them.
+//! A call belongs to its connection. Once the machine joins again on a new connection, answers from the old connection
+//! are stale: this module drops stale answers.
 
 use std::sync::Arc;
 
@@ -15,23 +15,23 @@ use super::tell;
 use crate::spool::{Spool, Traces};
 use crate::systemd::{Bus, BusError, runner};
 
-/// Answer of a call, with the connection it used; `None` for a call without a connection.
+/// The answer to a call, with the call's connection; `None` for a call without a connection.
 pub(super) struct Answer {
     connection: Option<u64>,
     input: Input,
 }
 
-/// The connection of the day, and where answers go.
+/// The current connection, and the channel for answers.
 pub(super) struct Calls {
     bus: Option<Bus>,
-    /// Counts connections.
+    /// The number of the current connection.
     connection: u64,
     answers: mpsc::Sender<Answer>,
     told: Arc<Semaphore>,
 }
 
-/// Most signal calls under way; the machine expects no answer to them. Each live task has few, and a controller that
-/// sends signals without end gets no more.
+/// Maximum number of signal calls under way, to which the machine expects no answer. A live task has few such calls.
+/// The bound stops a controller that sends signals without end.
 const TOLD: usize = 1_024;
 
 const NO_BUS: &str = "there is no connection to the system bus";
@@ -50,19 +50,19 @@ impl Calls {
         self.bus = None;
     }
 
-    /// The input in an answer; `None` if it is of an earlier connection.
+    /// Returns the input in an answer; `None` for an answer from an earlier connection.
     pub(super) fn input(&self, answer: Answer) -> Option<Input> {
         answer.connection.is_none_or(|connection| connection == self.connection).then_some(answer.input)
     }
 
-    /// StartTransientUnit. Without a bus the answer is here at once.
+    /// Calls StartTransientUnit. Without a bus, returns the answer at once.
     pub(super) fn start(&self, stem: String, intent: Box<Intent>) -> Option<Input> {
         let task = intent.start.task;
         let unknown = move || Input::Started { task, reply: StartReply::Unknown(NO_BUS.to_owned()) };
         self.answered(unknown, async move |bus| Input::Started { task, reply: bus.start(&stem, &intent).await })
     }
 
-    /// A look at unit, processes and files.
+    /// Inspects unit, processes and files.
     pub(super) fn inspect(&self, spool: Spool, stem: String, task: TaskId) -> Option<Input> {
         let unknown = move || Input::Inspected { task, seen: Err(NO_BUS.to_owned()) };
         self.answered(unknown, async move |bus| {
@@ -71,7 +71,7 @@ impl Calls {
         })
     }
 
-    /// Adopts a unit. Without a bus nothing can be watched; the next join stirs everything anyway.
+    /// Adopts a unit. Without a bus the call has no effect, because the next join stirs all tasks anyway.
     pub(super) fn watch(&self, stem: String) {
         if let Some(bus) = self.bus.clone() {
             tokio::spawn(async move { bus.watch(&stem).await });
@@ -96,13 +96,13 @@ impl Calls {
         })
     }
 
-    /// Runs the site's program for a task whose hook is gone.
+    /// Runs the site's program for an orphaned task.
     pub(super) fn tell(&self, telling: Box<Telling>) {
         let answers = self.answers.clone();
         tokio::spawn(async move {
             let result = tell::tell(&telling).await;
             let input = Input::Told { task: telling.task, word: telling.word, result };
-            // A loop that is gone needs no answer.
+            // The loop has ended and needs no answer.
             let _ = answers.send(Answer { connection: None, input }).await;
         });
     }
@@ -119,7 +119,7 @@ impl Calls {
         }
     }
 
-    /// Makes a call without an answer: the next inspection shows its effect.
+    /// Makes a call without an answer: the next inspection shows the call's effect.
     fn told<F, R>(&self, doing: &'static str, stem: String, call: F)
     where
         F: FnOnce(Bus, String) -> R + Send + 'static,
@@ -150,14 +150,14 @@ impl Calls {
         let (answers, connection) = (self.answers.clone(), self.connection);
         tokio::spawn(async move {
             let input = call(bus).await;
-            // A loop that is gone needs no answer.
+            // The loop has ended and needs no answer.
             let _ = answers.send(Answer { connection: Some(connection), input }).await;
         });
         None
     }
 }
 
-/// Reads the unit first, then its processes, then the files: once a unit has ended, its files are complete.
+/// Reads the unit first, then the unit's processes, then the files: once a unit has ended, the files are complete.
 async fn look(bus: &Bus, spool: &Spool, stem: &str) -> Result<Seen, BusError> {
     let (unit, unit_ids, processes) = bus.look(stem).await?;
     let deaf = unit.as_ref().and_then(|unit| runner::deaf(unit.main_pid));
@@ -167,7 +167,7 @@ async fn look(bus: &Bus, spool: &Spool, stem: &str) -> Result<Seen, BusError> {
     Ok(Seen { unit, unit_ids, processes, claim, result, steps, tails, stop_asked, deaf, gone })
 }
 
-/// Is the main process running, or about to start?
+/// Returns `true` if the main process is running, or about to start.
 pub(super) fn runs(unit: &UnitFacts) -> bool {
     unit.main_pid != 0 || unit.is_to_start()
 }

@@ -140,8 +140,7 @@ impl Daemon {
         }
     }
 
-    /// Sends a message, or ends the session of a peer that reads nothing; the next session's Hello carries the missed
-    /// state.
+    /// Sends a message. If the peer reads nothing, ends the session; the next session's Hello carries the missed state.
     fn send(&mut self, message: FromAgent) {
         if let Some(connected) = &self.connected
             && let Err(error) = connected.session.outbox.try_send(message)
@@ -152,7 +151,7 @@ impl Daemon {
     }
 }
 
-/// The machine keeps what went wrong as text.
+/// Converts the error to text, which the machine keeps.
 fn said<T>(result: Result<T, SpoolError>) -> Result<T, String> {
     result.map_err(|error| error.to_string())
 }

@@ -1,9 +1,10 @@
 //! Messages about the node as a whole since the last Welcome. A controller that turns the agent away repeats its reason
-//! at every dial; the journal needs it once.
+//! at every dial; the journal needs the reason once.
 
 use std::collections::BTreeSet;
 
-/// Most remembered messages. There are few kinds, but a message with a number in it could be new each time.
+/// Maximum number of remembered messages. The agent knows few kinds, but a message with a number could be new each
+/// time.
 const MOST: usize = 16;
 
 #[derive(Debug, Default)]

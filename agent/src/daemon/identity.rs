@@ -5,7 +5,7 @@ use std::path::Path;
 
 use perilog_core::ids::{BootId, HostName, MachineId};
 
-/// Why this node cannot determine its identity.
+/// The reason why this node cannot determine its identity.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     #[error("cannot read {path}: {source}")]
@@ -16,7 +16,7 @@ pub enum IdentityError {
     HostName(String),
 }
 
-/// As configured, or as the kernel has it (uname(2)).
+/// Returns the configured host name, or the kernel's host name (uname(2)).
 pub(super) fn host(configured: Option<&HostName>) -> Result<HostName, IdentityError> {
     match configured {
         Some(host) => Ok(host.clone()),
@@ -28,12 +28,12 @@ pub(super) fn host(configured: Option<&HostName>) -> Result<HostName, IdentityEr
     }
 }
 
-/// machine-id(5).
+/// Returns the machine id of machine-id(5).
 pub(super) fn machine() -> Result<MachineId, IdentityError> {
     Ok(MachineId::new(&read("/etc/machine-id")?)?)
 }
 
-/// The kernel's boot id, and how often user space was restarted since (`+N`), where systemd counts that.
+/// Returns the kernel's boot id. If systemd counts restarts of user space, appends their number (`+N`).
 pub(super) fn boot(soft_reboots: Option<u32>) -> Result<BootId, IdentityError> {
     let id = read("/proc/sys/kernel/random/boot_id")?;
     Ok(BootId::new(&match soft_reboots {

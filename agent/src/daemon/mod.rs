@@ -1,13 +1,15 @@
-//! Loop of the agent: wait for an edge, make an `Input`, hand it to the machine, carry out the effects in order.
+//! Loop of the agent: wait for an edge, make an `Input`, hand the input to the machine, carry out the effects in order.
 //!
 //! ```text
-//!   signals, bus, stir, link, local socket, answers of calls, the one timer  --Input-->  Machine  --Effect-->  spool (at once)
-//!                                                                                                             bus (tasks that answer)
-//!                                                                                                             link, callers (queues)
+//!   signals, bus, stir, link, local socket, answers of calls, the one timer
+//!       --Input-->  Machine  --Effect-->  spool (at once)
+//!                                         bus (tasks that answer)
+//!                                         link, callers (queues)
 //! ```
 //!
-//! No effect blocks the loop: files are on tmpfs and written at once, D-Bus calls run in tasks of their own whose
-//! answers return as inputs, and a message for a full queue ends its session. So no peer can stop the loop.
+//! No effect blocks the loop. The agent writes files at once, because they are on tmpfs. D-Bus calls run in tasks of
+//! their own, and their answers return as inputs. A message for a full queue ends the session. So no peer can stop the
+//! loop.
 
 mod calls;
 mod effects;
@@ -40,12 +42,13 @@ use crate::spool::{Spool, Watcher};
 use crate::stir::Stir;
 use crate::systemd::{BusEdge, Emptiness};
 
-/// Answers of calls that wait for the loop. Each live task has a few at most; a full queue only holds back the calls.
+/// Maximum number of answers that wait for the loop. Each live task has a few at most; a full queue only delays the
+/// calls.
 const ANSWERS: usize = 256;
-/// Messages and requests that wait for the loop; a full queue holds back the peer.
+/// Maximum number of messages and requests that wait for the loop; a full queue delays the peer.
 const EDGES: usize = 64;
 
-/// Where things are, by the command line.
+/// Paths from the command line.
 #[derive(Debug, Clone)]
 pub struct Places {
     pub config: PathBuf,
@@ -54,7 +57,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// The local socket.
+    /// Returns the path of the local socket.
     fn socket(&self) -> PathBuf {
         self.run_dir.join("agent.sock")
     }
@@ -67,11 +70,11 @@ struct Edges {
     link: mpsc::Receiver<LinkEdge>,
     asked: mpsc::Receiver<Asked>,
     answers: mpsc::Receiver<calls::Answer>,
-    /// Tasks that keep the bus, dial, and serve the socket. They never end.
+    /// Tasks that keep the bus, dial, and serve the socket. These tasks never end.
     crew: JoinSet<()>,
 }
 
-/// Current session, if any.
+/// The current session, if any.
 struct Connected {
     counter: u64,
     peer: String,
@@ -82,7 +85,7 @@ struct Connected {
 struct Daemon {
     places: Places,
     machine: Machine,
-    /// Inputs produced by effects at once; they precede any edge.
+    /// Inputs that effects produced at once; they precede any edge.
     inputs: VecDeque<Input>,
     spool: Spool,
     watcher: Watcher,
@@ -91,7 +94,7 @@ struct Daemon {
     calls: calls::Calls,
     roll: roll::Roll,
     callers: Callers,
-    /// Counts burials, for callers of `Await`.
+    /// The number of burials, for callers of `Await`.
     buried: watch::Sender<u64>,
     logs: Logs,
     connected: Option<Connected>,
@@ -100,7 +103,7 @@ struct Daemon {
     agent: Arc<Agent>,
     obeyed: Option<Obeyed>,
     joined_once: bool,
-    /// When the machine wants a tick, CLOCK_BOOTTIME.
+    /// CLOCK_BOOTTIME of the tick that the machine requested.
     wake_ms: Option<u64>,
     read: reload::Read,
     status: status::StatusLine,
@@ -108,7 +111,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// Runs until SIGTERM. Scripts go on in units of their own, so the agent ends none.
+    /// Runs until SIGTERM. Scripts continue in units of their own, so the agent ends no script.
     async fn serve(mut self, mut edges: Edges) -> Result<(), StartError> {
         loop {
             let wake = self.wake_ms.map(wait_until);
@@ -137,7 +140,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Hands all inputs to the machine, including those that its effects produce, and shows the resulting status.
+    /// Hands all inputs to the machine, also the inputs that effects produce, and shows the resulting status.
     fn settle(&mut self) {
         while let Some(input) = self.inputs.pop_front() {
             for effect in self.machine.handle(input, now()) {
@@ -167,12 +170,12 @@ impl Daemon {
                 self.inputs.push_back(Input::Message(message))
             }
             LinkEdge::Down { counter } if current == Some(counter) => self.disconnect(),
-            // From a session that the agent has ended.
+            // A session that the agent has ended.
             LinkEdge::Message { .. } | LinkEdge::Down { .. } => {}
         }
     }
 
-    /// Ends the session, if one stands; the machine is told.
+    /// Ends the session, if one is open, and informs the machine.
     fn disconnect(&mut self) {
         if self.connected.take().is_some() {
             self.inputs.push_back(Input::LinkDown);
@@ -186,17 +189,18 @@ impl Daemon {
     }
 }
 
-/// The clocks, for the machine.
+/// Returns the clocks for the machine.
 fn now() -> Now {
     Now { boot_ms: clock::boottime_ms(), wall_ms: clock::wall_ms() }
 }
 
-/// Converts CLOCK_BOOTTIME to the runtime's timers, which stop during a suspend: a tick is late by at most the suspend.
+/// Converts CLOCK_BOOTTIME to the runtime's timers. These timers stop during a suspend: a tick is late by at most the
+/// suspend.
 fn wait_until(boot_ms: u64) -> std::time::Duration {
     std::time::Duration::from_millis(boot_ms.saturating_sub(clock::boottime_ms()))
 }
 
-/// Sleeps; without a duration, forever and at no cost.
+/// Sleeps; without a duration, sleeps forever and at no cost.
 async fn sleep(duration: Option<std::time::Duration>) {
     match duration {
         Some(duration) => tokio::time::sleep(duration).await,

@@ -1,5 +1,5 @@
-//! SIGHUP: the agent reads its configuration again. It applies what it can and logs each key that needs a restart; it
-//! applies no part of a wrong configuration.
+//! SIGHUP: the agent reads its configuration again. The agent applies the changed keys, and logs each key that needs a
+//! restart. The agent applies no part of a wrong configuration.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,11 +11,11 @@ use perilog_host::{journal, notify};
 use super::{Daemon, identity, start};
 use crate::config::Config;
 
-/// Keys fixed for the life of an agent. All others apply at once, except `controller` and `tls`, which apply at the
+/// Keys that an agent never changes. All other keys apply at once, except `controller` and `tls`, which apply at the
 /// next dial.
 const TAKES_RESTART: [&str; 1] = ["host"];
 
-/// Configurations to compare a new one with.
+/// The configurations to compare a new configuration with.
 pub(super) struct Read {
     started: Config,
     pub(super) last: Config,

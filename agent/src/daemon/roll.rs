@@ -1,4 +1,4 @@
-//! Which task a stem is: edges know units and directories by their stem, the machine knows tasks.
+//! Tasks by stem: edges know units and directories by their stem, the machine knows tasks.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! From configuration to the running loop: the lock, the first join, then the doors open.
+//! The start of the agent: the lock, the first join, then the sockets and the link.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::spool::{Spool, SpoolError, Watcher};
 use crate::stir::Stir;
 use crate::systemd::{BusEdge, Cgroups, Emptiness, Surroundings, keeper};
 
-/// Why the agent cannot run.
+/// The reason why the agent cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
@@ -43,7 +43,7 @@ fn inotify(source: std::io::Error) -> StartError {
     StartError::Inotify { source }
 }
 
-/// Advises what to do when root's inotify instances are used up; other services and containers use them too.
+/// Advises what to do if root's inotify instances are used up; other services and containers use such instances too.
 fn inotify_hint(error: &std::io::Error) -> &'static str {
     match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
         Some(rustix::io::Errno::MFILE) => {
@@ -70,8 +70,8 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
     let mut crew = JoinSet::new();
     crew.spawn(keeper::keep(bus_edges, stir.clone(), around));
     notify::status("waiting for systemd on the system bus");
-    // The agent serves no peer before the bus is up: each session names its boot, which includes systemd's count of
-    // soft reboots.
+    // The agent serves no peer before the bus is up: each session names its boot, and the boot includes systemd's count
+    // of soft reboots.
     let first = loop {
         tokio::select! {
             _ = ended(&mut signals) => return Ok(()),
@@ -134,7 +134,7 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
     daemon.serve(Edges { signals, bus, link, asked, answers, crew }).await
 }
 
-/// The part of the configuration that the link goes by.
+/// Returns the part of the configuration that the link uses.
 pub(super) fn controllers(config: &Config, host: &HostName) -> Controllers {
     let enroll = || Enroll {
         addresses: config.enroll.controller.iter().map(|address| address.0.clone()).collect(),
@@ -151,7 +151,7 @@ pub(super) fn controllers(config: &Config, host: &HostName) -> Controllers {
 }
 
 async fn ended(signals: &mut shutdown::Signals) {
-    // Before the first join a reload has nothing to reload.
+    // Before the first join the daemon has nothing to reload.
     while signals.next().await != shutdown::Signal::Terminate {}
 }
 

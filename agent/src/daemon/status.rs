@@ -11,7 +11,7 @@ const PAUSE_MS: u64 = 1_000;
 pub(super) struct StatusLine {
     shown: String,
     wanted: Option<String>,
-    /// Restart that the last reload asked for.
+    /// The restart that the last reload requested.
     remark: Option<String>,
     /// Earliest time of the next update, on CLOCK_MONOTONIC.
     next_ms: u64,
@@ -30,7 +30,7 @@ impl StatusLine {
         }
     }
 
-    /// Shows the line now, or as soon as the pause is over.
+    /// Shows the line now, or as soon as the pause has ended.
     pub(super) fn show(&mut self, line: String) {
         let line = self.whole(line);
         self.wanted = (line != self.shown).then_some(line);
@@ -44,7 +44,7 @@ impl StatusLine {
         }
     }
 
-    /// When to call `show` again; `None` if what is wanted is shown.
+    /// Returns when to call `show` again; `None` if the line is up to date.
     pub(super) fn due(&self) -> Option<Duration> {
         self.wanted.as_ref().map(|_| clock::until(self.next_ms))
     }

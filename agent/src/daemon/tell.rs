@@ -1,5 +1,5 @@
-//! Runs the site's program for a task whose hook is gone (`perilog hook --orphaned`), in a unit of its own: the agent's
-//! sandbox must not confine it, and a restart of the agent must not end it. The unit's name is unique per task, so at
+//! Runs the site's program for an orphaned task (`perilog hook --orphaned`), in a unit of its own. The agent's sandbox
+//! must not confine the program, and a restart of the agent must not end it. The unit's name is unique per task, so at
 //! most one run per task exists.
 
 use perilog_core::agent::io::Telling;
@@ -8,13 +8,13 @@ use tokio::process::Command;
 
 use crate::local::status;
 
-/// scontrol gives up after some ten seconds of its own.
+/// Limit of a run; scontrol gives up by itself after some ten seconds.
 const LIMIT: &str = "RuntimeMaxSec=120";
 
 /// Runs the program to its end.
 ///
 /// # Errors
-/// Why the agent must run it again, for people.
+/// The reason why the agent must run the program again, for people.
 pub(super) async fn tell(telling: &Telling) -> Result<(), String> {
     let mut command = Command::new("systemd-run");
     command.args(arguments(telling)).stdin(std::process::Stdio::null()).kill_on_drop(true);
@@ -43,7 +43,7 @@ fn arguments(telling: &Telling) -> Vec<String> {
     let exit = telling.outcome.as_ref().map(|outcome| status(outcome).to_string()).unwrap_or_default();
     let variables = telling.env.iter().map(|(name, value)| format!("--setenv={name}={value}"));
     arguments.extend(variables.chain([format!("--setenv=PERILOG_STATUS={exit}")]));
-    // systemd-run looks for the program where the agent is, which sees no home.
+    // systemd-run searches for the program in the agent's sandbox, which has no home directories.
     let program = ["--".to_owned(), "/usr/bin/env".to_owned(), telling.program.clone()];
     arguments.extend(program.into_iter().chain([telling.word.to_string()]));
     arguments

@@ -13,14 +13,14 @@ use super::enroll::{self, Enroll, EnrollError};
 use super::session::{self, SessionError};
 use super::window::Window;
 
-/// Controllers to dial. A reload replaces this value; the next dial uses the new one.
+/// Controllers to dial. A reload replaces this value; the next dial uses the new value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Controllers {
-    /// `host:port`, tried in turn. A name is resolved at each dial.
+    /// `host:port`; the agent tries each in turn. The agent resolves a name at each dial.
     pub addresses: Vec<String>,
     /// `None`: plain text. Each dial reads the files, so a renewed certificate needs no reload.
     pub tls: Option<TlsFiles>,
-    /// Instead of the address's host, what the controller's certificate must bear.
+    /// The name in the controller's certificate, if not the host of the address.
     pub server_name: Option<String>,
     /// `None`: an administrator installs the certificate.
     pub enroll: Option<Enroll>,
@@ -73,7 +73,7 @@ pub async fn dial(
             }
             match outcome {
                 Ok(()) if welcomed => tracing::info!("the session with the controller {address} ended"),
-                // The loop hung up, or was turned away, and has said why.
+                // The loop ended the session, or the controller turned the agent away; the log has the reason already.
                 Ok(()) => {}
                 Err(error) => complain(address, &error, &mut said),
             }
@@ -112,7 +112,7 @@ async fn attempt(
     Ok(session::run(link, edges, counter, release).await?)
 }
 
-/// Logs a failed dial. An absent controller is one line in the journal, not one per try.
+/// Logs a failed dial. An absent controller fills one line of the journal, not one per try.
 fn complain(address: &str, error: &DialError, said: &mut String) {
     let text = error.to_string();
     let text = if text.contains(address) { text } else { format!("{address}: {text}") };

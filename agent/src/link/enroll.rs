@@ -1,11 +1,13 @@
-//! Enrolment of the node: the agent makes the key, which never leaves the node, and asks for a certificate. It
-//! authenticates by a one-time token, or by a munge credential if no token works. Before the certificate runs out, the
-//! agent renews it with the certificate itself.
+//! Enrolment of the node: the agent makes the key, which never leaves the node, and asks for a certificate. The agent
+//! authenticates by a one-time token, or by a munge credential if no token works. Before the certificate expires, the
+//! agent renews the certificate, and authenticates by the certificate itself.
 //!
 //! ```text
-//!   none, or run out ── key, token or munge ──> certificate ── two thirds of its time, itself ──> the next one, of the same key
+//!   none, or expired -- key, token or munge --> certificate
+//!   certificate -- after two thirds of its life, by itself --> next certificate of the same key
 //! ```
-//! The key is on disk before the agent asks, so it can ask again when an answer is lost. Open sessions notice nothing.
+//! The key is on disk before the agent asks, so the agent can ask again if an answer is lost. Open sessions are not
+//! affected.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -24,17 +26,17 @@ use tokio::sync::{Notify, watch};
 
 use super::Controllers;
 
-/// The longest between two looks at the certificate: clocks are set, and files are changed by others.
+/// Longest time between two checks of the certificate: an operator may set the clock or replace the files.
 const LOOK: Duration = Duration::from_secs(3600);
-/// The shortest between two tries to renew.
+/// Shortest time between two tries to renew.
 const BREATH: Duration = Duration::from_secs(10);
 /// A token has 43 bytes.
 const MAX_TOKEN: u64 = 4096;
 
-/// How this node gets its certificate.
+/// The settings by which this node gets its certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Enroll {
-    /// `host:port`, tried in turn.
+    /// `host:port`; the agent tries each in turn.
     pub addresses: Vec<String>,
     /// File with the one-time token.
     pub token: Option<PathBuf>,
@@ -70,12 +72,12 @@ pub(super) enum EnrollError {
     Nobody,
 }
 
-/// Obtains a certificate, unless there is one that has not run out. Returns true for a new one.
+/// Obtains a certificate, unless a valid certificate exists. Returns `true` for a new certificate.
 pub(super) async fn ensure(enroll: &Enroll, files: &TlsFiles, server_name: Option<&str>) -> Result<bool, EnrollError> {
     if files.validity()?.is_some_and(|(_, until_ms)| clock::wall_ms() < until_ms) {
         return Ok(false);
     }
-    // A certificate that has run out proves nothing, so the node connects without one.
+    // An expired certificate proves nothing, so the node connects without one.
     let tls = ClientTls::load_anonymous(files)?;
     let way = Way { enroll, files, server_name, tls };
     let by_token = match &enroll.token {
@@ -94,7 +96,7 @@ pub(super) async fn ensure(enroll: &Enroll, files: &TlsFiles, server_name: Optio
     Ok(true)
 }
 
-/// Enrolment door to ask, and how to verify it.
+/// The enrolment door to ask, and the way to verify the door.
 struct Way<'a> {
     enroll: &'a Enroll,
     files: &'a TlsFiles,
@@ -102,7 +104,7 @@ struct Way<'a> {
     tls: ClientTls,
 }
 
-/// Proof that the node shows.
+/// The proof that the node shows.
 #[derive(Default)]
 struct Proof {
     token: Option<String>,
@@ -114,7 +116,7 @@ async fn by_token(way: &Way<'_>, path: &Path) -> Result<(), EnrollError> {
     obtain(way, proof).await
 }
 
-/// Asks with munge credentials. A credential is good once, so each controller gets a new one.
+/// Asks with munge credentials. A credential is valid once, so each controller gets a new credential.
 async fn by_munge(way: &Way<'_>, program: &Path) -> Result<(), EnrollError> {
     let path = &way.files.key;
     let wrong = |why| EnrollError::Key { path: path.clone(), why };
@@ -132,12 +134,12 @@ async fn by_munge(way: &Way<'_>, program: &Path) -> Result<(), EnrollError> {
 }
 
 impl EnrollError {
-    /// No other proof would have got any further.
+    /// Returns `true` if any other proof would fail in the same way.
     const fn is_of_the_way(&self) -> bool {
         matches!(self, Self::Nobody | Self::Ask(AskError::Link(_) | AskError::TimedOut { .. }))
     }
 
-    /// Combines both errors. A token file that does not exist yet was not tried.
+    /// Combines both errors. A missing token file is no error: the agent did not try a token.
     fn and_munge(self, munge: Self) -> Self {
         match self {
             Self::NoToken { .. } => munge,
@@ -194,7 +196,7 @@ pub(super) async fn keep(mut controllers: watch::Receiver<Controllers>, enrolled
 }
 
 /// Returns a random moment between two thirds and five sixths of the certificate's life, so that nodes that booted
-/// together do not renew together.
+/// together renew at different times.
 fn due_ms((from_ms, until_ms): (u64, u64)) -> u64 {
     let lasts_ms = until_ms.saturating_sub(from_ms);
     let random = uuid::Uuid::new_v4().as_u64_pair().1 & (u64::MAX >> 2);
@@ -220,7 +222,7 @@ async fn obtain(way: &Way<'_>, proof: Proof) -> Result<(), EnrollError> {
 async fn obtain_at(way: &Way<'_>, address: &str, proof: &Proof) -> Result<(), EnrollError> {
     let (token, munge) = (proof.token.clone(), proof.munge.clone());
     let mut dial = Dial::tls(address, way.tls.clone());
-    // A munge credential proves that root asks, but not from which host; the port proves that.
+    // A munge credential proves that root asks, but not from which host; the port proves the host.
     dial.as_root = munge.is_some();
     if let Some(name) = way.server_name {
         name.clone_into(&mut dial.server_name);
@@ -233,12 +235,12 @@ async fn obtain_at(way: &Way<'_>, address: &str, proof: &Proof) -> Result<(), En
     write(&way.files.cert, 0o644, &answer)
 }
 
-/// A signing request for the node's key.
+/// Makes a signing request for the node's key.
 fn request(path: &Path) -> Result<String, EnrollError> {
     authority::request(&key(path)?).map_err(|error| EnrollError::Key { path: path.to_owned(), why: error.to_string() })
 }
 
-/// Returns the node's key (PEM), and makes one if there is none.
+/// Returns the node's key (PEM); makes a key if the file is missing.
 fn key(path: &Path) -> Result<String, EnrollError> {
     let failed = |source| EnrollError::File { path: path.to_owned(), source };
     match fs::read_to_string(path) {
@@ -254,7 +256,7 @@ fn token(path: &Path) -> Result<String, EnrollError> {
     token_as(rustix::process::geteuid().as_raw(), path)
 }
 
-/// Reads a token as a process of user `own` may: it belongs to that user or to root.
+/// Reads a token as a process of user `own`: the file must belong to that user or to root.
 fn token_as(own: u32, path: &Path) -> Result<String, EnrollError> {
     let failed = |source| EnrollError::File { path: path.to_owned(), source };
     let file = File::open(path).map_err(failed)?;
@@ -271,7 +273,7 @@ fn token_as(own: u32, path: &Path) -> Result<String, EnrollError> {
     Ok(text.trim().to_owned())
 }
 
-/// Whole or not at all; its directory is made, and is root's alone.
+/// Writes the file whole or not at all; creates the directory, which only root can enter.
 fn write(path: &Path, mode: u32, text: &str) -> Result<(), EnrollError> {
     let failed = |source| EnrollError::File { path: path.to_owned(), source };
     if let Some(directory) = path.parent() {
@@ -304,7 +306,7 @@ mod tests {
             let due = due_ms((1_000_000, 1_600_000));
             assert!((1_400_000..=1_500_000).contains(&due), "{due}");
         }
-        // Nonsense of a certificate is no panic.
+        // A certificate with senseless times causes no panic.
         let _ = (due_ms((5, 0)), due_ms((u64::MAX / 2, u64::MAX / 2 + 1)));
     }
 
@@ -323,13 +325,13 @@ mod tests {
         assert!(token(&file).unwrap_err().to_string().contains("can be read by others (mode 0644)"));
     }
 
-    /// Found by a review.
+    /// Found by a review: the agent read a token that another user owned.
     #[test]
     fn a_token_of_another_owner_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("token");
         write(&file, 0o600, "abc\n").unwrap();
-        // Root gives the file away; another user asks as somebody else would.
+        // Root gives the file to another user; the test then reads as two different users.
         let _ = std::os::unix::fs::chown(&file, Some(65534), None);
         let uid = fs::metadata(&file).unwrap().uid();
         assert_eq!(token_as(uid, &file).unwrap(), "abc");
@@ -337,7 +339,7 @@ mod tests {
         assert!(error.contains(&format!("belongs to uid {uid}")), "{error}");
     }
 
-    /// Enrolment at a controller without a listener.
+    /// Makes an enrolment at an address without a listener.
     fn nowhere(token: Option<PathBuf>, munge: Option<PathBuf>) -> Enroll {
         Enroll { addresses: vec!["127.0.0.1:1".to_owned()], token, munge, host: "n1".to_owned() }
     }
@@ -351,11 +353,11 @@ mod tests {
         let files = TlsFiles { ca: path("ca.pem"), cert: path("cert.pem"), key: path("key.pem"), crl: None };
         write(&path("open"), 0o644, "abc").unwrap();
         write(&path("token"), 0o600, "abc").unwrap();
-        // Program that records its input and fails.
+        // A program that records its input and fails.
         let program =
             format!("#!/bin/sh\n/bin/cat > {}\necho 'munge: Error: no munged' >&2; exit 6\n", path("asked").display());
-        // `cp` makes the executable: a test that forks at this moment would inherit this process's open file, and exec
-        // would fail with "text file busy".
+        // `cp` makes the executable: another test that forks at this moment would inherit this process's open file, and
+        // exec would fail with "text file busy".
         write(&path("munge-text"), 0o755, &program).unwrap();
         let copied = std::process::Command::new("cp").args([path("munge-text"), path("munge")]).status();
         assert!(copied.unwrap().success());

@@ -5,8 +5,8 @@
 //!   dial --> preambles --> Up --> Message ... --> Down --> wait a random part of Welcome's window --> dial
 //! ```
 //!
-//! The link knows bytes and time, but no meaning: the machine makes Hello and all later messages. No heartbeat: the
-//! kernel watches a silent connection.
+//! The link knows bytes and time, but no meaning: the machine makes Hello and all later messages. The link sends no
+//! heartbeat: the kernel watches a silent connection.
 
 mod dialler;
 mod enroll;
@@ -20,8 +20,8 @@ pub use window::Window;
 
 use perilog_core::message::ToAgent;
 
-/// Event of the link for the loop. `peer` is for people; `counter` numbers the session and grows with every session of
-/// this boot.
+/// An event of the link for the loop. `peer` is for people; `counter` numbers the session and grows with every session
+/// of this boot.
 #[derive(Debug)]
 pub enum LinkEdge {
     Up { counter: u64, session: Session, peer: String },

@@ -10,26 +10,26 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::LinkEdge;
 
-/// Most messages that wait to be written. At once, a machine sends its Hello and a handful of messages per task
-/// (max-tasks is at most 400, tombstones fill a page by the hundred). Only a controller that reads nothing fills the
-/// queue; then the session ends, and the next one repeats everything.
+/// Maximum number of messages that wait for the writer. A machine sends at once its Hello and a handful of messages per
+/// task (max-tasks is at most 400, a page takes tombstones by the hundred). Only a controller that reads nothing fills
+/// the queue; the session then ends, and the next session repeats all messages.
 const OUTBOX: usize = 4096;
 /// Limit for the preambles. A silent peer is no controller.
 const PREAMBLE_LIMIT: Duration = Duration::from_secs(20);
-/// Limit for the last messages of a finished session and for its close; a peer that reads takes them in milliseconds.
+/// Limit for the last messages and the close of a finished session; a peer that reads needs milliseconds.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(1);
 
-/// Where messages to the controller go. Those for people (answers) wait for room; the loop never does.
+/// The queue of messages to the controller. Answers for people wait for room; the loop never waits.
 pub type Outbox = mpsc::Sender<FromAgent>;
 
-/// The loop's hold on a session: dropping it ends the session.
+/// The loop's handle of a session; dropping the handle ends the session.
 #[derive(Debug)]
 pub struct Session {
     pub outbox: Outbox,
     _hold: oneshot::Sender<()>,
 }
 
-/// Why a session ended that did not end by an orderly close.
+/// The reason why a session ended without an orderly close.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SessionError {
     #[error(transparent)]
@@ -44,7 +44,7 @@ pub(super) enum SessionError {
     Closed,
 }
 
-/// Runs a session to its end. `Up` and `Down` are told in pairs, and only once both sides have agreed.
+/// Runs a session to its end. Sends `Up` and `Down` in pairs, and only once both sides have agreed.
 pub(super) async fn run(
     link: Link,
     edges: &mpsc::Sender<LinkEdge>,
@@ -73,20 +73,21 @@ pub(super) async fn run(
     let ended = {
         let transmitting = transmit(&mut writer, queue, closing);
         tokio::pin!(transmitting);
-        // Both directions at once: a peer that waits for us to read must not wait for itself.
+        // Both directions run at once: a peer that waits for the agent to read must not block itself.
         tokio::select! {
             ended = receive(&mut reader, edges, counter, &outbox) => ended,
             ended = &mut transmitting => ended,
             _ = let_go => {
-                // Writes the messages from before the loop hung up: they may give the reason (a refused epoch).
+                // Writes the messages from before the loop ended the session: they may give the reason (a refused
+                // epoch).
                 drop(close);
                 tokio::time::timeout(GOODBYE_LIMIT, transmitting).await.unwrap_or(Ok(()))
             }
         }
     };
-    // The session is over either way, so a failed goodbye changes nothing.
+    // The session has ended in any case, so a failed goodbye changes nothing.
     let _ = tokio::time::timeout(GOODBYE_LIMIT, writer.close()).await;
-    // If the loop is gone, so is the process.
+    // Without a loop, the process is ending.
     let _ = edges.send(LinkEdge::Down { counter }).await;
     ended
 }
@@ -106,7 +107,7 @@ async fn receive(
             }
             Decoded::Unknown(message) => {
                 tracing::warn!("the controller sent message {message}, which this version does not know");
-                // With a full outbox the session is about to end anyway.
+                // A full outbox is about to end the session anyway.
                 let _ = outbox.try_send(FromAgent::Unsupported { message });
             }
         }
@@ -114,7 +115,7 @@ async fn receive(
     Ok(())
 }
 
-/// Writes queued messages. Once `closing` is dropped, writes those already queued, and ends.
+/// Writes queued messages. Once `closing` is dropped, writes the queued messages and ends.
 async fn transmit(
     writer: &mut FrameWriter,
     mut queue: mpsc::Receiver<FromAgent>,

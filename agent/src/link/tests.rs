@@ -1,4 +1,4 @@
-//! The dialler against a controller of a few lines, over plain TCP.
+//! Tests of the dialler against a controller of a few lines, over plain TCP.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn bed() -> Bed {
 }
 
 impl Bed {
-    /// The next connection, preambles exchanged.
+    /// Accepts the next connection and exchanges preambles.
     async fn accept(&mut self, preamble: Bytes) -> Link {
         let mut link = self.listener.next().await.handshake().await.unwrap();
         let theirs = link.reader.next().await.unwrap().unwrap();
@@ -80,7 +80,7 @@ async fn messages_go_both_ways_and_an_unknown_one_is_answered() {
     let frame = link.reader.next().await.unwrap().unwrap();
     assert_eq!(decode_from_agent(&frame).unwrap(), Decoded::Known(FromAgent::Unsupported { message: 0x7fff }));
 
-    // The loop hangs up, even while somebody still holds an outbox; the next session has a higher number.
+    // The loop ends the session, although another task still holds an outbox; the next session has a higher number.
     let _held = session.outbox.clone();
     drop(session);
     assert!(link.reader.next().await.unwrap().is_none());
@@ -89,7 +89,8 @@ async fn messages_go_both_ways_and_an_unknown_one_is_answered() {
     assert!(bed.up().await.0 > first);
 }
 
-/// A controller that was refused was not told, two times in three: the end of the session overtook the word.
+/// Found before: two times in three a refused controller did not get the reason, because the end of the session
+/// overtook the message.
 #[tokio::test]
 async fn last_words_are_heard() {
     for number in 0..12 {
@@ -107,7 +108,7 @@ async fn last_words_are_heard() {
 #[tokio::test]
 async fn a_peer_that_speaks_nonsense_is_left_and_dialled_again() {
     let mut bed = bed();
-    // One peer sends no preamble, one the preamble of a later version: neither begins a session.
+    // A peer without a preamble, and a peer with the preamble of a later version: neither begins a session.
     let _http = bed.accept(Bytes::from_static(b"HTTP/1.1 400 Bad Request")).await;
     let future = Preamble { lowest: 900, highest: 901, release: "x".to_owned() };
     let _later = bed.accept(future.encode()).await;

@@ -1,26 +1,26 @@
-//! Time of the next dial: a random moment in a window, so that ten thousand agents do not dial a restarted controller
-//! at once (full jitter).
+//! Time of the next dial: a random moment in a window (full jitter), so that ten thousand agents do not dial a
+//! restarted controller at once.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-/// Window until a controller names one, and its largest value.
+/// The first window, and the largest window, without a value from the controller.
 const FLOOR_MS: u64 = 1_000;
 const CEILING_MS: u64 = 30_000;
-/// The largest that a controller may name: a wrong number must not cut a node off for a day.
+/// The largest window that a controller may name: a wrong number must not cut off a node for a day.
 const MOST_MS: u64 = 600_000;
 
-/// The window of the next dial. Shared by the loop, which hears what the controller wants, and the dialler.
+/// The window of the next dial. The loop, which gets the controller's window, shares it with the dialler.
 #[derive(Debug)]
 pub struct Window(Mutex<Sizes>);
 
 #[derive(Debug)]
 struct Sizes {
-    /// Window from Welcome, or the floor.
+    /// The window from Welcome, or the floor.
     base: u64,
     now: u64,
-    /// Since the last dial.
+    /// Whether a Welcome came since the last dial.
     welcomed: bool,
 }
 
@@ -38,7 +38,7 @@ impl Window {
     }
 
     /// Records that a dial failed or its session ended. Without a Welcome (the controller is away, or turned the agent
-    /// away) the window grows. Returns true after a Welcome.
+    /// away) the window grows. Returns `true` after a Welcome.
     pub(super) fn close(&self) -> bool {
         let mut sizes = self.lock();
         let welcomed = std::mem::take(&mut sizes.welcomed);
@@ -48,14 +48,14 @@ impl Window {
         welcomed
     }
 
-    /// How long to wait: uniform over the window.
+    /// Returns how long to wait: uniform over the window.
     pub(super) fn pause(&self) -> Duration {
-        // 62 random bits; a window has at most 20, so every moment is equally likely.
+        // The random number has 62 bits, a window at most 20, so every moment is equally likely.
         let random = uuid::Uuid::new_v4().as_u64_pair().1 & (u64::MAX >> 2);
         Duration::from_millis(random % self.lock().now)
     }
 
-    /// Window that is short enough for tests.
+    /// Creates a window that is short enough for tests.
     #[cfg(test)]
     pub(super) fn brief() -> Self {
         Self(Mutex::new(Sizes { base: 20, now: 20, welcomed: false }))

@@ -1,12 +1,12 @@
-//! `Await`: the end of a task that the controller started here, for a caller that knows the job and no attempt.
+//! `Await`: the end of a task of the controller's, for a caller that knows the job and no attempt.
 //!
 //! ```text
 //!   of the newest attempt that this host knows        the caller
-//!   nothing, or another action only                    waits: the controller begins the action later
-//!   the action, alive or not acknowledged              waits
-//!   the action's tombstone                             hears its outcome
+//!   nothing, or another action only                   waits: the controller begins the action later
+//!   the action, alive or not acknowledged             waits
+//!   the action's tombstone                            gets the outcome
 //! ```
-//! A tombstone is what is left of a task whose end the controller has on disk.
+//! A tombstone is the record of a task whose end the controller has on disk.
 
 use perilog_core::Span;
 use perilog_core::ids::{ActionName, Attempt, JobId};
@@ -32,27 +32,27 @@ impl Parameters {
         self.action.as_ref().map_or("epilog", ActionName::as_str) == action.as_str()
     }
 
-    /// Milliseconds; `None`: no limit.
+    /// Returns the limit in milliseconds; `None`: no limit.
     pub(super) fn limit_ms(&self) -> Option<u64> {
         self.limit.and_then(Span::as_millis)
     }
 }
 
-/// A task of the controller's, of the job in question.
+/// A task of the controller's, of the requested job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfJob {
     pub action: ActionName,
     pub attempt: Attempt,
     pub stem: String,
-    /// From its tombstone; `None`: it lives, or the controller has not acknowledged its end.
+    /// The outcome from the tombstone. `None`: the task lives, or the controller has not acknowledged the end.
     pub outcome: Option<Outcome>,
 }
 
-/// The reply for `known`, all tasks of the job here: `over` says whether the wait is over.
+/// Returns the reply for `known`, all tasks of the job on this host: `over` says whether the wait has ended.
 pub(super) fn reply(known: &[OfJob], parameters: &Parameters) -> Value {
     let newest = known.iter().map(|known| known.attempt).max();
     let of_newest = known.iter().filter(|known| Some(known.attempt) == newest && parameters.is_of(&known.action));
-    // Of two ranks on one host the last one counts.
+    // If two ranks are on one host, the rank that ends last counts.
     let task = of_newest.min_by_key(|known| known.outcome.is_some());
     let outcome = task.and_then(|task| task.outcome.as_ref());
     let unit = task.map(|task| perilog_core::ids::unit_of(&task.stem));
@@ -74,13 +74,13 @@ mod tests {
         let (ok, timeout) = (Some(Outcome::Ok), Some(Outcome::Timeout { status: None }));
         #[rustfmt::skip]
         let table = [
-            // known of the job here, over, unit, status
+            // known tasks of the job, over, unit, status
             (vec![], false, None, None),
             (vec![known("prolog", 1, ok.clone())], false, None, None),
             (vec![known("prolog", 1, ok.clone()), known("epilog", 1, None)], false, Some("epilog-1.service"), None),
             (vec![known("prolog", 1, None), known("epilog", 1, ok.clone())], true, Some("epilog-1.service"), Some(0)),
             (vec![known("epilog", 1, timeout)], true, Some("epilog-1.service"), Some(3)),
-            // An epilog of an earlier attempt tells nothing.
+            // An epilog of an earlier attempt does not count.
             (vec![known("epilog", 1, ok.clone()), known("prolog", 2, None)], false, None, None),
             (vec![known("epilog", 1, ok.clone()), known("epilog", 2, None)], false, Some("epilog-2.service"), None),
             (vec![known("epilog", 2, ok.clone()), known("epilog", 2, None)], false, Some("epilog-2.service"), None),

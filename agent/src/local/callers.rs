@@ -9,20 +9,20 @@ use perilog_core::outcome::Outcome;
 use perilog_core::task::Ended;
 use tokio::sync::{oneshot, watch};
 
-/// State that a caller of `Exec` follows: the latest value of each.
+/// The state that a caller of `Exec` follows: the latest value of each.
 #[derive(Debug, Clone, Default)]
 pub struct Followed {
-    /// Did the task exist before the call?
+    /// Whether the task existed before the call.
     pub attached: Option<bool>,
     pub phase: Option<Phase>,
     pub end: Option<End>,
 }
 
-/// How an `Exec` ends.
+/// The end of an `Exec`.
 #[derive(Debug, Clone)]
 pub enum End {
     Ended(Box<Ended>),
-    /// Before this call; only the outcome is left.
+    /// The task ended before this call; only the outcome is left.
     Before(Outcome),
     Refused(String),
 }
@@ -36,7 +36,7 @@ pub struct NodeStatus {
     pub tasks: Vec<TaskStatus>,
 }
 
-/// Request from the socket to the loop. The server's bound on connections bounds the callers.
+/// A request from the socket to the loop. The server's bound on connections bounds the callers.
 #[derive(Debug)]
 pub enum Asked {
     Exec {
@@ -56,7 +56,7 @@ pub enum Asked {
         stem: String,
         reply: oneshot::Sender<Result<(), String>>,
     },
-    /// A caller of `Exec` went away.
+    /// A caller of `Exec` disconnected.
     Hangup {
         caller: Caller,
     },
@@ -77,13 +77,13 @@ pub struct Callers {
 }
 
 impl Callers {
-    /// Converts a request to the machine's input; `None` if it was answered at once. `task_of` finds a task by its
-    /// stem.
+    /// Converts a request to the machine's input; `None` if the request was answered at once. `task_of` finds a task by
+    /// its stem.
     pub fn asked(&mut self, asked: Asked, task_of: impl Fn(&str) -> Option<TaskId>) -> Option<Input> {
         match asked {
             Asked::Exec { exec, caller: number, follow } => {
                 let caller = self.wait(Waiting::Exec(follow));
-                // A caller that is gone by now hangs up next.
+                // If the caller has disconnected, its hangup follows.
                 let _ = number.send(caller);
                 Some(Input::Exec { caller, exec: *exec })
             }
@@ -116,7 +116,8 @@ impl Callers {
         }
     }
 
-    /// The machine's word to a caller of `Exec`, `Cancel` or `Orphaned`. Whoever is gone is not told.
+    /// Passes the machine's reply to a caller of `Exec`, `Cancel` or `Orphaned`. Drops the reply if the caller has
+    /// disconnected.
     pub fn tell(&mut self, caller: Caller, reply: ExecReply) {
         match self.waiting.remove(&caller) {
             Some(Waiting::Exec(follow)) => {
@@ -149,7 +150,7 @@ impl Callers {
     }
 }
 
-/// Puts the reply into the caller's slot; true if it is the last.
+/// Puts the reply into the caller's slot; returns `true` for the last reply.
 fn follow_up(follow: &watch::Sender<Followed>, reply: ExecReply) -> bool {
     follow.send_modify(|told| match reply {
         ExecReply::Attached { attached, .. } => told.attached = Some(attached),

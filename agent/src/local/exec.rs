@@ -37,12 +37,12 @@ pub(super) struct Parameters {
     instance: Option<String>,
 }
 
-/// Most bytes of `instance`, which a tombstone stores.
+/// Maximum size in bytes of `instance`, which a tombstone stores.
 const MOST_INSTANCE: usize = 32;
 
 impl Parameters {
     /// Converts the parameters. `plan_of` returns the plan of an action, configured or default, for directories that
-    /// replace the configured ones. `own` returns what this host remembers of the job's tasks on a rank, for a caller
+    /// replace the configured directories. `own` returns this host's records of the job's tasks on a rank, for a caller
     /// that does not number its attempts.
     ///
     /// # Errors
@@ -86,8 +86,8 @@ impl Parameters {
     }
 }
 
-/// Returns the exit status: that of the scripts if it shows a failure, otherwise the number of the outcome. Never 0 for
-/// an outcome other than ok.
+/// Returns the exit status: the status of the scripts if it shows a failure, otherwise the number of the outcome. Never
+/// 0 for an outcome other than ok.
 pub fn status(outcome: &Outcome) -> u8 {
     let word = match outcome {
         outcome if outcome.is_ok() => return 0,
@@ -95,7 +95,7 @@ pub fn status(outcome: &Outcome) -> u8 {
         Outcome::Lost { .. } => 4,
         Outcome::Refused { .. } => 5,
         Outcome::Cancelled { .. } => 6,
-        // A host's own task has no job that could tolerate anything.
+        // A host's own task has no job that could tolerate a failure.
         _ => 1,
     };
     outcome.status().filter(|status| *status != 0).unwrap_or(word)

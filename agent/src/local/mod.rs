@@ -1,7 +1,7 @@
 //! Local socket of the agent, /run/perilog/agent.sock: `io.perilog.Agent` in Varlink.
 //!
-//! The socket asks the loop and waits. It decides permissions by the peer's credentials; the machine decides everything
-//! else. Each caller has one slot that always holds the latest state: a slow caller misses phases, never the end.
+//! The socket asks the loop and waits. The socket decides permissions by the peer's credentials; the machine decides
+//! everything else. Each caller has one slot with the latest state: a slow caller misses phases, never the end.
 
 mod awaited;
 mod callers;

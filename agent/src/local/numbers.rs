@@ -1,23 +1,23 @@
-//! Attempt numbers for resource managers without them: the host counts, from the job's tasks that it remembers.
+//! Attempt numbers for resource managers without attempts: the host counts, by the job's tasks that it remembers.
 //!
-//! Slurm tells an epilog the restart count of the next attempt if the job is requeued, and Flux tells its housekeeping
-//! no number at all. Such a caller says instead what its action does to an attempt: a prolog *begins* it, an epilog or
-//! housekeeping *ends* it.
+//! At a requeue Slurm gives the epilog the restart count of the next attempt, and Flux gives its housekeeping no number
+//! at all. Such a caller instead names the effect of its action on an attempt: a prolog *begins* the attempt, an epilog
+//! or housekeeping *ends* it.
 //!
 //! ```text
-//!   this host knows of the newest attempt        a call of the one that begins it     a call of the one that ends it
-//!   nothing                                      the first                            the first
-//!   only what begins it                          the same: attach                     the same: its epilog
-//!   only what ends it, alive                     the next one                         the same: attach
-//!   only what ends it, over                      the next one                         the next one: its prolog is not ours
-//!   both                                         the next one: a requeue              the same: attach
+//!   the host remembers of the newest attempt    a prolog gets               an epilog gets
+//!   nothing                                     the first attempt           the first attempt
+//!   only the prolog                             the same: attach            the same: its epilog
+//!   only the epilog, alive                      the next                    the same: attach
+//!   only the epilog, ended                      the next                    the next: its prolog ran elsewhere
+//!   both                                        the next: a requeue         the same: attach
 //! ```
 //! So a repeated call attaches, and the scripts of a requeued job run again.
 
 use perilog_core::ids::{ActionName, Attempt};
 use serde::Deserialize;
 
-/// Effect of an action on an attempt.
+/// The effect of an action on an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Turn {
@@ -25,12 +25,12 @@ pub(super) enum Turn {
     Ends,
 }
 
-/// A task of the host's own, of the job and rank in question.
+/// A task of the host's own, of the requested job and rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
     pub action: ActionName,
     pub attempt: Attempt,
-    /// Is only its tombstone left?
+    /// Whether only the tombstone is left.
     pub over: bool,
 }
 
@@ -61,7 +61,7 @@ mod tests {
         let (live, over) = (false, true);
         #[rustfmt::skip]
         let table = [
-            // known of the job here, a prolog's attempt, an epilog's
+            // known tasks of the job, a prolog's attempt, an epilog's attempt
             (vec![], 0, 0),
             (vec![known("prolog", 0, live)], 0, 0),
             (vec![known("prolog", 0, over)], 0, 0),

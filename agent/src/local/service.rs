@@ -22,7 +22,8 @@ use crate::spool::Spool;
 const INTERFACES: &[InterfaceDescription] =
     &[InterfaceDescription { name: "io.perilog.Agent", text: include_str!("io.perilog.Agent.varlink") }];
 
-/// Varlink service of the agent. It holds the configuration that it needs and asks the loop for everything else.
+/// Varlink service of the agent. The service holds the configuration that it needs, and asks the loop for everything
+/// else.
 #[derive(Debug)]
 pub struct Agent {
     host: HostName,
@@ -63,7 +64,7 @@ impl Service for Agent {
     }
 
     async fn call(&self, call: Call) {
-        // `Gone` means that the client has disconnected, so there is nobody to answer.
+        // `Gone`: the client has disconnected and needs no answer.
         let _ = self.answer(call).await;
     }
 }
@@ -79,7 +80,7 @@ impl Agent {
         Self { host, boot, config: RwLock::new(config), spool, ask, buried }
     }
 
-    /// Applies a reloaded configuration. A node keeps its name for the life of its agent.
+    /// Applies a reloaded configuration. A node keeps its name for the life of the agent.
     pub fn configure(&self, config: Config) {
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = config;
     }
@@ -117,7 +118,8 @@ impl Agent {
         }
     }
 
-    /// May this peer call the method? Root may call everything; other users may read, if the site permits.
+    /// Returns `true` if this peer may call the method. Root may call every method; other users may read, if the site
+    /// permits.
     fn may(&self, method: &str, peer: &PeerCred) -> bool {
         let readers = self.config.read().unwrap_or_else(PoisonError::into_inner).local.status;
         peer.is_root() || (method == "Status" && readers == Readers::Anyone)
@@ -139,7 +141,7 @@ impl Agent {
         }
     }
 
-    /// A call about one task, which is done or refused.
+    /// Handles a call about a task, which is carried out or refused.
     async fn about(
         &self,
         unit: &str,
@@ -231,7 +233,7 @@ impl Agent {
         }
     }
 
-    /// Removes a caller; its task goes on.
+    /// Removes a caller; the caller's task goes on.
     async fn hang_up(&self, caller: Caller) -> Result<(), Gone> {
         // Without a loop, the process is ending.
         let _ = self.ask.send(Asked::Hangup { caller }).await;
@@ -247,7 +249,7 @@ fn exec_stem(exec: &Exec) -> String {
     ids::stem(&exec.action, &exec.job, TaskId { action: id, rank: exec.rank })
 }
 
-/// Names of a task, for its caller.
+/// The names of a task, for its caller.
 struct Named {
     unit: String,
     attempt: Attempt,

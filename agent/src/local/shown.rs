@@ -4,7 +4,7 @@ use perilog_core::agent::io::TaskStatus;
 use perilog_core::ids::unit_of;
 use serde_json::{Value, json};
 
-/// {unit, job, attempt, action, rank, local, state, why, phase, age_ms, outcome}; what is not known is null.
+/// Returns {unit, job, attempt, action, rank, local, state, why, phase, age_ms, outcome}; unknown values are null.
 pub fn task(status: &TaskStatus) -> Value {
     json!({
         "unit": unit_of(&status.stem),

@@ -1,4 +1,4 @@
-//! Reads the journal through a journalctl process: on a full disk it may take long, and the loop must not wait for it.
+//! Reads the journal through a journalctl process: on a full disk the read may take long, and the loop must not wait.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -9,21 +9,21 @@ use tokio::process::Command;
 use super::{About, MAX_TEXT};
 use crate::systemd::SLICE;
 
-/// A journal of many gigabytes takes seconds.
+/// Limit of a read; a journal of many gigabytes takes seconds.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// How long journald may take to store what scripts have printed so far. A busy disk takes longer: what is stored then
-/// is read.
+/// Time for journald to store output that scripts have printed. A busy disk takes longer; the agent then reads the
+/// lines that are stored.
 const SYNC: Duration = Duration::from_secs(5);
 
-/// Returns the last lines with the job's fields, oldest first; empty if there are none.
+/// Returns the last lines with the job's fields, oldest first; empty if no line matches.
 pub(super) async fn read(about: &About) -> Result<String, String> {
     sync().await;
     query(about).await
 }
 
-/// Waits until journald has stored what it was sent before (journalctl(1), `--sync`): a script's end may be known
-/// before its last lines are.
+/// Waits until journald has stored all earlier messages (journalctl(1), `--sync`): the end of a script may arrive
+/// before its last lines.
 async fn sync() {
     let mut command = Command::new("journalctl");
     command.arg("--sync").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
@@ -71,9 +71,9 @@ async fn query(about: &About) -> Result<String, String> {
     }
 }
 
-/// Matches on different fields must all hold (journalctl(1)). The slice excludes a controller on the same host, which
-/// also logs about the job. Ids contain no character that journalctl treats specially. `--all` is needed because a line
-/// with colours would be "[42B blob data]"; the CLI escapes it.
+/// Returns the arguments of journalctl. Matches on different fields must all hold (journalctl(1)). The slice excludes a
+/// controller on the same host, which also logs about the job. Ids contain no character that journalctl treats
+/// specially. Without `--all` a line with colours would be "[42B blob data]"; the CLI escapes such a line.
 fn arguments(about: &About) -> Vec<String> {
     let mut arguments: Vec<String> =
         ["--quiet", "--no-pager", "--no-hostname", "--all", "--output=short-iso"].map(str::to_owned).to_vec();

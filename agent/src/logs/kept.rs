@@ -1,4 +1,4 @@
-//! The runner's own copies of output, in the directories of tasks that are not acknowledged yet.
+//! The runner's own copies of output, in the directories of tasks whose end is not acknowledged.
 
 use std::fmt::Write as _;
 
@@ -8,10 +8,10 @@ use perilog_core::task::StepRecord;
 use super::{About, MAX_TEXT};
 use crate::spool::Spool;
 
-/// Most bytes read of one file: a runner keeps 32 KiB, and a line about omitted output.
+/// Maximum size in bytes read of one file: a runner keeps 32 KiB, and a line about omitted output.
 const MAX_KEPT: u64 = 64 * 1024;
 
-/// Head and tail of each script of each task that the question is about, the last lines of each.
+/// Returns the last lines of each part, for each script of each task in question.
 pub(super) fn read(spool: &Spool, about: &About, tasks: &[TaskStatus]) -> String {
     let meant = |task: &&TaskStatus| {
         task.job == about.job
@@ -23,7 +23,7 @@ pub(super) fn read(spool: &Spool, about: &About, tasks: &[TaskStatus]) -> String
     for task in tasks.iter().filter(meant) {
         for step in spool.traces(&task.stem, true).steps {
             let StepRecord::Begin { seq, script, attempt, .. } = step else { continue };
-            // A String never fails to be written to.
+            // Writing to a String never fails.
             let _ = writeln!(text, "== {} rank {}: {script} (try {attempt})", task.action, task.task.rank);
             for part in ["head", "tail"] {
                 // A script that printed nothing has no such file.

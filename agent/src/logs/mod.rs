@@ -1,9 +1,9 @@
 //! Answers to questions that operators ask through the controller: the output of a job's scripts on this node, and the
 //! agent's tasks.
 //!
-//! Output comes from the journal, which has every line with its time. If the journal has none (journald was killed, or
-//! its files were rotated away), the runner's copies answer: the first and last 32 KiB of each script. Questions at a
-//! time, lines, bytes and time are bounded.
+//! Output comes from the journal, which has every line with its time. The journal has no line if journald was killed,
+//! or if its files were rotated away. In that case the agent reads the runner's copies: the first and last 32 KiB of
+//! each script. The number of questions, lines, bytes and the time are bounded.
 
 mod journal;
 mod kept;
@@ -19,19 +19,19 @@ use crate::link::Outbox;
 use crate::local;
 use crate::spool::Spool;
 
-/// Questions that are answered at a time; each may run a journalctl.
+/// Maximum number of questions that the agent answers at once; each may run a journalctl.
 const AT_A_TIME: usize = 4;
-/// Most open questions. A controller has one for each operator who asks about this node; answers wait until it takes
-/// them.
+/// Maximum number of open questions. A controller has one question per operator who asks about this node. Answers wait
+/// until the controller reads them.
 const OPEN: usize = 16;
-/// Most bytes of one answer. For more, the operator reads the journal on the node.
+/// Maximum size in bytes of an answer. For more, the operator reads the journal on the node.
 const MAX_TEXT: usize = 1024 * 1024;
 /// Bytes in one part of an answer, well under a message's limit.
 const PART: usize = 64 * 1024;
-/// Most lines to search for.
+/// Maximum number of lines to search for.
 const MAX_LINES: u32 = 10_000;
 
-/// Subject of a question about output.
+/// The subject of a question about output.
 #[derive(Debug, Clone)]
 struct About {
     job: JobId,
@@ -49,7 +49,7 @@ pub struct Logs {
     open: Arc<Semaphore>,
 }
 
-/// More than [`OPEN`] questions are open.
+/// The controller has more than [`OPEN`] open questions.
 #[derive(Debug, thiserror::Error)]
 #[error("it asks more than {OPEN} questions at a time")]
 pub struct TooMany;
@@ -59,10 +59,10 @@ impl Logs {
         Self { spool, permits: Arc::new(Semaphore::new(AT_A_TIME)), open: Arc::new(Semaphore::new(OPEN)) }
     }
 
-    /// Sends the answer into `outbox`, part by part, as there is room. `tasks` are the machine's tasks.
+    /// Sends the answer into `outbox` part by part, as room permits. `tasks` are the machine's tasks.
     ///
     /// # Errors
-    /// [`TooMany`]: without this bound, a controller that asks and takes no answers would fill the agent's memory.
+    /// [`TooMany`]: without this bound, a controller that asks and reads no answers would fill the agent's memory.
     pub fn answer(&self, question: u64, ask: Ask, tasks: Vec<TaskStatus>, outbox: Outbox) -> Result<(), TooMany> {
         let open = self.open.clone().try_acquire_owned().map_err(|_| TooMany)?;
         let permit = self.permits.clone().try_acquire_owned();

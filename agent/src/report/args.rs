@@ -1,5 +1,5 @@
-//! Command line of perilog-report, parsed by hand: for five words, a parser library would take longer to start than
-//! everything else.
+//! Command line of perilog-report, parsed by hand: for five words, a parser library would take more time than the rest
+//! of the program.
 
 use std::ffi::OsString;
 
@@ -10,13 +10,13 @@ use crate::protocol;
 
 pub(crate) const HELP: &str = include_str!("usage.txt");
 
-/// Default time for the controller to learn of a reboot: an agent that redials after its controller restarted takes
+/// Default time for the controller to learn of a reboot: an agent that redials after a restart of the controller needs
 /// seconds.
 const WAIT_MS: u64 = 60_000;
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Command {
-    /// `wait_ms`: how long a boot may take to be known.
+    /// `wait_ms`: time for the controller to learn of the boot.
     Say {
         report: Report,
         wait_ms: u64,
@@ -28,7 +28,7 @@ pub(crate) enum Command {
 /// Reads the arguments after the program's name.
 ///
 /// # Errors
-/// A sentence that says what is wrong, and where.
+/// A sentence with the mistake and its place.
 pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, String> {
     let mut words = Vec::new();
     let (mut check, mut wait) = (None, None::<String>);

@@ -1,6 +1,6 @@
-//! perilog-report: a script's report about itself. It connects to the runner of the script ($PERILOG_CONTROL), sends
-//! one report, and exits with 0 only after the runner has recorded it, so a script learns when its report is lost. A
-//! reboot would destroy that record: `expect-reboot` exits with 0 only after the controller knows, too.
+//! perilog-report: a script's report about itself. The program connects to the script's runner ($PERILOG_CONTROL),
+//! sends one report, and exits with 0 only after the runner has recorded the report. So a script notices a lost report.
+//! A reboot would destroy the record: `expect-reboot` exits with 0 only after the controller knows, too.
 
 mod args;
 mod protocol;
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
 }
 
 fn fail((status, why): (u8, String)) -> ExitCode {
-    // Without a stderr the status still tells.
+    // Without a stderr the exit status still shows the failure.
     let _ = writeln!(io::stderr(), "perilog-report: {why}");
     ExitCode::from(status)
 }

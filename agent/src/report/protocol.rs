@@ -1,32 +1,33 @@
-//! Protocol between perilog-report and the runner over `$PERILOG_CONTROL`.
+//! Protocol between perilog-report and the runner over `$PERILOG_CONTROL`, a stream socket.
 //!
-//! A stream socket. The script's side sends one [`perilog_core::task::Report`] per line, as JSON; the runner answers
-//! each with one [`Reply`] per line, after recording it. Any program that can write a line to a socket can speak it:
+//! The script's side sends one [`perilog_core::task::Report`] per line, as JSON. The runner records each report and
+//! then answers with one [`Reply`] per line. Any program that can write a line to a socket can use the protocol:
 //!
 //! ```text
 //!   {"report":"tolerable","check":"lustre","message":"mount missing"}      ->
-//!                                                                         <-  {"reply":"heard"}
+//!                                                                          <-  {"reply":"heard"}
 //!   {"report":"expect-reboot"}                                             ->
-//!                                                                         <-  {"reply":"recorded"}
-//!                                                                         <-  {"reply":"heard"}      once the controller knows
+//!                                                                          <-  {"reply":"recorded"}
+//!                                   once the controller knows:             <-  {"reply":"heard"}
 //! ```
 
 use perilog_core::ParseError;
 use serde::{Deserialize, Serialize};
 
-/// Most bytes of a record, its line break included: a report is a sentence, not a log.
+/// Maximum size in bytes of a record with its line break: a report is a sentence, not a log.
 pub(crate) const MAX_RECORD: usize = 4096;
 
-/// Most bytes of the name of a check or a milestone.
+/// Maximum size in bytes of the name of a check or a milestone.
 const MAX_NAME: usize = 64;
 
 /// The answer to a record.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]
 pub(crate) enum Reply {
-    /// Recorded; the record outlives the script, the runner and the agent.
+    /// The runner has recorded the report; the record outlives the script, the runner and the agent.
     Heard,
-    /// Recorded, but a reboot would destroy the record: `heard` follows when the controller knows.
+    /// The runner has recorded the report, but a reboot would destroy the record: `heard` follows when the controller
+    /// knows.
     Recorded,
     Refused {
         why: String,

@@ -11,11 +11,11 @@ use perilog_core::task::Report;
 use crate::protocol::{MAX_RECORD, Reply};
 use crate::{REFUSED, UNHEARD, UNKNOWN, USAGE};
 
-/// Longest time for the runner's answer. It answers at once, except for the seconds in which it inspects a script past
-/// its limit.
+/// Longest time for the runner's answer. The runner answers at once, except for the seconds in which it inspects a
+/// script past its limit.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
-/// The longest that a socket is told to wait: a year.
+/// The longest timeout of a socket: a year.
 const MAX_WAIT_MS: u64 = 365 * 86_400_000;
 
 /// Sends the report and waits until it is recorded; for a reboot, at most `wait_ms` until the controller knows.
@@ -32,7 +32,7 @@ pub(crate) fn say(report: &Report, wait_ms: u64) -> Result<(), (u8, String)> {
         (UNHEARD, "PERILOG_CONTROL is not set: not called from a script that perilog runs".to_owned())
     })?;
     let unheard = |e: io::Error| match e.kind() {
-        // The socket is that of the script's user.
+        // The socket belongs to the script's user.
         io::ErrorKind::PermissionDenied => {
             let uid = rustix::process::geteuid().as_raw();
             (REFUSED, format!("refused: uid {uid} is neither root nor the user of the script that runs"))
@@ -61,8 +61,8 @@ pub(crate) fn say(report: &Report, wait_ms: u64) -> Result<(), (u8, String)> {
 /// Connection to the runner, after the report was sent.
 struct Runner {
     stream: BufReader<io::Take<UnixStream>>,
-    /// Error of writing the report. A refused client finds its answer readable and the socket closed for writing, so
-    /// the answer decides.
+    /// The error of writing the report. A refused client can read its answer although the socket is closed for writing,
+    /// so the answer decides.
     written: Option<io::Error>,
 }
 
@@ -71,7 +71,7 @@ impl Runner {
         let mut stream = UnixStream::connect(path)?;
         stream.set_write_timeout(Some(ANSWER_WITHIN))?;
         let written = stream.write_all(record).err();
-        // Two answers, and the refusal of a record may quote it.
+        // Room for two answers; the refusal of a record may quote the record.
         Ok(Self { stream: BufReader::new(stream.take(4 * MAX_RECORD as u64)), written })
     }
 

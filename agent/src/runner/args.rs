@@ -7,10 +7,10 @@ use perilog_core::ids::UNIT_PREFIX;
 
 pub(crate) const HELP: &str = include_str!("usage.txt");
 
-/// Where agent and runner meet.
+/// The directory that agent and runner share.
 const RUN_DIR: &str = "/run/perilog";
 
-/// Longest stem: see `perilog_core::ids::stem`.
+/// Longest stem (`perilog_core::ids::stem`).
 const MAX_STEM: usize = 139;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(crate) enum Command {
         run_dir: PathBuf,
         stem: String,
     },
-    /// Become the script's user and then the script: what the runner calls itself with.
+    /// Becomes the script's user and then the script: the runner starts itself with this command.
     Enter,
     Help,
     Version,
@@ -28,7 +28,7 @@ pub(crate) enum Command {
 /// Reads the arguments after the program's name.
 ///
 /// # Errors
-/// A sentence that says what is wrong.
+/// A sentence with the mistake.
 pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, String> {
     let mut run_dir = PathBuf::from(RUN_DIR);
     let mut stem = None;
@@ -53,7 +53,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, Str
     Ok(Command::Run { run_dir, stem })
 }
 
-/// Checks a stem, which becomes part of paths: it must not lead to another directory.
+/// Checks a stem. The stem becomes part of paths and must not lead to another directory.
 fn check_stem(stem: &str) -> Result<(), String> {
     let fits = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     match stem.bytes().position(|b| !fits(b)) {

@@ -1,4 +1,4 @@
-//! Try of a script, from its begin record to its end record.
+//! A try of a script, from its begin record to its end record.
 
 use std::io;
 

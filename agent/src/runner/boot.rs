@@ -1,5 +1,5 @@
-//! Mark for which a script that announced a reboot waits: the agent writes it into the task's directory once the
-//! controller knows.
+//! The mark for which a script that announced a reboot waits. The agent writes the mark into the task's directory once
+//! the controller knows.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,7 +18,7 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// Watches for the mark. Check for it after this call, and again whenever [`Self::fd`] is ready.
+    /// Watches for the mark. The caller checks for the mark after this call, and again whenever [`Self::fd`] is ready.
     pub(crate) fn watch(directory: &Directory) -> io::Result<Self> {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         inotify::add_watch(&inotify, directory.path(), WatchFlags::MOVED_TO | WatchFlags::ONLYDIR)?;

@@ -1,8 +1,8 @@
-//! Process of one try of a script: started in its own process group, read from, signalled, reaped.
+//! Process of a try of a script: the runner starts it in its own process group, reads from it, signals it, reaps it.
 //!
-//! The script has ended when its process has. Processes that it left behind may hold its pipes for ever, so the runner
-//! waits for them only a moment. The script's own output is in the pipes by then, and the runner reads it to the last
-//! byte.
+//! The script has ended when its process has. Processes that the script left behind may hold its pipes for ever, so the
+//! runner waits for them only a moment. By then the pipes contain the script's own output, and the runner reads it to
+//! the last byte.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -24,8 +24,8 @@ use crate::scripts::Script;
 use crate::stage::{self, Order};
 use crate::users::User;
 
-/// Time for which processes left behind may hold the script's pipes before the runner closes them: enough for the end
-/// of a pipeline to print its last lines.
+/// Time for which processes left behind may hold the script's pipes before the runner closes them. The time is enough
+/// for the end of a pipeline to print its last lines.
 const PIPE_GRACE_MS: u64 = 250;
 
 /// Bytes of one read: a pipe's default capacity.
@@ -45,7 +45,7 @@ pub(crate) struct Setting<'a> {
 #[derive(Debug)]
 struct Pipe {
     file: File,
-    /// Bytes in the pipe when the script ended: the runner reads these, however slow the journal is.
+    /// Bytes in the pipe when the script ended: the runner reads all of these, also while the journal is slow.
     owed: usize,
 }
 
@@ -56,12 +56,12 @@ pub(crate) struct Running {
     out: Option<Pipe>,
     err: Option<Pipe>,
     output: Output,
-    /// Open until the script is executed, or could not be.
+    /// Open until the stage has executed the script, or has failed.
     stage: Option<UnixStream>,
     refusal: String,
     began: u64,
     ended: Option<(ExitStatus, u64)>,
-    /// When to stop reading what a survivor might still print.
+    /// When to stop reading output of processes that the script left behind.
     grace_until: Option<u64>,
 }
 
@@ -69,7 +69,7 @@ impl Running {
     /// Starts `script` as `user`. `seq` is the number of the try, `now` is CLOCK_MONOTONIC.
     ///
     /// # Errors
-    /// The script cannot be executed. (For a user other than root this shows only later, in [`Self::refusal`].)
+    /// The script cannot be executed. (For a user other than root, [`Self::refusal`] shows this later.)
     pub(crate) fn start(script: &Script, user: &User, setting: &Setting<'_>, seq: u32, now: u64) -> io::Result<Self> {
         let as_we_are = user.uid == 0 && user.gid == 0 && user.groups.is_empty();
         let (mut command, mut stage) = if as_we_are {
@@ -84,7 +84,7 @@ impl Running {
         let ours = rustix::process::umask(Mode::from_raw_mode(setting.umask));
         let spawned = command.spawn();
         rustix::process::umask(ours);
-        // Holds the child's ends of the pipes otherwise.
+        // The command would otherwise hold the child's ends of the pipes.
         drop(command);
         let mut child = spawned?;
 
@@ -102,7 +102,7 @@ impl Running {
                 args: script.args.clone(),
                 env: setting.env.clone(),
             };
-            // A stage that died before it read the order runs no script; its own end is the status.
+            // A stage that died before it read the order runs no script; the stage's own end is the status.
             if let Err(error) = stage::give(socket, &order) {
                 refusal = format!("no order taken: {error}");
             }
@@ -126,7 +126,7 @@ impl Running {
         self.group
     }
 
-    /// The pipe of a stream, while it is open.
+    /// Returns the pipe of a stream, while the pipe is open.
     pub(crate) fn pipe(&self, stream: Stream) -> Option<BorrowedFd<'_>> {
         let pipe = match stream {
             Stream::Out => &self.out,
@@ -135,12 +135,12 @@ impl Running {
         pipe.as_ref().map(|pipe| pipe.file.as_fd())
     }
 
-    /// Returns the stage's socket while the stage may still send something.
+    /// Returns the stage's socket while the stage may still send a message.
     pub(crate) fn stage(&self) -> Option<BorrowedFd<'_>> {
         self.stage.as_ref().map(AsFd::as_fd)
     }
 
-    /// Reads once from a pipe that is ready.
+    /// Reads once from a ready pipe.
     pub(crate) fn read(&mut self, stream: Stream, sinks: &mut Sinks, directory: &Directory) -> io::Result<()> {
         let slot = match stream {
             Stream::Out => &mut self.out,
@@ -149,7 +149,8 @@ impl Running {
         let Some(pipe) = slot else {
             return Ok(());
         };
-        // Not zeroed, so pages beyond the output stay untouched: most scripts print little, and each closes two pipes.
+        // The buffer is not zeroed, so pages beyond the output stay untouched: most scripts print little, and each
+        // closes two pipes.
         let mut chunk = Vec::with_capacity(CHUNK);
         match rustix::io::read(&pipe.file, spare_capacity(&mut chunk)) {
             Ok(0) => *slot = None,
@@ -176,8 +177,8 @@ impl Running {
         self.refusal.push_str(&String::from_utf8_lossy(&text));
     }
 
-    /// Signals the script's process group, but only until its leader is reaped: later the number may belong to another
-    /// group.
+    /// Signals the script's process group, but only until the runner has reaped the leader: later the number may belong
+    /// to another group.
     pub(crate) fn signal(&self, signal: Signal) {
         if self.ended.is_none() {
             // Fails only if the whole group has ended; SIGCHLD then follows.
@@ -185,7 +186,7 @@ impl Running {
         }
     }
 
-    /// Looks whether the script ended.
+    /// Checks whether the script has ended.
     pub(crate) fn reap(&mut self, now: u64) -> io::Result<()> {
         if self.ended.is_some() {
             return Ok(());
@@ -206,7 +207,7 @@ impl Running {
         Ok(())
     }
 
-    /// Has everything ended that the runner waits for?
+    /// Returns `true` if the script has ended, and the runner need not wait for more output.
     pub(crate) fn done(&mut self, now: u64) -> bool {
         if self.ended.is_none() {
             return false;
@@ -218,17 +219,17 @@ impl Running {
         pipes().next().is_none() || *self.grace_until.get_or_insert(now.saturating_add(PIPE_GRACE_MS)) <= now
     }
 
-    /// When to ask [`Self::done`] again, at the latest.
+    /// Returns the latest time to call [`Self::done`] again.
     pub(crate) fn next(&self) -> Option<u64> {
         self.grace_until
     }
 
-    /// Returns how the script ended, and after how many milliseconds; `None` while it runs.
+    /// Returns the script's end, and the milliseconds until the end; `None` while the script runs.
     pub(crate) fn ended(&self) -> Option<(ExitStatus, u64)> {
         self.ended.map(|(status, at)| (status, at.saturating_sub(self.began)))
     }
 
-    /// Returns why the stage could not become the script.
+    /// Returns the reason why the stage could not become the script.
     pub(crate) fn refusal(&self) -> Option<&str> {
         (!self.refusal.is_empty()).then_some(self.refusal.as_str())
     }

@@ -1,5 +1,5 @@
-//! SHA-256 of a script, as in sha256sum(1), from the open file just before the script is executed by its path. (Only
-//! root can change the file in between, see [`crate::trust`].)
+//! SHA-256 of a script, as in sha256sum(1). The runner reads the open file just before it executes the script by its
+//! path. (Only root can change the file in between, see [`crate::trust`].)
 
 use std::fs::File;
 use std::io;
@@ -9,14 +9,14 @@ use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
-/// As much as is read at a time: all of nearly every script.
+/// Size of a read: all of nearly every script.
 const CHUNK: usize = 16 * 1024;
 
 /// Returns the digest of the program at `path`, as 64 hexadecimal digits.
 ///
 /// # Errors
-/// The file cannot be read, or is neither a script with a `#!` line nor an ELF program. Shells run such a file as their
-/// own script, execve(2) does not; a script's meaning must not depend on its caller.
+/// The file cannot be read, or is neither a script with a `#!` line nor an ELF program. Shells run such a file as a
+/// script of their own, execve(2) does not; the meaning of a script must not depend on the caller.
 pub(crate) fn of(path: &Path) -> io::Result<String> {
     let file = File::open(path)?;
     let mut hash = Sha256::new();

@@ -1,15 +1,15 @@
-//! Directory of a task, `tasks/<stem>/`: the agent's files, and the runner's own, written so that no reader ever sees
-//! half a file.
+//! Directory of a task, `tasks/<stem>/`, with the agent's files and the runner's files. No reader ever sees half a
+//! file.
 //!
-//! | file | who | how |
+//! | file | writer | how |
 //! |---|---|---|
 //! | `intent.json` | agent | read once |
-//! | `boot-expected` | agent | looked for ([`crate::boot`]) |
-//! | `claim` | runner or agent, the first to link | temp, then link(2): complete from its first moment, and never a second one |
+//! | `boot-expected` | agent | watched for ([`crate::boot`]) |
+//! | `claim` | runner or agent, the first to link | temp, then link(2): complete from the start, never a second |
 //! | `steps.jsonl` | runner | appended, one write a line ([`crate::steps`]) |
 //! | `out.<seq>.head`, `.tail` | runner | [`crate::output`] |
-//! | `room` | runner | room held back for its last records, given up when /run is full |
-//! | `result.json` | runner | temp, rename; its last act |
+//! | `room` | runner | a reserve for the last records, freed when /run is full |
+//! | `result.json` | runner | temp, rename; the runner's last act |
 //!
 //! The runner fsyncs no file: /run is memory, and a reboot ends the task anyway.
 
@@ -28,13 +28,14 @@ use rustix::io::Errno;
 
 use crate::exit::{NO_CLAIM, NO_TASK, NOT_OURS, Refusal};
 
-/// Most bytes of an intent: a Start fits a frame of 1 MiB, and JSON writes it wider.
+/// Maximum size in bytes of an intent: a Start fits a frame of 1 MiB, and its JSON is longer.
 const MAX_INTENT: u64 = 8 * 1024 * 1024;
 
-/// Size of most intents: one read instead of 32 bytes, 64, and so on.
+/// Size of most intents: one read instead of reads of 32 bytes, 64 bytes, and so on.
 const USUAL_INTENT: usize = 8 * 1024;
 
-/// Room for the end of the last script and the result, which are some hundred bytes each, and for the agent's outcome.
+/// Size of the reserve: the end of the last script and the result have some hundred bytes each, and the agent's outcome
+/// needs room too.
 const ROOM: usize = 32 * 1024;
 
 /// Only root may read the output of scripts.
@@ -44,7 +45,7 @@ const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 pub(crate) struct Directory {
     fd: OwnedFd,
     path: PathBuf,
-    /// Is the file system full and the reserve in use? The reserve serves what ends, not what might begin.
+    /// Whether the file system is full and the reserve in use. The reserve serves the end of scripts, not new scripts.
     full: Cell<bool>,
 }
 
@@ -84,7 +85,7 @@ impl Directory {
         if own == stem { Ok(intent) } else { Err(no(&format_args!("is the intent of {own}"))) }
     }
 
-    /// Takes the claim, unless it is too late or another process holds it.
+    /// Takes the claim, unless not-after has passed or another process has the claim.
     ///
     /// # Errors
     /// The runner must run nothing: not-after has passed, another runner or the agent took the claim, or the claim
@@ -94,17 +95,17 @@ impl Directory {
         let claim = serde_json::to_vec(&Claim::Runner(invocation.clone())).map_err(|e| no(&e))?;
         let temp = format!("claim.{}.tmp", std::process::id());
         self.write(&temp, &claim).map_err(|e| no(&e))?;
-        // Writes the reserve instead of only reserving it, because a hole is no room. A task whose end could not be
+        // Writes the reserve instead of only reserving space, because a hole is no space. A task whose end could not be
         // recorded must not begin.
         if let Err(error) = self.write("room", &[0; ROOM]) {
             self.give_up_room();
             return Err(no(&error));
         }
-        // The check follows the slow part, and nothing between the check and the link can wait.
+        // The check follows the slow part, and no step between the check and the link can wait.
         let late = clock::boottime_ms().saturating_sub(intent.not_after_boottime_ms);
         let linked =
             if late == 0 { rustix::fs::linkat(&self.fd, &temp, &self.fd, "claim", AtFlags::empty()) } else { Ok(()) };
-        // A leftover temporary file goes with the directory.
+        // A leftover temporary file disappears with the directory.
         let _ = rustix::fs::unlinkat(&self.fd, &temp, AtFlags::empty());
         match linked {
             _ if late > 0 => {
@@ -121,19 +122,19 @@ impl Directory {
         &self.path
     }
 
-    /// Does a file of this name exist?
+    /// Returns `true` if a file of this name exists.
     pub(crate) fn has(&self, name: &str) -> bool {
         rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
-    /// Opens a file for appending, made if need be.
+    /// Opens a file for appending; creates a missing file.
     pub(crate) fn append(&self, name: &str) -> io::Result<File> {
         let flags = OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::WRONLY;
         Ok(rustix::fs::openat(&self.fd, name, flags, PRIVATE)?.into())
     }
 
-    /// Writes a whole file that no reader opens before it is complete: readers do not look for it, or [`Self::replace`]
-    /// names it.
+    /// Writes a whole file that no reader opens before the file is complete: readers ignore the file, or
+    /// [`Self::replace`] renames it.
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::WRONLY;
         File::from(rustix::fs::openat(&self.fd, name, flags, PRIVATE)?).write_all(bytes)
@@ -146,7 +147,7 @@ impl Directory {
         Ok(rustix::fs::renameat(&self.fd, &temp, &self.fd, name)?)
     }
 
-    /// Runs `write`; if the file system is full, frees the reserve and runs it again.
+    /// Runs `write`; if the file system is full, frees the reserve and runs `write` again.
     pub(crate) fn with_room<T>(&self, mut write: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         match write() {
             Err(error) if error.kind() == io::ErrorKind::StorageFull => {
@@ -158,18 +159,18 @@ impl Directory {
         }
     }
 
-    /// Is the reserve in use?
+    /// Returns `true` if the reserve is in use.
     pub(crate) fn is_full(&self) -> bool {
         self.full.get()
     }
 
     /// Frees the reserve, because no write follows or no other space is left.
     pub(crate) fn give_up_room(&self) {
-        // It may be free already.
+        // The reserve may be free already.
         let _ = rustix::fs::unlinkat(&self.fd, "room", AtFlags::empty());
     }
 
-    /// The path of a file in it, for people.
+    /// Returns the path of a file in the directory, for people.
     pub(crate) fn file(&self, name: &str) -> String {
         self.path.join(name).display().to_string()
     }

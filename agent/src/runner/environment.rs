@@ -7,7 +7,7 @@
 //! 5. `PERILOG_*`, which no layer overrides
 //!
 //! Variables from systemd to the runner never pass, even if a configuration names them: with `NOTIFY_SOCKET`, a script
-//! could speak for the unit.
+//! could report in the unit's name.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::users::User;
 
 pub(crate) type Environment = BTreeMap<String, String>;
 
-/// The runner's own business with systemd (systemd.exec(5), sd_notify(3), sd_listen_fds(3)).
+/// The variables between systemd and the runner (systemd.exec(5), sd_notify(3), sd_listen_fds(3)).
 const NEVER: &[&str] = &[
     "NOTIFY_SOCKET",
     "JOURNAL_STREAM",
@@ -39,7 +39,7 @@ const NEVER: &[&str] = &[
     "MEMORY_PRESSURE_WRITE",
 ];
 
-/// Builds the environment of this task's scripts as `user`. `control` is the runner's socket, if there is one.
+/// Builds the environment of this task's scripts as `user`. `control` is the runner's socket, if the runner has one.
 pub(crate) fn build(intent: &Intent, user: &User, control: Option<&Path>, lists: &Lists) -> Environment {
     let start = &intent.start;
     let mut env = Environment::new();

@@ -1,8 +1,9 @@
-//! Forensics of a script past its limit, before the runner signals it: its processes as a tree, each with state, wait
-//! channel and kernel stack (where the kernel shows them), then their command lines.
+//! Forensics of a script past its limit, before the runner signals the script. The report shows the script's processes
+//! as a tree, each with state, wait channel and kernel stack (if the kernel permits), then their command lines.
 //!
-//! /proc can hang like the processes it shows: a command line lives in the process's memory, whose lock a process in
-//! disk sleep may hold. So a thread reads everything, harmless parts first, and the runner waits a bounded time for it.
+//! A read of /proc can hang like the process that it shows: a command line lives in the process's memory, and a process
+//! in disk sleep may hold the lock of that memory. So a thread reads everything, harmless parts first, and the runner
+//! waits a bounded time for the thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -13,11 +14,11 @@ use std::thread;
 use perilog_host::clock;
 use rustix::process::Pid;
 
-/// Most bytes of a report, which travels in a frame and is read by people.
+/// Maximum size in bytes of a report, which travels in a frame and which people read.
 const MAX_BYTES: usize = 16 * 1024;
-/// Most processes shown.
+/// Maximum number of processes in the report.
 const MAX_PROCESSES: usize = 64;
-/// Longest command line shown, deepest stack, and most bytes of stacks: the command lines come after them.
+/// Longest command line, deepest stack, and maximum size of all stacks: the command lines follow the stacks.
 const MAX_COMMAND: usize = 256;
 const MAX_STACK: usize = 16;
 const MAX_STACKS: usize = 8 * 1024;
@@ -32,17 +33,17 @@ pub(crate) struct Seen {
     pub(crate) doing: String,
 }
 
-/// Piece of the report.
+/// A piece of the report.
 enum Piece {
     Text(String),
-    /// The process that says most, known once all states are.
+    /// The most telling process, known once all states are known.
     Doing(String),
 }
 
-/// Inspects the processes of the task `stem`: those in its unit's cgroup, or without a unit those of the script's
+/// Inspects the processes of the task `stem`: the processes in the unit's cgroup, or without a unit the script's
 /// process group `group`.
 pub(crate) fn gather(stem: &str, group: Pid) -> Seen {
-    // As many pieces as are ever sent: the thread never waits for us.
+    // Room for all pieces: the thread never waits for the runner.
     let (pieces, gathered) = mpsc::sync_channel(2 * MAX_PROCESSES + 3);
     let unit = perilog_core::ids::unit_of(stem);
     let group = group.as_raw_nonzero().get();
@@ -70,7 +71,7 @@ pub(crate) fn gather(stem: &str, group: Pid) -> Seen {
     Seen { text, doing }
 }
 
-/// The beginning of `text`, at most `most` bytes and never half a character.
+/// Returns the beginning of `text`, at most `most` bytes and never half a character.
 fn crop(text: &str, most: usize) -> &str {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {
@@ -79,7 +80,7 @@ fn crop(text: &str, most: usize) -> &str {
     &text[..end]
 }
 
-/// A line of /proc/PID/stat as far as we need it (proc(5)).
+/// The parts of a line of /proc/PID/stat that the runner needs (proc(5)).
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Stat {
     command: String,
@@ -89,7 +90,7 @@ struct Stat {
 }
 
 fn parse_stat(line: &str) -> Option<Stat> {
-    // The command is in parentheses, and may hold some itself.
+    // The command is in parentheses, and may itself contain parentheses.
     let (open, close) = (line.find('(')?, line.rfind(')')?);
     let mut rest = line.get(close + 1..)?.split_ascii_whitespace();
     Some(Stat {
@@ -104,7 +105,8 @@ fn tell(unit: &str, group: i32, pieces: &SyncSender<Piece>) {
     let processes = processes(unit, group);
     let shown = in_tree_order(&processes);
     let mut room = MAX_STACKS;
-    // A process that cannot be interrupted tells most; after it, the deepest in the tree, for which the others wait.
+    // The most telling process is one that cannot be interrupted; without such a process, the deepest in the tree,
+    // because the others wait for it.
     let mut most: Option<((bool, usize), String)> = None;
     for (pid, depth) in &shown {
         let stat = &processes[pid];
@@ -147,7 +149,7 @@ fn tell(unit: &str, group: i32, pieces: &SyncSender<Piece>) {
     }
 }
 
-/// The task's processes but for the runner itself.
+/// Returns the task's processes without the runner itself.
 fn processes(unit: &str, group: i32) -> BTreeMap<i32, Stat> {
     let own = i32::try_from(std::process::id()).unwrap_or(0);
     let stat = |pid: i32| parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?);
@@ -161,7 +163,7 @@ fn processes(unit: &str, group: i32) -> BTreeMap<i32, Stat> {
         .collect()
 }
 
-/// The pids in the cgroup of our unit, if we are in it: cgroup v2, or systemd's own hierarchy of v1.
+/// Returns the pids in the unit's cgroup, if the runner is in that cgroup: cgroup v2, or systemd's own hierarchy of v1.
 fn unit_members(unit: &str) -> Option<BTreeSet<i32>> {
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
     own.lines().find_map(|line| {
@@ -184,7 +186,7 @@ fn all_pids() -> BTreeSet<i32> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Parents before their children, with the depth of each; at most [`MAX_PROCESSES`].
+/// Returns parents before their children, with the depth of each; at most [`MAX_PROCESSES`].
 fn in_tree_order(processes: &BTreeMap<i32, Stat>) -> Vec<(i32, usize)> {
     let mut shown = Vec::new();
     let is_root = |stat: &Stat| !processes.contains_key(&stat.parent);

@@ -1,10 +1,10 @@
 //! Status text of the unit for `systemctl status`: `prolog f123 rank 3: 2/4 20-lustre, mounting /p/lustre1 (since
-//! 03:12:07Z, limit 5m)`. It names the start time, because a duration would need a timer to stay true; the line above
-//! shows the unit's age.
+//! 03:12:07Z, limit 5m)`. The text names the start time, because a duration would need a timer to stay true; the line
+//! above shows the unit's age.
 //!
-//! The runner sends it (sd_notify(3)) without waiting: if PID 1 is too busy, the status is lost and no script is
-//! delayed. A script that ends before a person could read its name is not announced, because each text wakes PID 1,
-//! which handles the units of all tasks.
+//! The runner sends the text (sd_notify(3)) without waiting: if PID 1 is too busy, the text is lost and no script is
+//! delayed. Each text wakes PID 1, which handles the units of all tasks. So the runner does not announce a script that
+//! ends before a person could read its name.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
@@ -16,7 +16,7 @@ use perilog_core::task::Start;
 
 use crate::output::one_line;
 
-/// Delay before a script's name is sent. A short script has ended by then.
+/// Delay before the runner sends a script's name. A short script has ended by then.
 const UNSEEN_MS: u64 = 200;
 
 #[derive(Debug)]
@@ -26,9 +26,9 @@ pub(crate) struct Headline {
     script: String,
     /// Start time and limit of the script.
     about: String,
-    /// When to say which script runs.
+    /// When to announce the script.
     due: Option<u64>,
-    /// Something is shown, which would be wrong when all is over.
+    /// Whether the unit shows a text that would be wrong after the end.
     shown: bool,
     /// `None`: not in a unit, or the unit accepts no notifications.
     systemd: Option<SocketAddr>,
@@ -55,12 +55,12 @@ impl Headline {
         self.due.get_or_insert(now.saturating_add(UNSEEN_MS));
     }
 
-    /// When to ask for [`Self::tick`].
+    /// Returns when to call [`Self::tick`].
     pub(crate) fn next(&self) -> Option<u64> {
         self.due
     }
 
-    /// Says which script runs, when that is due.
+    /// Announces the script, when the announcement is due.
     pub(crate) fn tick(&mut self, now: u64) {
         if self.due.take_if(|at| *at <= now).is_some() {
             self.tell(&format!("{} {}", self.script, self.about));
@@ -72,7 +72,8 @@ impl Headline {
         self.tell(&format!("{}, {text} {}", self.script, self.about));
     }
 
-    /// Shows the end. A good end without an earlier text is not shown: the agent unloads the unit before anybody looks.
+    /// Shows the end. Does not show a good end without an earlier text: the agent unloads the unit before a person
+    /// could look.
     pub(crate) fn end(&mut self, text: &str, well: bool) {
         if self.shown || !well {
             self.tell(text);
@@ -96,7 +97,7 @@ fn send(address: &SocketAddr, bytes: &[u8]) -> io::Result<usize> {
     socket.send_to_addr(bytes, address)
 }
 
-/// Where systemd listens: a path, or with `@` a name in the abstract namespace.
+/// Returns systemd's socket: a path, or with `@` a name in the abstract namespace.
 fn systemd() -> Option<SocketAddr> {
     let name = std::env::var_os("NOTIFY_SOCKET")?;
     let address = match name.as_bytes().strip_prefix(b"@") {
@@ -143,7 +144,7 @@ mod tests {
         quick.end("not so well", false);
         assert_eq!(said(&systemd).as_deref(), Some("STATUS=t: not so well\n"));
 
-        // Of many short scripts, some names are shown.
+        // The headline shows some names of many short scripts.
         let mut slow = headline(&systemd);
         slow.script(1, "a", 100, 0, None);
         slow.script(2, "b", 200, 97_328_000, Some(300_000));

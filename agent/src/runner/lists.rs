@@ -1,5 +1,5 @@
-//! Ranks and hosts of a task for its scripts: in variables, or in files if they are longer than a variable may be. Of
-//! scattered ranks, 128 KiB hold some 20,000.
+//! Ranks and hosts of a task for its scripts: in variables, or in files if the text is too long for a variable. 128 KiB
+//! hold some 20,000 scattered ranks.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -8,20 +8,20 @@ use std::path::{Path, PathBuf};
 
 use perilog_core::task::Intent;
 
-/// Longest text of a variable: execve(2) takes 32 pages of 4 KiB with name and NUL (MAX_ARG_STRLEN), whatever room the
-/// stack has.
+/// Longest text of a variable: execve(2) accepts 32 pages of 4 KiB with name and NUL (MAX_ARG_STRLEN), also on a large
+/// stack.
 const MAX_TEXT: usize = 128 * 1024 - 64;
 
 #[derive(Debug, Default)]
 pub(crate) struct Lists {
-    /// `PERILOG_RANKS` or `PERILOG_RANKS_FILE`, and of hosts likewise.
+    /// `PERILOG_RANKS` or `PERILOG_RANKS_FILE`, and likewise for the hosts.
     pub(crate) variables: Vec<(&'static str, String)>,
     files: Vec<PathBuf>,
 }
 
 impl Lists {
-    /// Writes the lists. `control` is the path of the runner's socket; the files stand beside it, readable by the user
-    /// of every script.
+    /// Writes the lists. `control` is the path of the runner's socket; the files are beside the socket, readable by the
+    /// user of every script.
     ///
     /// # Errors
     /// A sentence for `configuration`: scripts without the lists might conclude that they run alone.
@@ -48,7 +48,7 @@ impl Lists {
     }
 }
 
-/// Writes a text file that ends in a newline. Replaces that of a killed runner.
+/// Writes a text file that ends in a newline. Replaces the file of a killed runner.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

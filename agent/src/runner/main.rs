@@ -1,10 +1,10 @@
 //! perilog-runner: runs the scripts of one task inside its unit, and records their results.
 //!
-//! It is small and synchronous, because only systemd keeps it alive: one process, one poll(2), no runtime. It claims
-//! the task so that no other start runs anything ([`directory`]) and runs the scripts in order ([`task`], [`sequence`],
-//! [`attempt`]). It accepts their reports ([`control`], [`reports`]), enforces their limits ([`watchdog`]), keeps their
-//! output ([`output`]) and exits with the largest status ([`tally`], [`exit`]). It does not decide the task's outcome:
-//! the agent judges by the files that it leaves.
+//! The runner is small and synchronous, because only systemd keeps it alive: one process, one poll(2), no runtime. The
+//! runner claims the task so that no other start runs anything ([`directory`]) and runs the scripts in order ([`task`],
+//! [`sequence`], [`attempt`]). The runner accepts the scripts' reports ([`control`], [`reports`]), enforces their
+//! limits ([`watchdog`]), keeps their output ([`output`]) and exits with the largest status ([`tally`], [`exit`]). The
+//! agent, not the runner, decides the task's outcome: the agent judges the files that the runner leaves.
 
 mod args;
 mod attempt;

@@ -1,7 +1,7 @@
 //! Handling of reports: the runner records a report before it confirms it to the script.
 //!
-//! It shows `progress` to systemd at once and records it ever more sparsely, but never loses the latest: `perilog ps`
-//! shows it, and a script may report every second for a day.
+//! The runner shows `progress` to systemd at once and records it ever more sparsely, but never loses the latest report:
+//! `perilog ps` shows the latest, and a script may report every second for a day.
 
 use std::collections::BTreeSet;
 
@@ -11,14 +11,16 @@ use perilog_core::task::{Report, StepRecord};
 
 use crate::output::one_line;
 
-/// Reports of a task that are recorded, progress not counted: enough for every check of a node, too few to fill /run.
+/// Maximum number of recorded reports of a task, progress not counted: enough for every check of a node, too few to
+/// fill /run.
 pub(crate) const MAX_REPORTS: u32 = 256;
 
-/// Shortest time between two records of progress. Longer by the age of the task: so a week has some hundred.
+/// Shortest time between two records of progress. The time grows with the age of the task, so a week has some hundred
+/// records.
 const PROGRESS_EVERY_MS: u64 = 10_000;
 const PROGRESS_SHARE: u64 = 32;
 
-/// Script that sends a report.
+/// The script that sends a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Speaker {
     pub(crate) seq: u32,
@@ -31,23 +33,23 @@ impl Speaker {
     }
 }
 
-/// Handling of a report.
+/// The runner's handling of a report.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Record it, then tell the script; the text is for the journal.
+    /// Record the report, then answer the script; the text is for the journal.
     Record { record: StepRecord, text: String },
-    /// Show the text; `record` it only now and then.
+    /// Show the text; `record` has a value only now and then.
     Show { text: String, record: Option<StepRecord> },
 }
 
-/// Times are milliseconds: `now` CLOCK_MONOTONIC, `at_ms` since the epoch.
+/// State of a task's reports. Times are milliseconds: `now` is CLOCK_MONOTONIC, `at_ms` counts since the epoch.
 #[derive(Debug)]
 pub(crate) struct Reports {
     began: u64,
     taken: u32,
     /// Accepted milestones, and those that the attempt had before the task.
     milestones: BTreeSet<String>,
-    /// Earliest time for recording progress again, and the record that waits for it.
+    /// Earliest time of the next record of progress, and the waiting record.
     progress_at: u64,
     waiting: Option<StepRecord>,
 }
@@ -59,10 +61,11 @@ impl Reports {
         Self { began, taken: 0, milestones, progress_at: 0, waiting: None }
     }
 
-    /// A script says `report`.
+    /// Handles a report of a script.
     ///
     /// # Errors
-    /// Why it is not taken: there were [`MAX_REPORTS`], or as many milestones as an attempt of a job has room for.
+    /// The reason of a refusal: the task has [`MAX_REPORTS`] reports, or as many milestones as an attempt of a job may
+    /// have.
     pub(crate) fn hear(&mut self, speaker: &Speaker, report: Report, now: u64, at_ms: u64) -> Result<Verdict, String> {
         let report = tidy(report);
         if let Report::Progress { message } = &report {
@@ -91,12 +94,12 @@ impl Reports {
         self.taken += 1;
     }
 
-    /// When to ask for [`Self::due`].
+    /// Returns when to call [`Self::due`].
     pub(crate) fn next(&self) -> Option<u64> {
         self.waiting.as_ref().map(|_| self.progress_at)
     }
 
-    /// Returns progress to record now.
+    /// Returns the progress to record now.
     pub(crate) fn due(&mut self, now: u64) -> Option<StepRecord> {
         let record = self.waiting.take_if(|_| self.progress_at <= now)?;
         let age = now.saturating_sub(self.began);
@@ -104,13 +107,13 @@ impl Reports {
         Some(record)
     }
 
-    /// Drops waiting progress, because its script has ended.
+    /// Drops waiting progress, because the script has ended.
     pub(crate) fn script_ended(&mut self) {
         self.waiting = None;
     }
 }
 
-/// Turns texts into one line without control characters: terminals show them, and users may have written them.
+/// Turns texts into one line without control characters: terminals show the texts, and users may have written them.
 fn tidy(report: Report) -> Report {
     match report {
         Report::Tolerable { check, message } => Report::Tolerable { check, message: one_line(&message) },

@@ -4,7 +4,7 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Removes the limits of locked memory and stack, and allows `nofile` descriptors. Without the permission (a container
-/// without CAP_SYS_RESOURCE), raises as far as possible and returns a warning for each.
+/// without CAP_SYS_RESOURCE), raises the limits as far as possible and returns a warning for each.
 pub(crate) fn raise(nofile: u64) -> Vec<String> {
     let wishes = [
         (Resource::Memlock, "memlock", None),
@@ -21,7 +21,7 @@ fn set(resource: Resource, name: &str, wish: Option<u64>) -> Option<String> {
     };
     let hard = getrlimit(resource).maximum;
     let text = |limit: Option<u64>| limit.map_or_else(|| "unlimited".to_owned(), |n| n.to_string());
-    // To raise the soft limit to the hard one is always permitted.
+    // A process may always raise the soft limit to the hard limit.
     let kept = setrlimit(resource, both(hard)).map_or("is as it was", |()| "is as high as permitted");
     Some(format!("limit {name}: {} was asked for: {error}; it {kept}, {}", text(wish), text(hard)))
 }

@@ -1,7 +1,8 @@
-//! Scripts of a task: the node's directories in order, in each the names in byte order; or one command.
+//! Scripts of a task: all scripts of the node's directories, in the order of the directories and the byte order of the
+//! names; or one command.
 //!
-//! The runner finds and checks all of them before it runs the first: a problem with the last script of a prolog is
-//! known before the first changes anything. `perilog_host::scripts` decides which entries of a directory are scripts,
+//! The runner finds and checks all scripts before it runs the first: a problem with a prolog's last script is known
+//! before the first script changes anything. `perilog_host::scripts` decides which entries of a directory are scripts,
 //! for `perilog doctor` too.
 
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use perilog_core::task::Run;
 use perilog_host::scripts::{self, Entry};
 use perilog_host::trust;
 
-/// Program to execute, by its path.
+/// A program to execute, by its path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Script {
     /// File name, as used in records, in the plan and by people.
@@ -22,7 +23,7 @@ pub(crate) struct Script {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) scripts: Vec<Script>,
-    /// Files that were left out and may have been meant, each with the reason.
+    /// Files that the runner skipped and that may have been meant as scripts, each with the reason.
     pub(crate) skipped: Vec<String>,
 }
 

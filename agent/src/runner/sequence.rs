@@ -1,8 +1,8 @@
-//! Sequence of a task's scripts: which script runs next, when it is retried, when the task ends.
+//! Sequence of a task's scripts: which script runs next, when the runner retries a script, when the task ends.
 //!
 //! No script begins after a cancel, after the task's limit, after an error with `on-error = "stop"`, or after a step
-//! that could not be recorded. A try that exceeded its limit or could not be executed is not repeated: retries are for
-//! errors that may pass (a mount that is not up yet).
+//! that could not be recorded. The runner does not repeat a try that exceeded its limit or could not be executed:
+//! retries are for errors that may pass (such as a missing mount).
 
 use std::io;
 
@@ -43,14 +43,14 @@ pub(crate) struct Sequence<'a> {
     pub(crate) cancelled: bool,
     /// Number of the next try.
     pub(crate) seq: u32,
-    /// Running script, and the uid it runs as.
+    /// The running script, and the script's uid.
     pub(crate) speaker: Option<(Speaker, u32)>,
-    /// A script announced a boot, and waits.
+    /// The mark, if a script announced a boot and waits.
     mark: Option<Mark>,
 }
 
 impl<'a> Sequence<'a> {
-    /// `began`: CLOCK_MONOTONIC of the claim, from which the task's limit counts.
+    /// Creates the sequence. `began`: CLOCK_MONOTONIC of the claim, from which the task's limit counts.
     pub(crate) fn new(
         stem: &'a str,
         intent: &'a Intent,
@@ -80,8 +80,8 @@ impl<'a> Sequence<'a> {
         }
     }
 
-    /// Runs everything and returns the sum. On return, all output that the journal accepts is written, and the socket
-    /// is removed.
+    /// Runs all scripts and returns the sum. On return, the runner has written all output that the journal accepts, and
+    /// has removed the socket.
     pub(crate) fn run(mut self) -> Tally {
         let control = self.control.as_ref().map(Control::path);
         let lists = Lists::of(self.intent, control);
@@ -157,7 +157,7 @@ impl<'a> Sequence<'a> {
         tally
     }
 
-    /// Tries a script until it succeeds or is not to be tried again.
+    /// Tries a script until the script succeeds or no retry is left.
     fn tries(&mut self, planned: &Planned, of: u32) -> io::Result<End> {
         let retries = planned.retries;
         let mut pause = retries.backoff_ms;
@@ -182,7 +182,7 @@ impl<'a> Sequence<'a> {
         }
     }
 
-    /// Waits `ms`. `false`: a cancel or the task's limit came first.
+    /// Waits `ms`. Returns `false` if a cancel or the task's limit came first.
     fn pause(&mut self, ms: u64) -> bool {
         let until = clock::mono_ms().saturating_add(ms);
         let deadline = self.limit.map_or(until, |limit| limit.at.min(until));
@@ -201,7 +201,7 @@ impl<'a> Sequence<'a> {
         self.limit.is_some_and(|limit| limit.at <= clock::mono_ms())
     }
 
-    /// Waits for something, at most until `deadline`, and deals with all that came.
+    /// Waits for events, at most until `deadline`, and handles all events that came.
     pub(crate) fn turn(&mut self, mut running: Option<(&mut Running, &mut Watchdog)>, deadline: Option<u64>) {
         let deadline =
             [deadline, self.sinks.next(), self.reports.next(), self.headline.next()].into_iter().flatten().min();
@@ -258,7 +258,7 @@ impl<'a> Sequence<'a> {
         }
     }
 
-    /// Looks whether the script ended.
+    /// Checks whether the script has ended.
     pub(crate) fn reap(&mut self, script: &mut Running) {
         if let Err(error) = script.reap(clock::mono_ms()) {
             self.sinks.say(Level::Error, &format!("cannot wait for the script: {error}"));
@@ -286,11 +286,11 @@ impl<'a> Sequence<'a> {
                     line.iter().try_for_each(record)?;
                 }
             }
-            // The host's own tasks have no controller to know of it.
+            // The host's own tasks have no controller to inform.
             if !is_boot || intent.local {
                 return Ok(Reply::Heard);
             }
-            // Watches before it looks, so that the mark cannot appear in between.
+            // Begins to watch before the check, so that a mark in between is not lost.
             if mark.is_none() {
                 match Mark::watch(directory) {
                     Ok(watch) => *mark = Some(watch),
@@ -310,7 +310,7 @@ impl<'a> Sequence<'a> {
         }
     }
 
-    /// Records an event of the past; a failure can only be logged.
+    /// Records a past event; on failure the runner can only log.
     pub(crate) fn note(&mut self, record: &StepRecord) {
         let (directory, steps) = (self.directory, &mut self.steps);
         if let Err(error) = directory.with_room(|| steps.append(record)) {

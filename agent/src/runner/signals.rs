@@ -1,5 +1,5 @@
-//! Signals as events to poll. Installed before the claim, so that a cancel of a claimed task is neither lost nor fatal
-//! to the runner.
+//! Signals as events to poll. The runner installs them before the claim, so that a cancel of a claimed task is neither
+//! lost nor fatal to the runner.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,17 +10,17 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
-/// SIGRTMIN+9 as glibc counts: the agent cannot send KILL to the runner and mean the script.
+/// SIGRTMIN+9 as glibc counts. The agent cannot use KILL: the signal would kill the runner instead of the script.
 const KILL_SCRIPT: i32 = 43;
 
-/// Request that a signal carries.
+/// The request that a signal carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
     /// TERM: forward it once, begin no further script.
     Cancel,
-    /// To the script's process group.
+    /// A signal for the script's process group.
     Forward(Signal),
-    /// CHLD: look whether the script ended.
+    /// CHLD: check whether the script has ended.
     Reap,
 }
 
@@ -34,12 +34,12 @@ impl Signals {
         Ok(Self(SignalDelivery::with_pipe(read, write, SignalOnly, all)?))
     }
 
-    /// Readable when [`Self::take`] has something.
+    /// Returns a descriptor that is readable when [`Self::take`] has signals.
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.0.get_read().as_fd()
     }
 
-    /// Returns the signals since the last call: each once, cancel last, so that signals sent before a cancel still
+    /// Returns the signals since the last call, each once. A cancel comes last, so that signals before the cancel still
     /// count.
     pub(crate) fn take(&mut self) -> Vec<Asked> {
         let mut asked: Vec<Asked> = self.0.pending().filter_map(meaning).collect();

@@ -1,18 +1,16 @@
 //! Stage between the runner and a script of another user: the runner executes itself as `perilog-runner --enter`, which
 //! becomes that user and then the script. std can change uid and gid of a child but not its supplementary groups, and
-//! code between fork and exec is `unsafe`; a process of its own needs neither.
+//! code between fork and exec is `unsafe`; a separate process needs neither.
 //!
 //! ```text
-//!   runner                                   stage (our child, root)
+//!   runner                               stage (the runner's child, root)
 //!     | Order, as JSON, over its stdin   ->    | groups, gid, uid, directory, /dev/null on stdin, exec
-//!     |    <- end of file: it is the script    |
-//!     |    <- a sentence: it could not be      | (and exits)
+//!     |    <- end of file: exec succeeded    |
+//!     |    <- a sentence: exec failed      | (and exits)
 //! ```
-//! The stage itself runs with an empty environment: what came from outside acts as the script's user only. Limits,
-//! umask and process group it inherits from the runner. The directory is entered as the user: on a file system that
-//! squashes root only the user may. The stage runs with an empty environment: variables from outside take effect only
-//! as the script's user. It inherits limits, umask and process group from the runner. It enters the directory as the
-//! user: on a file system that squashes root, only the user may.
+//! The stage runs with an empty environment: variables from outside take effect only as the script's user. The stage
+//! inherits limits, umask and process group from the runner. The stage enters the directory as the user: on a file
+//! system that squashes root, only the user may enter.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -30,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use crate::environment::Environment;
 use crate::exit;
 
-/// Identity to take, and script to become.
+/// The identity to take, and the script to become.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) uid: u32,
@@ -42,23 +40,24 @@ pub(crate) struct Order {
     pub(crate) env: Environment,
 }
 
-/// Returns the command for a stage, and the runner's end of its socket: pass the order with [`give`] after spawning it.
+/// Returns the command for a stage, and the runner's end of its socket. After the spawn the caller passes the order
+/// with [`give`].
 pub(crate) fn command() -> io::Result<(Command, UnixStream)> {
     let (ours, theirs) = UnixStream::pair()?;
-    // Our own file, also when a package has replaced it meanwhile.
+    // The runner's own file, also if a package has replaced the file meanwhile.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("perilog-runner").arg("--enter").env_clear();
     command.stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)));
     Ok((command, ours))
 }
 
-/// Passes the order to the stage. The stage reads it first, so this waits only for its start.
+/// Passes the order to the stage. The stage reads the order first, so this call waits only for the stage's start.
 pub(crate) fn give(stage: &mut UnixStream, order: &Order) -> io::Result<()> {
     stage.write_all(&serde_json::to_vec(order)?)?;
     stage.shutdown(Shutdown::Write)
 }
 
-/// Runs the stage. Returns only if the script could not be started; the runner reads the written message, not the
+/// Runs the stage. Returns only if the script could not be started. The runner reads the written message, not the
 /// status.
 pub(crate) fn enter() -> ExitCode {
     let Ok(socket) = io::stdin().as_fd().try_clone_to_owned() else {
@@ -72,18 +71,18 @@ pub(crate) fn enter() -> ExitCode {
         }
         Err(why) => (why, exit::NOT_EXECUTABLE),
     };
-    // The runner, if it still listens, records the message; stderr belongs to the script.
+    // The runner, if still listening, records the message; stderr belongs to the script.
     let _ = socket.write_all(why.as_bytes());
     ExitCode::from(status)
 }
 
-/// Explains why a script could not be executed. Its own file existed: the runner just read it.
+/// Explains why the stage could not execute a script. The script's file existed: the runner just read the file.
 pub(crate) fn cannot_execute(error: &io::Error) -> String {
     let hint = if error.kind() == io::ErrorKind::NotFound { " (is the interpreter of its #! line there?)" } else { "" };
     format!("cannot be executed: {error}{hint}")
 }
 
-/// Becomes all of the order but the script.
+/// Takes over the order's identity and directory.
 fn prepare(socket: &mut UnixStream) -> Result<Order, String> {
     let order = read(socket).map_err(|e| format!("no order: {e}"))?;
     take_identity(&order)?;
@@ -101,13 +100,13 @@ fn read(socket: &mut UnixStream) -> io::Result<Order> {
 }
 
 fn take_identity(order: &Order) -> Result<(), String> {
-    // To setresuid(2) the largest id means "leave unchanged", which is root.
+    // setresuid(2) reads the largest id as "leave unchanged": the script would stay root.
     if [order.uid, order.gid].contains(&u32::MAX) || order.groups.contains(&u32::MAX) {
         return Err(format!("no process can have the id {}", u32::MAX));
     }
     let groups: Vec<Gid> = order.groups.iter().copied().map(Gid::from_raw).collect();
     let (uid, gid) = (Uid::from_raw(order.uid), Gid::from_raw(order.gid));
-    // The system calls affect one thread; this process has no other.
+    // The system calls affect one thread; this process has no other thread.
     rustix::thread::set_thread_groups(&groups).map_err(|e| format!("groups of uid {}: {e}", order.uid))?;
     rustix::thread::set_thread_res_gid(gid, gid, gid).map_err(|e| format!("gid {}: {e}", order.gid))?;
     rustix::thread::set_thread_res_uid(uid, uid, uid).map_err(|e| format!("uid {}: {e}", order.uid))?;
@@ -139,7 +138,7 @@ mod tests {
         }
     }
 
-    /// Runs in a thread of its own, because the system calls affect one thread.
+    /// Runs in a separate thread, because the system calls affect one thread.
     #[test]
     fn the_id_that_means_as_it_is_becomes_nobody() {
         let take = |uid, gid| std::thread::spawn(move || take_identity(&order(uid, gid))).join().unwrap();
@@ -148,7 +147,7 @@ mod tests {
         assert!(take(65534, u32::MAX).unwrap_err().contains("4294967295"));
     }
 
-    /// A kernel that took the calls and kept an id, in each of the six places.
+    /// Simulates a kernel that accepted the calls and kept an id, in each of the six places.
     #[test]
     fn an_id_that_was_not_dropped_is_refused() {
         let order = order(1000, 100);

@@ -1,5 +1,5 @@
 //! `steps.jsonl`: begin and end of each step, one line a record, each in one write. Readers may open the file at any
-//! moment; every line that ends in a line break is complete.
+//! moment; every line with a line break is complete.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ pub(crate) const FILE: &str = "steps.jsonl";
 #[derive(Debug)]
 pub(crate) struct Steps {
     file: File,
-    /// Up to here the file holds whole lines.
+    /// The length of the whole lines in the file.
     length: u64,
 }
 
@@ -25,11 +25,11 @@ impl Steps {
         Ok(Self { file, length })
     }
 
-    /// Appends one record.
+    /// Appends a record.
     ///
     /// # Errors
-    /// The file contains no part of the record: a full file system may take half a line, which is cut off again, or it
-    /// would spoil the next record.
+    /// The file contains no part of the record. A full file system may accept half a line; the runner cuts that half
+    /// off again, because it would spoil the next record.
     pub(crate) fn append(&mut self, record: &StepRecord) -> io::Result<()> {
         let mut line = serde_json::to_vec(record)?;
         line.push(b'\n');

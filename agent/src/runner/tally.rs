@@ -1,4 +1,4 @@
-//! Sum of the scripts' ends: `result.json`, and the runner's exit status. A value; reads no clock.
+//! Sum of the scripts' ends: `result.json`, and the runner's exit status. The sum is a value and reads no clock.
 
 use perilog_core::ids::InvocationId;
 use perilog_core::outcome::ExitStatus;
@@ -6,7 +6,7 @@ use perilog_core::task::{RAN_NOTHING, RunResult};
 
 use crate::exit;
 
-/// How the last try of a script ended.
+/// The end of a script's last try.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Ended {
@@ -20,7 +20,7 @@ pub(crate) enum End {
 }
 
 impl End {
-    /// Does `on-error = "stop"` stop here?
+    /// Returns `true` if `on-error = "stop"` stops the task here.
     pub(crate) fn is_error(&self) -> bool {
         match self {
             Self::Ended { status, tolerable, timed_out } => *timed_out || !(status.is_success() || *tolerable),
@@ -50,7 +50,7 @@ pub(crate) struct Tally {
     skipped: Vec<String>,
 }
 
-/// Most skipped files named in a result.
+/// Maximum number of skipped files in a result.
 const MAX_SKIPPED: usize = 32;
 
 impl Tally {
@@ -59,7 +59,7 @@ impl Tally {
         Self { of, ..Self::default() }
     }
 
-    /// A script ended for good.
+    /// Adds the end of a script's last try.
     pub(crate) fn add(&mut self, name: &str, end: End) {
         match end {
             End::Ended { status, tolerable, timed_out } => {
@@ -85,13 +85,13 @@ impl Tally {
         self.configuration.get_or_insert(why);
     }
 
-    /// Files that were left out and may have been meant.
+    /// Stores the skipped files that may have been meant as scripts.
     pub(crate) fn skipped(&mut self, mut files: Vec<String>) {
         files.truncate(MAX_SKIPPED);
         self.skipped = files;
     }
 
-    /// A cancel came; `before_all`: before every script had begun.
+    /// Records a cancel; `before_all`: the cancel came before every script had begun.
     pub(crate) fn cancelled(&mut self, before_all: bool) {
         self.cancelled = true;
         if before_all {
@@ -99,21 +99,22 @@ impl Tally {
         }
     }
 
-    /// The task's limit passed before every script had begun.
+    /// Records that the task's limit passed before every script had begun.
     pub(crate) fn out_of_time(&mut self) {
         self.timed_out = true;
         self.status = self.status.max(exit::TIMEOUT);
     }
 
-    /// Records that an error prevents further scripts. If its status was 0, the script ended well but past its limit.
+    /// Records that an error prevents further scripts. A status of 0 means that the script ended well but past its
+    /// limit.
     pub(crate) fn cut_short(&mut self) {
         if self.status == 0 {
             self.status = exit::TIMEOUT;
         }
     }
 
-    /// Returns the runner's exit status. Replaces values that mean "nothing claimed": if the directory is removed, the
-    /// agent has no other evidence.
+    /// Returns the runner's exit status. Replaces values that mean "nothing claimed": after a removal of the directory,
+    /// the agent has no other evidence.
     pub(crate) fn status(&self) -> u8 {
         if RAN_NOTHING.contains(&self.status) { exit::FAILED } else { self.status }
     }
@@ -166,7 +167,7 @@ mod tests {
             (vec![tolerable(Exit(9)), ended(Exit(0))], 0, None, 2),
             (vec![tolerable(Exit(9)), ended(Exit(2))], 2, Some(Exit(2)), 2),
             (vec![not_run(127), ended(Exit(2))], 127, Some(Exit(2)), 1),
-            // These would say that nothing ran; the script's own status is in `worst`.
+            // These statuses would mean that nothing ran; `worst` keeps the script's own status.
             (vec![ended(Exit(66))], 1, Some(Exit(66)), 1),
             (vec![ended(Exit(75)), ended(Exit(3))], 1, Some(Exit(75)), 2),
         ] {

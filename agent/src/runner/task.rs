@@ -1,7 +1,7 @@
 //! Run of a task, from its claim to its result.
 //!
 //! ```text
-//!   open, intent, not-after, claim     or nothing is run, and why is on stderr
+//!   open, intent, not-after, claim     or the runner runs nothing, and stderr has the reason
 //!   -> limits, control socket, every script found and checked, every user known     or `configuration`
 //!   -> the scripts in order (sequence), each with its tries (attempt)
 //!   -> result.json, exit
@@ -30,7 +30,7 @@ use crate::steps::{self, Steps};
 use crate::tally::{Tally, Times};
 use crate::users::{self, User};
 
-/// Script with its settings from the plan.
+/// A script with its settings from the plan.
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub(crate) script: Script,
@@ -40,7 +40,7 @@ pub(crate) struct Planned {
     pub(crate) tolerable: bool,
 }
 
-/// User of a script, and the user's environment.
+/// The user of a script, and the user's environment.
 #[derive(Debug)]
 pub(crate) struct Identity {
     pub(crate) user: User,
@@ -64,7 +64,8 @@ pub(crate) fn run(run_dir: &Path, stem: &str) -> Result<u8, Refusal> {
     let (began, began_ms) = (clock::mono_ms(), clock::wall_ms());
     let tally = match Steps::open(&directory) {
         Ok(steps) => {
-            // systemd passes no supplementary groups, but another parent may, and root's scripts would inherit them.
+            // systemd passes no supplementary groups, but another parent may, and root's scripts would inherit the
+            // groups.
             if let Err(error) = rustix::thread::set_thread_groups(&[]) {
                 sinks.say(Level::Warning, &format!("supplementary groups are as they were: {error}"));
             }
@@ -97,14 +98,14 @@ pub(crate) fn run(run_dir: &Path, stem: &str) -> Result<u8, Refusal> {
     }
 }
 
-/// Says something where no sink is at hand.
+/// Writes a message without a sink.
 pub(crate) fn complain(text: &str) {
     use std::io::Write as _;
-    // Without a stderr the status still tells.
+    // Without a stderr the exit status still shows the failure.
     let _ = writeln!(std::io::stderr(), "perilog-runner: {text}");
 }
 
-/// Why a task goes no further when its steps cannot be written.
+/// Explains why a task ends when its steps cannot be written.
 pub(crate) fn unrecorded(directory: &Directory, error: &std::io::Error) -> String {
     format!("{}: {error}; what cannot be recorded is not run", directory.file(steps::FILE))
 }
@@ -115,7 +116,8 @@ fn invocation() -> Result<InvocationId, Refusal> {
     InvocationId::new(&text).map_err(|e| Refusal::new(exit::USAGE, e.to_string()))
 }
 
-/// Opens the control socket. An epilog must not fail without it: scripts can do without, and perilog-report tells them.
+/// Opens the control socket. Without a socket the task goes on, because an epilog must not fail for that reason:
+/// perilog-report reports the missing socket to scripts.
 fn open_control(run_dir: &Path, stem: &str, intent: &Intent, sinks: &mut Sinks) -> Option<Control> {
     match Control::open(run_dir, stem, &intent.start) {
         Ok(control) => Some(control),

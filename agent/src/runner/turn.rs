@@ -1,5 +1,5 @@
-//! Wait for all events: signals, the script's pipes, the control socket, a slow journal, the next deadline. The runner
-//! waits nowhere else, except for forensics (two seconds) and NSS (once, at the start).
+//! The wait for all events: signals, the script's pipes, the control socket, a slow journal, the next deadline. The
+//! runner waits nowhere else, except for forensics (two seconds) and NSS (once, at the start).
 
 use std::os::fd::BorrowedFd;
 
@@ -12,25 +12,25 @@ use crate::control::Control;
 use crate::output::{Sinks, Stream};
 use crate::signals::Signals;
 
-/// Event that is ready.
+/// An event that is ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ready {
     Signals,
     /// The script printed, or closed its pipe.
     Pipe(Stream),
-    /// The stage executed the script, or says why not.
+    /// The stage executed the script, or sent the reason of its failure.
     Stage,
-    /// The journal takes more.
+    /// The journal accepts more bytes.
     Sink,
-    /// Something was put into the task's directory.
+    /// The task's directory has a new file.
     Mark,
     /// A process connects to the control socket.
     Door,
-    /// This peer of the control socket said something.
+    /// A peer of the control socket sent bytes.
     Peer(usize),
 }
 
-/// Waits until something is ready, or until `deadline` of CLOCK_MONOTONIC in milliseconds.
+/// Waits until an event is ready, or until `deadline` of CLOCK_MONOTONIC in milliseconds.
 pub(crate) fn wait(
     signals: &Signals,
     sinks: &Sinks,
@@ -60,8 +60,8 @@ pub(crate) fn wait(
         Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() }
     });
     if rustix::event::poll(&mut polled, timeout.as_ref()).is_err() {
-        // A signal interrupted the poll and is in its pipe now. (poll(2) fails for no other reason: so few descriptors
-        // need no memory.)
+        // A signal interrupted the poll, and the signal's pipe is ready now. (poll(2) fails for no other reason: so few
+        // descriptors need no memory.)
         return vec![Ready::Signals];
     }
     let ready = wanted.iter().zip(&polled).filter(|(_, polled)| !polled.revents().is_empty());

@@ -1,8 +1,8 @@
 //! User of a script.
 //!
 //! Root needs no lookup, as in systemd: uid and gid 0, home /root, no supplementary groups. So a task of root depends
-//! on no directory service. Other users come from NSS (files, LDAP, sssd), with groups as login(1) would set them; a
-//! service that does not answer costs a bounded time, not the task's limit.
+//! on no directory service. Other users come from NSS (files, LDAP, sssd), with groups as login(1) sets them. A service
+//! that does not answer costs a bounded time, not the task's limit.
 
 use std::path::Path;
 use std::sync::mpsc;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use perilog_host::accounts::{self, Account};
 
-/// How long NSS may take. sssd gives up on a dead server after some seconds; what takes longer will not come.
+/// Limit of a lookup. sssd gives up on a dead server after some seconds; a slower answer will not come.
 const LOOKUP: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl User {
     }
 }
 
-/// The user of a name, or of a uid written as a number.
+/// Returns the user of a name, or of a uid written as a number.
 ///
 /// # Errors
 /// A sentence for `configuration`.
@@ -48,7 +48,7 @@ pub(crate) fn find(name: &str) -> Result<User, String> {
     }
     let (answer, answered) = mpsc::sync_channel(1);
     let asked = name.to_owned();
-    // The thread is never joined: if NSS blocks it for ever, it ends with the process.
+    // The runner never joins the thread: a thread that NSS blocks for ever ends with the process.
     thread::Builder::new()
         .name("nss".to_owned())
         .spawn(move || answer.send(accounts::account(&asked)))
@@ -64,7 +64,7 @@ fn user(account: Account) -> Result<User, String> {
     let text =
         |path: &Path| path.to_str().map(str::to_owned).ok_or_else(|| format!("user `{name}`: {path:?} is not UTF-8"));
     let shell = match text(&account.shell)? {
-        // A script that calls $SHELL wants a shell; `nologin` only forbids its user to log in.
+        // A script that calls $SHELL wants a shell; `nologin` only forbids the user to log in.
         shell if shell.is_empty() || shell.ends_with("/nologin") || shell.ends_with("/false") => "/bin/sh".to_owned(),
         shell => shell,
     };

@@ -1,4 +1,4 @@
-//! Limits of one try of a script, as a value: the next deadline, and the action due then. All times are CLOCK_MONOTONIC
+//! Limits of a try of a script, as a value: the next deadline, and the action due then. All times are CLOCK_MONOTONIC
 //! in milliseconds.
 //!
 //! ```text
@@ -8,14 +8,14 @@
 
 use perilog_core::task::OnTimeout;
 
-/// How long a script may clean up after TERM where the policy is to kill it.
+/// How long a script may clean up after TERM, if the policy is to kill the script.
 pub(crate) const KILL_GRACE_MS: u64 = 10_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limit {
-    /// When it passes.
+    /// The time at which the limit passes.
     pub(crate) at: u64,
-    /// Configured limit, for the record.
+    /// The configured limit, for the record.
     pub(crate) limit_ms: u64,
 }
 
@@ -27,7 +27,7 @@ impl Limit {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// Past this limit: record it; if `term`, send TERM to the script.
+    /// The limit has passed: record that; if `term`, send TERM to the script.
     Overdue {
         limit: Limit,
         term: bool,
@@ -37,10 +37,11 @@ pub(crate) enum Due {
 
 #[derive(Debug)]
 pub(crate) struct Watchdog {
-    /// Limits that have not passed, the next one last.
+    /// Limits that have not passed, the next limit last.
     limits: Vec<Limit>,
     policy: OnTimeout,
-    /// Has the script received TERM, for a limit or a cancel? It may be cleaning up, and a second TERM would end that.
+    /// Whether the script has received TERM, for a limit or a cancel. The script may be cleaning up, and a second TERM
+    /// would end the cleanup.
     termed: bool,
     kill_at: Option<u64>,
     overdue: bool,
@@ -53,23 +54,23 @@ impl Watchdog {
         Self { limits, policy, termed: false, kill_at: None, overdue: false }
     }
 
-    /// The script got a TERM from elsewhere.
+    /// Records that the script got a TERM from elsewhere.
     pub(crate) fn termed(&mut self) {
         self.termed = true;
     }
 
-    /// Has a limit passed?
+    /// Returns `true` if a limit has passed.
     pub(crate) fn overdue(&self) -> bool {
         self.overdue
     }
 
-    /// When to look again.
+    /// Returns the time of the next check.
     pub(crate) fn next(&self) -> Option<u64> {
         let limit = self.limits.last().map(|limit| limit.at);
         limit.into_iter().chain(self.kill_at).min()
     }
 
-    /// Returns the action due at `now`; call again until `None`.
+    /// Returns the action due at `now`; the caller repeats the call until `None`.
     pub(crate) fn due(&mut self, now: u64) -> Option<Due> {
         if self.limits.last().is_some_and(|limit| limit.at <= now) {
             let limit = self.limits.pop()?;

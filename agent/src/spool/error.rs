@@ -1,4 +1,4 @@
-//! Why a file of the runtime directory could not be made or read.
+//! The reason why a file of the runtime directory could not be made or read.
 
 use std::io;
 use std::path::{Path, PathBuf};

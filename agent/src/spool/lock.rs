@@ -1,4 +1,4 @@
-//! Lock for one agent per host (flock(2)); the kernel releases it when the agent ends, however it ends.
+//! Lock for one agent per host (flock(2)); the kernel releases the lock when the agent ends in any way.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -9,16 +9,16 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::error::SpoolError;
 
-/// Lock, held until dropped.
+/// The lock; dropping this value releases the lock.
 #[derive(Debug)]
 pub struct Lock {
     file: File,
 }
 
-/// Releases the lock explicitly: a child about to exec has the file open for a moment longer, and would hold it.
+/// Releases the lock explicitly: a child about to exec has the file open for a moment longer, and would hold the lock.
 impl Drop for Lock {
     fn drop(&mut self) {
-        // If this fails, closing the file releases the lock.
+        // If this call fails, closing the file releases the lock.
         let _ = flock(&self.file, FlockOperation::Unlock);
     }
 }
@@ -38,7 +38,7 @@ impl Lock {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
-                // The file contains the holder's pid for people; without it, the message names no pid.
+                // The file contains the holder's pid for people; an empty file gives a message without a pid.
                 let mut text = String::new();
                 let _ = (&file).take(16).read_to_string(&mut text);
                 return Err(SpoolError::Locked { path: path.to_owned(), holder: text.trim().parse().ok() });

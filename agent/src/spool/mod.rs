@@ -1,14 +1,15 @@
 //! Files under /run/perilog, which must outlive the agent, but not the boot.
 //!
 //! ```text
-//!   agent.lock      one agent per host            epoch.json        the controller last obeyed
+//!   agent.lock      one agent per host            epoch.json        the controller obeyed last
 //!   tasks/<stem>/   intent.json outcome.json boot-expected (agent)  claim steps.jsonl result.json out.*   (runner)
 //!   tombstones/<stem>.json                        control/<stem>.sock (runner)
 //! ```
 //!
-//! All calls are synchronous, because tmpfs never waits for a disk. The agent's files appear complete (temporary,
-//! rename). A task's directory appears with its intent in it, and is renamed before it is emptied. Temporary names
-//! begin with `.agent-`, so that cleaning up after a crash touches no file of a working runner.
+//! All calls are synchronous, because tmpfs never waits for a disk. The agent's files appear complete (temporary file,
+//! then rename). A task's directory appears with its intent inside, and the agent renames the directory before it
+//! empties the directory. Temporary names begin with `.agent-`, so that the cleanup after a crash touches no file of a
+//! working runner.
 
 mod error;
 mod lock;
@@ -59,17 +60,17 @@ impl Spool {
         Ok((spool, lock))
     }
 
-    /// For a process beside the agent, which reads only.
+    /// Opens the spool for a process beside the agent, which only reads.
     pub fn look(root: &Path) -> Self {
         Self { root: root.to_owned() }
     }
 
-    /// The directory of all tasks.
+    /// Returns the directory of all tasks.
     pub fn tasks(&self) -> PathBuf {
         self.root.join("tasks")
     }
 
-    /// A task's directory.
+    /// Returns a task's directory.
     pub fn task(&self, stem: &str) -> PathBuf {
         self.root.join("tasks").join(stem)
     }
@@ -78,13 +79,13 @@ impl Spool {
         self.root.join("tombstones").join(format!("{stem}.json"))
     }
 
-    /// The stems of all tasks that have a directory.
+    /// Returns the stems of all tasks with a directory.
     pub fn stems(&self) -> Result<Vec<String>, SpoolError> {
         Ok(names(&self.root.join("tasks"))?.into_iter().filter(|name| name.starts_with(UNIT_PREFIX)).collect())
     }
 
-    /// Returns all tombstones. Reports an unreadable one and leaves it: a later version may have written it, and it
-    /// refuses no Start.
+    /// Returns all tombstones. Logs an unreadable tombstone and leaves the file: a later version may have written it.
+    /// Such a tombstone refuses no Start.
     pub fn tombstones(&self) -> Result<Vec<Tombstone>, SpoolError> {
         let dir = self.root.join("tombstones");
         let stones = names(&dir)?.into_iter().filter(|name| name.ends_with(".json"));
@@ -116,9 +117,9 @@ impl Spool {
         Ok(())
     }
 
-    /// Creates the directory with `intent.json` in it. If it exists (its intent was invalid), replaces the intent. A
-    /// task that begins must find no end and no tombstone of an earlier life: beside a tombstone, the next agent would
-    /// remove the directory.
+    /// Creates the directory with `intent.json` inside. In an existing directory, whose intent was invalid, replaces
+    /// the intent. A task that begins must find no end and no tombstone of an earlier life: beside a tombstone, the
+    /// next agent would remove the directory.
     pub fn write_intent(&self, stem: &str, intent: &Intent) -> Result<(), SpoolError> {
         self.restore()?;
         let dir = self.task(stem);
@@ -137,13 +138,13 @@ impl Spool {
         fs::rename(&fresh, &dir).map_err(|e| SpoolError::io("rename", &dir, e))
     }
 
-    /// Does this task have a directory?
+    /// Returns `true` if this task has a directory.
     pub fn has(&self, stem: &str) -> bool {
         self.task(stem).is_dir()
     }
 
-    /// Creates `claim`, unless it exists. Returns `true` if the claim is the agent's, also from before. `false`: a
-    /// runner has it, or may have had it; without a directory, who was first is unknown.
+    /// Creates `claim`, unless the file exists. Returns `true` if the agent has the claim, also from before. Returns
+    /// `false` if a runner has or may have had the claim; without a directory, the first holder is unknown.
     pub fn take_claim(&self, stem: &str, claim: &Claim) -> Result<bool, SpoolError> {
         if !self.has(stem) {
             return Ok(false);
@@ -165,17 +166,17 @@ impl Spool {
         write::json(&dir.join("outcome.json"), ended)
     }
 
-    /// Marks that the controller knows of the reboot that a script announced; its runner waits for this.
+    /// Marks that the controller knows of the announced reboot; the task's runner waits for this mark.
     pub fn mark_boot_expected(&self, stem: &str) -> Result<(), SpoolError> {
         write::json(&self.task(stem).join(BOOT_EXPECTED), &true)
     }
 
-    /// Perilog was asked to stop the task: TERM follows.
+    /// Marks that perilog was asked to stop the task: TERM follows.
     pub fn mark_stop_asked(&self, stem: &str) -> Result<(), SpoolError> {
         write::json(&self.task(stem).join(STOP_ASKED), &true)
     }
 
-    /// Writes the tombstone, then removes the directory, if there is one.
+    /// Writes the tombstone, then removes the directory, if present.
     pub fn bury(&self, stem: &str, tombstone: &Tombstone) -> Result<(), SpoolError> {
         if defect!(DirectoryGoesFirst) {
             self.remove_task(stem)?;
@@ -191,7 +192,7 @@ impl Spool {
         gone_is_fine(fs::remove_file(&path)).map_err(|e| SpoolError::io("remove", &path, e))
     }
 
-    /// Returns the intent of a task, if its directory has one that belongs to it.
+    /// Returns the intent of a task, if the task's directory has an intent of that task.
     pub fn intent(&self, stem: &str) -> Option<Intent> {
         read::intent(&self.task(stem), stem)
     }
@@ -200,7 +201,7 @@ impl Spool {
         read::json(&self.task(stem).join("outcome.json"))
     }
 
-    /// Returns at most `most` bytes from the start of a file in a task's directory; `None` if it does not exist.
+    /// Returns at most `most` bytes from the start of a file in a task's directory; `None` if the file does not exist.
     pub fn kept(&self, stem: &str, name: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
         read::bounded(&self.task(stem).join(name), most)
     }
@@ -219,7 +220,7 @@ impl Spool {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {}
             Err(e) => return Err(SpoolError::io("rename", &dir, e)),
         }
-        // A killed runner leaves its socket and the lists that fit no variable.
+        // A killed runner leaves its socket, and lists that were too long for a variable.
         for name in [stem.to_owned(), short(stem)] {
             for kind in ["sock", "ranks", "hosts"] {
                 let path = self.root.join("control").join(format!("{name}.{kind}"));
@@ -256,7 +257,7 @@ fn remove_temporary(dir: &Path) -> Result<(), SpoolError> {
     Ok(())
 }
 
-/// Creates a directory with this mode, whatever the umask; sets the mode of an existing one.
+/// Creates a directory with this mode under any umask; sets the mode of an existing directory.
 fn make_dir(path: &Path, mode: u32) -> Result<(), SpoolError> {
     match DirBuilder::new().mode(mode).create(path) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
@@ -278,8 +279,8 @@ fn names(dir: &Path) -> Result<Vec<String>, SpoolError> {
     list().map_err(|e| SpoolError::io("list", dir, e))
 }
 
-/// Returns the name that a runner uses if the stem is too long for a socket's path: the rank and tail, which tell tasks
-/// apart.
+/// Returns the name that a runner uses if the stem is too long for a socket's path: the rank and tail, which
+/// distinguish tasks.
 fn short(stem: &str) -> String {
     let tail = stem.rmatch_indices('-').nth(1).map_or(0, |(at, _)| at + 1);
     stem[tail..].to_owned()

@@ -1,5 +1,5 @@
-//! The tasks of one job, for callers whose resource manager does not number attempts: the host's own, or the
-//! controller's.
+//! The tasks of one job, the host's own or the controller's, for callers whose resource manager does not number
+//! attempts.
 
 use perilog_core::ids::{JobId, Rank};
 use perilog_core::task::Tombstone;
@@ -8,21 +8,21 @@ use super::{Spool, SpoolError, names, read};
 use crate::local::{Known, OfJob};
 
 impl Spool {
-    /// The host's own tasks of a job and rank.
+    /// Returns the host's own tasks of a job and rank.
     pub fn own(&self, job: &JobId, rank: Rank) -> Result<Vec<Known>, SpoolError> {
         let known = |of: OfJob| Known { action: of.action, attempt: of.attempt, over: of.outcome.is_some() };
         let own = self.tasks_of(job, |local, of| local && of == rank)?;
         Ok(own.into_iter().map(known).collect())
     }
 
-    /// The controller's tasks of a job.
+    /// Returns the controller's tasks of a job.
     pub fn controllers(&self, job: &JobId) -> Result<Vec<OfJob>, SpoolError> {
         self.tasks_of(job, |local, _| !local)
     }
 
-    /// Reads tasks first, then tombstones: a task buried meanwhile is seen twice, never missed.
+    /// Reads tasks first, then tombstones: the function sees a task buried meanwhile twice, but never misses one.
     fn tasks_of(&self, job: &JobId, is_meant: impl Fn(bool, Rank) -> bool) -> Result<Vec<OfJob>, SpoolError> {
-        // Filters as `ids::stem` formats names; an action or a job may contain the same text, so the file's content
+        // Filters by the format of `ids::stem`. An action or a job may contain the same text, so the file's content
         // decides.
         let part = format!("-{job}-");
         let mut known = Vec::new();

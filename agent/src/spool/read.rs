@@ -1,6 +1,6 @@
-//! Readers of a task's directory. The agent or a runner wrote the files, perhaps of another version, perhaps killed
-//! half-way: a missing or unreadable file counts as absent, and every read is bounded. Root's scripts can replace files
-//! by anything, so only regular files are read, and no read waits for the other end of a FIFO.
+//! Readers of a task's directory. The agent or a runner wrote the files, perhaps in another version, perhaps killed
+//! half-way. So a missing or unreadable file counts as absent, and every read is bounded. Root's scripts can replace
+//! the files, so the readers open only regular files, and no read waits for the other end of a FIFO.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};
@@ -14,9 +14,9 @@ use serde::de::DeserializeOwned;
 
 use super::tails;
 
-/// The largest of our files is an intent: 64 KiB of environment, the ranks and hosts of the largest job.
+/// The largest file is an intent: 64 KiB of environment, the ranks and hosts of the largest job.
 const MAX_JSON: u64 = 8 * 1024 * 1024;
-/// Most bytes of step records: 256 reports of 4 KiB, and forensics. The rest is not read.
+/// Maximum size in bytes of step records: 256 reports of 4 KiB, and forensics. The reader ignores the rest.
 const MAX_STEPS: u64 = 4 * 1024 * 1024;
 
 /// Files that a runner wrote.
@@ -26,12 +26,12 @@ pub struct Traces {
     pub result: Option<RunResult>,
     pub steps: Vec<StepRecord>,
     pub tails: Vec<Tail>,
-    /// Did an agent ask the task to stop?
+    /// Whether an agent asked the task to stop.
     pub stop_asked: bool,
 }
 
 pub(super) fn traces(dir: &Path, running: bool) -> Traces {
-    // Reads the result before the steps: a runner writes it last, so steps read after it are complete.
+    // Reads the result before the steps: a runner writes the result last, so steps read afterwards are complete.
     let result: Option<RunResult> = json(&dir.join("result.json"));
     let steps = steps(&dir.join("steps.jsonl"));
     let tails = tails::of_failed(dir, &steps, running && result.is_none());
@@ -50,7 +50,7 @@ pub(super) fn intent(dir: &Path, stem: &str) -> Option<Intent> {
     Some(intent)
 }
 
-/// Reads an agent's file; `None` if it is missing, or (with a warning) if it is unreadable.
+/// Reads an agent's file; `None` if the file is missing, or (with a warning) unreadable.
 pub(super) fn json<T: DeserializeOwned>(path: &Path) -> Option<T> {
     let read = bounded(path, MAX_JSON).and_then(|bytes| Ok(bytes.map(|b| serde_json::from_slice(&b)).transpose()?));
     read.unwrap_or_else(|error| {
@@ -76,21 +76,21 @@ fn steps(path: &Path) -> Vec<StepRecord> {
         .collect()
 }
 
-/// Returns at most `most` bytes from the start of a regular file; `None` if it does not exist.
+/// Returns at most `most` bytes from the start of a regular file; `None` if the file does not exist.
 pub(crate) fn bounded(path: &Path, most: u64) -> io::Result<Option<Vec<u8>>> {
     let file = match open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(e),
     };
-    // One byte more than the file has, so that the same read finds its end.
+    // One byte more than the file has, so that the same read finds the end of the file.
     let length = file.metadata()?.len().min(most);
     let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0) + 1);
     file.take(most).read_to_end(&mut bytes)?;
     Ok(Some(bytes))
 }
 
-/// Opens a regular file, and neither follows a link nor waits for anything.
+/// Opens a regular file; neither follows a link nor waits.
 pub(super) fn open(path: &Path) -> io::Result<File> {
     let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;

@@ -1,4 +1,4 @@
-//! End of the output of failed scripts, which an operator wants to see first.
+//! End of the output of failed scripts, which an operator wants to read first.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -8,12 +8,13 @@ use perilog_core::task::{StepRecord, Tail};
 
 use super::read;
 
-/// Bytes reported per script.
+/// Number of reported bytes per script.
 const TAIL: u64 = 4096;
 
-/// Returns the tails of scripts whose last try failed, or never ended unless it may still run.
+/// Returns the tails of scripts whose last try failed. A last try without an end counts as failed, unless the try may
+/// still run.
 pub(super) fn of_failed(dir: &Path, steps: &[StepRecord], running: bool) -> Vec<Tail> {
-    // Of several tries of a script, the one with the highest number decides.
+    // The try with the highest number decides.
     let mut last: BTreeMap<&str, (u32, bool)> = BTreeMap::new();
     for step in steps {
         match step {
@@ -31,8 +32,8 @@ pub(super) fn of_failed(dir: &Path, steps: &[StepRecord], running: bool) -> Vec<
         .collect()
 }
 
-/// Returns the last kept bytes of a try, in whole characters; `None` if it printed nothing. Head and tail together are
-/// the output; a short output is in the head alone.
+/// Returns the last kept bytes of a try, in whole characters; `None` if the try printed nothing. Head and tail together
+/// are the output; a short output is in the head alone.
 fn kept(dir: &Path, seq: u32) -> Option<String> {
     let part = |name: &str, most: u64| end_of(&dir.join(format!("out.{seq}.{name}")), most).unwrap_or_default();
     let tail = part("tail", TAIL);

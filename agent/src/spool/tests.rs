@@ -42,7 +42,8 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
-/// Found by the simulator: the next agent took that end for the task's own, and stopped the running script.
+/// Found by the simulator: the next agent took the end of another life for the task's own end, and stopped the running
+/// script.
 #[test]
 fn an_end_of_another_life_goes_before_the_task_begins_anew() {
     let (_dir, spool, _lock) = spool();
@@ -104,7 +105,7 @@ fn a_task_from_intent_to_tombstone() {
     assert!(spool.tombstones().unwrap().is_empty());
 }
 
-/// A reader that opened the file before its replacement sees the old one, complete.
+/// A reader that opened the file before its replacement sees the old file, complete.
 #[test]
 fn whoever_reads_reads_a_whole_file() {
     let (_dir, spool, _lock) = spool();
@@ -314,8 +315,8 @@ async fn a_runner_that_lets_go_of_its_steps_without_a_result_is_gone() {
     }
 }
 
-/// Found by a hunt: a script of root put a FIFO into its task's directory. The agent waited for ever for its other end,
-/// and so did the next agent.
+/// Found by a hunt: a script of root put a FIFO into its task's directory. The agent waited for ever for the FIFO's
+/// other end, and so did the next agent.
 #[test]
 fn only_regular_files_are_read_and_no_fifo_is_waited_for() {
     let (_dir, spool, _lock) = spool();
@@ -329,7 +330,7 @@ fn only_regular_files_are_read_and_no_fifo_is_waited_for() {
         let _ = fs::remove_file(dir.join(name));
         rustix::fs::mkfifoat(rustix::fs::CWD, dir.join(name), rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
     }
-    // Writes do not wait for a reader either.
+    // Writes do not wait for a reader, either.
     let temporary = dir.join(".agent-outcome.json");
     rustix::fs::mkfifoat(rustix::fs::CWD, &temporary, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
     let (done, read) = std::sync::mpsc::sync_channel(1);
@@ -345,7 +346,7 @@ fn only_regular_files_are_read_and_no_fifo_is_waited_for() {
     let patience = std::time::Duration::from_secs(20);
     let (nothing, before, written, after) = read.recv_timeout(patience).expect("it waits for a FIFO's other end");
     assert!(nothing && before.is_none() && written.is_ok() && after.is_some(), "{written:?} {after:?}");
-    // Nor is a link followed, or more read than was asked for.
+    // The reader follows no link, and reads no more than requested.
     std::os::unix::fs::symlink(&secret, dir.join("link")).unwrap();
     std::os::unix::fs::symlink("/dev/zero", dir.join("zero")).unwrap();
     assert!(read::bounded(&dir.join("link"), 10).is_err() && read::bounded(&dir.join("zero"), 10).is_err());

@@ -4,8 +4,8 @@
 //! Each live task has two watches: its directory, for new files, and `steps.jsonl`, for lines. Changes in quick
 //! succession are one stir.
 //!
-//! A runner keeps `steps.jsonl` open while it runs scripts: when it dies, the kernel closes the file and reports that,
-//! however it died.
+//! A runner keeps `steps.jsonl` open while it runs scripts. When the runner dies in any way, the kernel closes the file
+//! and reports the close.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -17,7 +17,7 @@ use crate::stir::Stir;
 
 const STEPS: &str = "steps.jsonl";
 
-/// Watches of all tasks; dropping it ends them.
+/// Watches of all tasks; dropping this value ends the watches.
 #[derive(Debug)]
 pub struct Watcher {
     shared: Arc<Shared>,
@@ -28,9 +28,9 @@ pub struct Watcher {
 struct Shared {
     inotify: Inotify,
     spool: super::Spool,
-    /// Stem by watch. Two for each live task; the kernel reports when a watch ends with its file.
+    /// Stem by watch. Each live task has two watches; the kernel reports when a watch ends with its file.
     stems: Mutex<HashMap<i32, String>>,
-    /// Stems whose runner has closed its steps, until asked. At most the live tasks.
+    /// Stems whose runner has closed its steps, until the loop asks. At most the live tasks.
     let_go: Mutex<HashSet<String>>,
     stir: Arc<Stir>,
 }
@@ -48,16 +48,16 @@ impl Watcher {
         Ok(Self { shared, reader })
     }
 
-    /// Watches a task's directory until it is removed; repeated calls have no effect. The caller must check for earlier
-    /// changes.
+    /// Watches a task's directory until the directory is removed; repeated calls have no effect. The caller must check
+    /// for earlier changes.
     pub fn watch(&self, stem: &str) {
         let flags = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::CLOSE_WRITE | WatchFlags::ONLYDIR;
         self.shared.add(&self.shared.spool.task(stem), flags, stem);
         self.shared.add_steps(stem);
     }
 
-    /// Has the task's runner closed its steps without a result? Then it is dead or nearly so, but its child processes
-    /// may live. True once.
+    /// Returns `true`, once, if the task's runner has closed its steps without a result. Such a runner is dead or
+    /// nearly so, but its child processes may live.
     pub fn runner_is_gone(&self, stem: &str) -> bool {
         self.shared.let_go().remove(stem) && !self.shared.spool.task(stem).join("result.json").exists()
     }
@@ -94,7 +94,7 @@ impl Shared {
         }
         let Some(stem) = self.stems().get(&event.watch).cloned() else { return };
         match event.name.as_deref() {
-            // A line of steps.jsonl, which is watched by itself.
+            // A line of steps.jsonl, which has a watch of its own.
             None => self.stir.soon(&stem),
             Some(STEPS) if event.what.contains(ReadFlags::CLOSE_WRITE) => {
                 self.let_go().insert(stem.clone());
@@ -118,7 +118,7 @@ impl Shared {
             Ok(watch) => {
                 self.stems().insert(watch, stem.to_owned());
             }
-            // The file does not exist yet, or no longer.
+            // The file does not exist yet, or was removed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => {
                 tracing::warn!("cannot watch {} ({error}); progress of its scripts will be shown late", path.display())
@@ -127,7 +127,7 @@ impl Shared {
     }
 
     fn let_go(&self) -> MutexGuard<'_, HashSet<String>> {
-        // A set of names is whole whatever a panicking holder did.
+        // A panicking holder cannot leave a set of names half changed.
         self.let_go.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

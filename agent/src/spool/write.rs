@@ -21,7 +21,7 @@ pub(super) fn json(path: &Path, value: &impl Serialize) -> Result<(), SpoolError
     fs::rename(&temporary, path).map_err(|e| SpoolError::io("rename", path, e))
 }
 
-/// Writes `path` by a temporary file and link(2), which does not replace; returns false if the file exists.
+/// Writes `path` by a temporary file and link(2), which does not replace; returns `false` if the file exists.
 pub(super) fn json_once(path: &Path, value: &impl Serialize) -> Result<bool, SpoolError> {
     let temporary = put(path, value)?;
     if defect!(AgentOverwritesClaim) {
@@ -41,7 +41,7 @@ fn put(path: &Path, value: &impl Serialize) -> Result<PathBuf, SpoolError> {
     let temporary = path.with_file_name(format!("{TEMPORARY}{name}"));
     let write = || -> io::Result<()> {
         let bytes = serde_json::to_vec(value)?;
-        // Left by a crash, or put there: a FIFO would be waited for.
+        // Removes a file from a crash, or a planted file: opening a FIFO would wait.
         gone_is_fine(fs::remove_file(&temporary))?;
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?.write_all(&bytes)
     };

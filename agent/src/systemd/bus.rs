@@ -24,21 +24,22 @@ use super::recipe::recipe;
 use super::signals::Interest;
 use crate::stir::Stir;
 
-/// Calls in flight. PID 1 is saturated from 16 on; dbus-daemon refuses more than 128 pending replies of one connection.
+/// Maximum number of calls in flight. PID 1 is saturated from 16 on; dbus-daemon refuses more than 128 pending replies
+/// of one connection.
 const IN_FLIGHT: usize = 32;
-/// Limit of a call; past it, its effect is unknown. PID 1 answers in milliseconds; a daemon-reload of a large host
-/// takes seconds.
+/// Limit of a call; past the limit, the call's effect is unknown. PID 1 answers in milliseconds; a daemon-reload of a
+/// large host takes seconds.
 pub(super) const CALL_LIMIT: Duration = Duration::from_secs(60);
-/// When to look whether a runner has taken a signal.
+/// When to check whether a runner has handled a signal.
 const TAKEN: Duration = Duration::from_secs(2);
-/// Most processes reported for a unit; more would not help.
+/// Maximum number of processes that the agent reports for a unit; more would not help.
 const MAX_PROCESSES: usize = 64;
-/// Characters of a command line that are told of.
+/// Maximum number of characters of a reported command line.
 const MAX_COMMAND: usize = 200;
 
 const UNIT_EXISTS: &str = "org.freedesktop.systemd1.UnitExists";
 const NO_SUCH_UNIT: &str = "org.freedesktop.systemd1.NoSuchUnit";
-/// Errors that mean: no unit of this name, or none with this invocation.
+/// Errors of a missing unit: no unit of this name, or no unit with this invocation.
 const GONE: [&str; 3] =
     [NO_SUCH_UNIT, "org.freedesktop.systemd1.NoUnitForInvocationID", "org.freedesktop.DBus.Error.UnknownObject"];
 const PROPERTY_READ_ONLY: &str = "org.freedesktop.DBus.Error.PropertyReadOnly";
@@ -51,7 +52,7 @@ pub struct Surroundings {
     pub cgroups: Cgroups,
 }
 
-/// Connection; cheap to clone. All calls fail once it is lost; [`super::keeper`] makes the next one.
+/// A connection; cheap to clone. All calls fail once the connection is lost; [`super::keeper`] makes the next one.
 #[derive(Debug, Clone)]
 pub struct Bus {
     shared: Arc<Shared>,
@@ -65,17 +66,17 @@ struct Shared {
     interest: Arc<Interest>,
     stir: Arc<Stir>,
     around: Surroundings,
-    /// No more than live tasks, and units that are kept.
+    /// At most live tasks, and units that the agent keeps.
     looked: Mutex<HashMap<String, Looked>>,
 }
 
-/// How a unit stood at the last look at it.
+/// State of a unit at the last inspection.
 #[derive(Debug, Default, Clone)]
 struct Looked {
-    /// Which of the two ways of unloading fits the unit; `None` while it was not settled.
+    /// Whether the unit failed, which decides how to unload it; `None` while the unit was in transition.
     failed: Option<bool>,
-    /// Object path by invocation id, once the unit ran. If another unit takes its name, calls by this path never reach
-    /// that one.
+    /// The object path by invocation id, once the unit ran. If another unit takes the same name, calls by this path
+    /// never reach that other unit.
     object: Option<String>,
 }
 
@@ -87,10 +88,11 @@ impl Bus {
         Self { shared: Arc::new(shared) }
     }
 
-    /// StartTransientUnit(name, "fail"). The task is stirred when the start job ends, which may be before this returns.
+    /// Calls StartTransientUnit(name, "fail"). The end of the start job stirs the task, perhaps before this call
+    /// returns.
     pub async fn start(&self, stem: &str, intent: &Intent) -> StartReply {
         self.shared.interest.starts(stem);
-        // Facts seen before do not belong to the new unit.
+        // Earlier facts do not belong to the new unit.
         self.looked().remove(stem);
         let reply = self.try_start(stem, intent).await;
         if !matches!(reply, StartReply::Queued | StartReply::Unknown(_)) {
@@ -111,7 +113,8 @@ impl Bus {
                 Ok(_) => return StartReply::Queued,
                 Err(error) if error.is(UNIT_EXISTS) => return StartReply::Exists,
                 Err(BusError::Refused { name, text }) if name == PROPERTY_READ_ONLY => {
-                    // Each round drops one more property of a fixed list; another start may have dropped it already.
+                    // Each round drops one more property of a fixed list; another start may have dropped the property
+                    // already.
                     match Probed::named(&text).filter(|name| probed.has(name)) {
                         Some(name) => self.leave_out(name),
                         None => return StartReply::Rejected(text),
@@ -123,9 +126,9 @@ impl Bus {
         }
     }
 
-    /// Adopts a unit that another connection started: `Ref`, so that PID 1 reports its changes, and a match for them;
-    /// then stirs it once, for earlier changes. Never fails: a unit that cannot be watched is stirred all the same, and
-    /// its inspection reports the error.
+    /// Adopts a unit that another connection started: `Ref`, so that PID 1 reports changes of the unit, and a match for
+    /// these changes. Then stirs the unit once, for earlier changes. Never fails: the function also stirs a unit that
+    /// it cannot watch, and the inspection reports the error.
     pub async fn watch(&self, stem: &str) {
         if self.shared.interest.watch(stem) {
             let path = unit_path(&unit_of(stem));
@@ -142,7 +145,7 @@ impl Bus {
         self.shared.stir.now(stem);
     }
 
-    /// Drops interest in a finished task, including a start that was never answered.
+    /// Drops interest in a finished task, also in a start without an answer.
     pub fn forget(&self, stem: &str) {
         self.shared.interest.does_not_start(stem);
     }
@@ -156,7 +159,7 @@ impl Bus {
     async fn release(&self, stem: &str) {
         if self.shared.interest.forget(stem) {
             let path = unit_path(&unit_of(stem));
-            // Both may fail if the unit is gone or was never referenced; then there is nothing to release.
+            // Both calls may fail if the unit is gone or was never referenced; then the agent has nothing to release.
             let unref = self.call(SYSTEMD, &path, UNIT, "Unref", &()).await;
             let unmatch = self.call(DBUS, DBUS_PATH, DBUS, "RemoveMatch", &changes_of(&path)).await;
             if let Err(error) = unref.and(unmatch) {
@@ -165,8 +168,8 @@ impl Bus {
         }
     }
 
-    /// Returns the unit's facts (`None`: systemd knows no such unit), its ids, and, once its main process is gone, the
-    /// remaining processes in its cgroup.
+    /// Returns the unit's facts (`None`: systemd knows no such unit), the unit's ids, and, once the main process is
+    /// gone, the remaining processes in the cgroup.
     pub async fn look(&self, stem: &str) -> Result<(Option<UnitFacts>, Option<UnitIds>, Vec<Process>), BusError> {
         let (facts, ids, let_go) = self.properties(stem).await?.read(stem)?;
         let Some(unit) = &facts else {
@@ -176,7 +179,7 @@ impl Bus {
         let failed = matches!(unit.active.as_str(), "active" | "failed").then(|| unit.active == "failed");
         let object = unit.invocation.as_ref().map(|invocation| unit_path(invocation.as_str()));
         self.looked().insert(stem.to_owned(), Looked { failed, object });
-        // Inspecting a running script costs one call; the kernel's `cgroup.events` shows at no cost whether a second
+        // Inspecting a running script costs one call. The kernel's `cgroup.events` shows at no cost whether a second
         // call is worthwhile.
         let events = self.shared.around.cgroups.events(unit.cgroup.as_deref());
         let empty = let_go || events.is_some_and(|events| populated(&events) == Some(false));
@@ -202,16 +205,16 @@ impl Bus {
         }
     }
 
-    /// Sends a signal to the unit's main process only: the runner interprets it.
+    /// Sends a signal only to the unit's main process: the runner interprets the signal.
     pub async fn signal_runner(&self, stem: &str, signal: u8) -> Result<(), BusError> {
         self.kill(stem, "main", signal).await?;
-        // A later inspection shows whether the runner took the signal; a stopped runner does not.
+        // A later inspection shows whether the runner handled the signal; a stopped runner does not.
         tokio::time::sleep(TAKEN).await;
         self.shared.stir.now(stem);
         Ok(())
     }
 
-    /// SIGKILL for all that is left in the unit's cgroup.
+    /// Sends SIGKILL to all processes in the unit's cgroup.
     pub async fn kill_all(&self, stem: &str) -> Result<(), BusError> {
         const SIGKILL: u8 = 9;
         self.kill(stem, "all", SIGKILL).await
@@ -227,13 +230,13 @@ impl Bus {
         .map(drop)
     }
 
-    /// Unloads a unit whose outcome is stored: a failed one by ResetFailed, any other by Stop. A unit that is gone
+    /// Unloads a unit whose outcome is stored: a failed unit by ResetFailed, any other unit by Stop. A missing unit
     /// counts as unloaded.
     pub async fn unload(&self, stem: &str) -> Result<(), BusError> {
         let unit = unit_of(stem);
         self.release(stem).await;
-        // For a unit that was not settled at the last inspection, calls both: Stop does not affect a failed unit,
-        // ResetFailed no other.
+        // If the unit was in transition at the last inspection, makes both calls: Stop does not affect a failed unit,
+        // ResetFailed affects only a failed unit.
         let Looked { failed, object } = self.looked().get(stem).cloned().unwrap_or_default();
         if failed != Some(true) {
             gone_is_fine(match &object {
@@ -276,10 +279,10 @@ impl Bus {
         ] {
             self.call(DBUS, DBUS_PATH, DBUS, "AddMatch", &rule).await?;
         }
-        // After the match, so that a change of the name in between is reported; fails if systemd is not on the bus.
+        // Follows the match, so that a change of the name in between is reported. Fails if systemd is not on the bus.
         let reply = self.call(DBUS, DBUS_PATH, DBUS, "GetNameOwner", &SYSTEMD).await?;
         self.shared.interest.systemd_is(reply.body().deserialize()?);
-        // Any service name works, even one that does not exist.
+        // Any service name works, also of a missing service.
         let names = self.properties("perilog-task-probe").await?.names()?;
         let probed = Probed::of(names.iter().map(String::as_str));
         for (property, loss) in probed.losses() {
@@ -289,7 +292,8 @@ impl Bus {
         Ok(())
     }
 
-    /// How often this boot's user space was restarted (systemd 254 and later); `None` where systemd does not count.
+    /// Returns how often this boot's user space was restarted (systemd 254 and later); `None` if systemd does not
+    /// count.
     pub async fn soft_reboots(&self) -> Result<Option<u32>, BusError> {
         match self.call(SYSTEMD, MANAGER_PATH, PROPERTIES, "Get", &(MANAGER, "SoftRebootsCount")).await {
             Ok(reply) => {
@@ -303,7 +307,7 @@ impl Bus {
     }
 
     async fn properties(&self, stem: &str) -> Result<Properties, BusError> {
-        // The empty name asks for all interfaces of the object in one reply.
+        // The empty name requests all interfaces of the object in one reply.
         self.call(SYSTEMD, &unit_path(&unit_of(stem)), PROPERTIES, "GetAll", &"").await.map(Properties::new)
     }
 
@@ -316,7 +320,7 @@ impl Bus {
     }
 
     fn looked(&self) -> MutexGuard<'_, HashMap<String, Looked>> {
-        // A table of plain values is whole whatever a panicking holder did.
+        // A panicking holder cannot leave a table of plain values half changed.
         self.shared.looked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,4 +1,4 @@
-//! Cgroups of units, read from the kernel, which is cheaper than asking PID 1 and earlier.
+//! Cgroups of units, read from the kernel: cheaper and earlier than a call to PID 1.
 
 use std::fs;
 use std::io;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::recipe::SLICE;
 
-/// Where cgroup v2 is mounted; nowhere on a host with v1 only.
+/// The mount point of cgroup v2; `None` on a host with v1 only.
 #[derive(Debug, Clone)]
 pub struct Cgroups {
     root: Option<PathBuf>,
@@ -17,12 +17,12 @@ impl Cgroups {
         Ok(Self { root: cgroup2_mount(&fs::read_to_string("/proc/self/mountinfo")?) })
     }
 
-    /// Does the kernel report when a cgroup becomes empty?
+    /// Returns `true` if the kernel reports when a cgroup becomes empty.
     pub(crate) fn tell(&self) -> bool {
         self.root.is_some()
     }
 
-    /// The file of a task's unit, below PID 1's own cgroup (that of a container, say).
+    /// Returns the `cgroup.events` file of a task's unit, below PID 1's own cgroup (for example that of a container).
     pub(crate) fn of_task(&self, stem: &str) -> Option<PathBuf> {
         let of_init = fs::read_to_string("/proc/1/cgroup").unwrap_or_default();
         let top = of_init.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
@@ -30,32 +30,33 @@ impl Cgroups {
         self.events(Some(&format!("{top}/{SLICE}/{stem}.service")))
     }
 
-    /// Does the unit of this task have a process? `None` if the kernel does not report it.
+    /// Returns `true` if the unit of this task has a process; `None` if the kernel does not report processes.
     pub(crate) fn has_processes(&self, stem: &str) -> Option<bool> {
         let events = self.of_task(stem)?;
         Some(populated(&events).unwrap_or(false))
     }
 
-    /// A host with cgroup v1 only.
+    /// Creates a host with cgroup v1 only.
     #[cfg(test)]
     pub(crate) fn nowhere() -> Self {
         Self { root: None }
     }
 
-    /// Returns the file that shows whether `cgroup` (as systemd names it, below the root) has processes. The file may
-    /// not exist: the cgroup may be gone, or be on v1.
+    /// Returns the file that shows whether `cgroup` (systemd's name, below the root) has processes. The file may be
+    /// missing: the cgroup may be gone, or be on v1.
     pub(super) fn events(&self, cgroup: Option<&str>) -> Option<PathBuf> {
         Some(self.root.as_ref()?.join(cgroup?.trim_start_matches('/')).join("cgroup.events"))
     }
 }
 
-/// Is there a process in the cgroup or below (`populated 1`, cgroups(7))? `None` if unknown.
+/// Returns `true` if the cgroup or a child has a process (`populated 1`, cgroups(7)); `None` if unknown.
 pub(super) fn populated(events: &Path) -> Option<bool> {
     let text = fs::read_to_string(events).ok()?;
     text.lines().find_map(|line| line.strip_prefix("populated ")).map(|n| n != "0")
 }
 
-/// The mount point of cgroup v2, the one under /sys/fs/cgroup first (proc_pid_mountinfo(5): the type follows " - ").
+/// Returns the mount point of cgroup v2, the one under /sys/fs/cgroup first (proc_pid_mountinfo(5): the type follows "
+/// - ").
 fn cgroup2_mount(mountinfo: &str) -> Option<PathBuf> {
     let mounts = mountinfo.lines().filter_map(|line| {
         let (fields, kind) = line.split_once(" - ")?;

@@ -1,6 +1,6 @@
-//! Watches for a unit's cgroup to become empty, and reports it by [`Stir`] without a timer: on cgroup v2 the kernel
-//! marks `cgroup.events` as modified. If that file is missing (cgroup v1), the task is stirred at growing intervals
-//! until it is forgotten.
+//! Watches for a unit's cgroup to become empty, and reports by [`Stir`] without a timer: on cgroup v2 the kernel marks
+//! `cgroup.events` as modified. Without that file (cgroup v1), the module stirs the task at growing intervals until the
+//! agent forgets the task.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -15,7 +15,7 @@ use crate::stir::Stir;
 const POLL_FLOOR: Duration = Duration::from_millis(100);
 const POLL_CEILING: Duration = Duration::from_secs(10);
 
-/// Watched cgroups; dropping it ends all watches.
+/// Watched cgroups; dropping this value ends all watches.
 #[derive(Debug)]
 pub struct Emptiness {
     shared: Arc<Shared>,
@@ -26,7 +26,7 @@ pub struct Emptiness {
 struct Shared {
     cgroups: Cgroups,
     inotify: Inotify,
-    /// No more than live tasks, in both.
+    /// At most the live tasks, in both tables.
     tables: Mutex<Tables>,
     stir: Arc<Stir>,
 }
@@ -44,8 +44,8 @@ impl Emptiness {
         Ok(Self { shared, reader })
     }
 
-    /// Stirs `stem` when `cgroup` (as systemd names it, below the root) becomes empty, at once if it is. Repeated calls
-    /// have no effect.
+    /// Stirs `stem` when `cgroup` (systemd's name, below the root) becomes empty, at once if the cgroup is empty.
+    /// Repeated calls have no effect.
     pub fn watch(&self, stem: &str, cgroup: Option<&str>) {
         let shared = &self.shared;
         let events = shared.cgroups.events(cgroup);
@@ -62,7 +62,7 @@ impl Emptiness {
         }
     }
 
-    /// The task has no unit any more.
+    /// Ends the watch of a task without a unit.
     pub fn forget(&self, stem: &str) {
         let mut tables = self.shared.tables();
         tables.polled.remove(stem);
@@ -73,7 +73,7 @@ impl Emptiness {
         }
     }
 
-    /// Stirs at growing intervals, because the cgroup is gone already or this is v1: no event will come.
+    /// Stirs at growing intervals, because the cgroup is gone already or is on v1: no event will come.
     fn poll(&self, stem: &str) {
         if !self.shared.tables().polled.insert(stem.to_owned()) {
             return;
@@ -116,7 +116,7 @@ async fn read(shared: Arc<Shared>) {
         for event in events {
             let mut tables = shared.tables();
             let known = if event.what.contains(ReadFlags::IGNORED) {
-                // The cgroup was removed: nothing can be emptier.
+                // A removed cgroup is empty.
                 tables.watches.remove(&event.watch)
             } else {
                 tables.watches.get(&event.watch).filter(|(_, events)| populated(events) != Some(true)).cloned()

@@ -1,23 +1,23 @@
 //! Failed calls: systemd refused, or the result is unknown.
 //!
-//! The difference matters: only an error *reply of systemd itself* proves that a start failed. The bus driver answers
-//! in systemd's place when systemd dies half-way (`NoReply`), so its errors prove nothing.
+//! The difference matters: only an error *reply of systemd itself* proves that a start failed. When systemd dies
+//! half-way, the bus driver answers in systemd's place (`NoReply`), so errors of the driver prove nothing.
 
 use zbus::fdo;
 
-/// Why a call has no result.
+/// The reason why a call has no result.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum BusError {
-    /// systemd answered with an error: `name` is the D-Bus error's, `text` for people.
+    /// systemd answered with an error: `name` is the name of the D-Bus error, `text` is for people.
     #[error("{text} ({name})")]
     Refused { name: String, text: String },
-    /// Time-out, broken or overloaded bus, or unreadable reply: the effect of the call is unknown.
+    /// A time-out, a broken or overloaded bus, or an unreadable reply: the effect of the call is unknown.
     #[error("{0}")]
     Unknown(String),
 }
 
 impl BusError {
-    /// Does the error have this name, such as `org.freedesktop.systemd1.UnitExists`?
+    /// Returns `true` if the error has this name, such as `org.freedesktop.systemd1.UnitExists`.
     pub(super) fn is(&self, wanted: &str) -> bool {
         matches!(self, Self::Refused { name, .. } if name == wanted)
     }
@@ -41,9 +41,9 @@ impl From<zbus::Error> for BusError {
     }
 }
 
-/// Converts an error of the standard names. zbus drops its sender, so only errors that the driver never sends for a
-/// delivered call count as systemd's answer. All others are unknown, which costs one more inspection and is never
-/// wrong.
+/// Converts an error of the standard names. zbus drops the error's sender, so only errors that the driver never sends
+/// for a delivered call count as systemd's answer. All other errors are unknown, which costs one more inspection and is
+/// never wrong.
 fn from_standard(error: &fdo::Error) -> BusError {
     use fdo::Error as E;
     use zbus::DBusError as _;

@@ -1,4 +1,4 @@
-//! Conversion of GetAll's reply to [`UnitFacts`], without judging it.
+//! Converts GetAll's reply to [`UnitFacts`], without judging the facts.
 
 use std::collections::HashMap;
 
@@ -18,14 +18,14 @@ impl Properties {
         Self(reply)
     }
 
-    /// The names, for [`super::Probed`].
+    /// Returns the names, for [`super::Probed`].
     pub(super) fn names(&self) -> Result<Vec<String>, BusError> {
         let body = self.0.body();
         let all: HashMap<&str, Variant<'_>> = body.deserialize()?;
         Ok(all.into_keys().map(str::to_owned).collect())
     }
 
-    /// Returns the facts (`None` if systemd knows no such unit, for which it answers with a stub) and the ids in its
+    /// Returns the facts (`None` if systemd knows no such unit and answers with a stub), and the ids in the unit's
     /// LogExtraFields. `true`: the unit has no cgroup any more, and so no process.
     pub(super) fn read(&self, stem: &str) -> Result<(Option<UnitFacts>, Option<UnitIds>, bool), BusError> {
         let body = self.0.body();
@@ -52,8 +52,8 @@ impl Properties {
         let lines =
             all.get("LogExtraFields").and_then(|v| v.try_clone().ok()).and_then(|v| Vec::<Vec<u8>>::try_from(v).ok());
         let ids = lines.and_then(|lines| fields::read_back(stem, &lines));
-        // Present but empty: systemd drops a cgroup only after the kernel removed it, which requires that it has no
-        // processes.
+        // The property is present but empty: systemd drops a cgroup only after the kernel removed it, and the kernel
+        // removes no cgroup with processes.
         let let_go = get::<&str>(&all, "ControlGroup") == Some("");
         Ok((Some(facts), ids, let_go))
     }
@@ -67,11 +67,11 @@ where
     T::try_from(all.get(name)?).ok()
 }
 
-/// `Job` is (id, path); id 0 is no job.
+/// Returns `true` if the unit has a job. `Job` is (id, path); id 0 is no job.
 fn has_job(value: &Variant<'_>) -> bool {
     match value {
         Variant::Structure(job) => !matches!(job.fields().first(), Some(Variant::U32(0))),
-        // Never seen; taken as pending, since what is pending is asked again and never judged.
+        // Never seen. Such a value counts as pending: the agent inspects a pending unit again and never judges it.
         _ => true,
     }
 }

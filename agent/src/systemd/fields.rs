@@ -1,11 +1,11 @@
-//! Ids of a task in its unit's LogExtraFields: each of its journal lines carries them, and they identify a unit whose
-//! directory is gone.
+//! Ids of a task in its unit's LogExtraFields: each of the unit's journal lines carries the ids. The ids also identify
+//! a unit without a directory.
 
 use perilog_core::agent::io::UnitIds;
 use perilog_core::ids::{self, ActionId, ActionName, Attempt, JobId, Rank, TaskId};
 use perilog_core::task::Start;
 
-/// `NAME=value`, as systemd.exec(5) wants LogExtraFields.
+/// Returns `NAME=value` fields in the form of LogExtraFields (systemd.exec(5)).
 pub(super) fn fields(start: &Start) -> Vec<Vec<u8>> {
     [
         ("PERILOG_JOB", start.job.to_string()),
@@ -20,7 +20,7 @@ pub(super) fn fields(start: &Start) -> Vec<Vec<u8>> {
 }
 
 /// Returns the ids, if all five are present, well formed, and form the unit's stem. A unit that only imitates the name
-/// is an orphan.
+/// belongs to no task.
 pub(super) fn read_back(stem: &str, fields: &[Vec<u8>]) -> Option<UnitIds> {
     let get = |name: &str| {
         fields.iter().find_map(|field| std::str::from_utf8(field).ok()?.strip_prefix(name)?.strip_prefix('='))

@@ -15,16 +15,16 @@ use super::error::BusError;
 use super::signals::{self, Interest};
 use crate::stir::Stir;
 
-/// Between two tries, doubled up to the ceiling. Only while the bus is gone; a restart of dbus-daemon takes some 70 ms.
+/// Pause between two tries while the bus is gone, doubled up to the ceiling. A restart of dbus-daemon takes some 70 ms.
 const RETRY_FLOOR: Duration = Duration::from_millis(20);
 const RETRY_CEILING: Duration = Duration::from_secs(5);
-/// Shortest life of a steady connection. Each new connection costs PID 1 a look at all units, so an unsteady bus is
-/// retried more slowly.
+/// Shortest life of a steady connection. For each new connection PID 1 reports all units, so the keeper retries an
+/// unsteady bus more slowly.
 const STEADY: Duration = Duration::from_secs(10);
 /// Limit for socket, authentication and Hello: a bus may accept and stay silent (dbus.socket without its daemon).
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);
 
-/// A unit of ours that systemd has loaded.
+/// A unit of perilog that systemd has loaded.
 #[derive(Debug, Clone)]
 pub struct UnitFound {
     pub stem: String,
@@ -33,12 +33,12 @@ pub struct UnitFound {
     pub ids: Option<UnitIds>,
 }
 
-/// Event of the keeper for the loop.
+/// An event of the keeper for the loop.
 #[derive(Debug)]
 pub enum BusEdge {
-    /// A connection stands, and these are all units of ours: join.
+    /// The connection is open, with all units of perilog: the machine joins.
     Up { bus: Bus, units: Vec<UnitFound> },
-    /// The connection is lost; calls in flight fail, and `Up` follows in time.
+    /// The connection is lost; calls in flight fail, and `Up` follows later.
     Lost { why: String },
 }
 
@@ -65,7 +65,8 @@ pub async fn keep(edges: mpsc::Sender<BusEdge>, stir: Arc<Stir>, around: Surroun
             Err(error) => {
                 tokio::time::sleep(pause).await;
                 let longer = (pause * 2).min(RETRY_CEILING);
-                // Logged once per outage, after a restart of dbus-daemon would be over: by then a person should know.
+                // Logs once per outage, at a time when a restart of dbus-daemon would have ended: a person should know
+                // by then.
                 if longer == RETRY_CEILING && pause < longer {
                     tracing::error!("no systemd on the system bus: {error}; trying again and again");
                 }
@@ -75,8 +76,8 @@ pub async fn keep(edges: mpsc::Sender<BusEdge>, stir: Arc<Stir>, around: Surroun
     }
 }
 
-/// Delay before the next connection. Zero if the lost one was steady, or was the first unsteady one: while dbus-daemon
-/// and systemd come up, one connection may fall between them.
+/// Delay before the next connection. The delay is zero if the lost connection was steady, or was the first unsteady
+/// one: while dbus-daemon and systemd start, one connection may be lost between them.
 #[derive(Debug, Default)]
 struct Flaps {
     pause: Duration,
@@ -96,7 +97,7 @@ impl Flaps {
 
 type Drained = tokio::task::JoinHandle<String>;
 
-/// Connects and looks around. The stream is drained from the first message on.
+/// Connects and reads the units. The task drains the stream from the first message on.
 async fn up(stir: &Arc<Stir>, around: &Surroundings) -> Result<(Bus, Vec<UnitFound>, Drained), BusError> {
     let connect = zbus::connection::Builder::system().method_timeout(CALL_LIMIT).build();
     let connection = tokio::time::timeout(CONNECT_LIMIT, connect)
@@ -106,7 +107,7 @@ async fn up(stir: &Arc<Stir>, around: &Surroundings) -> Result<(Bus, Vec<UnitFou
     let drained = tokio::spawn(signals::drain(MessageStream::from(&connection), interest.clone(), stir.clone()));
     let bus = Bus::new(connection, interest, stir.clone(), around.clone());
     match look_around(&bus).await {
-        // A loss on the way is in `drained` and comes right after `Up`.
+        // A loss meanwhile is in `drained` and follows right after `Up`.
         Ok(units) => Ok((bus, units, drained)),
         Err(error) => {
             drained.abort();
@@ -127,7 +128,7 @@ mod tests {
     #[test]
     fn an_unsteady_bus_is_retried_ever_more_slowly() {
         let (mut flaps, short) = (Flaps::default(), STEADY - Duration::from_millis(1));
-        // Once is a restart: connected again as fast as it can be.
+        // A single loss is a restart: the keeper reconnects at once.
         assert_eq!((flaps.lost(STEADY), flaps.lost(short)), (Duration::ZERO, Duration::ZERO));
         let pauses: Vec<u128> = (0..10).map(|_| flaps.lost(short).as_millis()).collect();
         assert_eq!(pauses, [20, 40, 80, 160, 320, 640, 1280, 2560, 5000, 5000]);

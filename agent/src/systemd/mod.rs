@@ -1,6 +1,6 @@
-//! systemd over the system bus: the only room that knows D-Bus and uses zbus.
+//! systemd over the system bus: the only module that knows D-Bus and uses zbus.
 //!
-//! The room translates and does not decide: core judges what a unit's state *means*. A [`Bus`] is one connection;
+//! The module translates and does not decide: core judges what a unit's state *means*. A [`Bus`] is one connection;
 //! [`keeper`] makes the next one.
 //!
 //! ```text
@@ -10,9 +10,9 @@
 //! ```
 //!
 //! Facts behind the code (systemd 252, by experiment): JobRemoved of a connection's own jobs comes without
-//! Manager.Subscribe, and can precede the reply; `Ref` makes PID 1 send PropertiesChanged of that unit only;
-//! dbus-daemon refuses more than 128 pending replies of a connection; a unit that is gone still answers GetAll, as a
-//! stub with LoadState=not-found.
+//! Manager.Subscribe, and can precede the reply. `Ref` makes PID 1 send PropertiesChanged of that unit only.
+//! dbus-daemon refuses more than 128 pending replies of a connection. A missing unit still answers GetAll, as a stub
+//! with LoadState=not-found.
 
 mod bus;
 mod cgroups;

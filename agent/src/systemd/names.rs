@@ -1,4 +1,4 @@
-//! Names on the bus, and how a unit's name becomes an object path.
+//! Names on the bus, and the conversion of a unit's name to an object path.
 
 pub(super) const SYSTEMD: &str = "org.freedesktop.systemd1";
 pub(super) const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
@@ -9,8 +9,8 @@ pub(super) const DBUS: &str = "org.freedesktop.DBus";
 pub(super) const DBUS_PATH: &str = "/org/freedesktop/DBus";
 
 /// Returns the object path of a unit: every byte but letters and digits (and a leading digit) becomes `_` and two
-/// hexadecimal digits (bus_label_escape of systemd). No call is needed, and units that are not loaded have the same
-/// path. An invocation id in place of the name is the path of the one unit that has it
+/// hexadecimal digits (bus_label_escape of systemd). The conversion needs no call, and units that are not loaded have
+/// the same path. An invocation id in place of the name gives the path of the unit with that id
 /// (manager_load_unit_from_dbus_path, since 233).
 pub(super) fn unit_path(unit: &str) -> String {
     let mut path = String::from("/org/freedesktop/systemd1/unit/");

@@ -1,5 +1,5 @@
-//! Optional unit properties of the running systemd: probed, never guessed from a version (RHEL 8's 239 has some of
-//! later releases, and lacks others).
+//! Optional unit properties of the running systemd. The agent probes the properties and never guesses from a version:
+//! RHEL 8's 239 has some properties of later releases, and lacks others.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ pub struct Probed {
 }
 
 impl Probed {
-    /// From the names that GetAll gives for any service, loaded or not.
+    /// Creates the probe from the names that GetAll returns for any service, loaded or not.
     pub(super) fn of<'n>(names: impl IntoIterator<Item = &'n str>) -> Self {
         let present: BTreeSet<&str> = names.into_iter().collect();
         Self { missing: OPTIONAL.iter().map(|(name, _)| *name).filter(|name| !present.contains(name)).collect() }
@@ -31,13 +31,13 @@ impl Probed {
     }
 
     /// Returns the optional property that a PropertyReadOnly error names ("Cannot set property X, or unknown
-    /// property."): some properties can be read but not set on a transient unit.
+    /// property."). Some properties can be read but not set on a transient unit.
     pub(super) fn named(text: &str) -> Option<&'static str> {
         let named = |name: &&str| text.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == *name);
         OPTIONAL.iter().map(|(name, _)| *name).find(named)
     }
 
-    /// Drops a property; true if it was not dropped before.
+    /// Drops a property; returns `true` if the property was in use before.
     pub(super) fn leave_out(&mut self, name: &'static str) -> bool {
         self.missing.insert(name)
     }

@@ -1,4 +1,4 @@
-//! The properties of a task's unit. Each line is a decision; the comment says which fact it rests on.
+//! The properties of a task's unit. Each line is a decision; the comment names the fact behind the decision.
 
 use std::path::Path;
 
@@ -14,10 +14,10 @@ use super::probe::Probed;
 const STOP_USEC: u64 = 90 * 1_000_000;
 /// systemd's `infinity`.
 const INFINITY: u64 = u64::MAX;
-/// All tasks of a node live in one slice, so that a site can limit them together.
+/// The slice of all tasks of a node, so that a site can limit them together.
 pub(crate) const SLICE: &str = "perilog.slice";
 
-/// The properties for StartTransientUnit. `runner` and `run_dir`: what ExecStart names.
+/// Returns the properties for StartTransientUnit. `runner` and `run_dir` become ExecStart.
 pub fn recipe(
     intent: &Intent,
     probed: &Probed,
@@ -29,11 +29,11 @@ pub fn recipe(
     let optional =
         |name: &'static str, value: Option<Variant<'static>>| value.filter(|_| probed.has(name)).map(|v| (name, v));
     let runner = runner.to_string_lossy().into_owned();
-    // ExecStart instead of ExecStartEx, which systemd 239 lacks: a stem has no characters that systemd expands. No
-    // Environment: every user can read it.
+    // ExecStart instead of ExecStartEx, which systemd 239 lacks: a stem has no characters that systemd expands. The
+    // unit has no Environment, because every user can read it.
     let argv = vec![runner.clone(), "--run-dir".to_owned(), run_dir.to_string_lossy().into_owned(), stem];
     let stop = match plan.on_timeout {
-        // With a finite timeout, PID 1 would kill a clean-up that traps TERM, and its exit status would be lost.
+        // With a finite timeout, PID 1 would kill a cleanup that traps TERM, and the exit status would be lost.
         OnTimeout::Drain => INFINITY,
         OnTimeout::Kill => STOP_USEC,
     };
@@ -52,14 +52,14 @@ pub fn recipe(
         ("CollectMode", "inactive".into()),
         ("ExecStart", vec![(runner, argv, false)].into()),
         ("Slice", SLICE.into()),
-        // With `all`, whatever a script leaves behind can forge MAINPID= and turn a failure into success.
+        // With `all`, any process that a script leaves behind can forge MAINPID= and turn a failure into success.
         ("NotifyAccess", if defect!(AnybodyNotifies) { "all" } else { "main" }.into()),
-        // The runner keeps the limits.
+        // The runner enforces the limits.
         ("TimeoutStartUSec", INFINITY.into()),
         ("TimeoutStopUSec", stop.into()),
         ("KillMode", kill_mode.into()),
         ("SyslogIdentifier", format!("perilog-{}", start.action).into()),
-        // Ids of the task: without them, the agent does not recognise the unit.
+        // Ids of the task: the agent does not recognise a unit without ids.
         ("LogExtraFields", fields(start).into()),
     ];
     unit.extend(

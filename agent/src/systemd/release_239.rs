@@ -1,8 +1,8 @@
-//! Model of systemd 239 (RHEL 8), as far as perilog uses it: a peer that accepts what 239's setters accept, and rejects
-//! newer properties as 239 would. The agent's own [`Bus`] talks to it, so the tests see what StartTransientUnit really
-//! receives.
+//! Model of systemd 239 (RHEL 8), as far as perilog uses systemd: a peer that accepts the properties of 239's setters,
+//! and rejects newer properties as 239 would. The agent's own [`Bus`] talks to the model, so the tests see the
+//! properties that StartTransientUnit receives.
 //!
-//! The model does not show whether 239 *does* the same with a unit as 252, on which the other tests run.
+//! The model does not show whether 239 *acts* on a unit like 252, on which the other tests run.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::unix::net::UnixStream;
@@ -28,11 +28,12 @@ const LIST: &str = include_str!("properties-239.txt");
 #[derive(Debug)]
 struct Taken {
     signature: &'static str,
-    /// Empty: any.
+    /// Accepted values; empty: any value.
     words: Vec<&'static str>,
 }
 
-/// The lines of the list, of `[calls]` or of the properties. `updated`: with what RHEL 8 took over later.
+/// Returns the lines of the list: of `[calls]`, or of the properties. `updated`: with the properties that RHEL 8 added
+/// later.
 fn taken(calls: bool, updated: bool) -> BTreeMap<&'static str, Taken> {
     let (properties, methods) = LIST.split_once("\n[calls]\n").unwrap();
     let lines = if calls { methods } else { properties }.lines();
@@ -53,13 +54,13 @@ type Calls = Arc<Mutex<Vec<String>>>;
 struct Old {
     methods: BTreeMap<&'static str, Taken>,
     settable: BTreeMap<&'static str, Taken>,
-    /// Can be read, and not be set on a transient unit.
+    /// Properties that a client can read, but not set on a transient unit.
     readable: Vec<&'static str>,
     unit: Stands,
     calls: Calls,
 }
 
-/// How every unit stands, and whether anything of it ever ran.
+/// The state of every unit, and whether any unit ever ran.
 #[derive(Clone, Copy)]
 struct Stands {
     active: &'static str,
@@ -89,7 +90,7 @@ impl Old {
         }
     }
 
-    /// `Err`: the error's name and text, as sd-bus words them.
+    /// Answers a call. `Err`: the name and text of the error, in sd-bus's words.
     async fn answer(
         &self,
         to: &Connection,
@@ -109,7 +110,7 @@ impl Old {
             "GetAll" => {
                 let names = self.settable.keys().chain(&self.readable);
                 let mut all: HashMap<&str, Variant<'_>> = names.map(|name| (*name, "".into())).collect();
-                // No MemoryPeak, which came with 254; a counter that does not count is the largest number.
+                // No MemoryPeak, which came with 254; a counter that does not count has the largest value.
                 all.extend([("LoadState", "loaded".into()), ("ActiveState", self.unit.active.into())]);
                 all.extend([("MainPID", 0u32.into()), ("CPUUsageNSec", u64::MAX.into())]);
                 all.extend(self.unit.ran.then(|| ("InvocationID", INVOCATION.to_vec().into())));
@@ -165,7 +166,7 @@ fn job() -> OwnedObjectPath {
     OwnedObjectPath::try_from("/org/freedesktop/systemd1/job/1").unwrap()
 }
 
-/// Returns the agent's end, and its calls.
+/// Returns the agent's end, and the received calls.
 async fn bus(updated: bool, readable: &[&'static str], unit: Stands) -> (Bus, Calls) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let guid = Guid::generate();
@@ -188,9 +189,9 @@ async fn bus(updated: bool, readable: &[&'static str], unit: Stands) -> (Bus, Ca
     (bus, calls)
 }
 
-/// Returns every intent with a distinct unit: everything that a node can configure.
+/// Returns every intent with a distinct unit: every unit that a node can configure.
 fn intents() -> Vec<Intent> {
-    // A new field has to be thought of here.
+    // The compiler reports a new field here.
     let Plan {
         run: _,
         user: _,
@@ -281,20 +282,20 @@ async fn every_call_works_on_239_and_newer_properties_are_dropped() {
         bus.kill_all(&stem).await.unwrap();
         bus.forget(&stem);
         bus.unload(&stem).await.unwrap();
-        // A unit that ran is never addressed by name: another unit may have that name by now.
+        // The agent never addresses a unit that ran by name: another unit may have that name by now.
         let by_name = |calls: &Calls| calls.lock().unwrap().iter().filter(|call| call.ends_with("Unit")).count();
         assert_eq!(by_name(&calls), if unit.ran { 1 } else { 4 }, "{:?}", calls.lock().unwrap());
-        // A unit without an inspection can only be addressed by name.
+        // Without an inspection, the agent can address a unit only by name.
         bus.unload(&stem).await.unwrap();
         assert_eq!(bus.soft_reboots().await.unwrap(), None, "they are counted from 254 on");
         called.extend(calls.lock().unwrap().iter().cloned());
     }
-    // Every call on the list was made, and no other (or an unwrap would have failed); `watch` and `release` only log
-    // errors.
+    // The agent made every call on the list, and no other call (an unwrap would have failed); `watch` and `release`
+    // only log errors.
     assert_eq!(called, taken(true, false).keys().map(|name| (*name).to_owned()).collect());
 }
 
-/// A list that accepts everything would prove nothing.
+/// Checks the list itself: a list that accepts everything would prove nothing.
 #[test]
 fn what_came_later_is_not_on_the_list() {
     let (first, updated) = (taken(false, false), taken(false, true));

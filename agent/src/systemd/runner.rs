@@ -1,12 +1,11 @@
-//! Does a runner take its signals and check its limits? Judged by the kernel's view of its process
-//! (proc_pid_status(5)).
+//! Checks whether a runner handles its signals and limits, by the kernel's view of its process (proc_pid_status(5)).
 
 use std::fs;
 
-/// TERM, and the runner's own signal for "SIGKILL to the script's group": a healthy runner takes both at once.
+/// TERM, and the runner's own signal for "SIGKILL to the script's group": a healthy runner handles both at once.
 const TAKEN: u64 = 1 << (15 - 1) | 1 << (43 - 1);
 
-/// Why the process takes no signals; `None` if it does, or is gone.
+/// Returns the reason why the process handles no signals; `None` if it handles them, or is gone.
 pub(crate) fn deaf(pid: u32) -> Option<String> {
     let status = (pid != 0).then(|| fs::read_to_string(format!("/proc/{pid}/status")).ok())??;
     read(&status)

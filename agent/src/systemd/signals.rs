@@ -1,9 +1,9 @@
-//! Messages of one connection, drained into [`Stir`] by a task of its own. The task waits only for the stream, so it
-//! never stalls a call of the connection.
+//! Messages of one connection. A separate task drains the messages into [`Stir`]. The task waits only for the stream,
+//! so it never stalls a call of the connection.
 //!
-//! Any process on the host may send the agent a signal of any interface and member (the bus's stock policy allows it,
-//! and needs no match). Only the sender, which the bus itself records, proves a signal: the bus for name owners,
-//! systemd for jobs and units.
+//! Any process on the host may send the agent a signal of any interface and member (the bus's stock policy permits it,
+//! without any match). Only the sender, which the bus itself records, proves a signal: the bus for name owners, systemd
+//! for jobs and units.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -16,18 +16,19 @@ use zbus::{Message, MessageStream};
 use super::names::{DBUS, MANAGER, PROPERTIES, SYSTEMD, unit_path};
 use crate::stir::Stir;
 
-/// Signals that matter. Holds at most this host's live tasks.
+/// Signals that the agent handles. At most this host's live tasks.
 #[derive(Debug, Default)]
 pub(super) struct Interest {
-    /// systemd's unique name, under which it sends. Known before any table has an entry, so no relevant signal precedes
-    /// it. One per connection, which ends when the name changes hands (daemon-reexec).
+    /// systemd's unique name, the sender of systemd's signals. The name is known before any table has an entry, so no
+    /// relevant signal precedes it. A connection ends when the name changes its owner (daemon-reexec), so a connection
+    /// has one name.
     systemd: OnceLock<String>,
     tables: Mutex<Tables>,
 }
 
 #[derive(Debug, Default)]
 struct Tables {
-    /// Units whose start job this agent made, from before the call to its JobRemoved.
+    /// Units whose start job this agent made, from before the call to the job's JobRemoved.
     starting: HashSet<String>,
     /// Object paths of watched units, and their stems.
     watched: HashMap<String, String>,
@@ -51,12 +52,12 @@ impl Interest {
         self.lock().starting.remove(&unit_of(stem));
     }
 
-    /// Watches a unit; false if it was watched before.
+    /// Watches a unit; returns `false` if the unit was watched before.
     pub(super) fn watch(&self, stem: &str) -> bool {
         self.lock().watched.insert(unit_path(&unit_of(stem)), stem.to_owned()).is_none()
     }
 
-    /// Stops watching; true if the unit was watched.
+    /// Stops watching; returns `true` if the unit was watched.
     pub(super) fn forget(&self, stem: &str) -> bool {
         let mut tables = self.lock();
         let unit = unit_of(stem);
@@ -73,12 +74,12 @@ impl Interest {
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables> {
-        // Both tables are whole whatever a panicking holder did.
+        // A panicking holder cannot leave the tables half changed.
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Drains `stream` until the bus, or systemd on it, is gone; says why.
+/// Drains `stream` until the bus, or systemd on the bus, is gone; returns the reason.
 pub(super) async fn drain(mut stream: MessageStream, interest: Arc<Interest>, stir: Arc<Stir>) -> String {
     while let Some(message) = stream.next().await {
         match message {
@@ -165,7 +166,7 @@ mod tests {
         says(sender, DBUS_PATH, (DBUS, "NameOwnerChanged"), &(name, SYSTEMD_IS, new))
     }
 
-    /// A connection that has ours at heart in both ways.
+    /// Creates the interest of a connection that started and watches the test's unit.
     fn interested() -> Interest {
         let interest = Interest::default();
         interest.systemd_is(SYSTEMD_IS);
@@ -174,13 +175,13 @@ mod tests {
         interest
     }
 
-    /// Do these messages stir the test's unit?
+    /// Returns `true` if these messages stir the test's unit.
     async fn stirred(interest: &Interest, messages: &[Message]) -> bool {
         let stir = Stir::default();
         for message in messages {
             assert_eq!(signal(message, interest, &stir), None);
         }
-        // Returned together with earlier stirs.
+        // Stirs another unit, so that the call returns.
         stir.now("perilog-task-last");
         stir.next().await.contains(&OURS.to_owned())
     }
@@ -192,7 +193,7 @@ mod tests {
             assert!(!stirred(&interest, &[job_removed(forger), changed(forger)]).await, "{forger}");
         }
         assert!(stirred(&interest, &[changed(SYSTEMD_IS)]).await);
-        // The forged signal has not replaced the true one.
+        // The forged signal has not replaced the genuine signal.
         interest.forget(OURS);
         interest.starts(OURS);
         assert!(!stirred(&interest, &[job_removed(FORGER)]).await);

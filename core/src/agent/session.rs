@@ -1,5 +1,12 @@
 //! Session with the controller: the agent says Hello, gets the Welcome, and obeys. A message before the Welcome is a
 //! protocol error. Messages wait while the epoch goes to disk.
+//!
+//! ```text
+//!   down --LinkUp--> waiting --Joined--> greeted --Welcome--> pending --EpochWritten--> open
+//!                    (Hello)                 |                 (a higher epoch)
+//!                                            +--Welcome, the epoch last obeyed---> open
+//!   any --LinkDown--> down      any --Hang--> hung (deaf until the next LinkUp)
+//! ```
 
 use std::collections::VecDeque;
 

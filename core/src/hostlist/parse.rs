@@ -1,4 +1,9 @@
 //! Parses RFC 29 text to [`HostList`].
+//!
+//! ```text
+//! hostlist = expression *("," expression)      expression = [name] ["[" idlist "]"] [name]
+//! idlist = item *("," item)                    item = id | id "-" same-or-higher-id
+//! ```
 
 use std::fmt::Write as _;
 use std::str::FromStr;

@@ -1,4 +1,8 @@
 //! Parses RFC 22 text to [`IdSet`], without ever walking the ids.
+//!
+//! ```text
+//! idset = list | "[" list "]"      list = "" | item *("," item)      item = id | id "-" higher-id
+//! ```
 
 use std::str::FromStr;
 

@@ -1,10 +1,10 @@
-//! `$PERILOG_CONTROL`: the socket for a script's reports about itself. The runner serves it, so it works whether the
-//! agent is up or down.
+//! `$PERILOG_CONTROL`: the socket for a script's reports about itself. The runner serves the socket, so reports work
+//! while the agent is down.
 //!
 //! The socket belongs to the user of the running script (mode 0600): connect(2) fails for other users, so they cannot
-//! keep the runner busy. The kernel names the peer (SO_PEERCRED), and the runner accepts only root and that user: a
-//! process of an earlier script may run as another user. A report is a line of JSON ([`crate::protocol`]); the caller
-//! acts on it.
+//! keep the runner busy. A process of an earlier script may run as another user. So the kernel names the peer
+//! (SO_PEERCRED), and the runner accepts only root and the script's user. A report is a line of JSON
+//! ([`crate::protocol`]); the caller acts on the report.
 
 mod peer;
 
@@ -20,11 +20,11 @@ use perilog_core::task::{Report, Start};
 use crate::protocol::Reply;
 use peer::Peer;
 
-/// Connections at a time. A script has one or two; more wait in the kernel's backlog.
+/// Maximum number of connections. A script has one or two; more wait in the kernel's backlog.
 const MAX_PEERS: usize = 16;
 
-/// Connections to accept before the runner looks at signals and limits again: a process that connects in a loop must
-/// not keep the runner from them.
+/// Maximum number of connections that the runner accepts before it checks signals and limits again: a process that
+/// connects in a loop must not delay the checks.
 const ADMITTED_AT_ONCE: usize = MAX_PEERS;
 
 /// Longest path of a socket: sun_path without its NUL (unix(7)).
@@ -35,12 +35,12 @@ pub(crate) struct Control {
     listener: UnixListener,
     path: PathBuf,
     peers: Vec<Peer>,
-    /// Accepting failed: the socket stays closed until the script ends, because a retry would loop.
+    /// Whether accepting failed: the socket stays closed until the script ends, because a retry would loop.
     shut: bool,
 }
 
 impl Control {
-    /// Opens the socket. Replaces that of a killed runner: the holder of the claim is alone here.
+    /// Opens the socket. Replaces the socket of a killed runner: the holder of the claim has no rival.
     pub(crate) fn open(run_dir: &Path, stem: &str, start: &Start) -> io::Result<Self> {
         let directory = run_dir.join("control");
         match fs::DirBuilder::new().mode(0o711).create(&directory) {
@@ -58,7 +58,7 @@ impl Control {
         Ok(Self { listener, path, peers: Vec::new(), shut: false })
     }
 
-    /// A script of this user begins: the socket is the user's from now on.
+    /// Gives the socket to the user of a script that begins.
     pub(crate) fn give_to(&self, uid: u32) -> io::Result<()> {
         std::os::unix::fs::chown(&self.path, Some(uid), None)
     }
@@ -72,12 +72,12 @@ impl Control {
         (!self.shut && self.peers.len() < MAX_PEERS).then(|| self.listener.as_fd())
     }
 
-    /// Returns all connected peers, in an order that stays until [`Self::sweep`].
+    /// Returns all connected peers; the order stays until [`Self::sweep`].
     pub(crate) fn peers(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.peers.iter().map(Peer::fd)
     }
 
-    /// Accepts some of the waiting peers. `user` is the uid that may report beside root.
+    /// Accepts some of the waiting peers. `user` is the uid that may report, beside root.
     pub(crate) fn admit(&mut self, user: Option<u32>) {
         for _ in 0..ADMITTED_AT_ONCE {
             if self.peers.len() >= MAX_PEERS {
@@ -87,7 +87,8 @@ impl Control {
                 Ok((stream, _)) => self.peers.extend(Peer::admit(stream, user)),
                 Err(error) => {
                     use io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
-                    // Anything else is a want of descriptors or memory, and the one at the door would keep us awake.
+                    // Any other error is a lack of descriptors or memory, and the waiting peer would wake the runner
+                    // again and again.
                     self.shut = !matches!(error.kind(), WouldBlock | ConnectionAborted | Interrupted);
                     return;
                 }
@@ -95,14 +96,14 @@ impl Control {
         }
     }
 
-    /// Reads from one of [`Self::peers`] and answers; `hear` returns why it refuses.
+    /// Reads from one of [`Self::peers`] and answers; `hear` returns the reason of a refusal.
     pub(crate) fn serve(&mut self, peer: usize, hear: &mut dyn FnMut(Report) -> Result<Reply, String>) {
         if let Some(peer) = self.peers.get_mut(peer) {
             peer.serve(hear);
         }
     }
 
-    /// Tells peers whose reboot is recorded that the controller now knows.
+    /// Informs peers whose reboot is recorded that the controller knows.
     pub(crate) fn known(&mut self) {
         self.peers.iter_mut().for_each(Peer::known);
     }
@@ -112,7 +113,7 @@ impl Control {
         self.peers.retain(|peer| !peer.is_gone());
     }
 
-    /// Disconnects all peers, because the script of their user has ended.
+    /// Disconnects all peers, because their user's script has ended.
     pub(crate) fn clear(&mut self) {
         self.peers.clear();
         self.shut = false;
@@ -121,13 +122,13 @@ impl Control {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        // The directory's next user removes what is left.
+        // The directory's next user removes a leftover socket.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Returns `<stem>.sock`; if a long job id makes that longer than a socket's path may be, only the part of the stem
-/// that tells tasks apart.
+/// Returns `<stem>.sock`. If a long job id makes the path too long for a socket, returns only the part of the stem that
+/// distinguishes tasks.
 fn name(directory: &Path, stem: &str, start: &Start) -> PathBuf {
     let path = directory.join(format!("{stem}.sock"));
     if path.as_os_str().len() <= MAX_PATH {

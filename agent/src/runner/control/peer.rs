@@ -1,4 +1,4 @@
-//! Connection to the control socket.
+//! A connection to the control socket.
 
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,7 +15,7 @@ pub(super) struct Peer {
     /// The beginning of a record; at most [`MAX_RECORD`].
     buffer: Vec<u8>,
     gone: bool,
-    /// Does it wait until the controller knows, too?
+    /// Whether the peer also waits until the controller knows.
     waits: bool,
 }
 
@@ -58,7 +58,7 @@ impl Peer {
             let line = &bytes[..end.unwrap_or(bytes.len())];
             let whole = self.buffer.len() + line.len() + 1;
             if whole > MAX_RECORD {
-                // Where the next record begins is anybody's guess.
+                // The begin of the next record is unknown.
                 self.gone = true;
                 self.answer(&Reply::Refused { why: format!("a record has more than {MAX_RECORD} bytes") });
                 return;
@@ -78,14 +78,15 @@ impl Peer {
         }
     }
 
-    /// The controller knows.
+    /// Informs the peer that the controller knows.
     pub(super) fn known(&mut self) {
         if std::mem::take(&mut self.waits) {
             self.gone |= !self.answer(&Reply::Heard);
         }
     }
 
-    /// Answers without waiting. `false`: the peer does not read its answers, and the runner does not keep them.
+    /// Answers without waiting. Returns `false` if the peer does not read its answers: the runner does not store
+    /// answers.
     fn answer(&self, reply: &Reply) -> bool {
         let Ok(mut line) = serde_json::to_vec(reply) else {
             return false;
@@ -96,7 +97,7 @@ impl Peer {
     }
 }
 
-/// Parses a record and checks its names. Its texts may contain anything.
+/// Parses a record and checks its names. The record's texts may contain anything.
 fn parse(record: &[u8]) -> Result<Report, String> {
     let report: Report = serde_json::from_slice(record).map_err(|e| format!("not a report: {e}"))?;
     let checked = match &report {
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
     use std::io::{BufRead, BufReader, Write};
 
-    /// The answers to `sent`, and whether the connection still stands.
+    /// Returns the answers to `chunks`, and whether the connection is still open.
     fn answers(chunks: &[&[u8]]) -> (Vec<String>, bool) {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         let mut peer = Peer::admit(theirs, None).unwrap();

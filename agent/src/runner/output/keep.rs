@@ -1,8 +1,8 @@
 //! First and last part of a script's output, stdout and stderr in order of arrival, in whole lines.
 //!
 //! * `out.<seq>.head`: up to 32 KiB from the beginning, present while the script runs.
-//! * `out.<seq>.tail`: the output after the head, written when the script ends, if there is any. If it exceeds 32 KiB,
-//!   it begins with a line that counts the omitted bytes, and the last 32 KiB follow.
+//! * `out.<seq>.tail`: the output after the head, if any, written when the script ends. A tail over 32 KiB begins with
+//!   a line that counts the omitted bytes; the last 32 KiB of output follow.
 //!
 //! So head and tail together are the output, and no byte is in both. A script without output has neither file.
 
@@ -11,19 +11,19 @@ use std::io::{self, Write};
 
 use crate::directory::Directory;
 
-/// A first screen of errors and the last one: the parts that a person reads.
+/// Sizes of the two parts that a person reads: a first screen of errors, and the last screen.
 pub(super) const HEAD: usize = 32 * 1024;
 pub(super) const TAIL: usize = 32 * 1024;
 
 #[derive(Debug)]
 pub(super) struct Keep {
     seq: u32,
-    /// Bytes given to the head, including those not yet in its file.
+    /// Number of bytes in the head, including bytes not yet in the file.
     head: usize,
     fresh: Vec<u8>,
     file: Option<File>,
     broken: bool,
-    /// Holds at most two tails: cut back to one when full, so that each byte is moved once.
+    /// At most two tails. The runner cuts a full buffer back to one tail, so each byte moves once.
     tail: Vec<u8>,
     left_out: usize,
 }
@@ -35,7 +35,7 @@ impl Keep {
 
     /// Takes a line with its line break.
     pub(super) fn line(&mut self, line: &[u8]) {
-        // Once a line went to the tail all do, or they would change places.
+        // Once a line went to the tail all later lines do, or lines would change places.
         if self.tail.is_empty() && self.head + line.len() <= HEAD {
             self.head += line.len();
             self.fresh.extend_from_slice(line);
@@ -51,14 +51,14 @@ impl Keep {
     fn cut(&mut self) {
         let over = self.tail.len().saturating_sub(TAIL);
         if over > 0 {
-            // From the beginning of a line on.
+            // The tail begins at the beginning of a line.
             let line = self.tail[over - 1..].iter().position(|b| *b == b'\n').map_or(over, |at| over + at);
             self.left_out += line;
             self.tail.drain(..line);
         }
     }
 
-    /// Brings the head's file up to date. After a failed write it writes no more: a gap in the middle would mislead the
+    /// Brings the head's file up to date. Writes no more after a failed write: a gap in the middle would mislead the
     /// reader.
     pub(super) fn save_head(&mut self, directory: &Directory) -> io::Result<()> {
         let fresh = std::mem::take(&mut self.fresh);
@@ -75,7 +75,7 @@ impl Keep {
         Ok(())
     }
 
-    /// Writes the tail, if there is one.
+    /// Writes the tail, if the output has a tail.
     pub(super) fn save_tail(mut self, directory: &Directory) -> io::Result<()> {
         self.cut();
         let mut text = Vec::new();

@@ -1,6 +1,7 @@
-//! Bytes to lines, with a bound on the line: a script that prints a gigabyte without a line break gets some put in.
+//! Splits bytes into lines of bounded length: a gigabyte without a line break gets line breaks.
 
-/// Longest line, without its line break. Below systemd's LineMax= (48 KiB), at which journald would split it.
+/// Longest line, without its line break. The bound is below systemd's LineMax= (48 KiB), at which journald would split
+/// a line.
 pub(super) const MAX_LINE: usize = 16 * 1024;
 
 #[derive(Debug, Default)]
@@ -50,7 +51,7 @@ impl Lines {
 mod tests {
     use super::*;
 
-    /// The lengths of the lines, their breaks included, after `chunks` and the end.
+    /// Returns the lengths of the lines, their breaks included, after `chunks` and the end.
     fn lengths(chunks: &[&[u8]]) -> Vec<usize> {
         let mut lines = Lines::default();
         let mut seen = Vec::new();

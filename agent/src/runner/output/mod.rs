@@ -1,5 +1,5 @@
-//! Output of a script: each line goes to the runner's stdout and stderr, which are the journal ([`sinks`]); the first
-//! and last part go to the task's directory ([`keep`]). Output decides nothing: a user may have written it.
+//! Output of a script. Each line goes to the runner's stdout and stderr, which lead to the journal ([`sinks`]). The
+//! first and last part go to the task's directory ([`keep`]). Output decides nothing: a user may have written it.
 
 mod keep;
 mod lines;
@@ -22,7 +22,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// `seq`: the number of the try, which names its files.
+    /// Creates the output of a try; `seq` is the number of the try, which names the files.
     pub(crate) fn new(seq: u32) -> Self {
         Self { out: Lines::default(), err: Lines::default(), keep: Keep::new(seq) }
     }
@@ -47,7 +47,7 @@ impl Output {
         self.keep.save_head(directory)
     }
 
-    /// No more will come: lines without an end are lines now, and the last part is written.
+    /// Ends the output: unfinished lines become lines, and the last part is written.
     pub(crate) fn finish(mut self, sinks: &mut Sinks, directory: &Directory) -> io::Result<()> {
         let keep = &mut self.keep;
         for (stream, lines) in [(Stream::Out, &mut self.out), (Stream::Err, &mut self.err)] {

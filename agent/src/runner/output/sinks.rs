@@ -1,9 +1,9 @@
-//! The runner's stdout and stderr, in a unit the journal: written without ever waiting.
+//! The runner's stdout and stderr, which lead to the journal in a unit. The runner writes without ever waiting.
 //!
-//! Lines that the journal does not take stay here, up to a bound. Past it, the runner stops reading the script's pipes,
-//! and the script waits (backpressure), while signals, limits and reports go on. A journal that takes nothing for some
-//! seconds delays no task: its lines are lost and counted, and the runner reports the count when the journal listens
-//! again. (The kept parts of the output do not depend on it.)
+//! Lines that the journal does not accept stay in a bounded buffer. Past the bound, the runner stops reading the
+//! script's pipes, and the script waits (backpressure), while signals, limits and reports go on. A journal that accepts
+//! nothing for some seconds delays no task: the runner drops and counts the lines, and reports the count when the
+//! journal accepts lines again. (The kept parts of the output do not depend on the journal.)
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,13 +13,13 @@ use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-/// Pending bytes from which on the runner stops reading pipes. One more chunk may follow.
+/// Number of pending bytes from which on the runner stops reading pipes. One more chunk may follow.
 const CLOGGED: usize = 64 * 1024;
 
-/// Time after which a journal that takes nothing counts as deaf. A restart takes less than a second.
+/// Time after which a journal that accepts nothing counts as deaf. A restart of journald takes less than a second.
 const DEAF_AFTER_MS: u64 = 5_000;
 
-/// Bytes that surely fit a pipe that poll(2) calls writable (PIPE_BUF).
+/// Number of bytes that surely fit a pipe that poll(2) calls writable (PIPE_BUF).
 const SURE: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(crate) enum Stream {
     Err,
 }
 
-/// syslog's, as in `<N>` before a line (sd-daemon(3)).
+/// A level of syslog, as in `<N>` before a line (sd-daemon(3)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Level {
     Error = 3,
@@ -41,7 +41,7 @@ pub(crate) struct Sinks {
     out: Sink,
     /// `None`: the same as `out`.
     err: Option<Sink>,
-    /// stderr is the journal, which reads levels.
+    /// Whether stderr is the journal, which reads levels.
     levels: bool,
 }
 
@@ -50,7 +50,7 @@ impl Sinks {
         let (out, err) = (io::stdout().as_fd().try_clone_to_owned()?, io::stderr().as_fd().try_clone_to_owned()?);
         let (out_stat, err_stat) = (rustix::fs::fstat(&out)?, rustix::fs::fstat(&err)?);
         let same = (out_stat.st_dev, out_stat.st_ino) == (err_stat.st_dev, err_stat.st_ino);
-        // systemd.exec(5): device and inode of the journal's socket, if we are connected to it.
+        // systemd.exec(5): device and inode of the journal's socket, if the stream leads to the journal.
         let journal = format!("{}:{}", err_stat.st_dev, err_stat.st_ino);
         Ok(Self {
             out: Sink::new(out, FileType::from_raw_mode(out_stat.st_mode)),
@@ -59,8 +59,8 @@ impl Sinks {
         })
     }
 
-    /// Takes a line of a script with its line break. In the journal, a line from stderr is a warning, unless it carries
-    /// its own level.
+    /// Writes a line of a script with its line break. In the journal, a line from stderr is a warning, unless the line
+    /// has a level of its own.
     pub(crate) fn line(&mut self, stream: Stream, line: &[u8]) {
         if stream == Stream::Err && self.levels && !has_level(line) {
             self.sink(stream).push(b"<4>");
@@ -68,14 +68,14 @@ impl Sinks {
         self.sink(stream).push(line);
     }
 
-    /// Says something of our own.
+    /// Writes a message of the runner.
     pub(crate) fn say(&mut self, level: Level, text: &str) {
         let prefix = if self.levels { format!("<{}>", level as u8) } else { String::new() };
         let line = format!("{prefix}perilog-runner: {}\n", one_line(text));
         self.sink(Stream::Err).push(line.as_bytes());
     }
 
-    /// Writes what can be written without waiting. `now`: CLOCK_MONOTONIC.
+    /// Writes pending bytes without waiting. `now`: CLOCK_MONOTONIC.
     pub(crate) fn flush(&mut self, now: u64) {
         self.out.flush(now);
         if let Some(err) = &mut self.err {
@@ -83,7 +83,7 @@ impl Sinks {
         }
     }
 
-    /// Are so many bytes pending that the runner should stop reading?
+    /// Returns `true` if so many bytes are pending that the runner should stop reading.
     pub(crate) fn clogged(&self) -> bool {
         self.all().any(|sink| sink.pending.len() >= CLOGGED)
     }
@@ -93,14 +93,14 @@ impl Sinks {
         self.all().filter(|sink| !sink.pending.is_empty()).map(|sink| sink.fd.as_fd())
     }
 
-    /// Is it worth waiting for pending output at the end? Output for a deaf journal is not: the journal may never
-    /// listen again, and the task's result waits. For a flushed journal that is not deaf yet, [`Self::next`] says how
-    /// long to wait.
+    /// Returns `true` if the runner should wait for pending output at the end. A deaf journal may never accept the
+    /// output, and the task's result waits. For a journal that is not deaf yet, [`Self::next`] returns how long to wait
+    /// after a flush.
     pub(crate) fn hopeful(&self) -> bool {
         self.all().any(|sink| !sink.pending.is_empty() && !sink.deaf)
     }
 
-    /// When to [`Self::flush`] even if nothing can be written.
+    /// Returns when to call [`Self::flush`], even if no sink is writable.
     pub(crate) fn next(&self) -> Option<u64> {
         self.all().filter_map(Sink::deaf_at).min()
     }
@@ -117,7 +117,7 @@ impl Sinks {
     }
 }
 
-/// Does the line begin with `<0>` to `<7>`?
+/// Returns `true` if the line begins with `<0>` to `<7>`.
 fn has_level(line: &[u8]) -> bool {
     matches!(line, [b'<', b'0'..=b'7', b'>', ..])
 }
@@ -130,15 +130,15 @@ pub(crate) fn one_line(text: &str) -> String {
 #[derive(Debug)]
 struct Sink {
     fd: OwnedFd,
-    /// Is the sink the journal's socket? The reader of a terminal, pipe or file may pause.
+    /// Whether the sink is the journal's socket. The reader of a terminal, pipe or file may pause.
     socket: bool,
     pending: Vec<u8>,
-    /// The last byte that was taken was no line break.
+    /// Whether the last written byte was no line break.
     mid_line: bool,
     stuck_since: Option<u64>,
     deaf: bool,
     lost: usize,
-    /// No process will ever read it.
+    /// Whether no process will ever read from the sink.
     closed: bool,
 }
 
@@ -183,14 +183,14 @@ impl Sink {
         }
         if self.pending.is_empty() {
             self.own_up();
-            // Waits no longer for this line than for any other.
+            // The wait for this line starts anew, as for any other line.
             self.stuck_since = (!self.pending.is_empty()).then_some(now);
             return;
         }
         self.stuck_since.get_or_insert(now);
         if self.deaf || self.deaf_at().is_some_and(|at| at <= now) {
             self.deaf = true;
-            // Keeps the rest of a half-written line, or the next line would be glued to it.
+            // Keeps the rest of a half-written line, or the next line would join that half.
             let rest =
                 if self.mid_line { self.pending.iter().position(|b| *b == b'\n').map_or(0, |at| at + 1) } else { 0 };
             self.lost += self.pending.len() - rest;
@@ -198,7 +198,7 @@ impl Sink {
         }
     }
 
-    /// Reports the lost bytes, once the journal takes lines again.
+    /// Reports the lost bytes, once the journal accepts lines again.
     fn own_up(&mut self) {
         if self.lost > 0 && !self.mid_line {
             let text = format!("perilog-runner: {} bytes of output were not taken and are lost here\n", self.lost);
@@ -217,7 +217,7 @@ impl Sink {
         if self.socket {
             return rustix::net::send(&self.fd, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
         }
-        // The descriptor may be shared, with a shell's terminal for example: O_NONBLOCK would affect its other users.
+        // The descriptor may be shared, for example with a shell's terminal: O_NONBLOCK would affect its other users.
         let mut poll = [PollFd::new(&self.fd, PollFlags::OUT)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         rustix::event::poll(&mut poll, Some(&now))?;
@@ -247,8 +247,8 @@ mod tests {
         assert_eq!(one_line("a\nMAINPID=1\u{1b}[2J"), "a MAINPID=1 [2J");
     }
 
-    /// Waits as the runner does at its end, in simulated time. Returns how often it woke, and when it last did. Fails
-    /// if nothing would wake it.
+    /// Waits as the runner does at its end, in simulated time. Returns the number of wake-ups, and the time of the
+    /// last. Fails if nothing would wake the runner.
     fn stay(sinks: &mut Sinks, mut now: u64) -> (u32, u64) {
         let mut woke = 0;
         sinks.flush(now);
@@ -264,7 +264,7 @@ mod tests {
     fn a_deaf_journal_is_not_stayed_for() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         let mut sinks = Sinks { out: Sink::new(ours.into(), FileType::Socket), err: None, levels: true };
-        // One line, larger than a socket's buffer: the journal takes a part of it.
+        // A line larger than a socket's buffer: the journal reads a part of it.
         let line = [&vec![b'x'; 4 << 20][..], b"\n"].concat();
         sinks.line(Stream::Out, &line);
         assert_eq!(stay(&mut sinks, 100), (1, 100 + DEAF_AFTER_MS));

@@ -379,7 +379,8 @@ fn an_outcome_on_disk_stands_though_its_intent_is_gone() {
         &["warning: the intent of perilog-task-prolog-j-0-*", "write-intent j.1.prolog.0", "unload j.1.prolog.0"],
     );
     bed.connect(&["hello 1 [j.1.prolog.0 ended]"], &["redial 1000", "finished j.1.prolog.0 failed (exit 3)"]);
-    // A runner without a directory has the same effect: a repeated Start would find this outcome in the task's directory.
+    // A runner without a directory has the same effect: a repeated Start would find this outcome in the task's
+    // directory.
     let unit = Seen { claim: None, result: None, ..seen_exited(&intent, 1, NO_TASK) };
     let found = Found { ended: ended(failed()), ..without_directory(&intent, unit) };
     let mut bed = Bed::cold();

@@ -3,12 +3,20 @@
 //!
 //! ```text
 //!   Flux's eventlog, drains, online ──┐
-//!                                     ├─ View ── plan ──> actions ──> the shell sends them ──> their answers change
-//!   the View
-//!   attempts and drains of perilog ───┘
+//!                                     ├─ View ── plan ──> actions ──> the shell sends them
+//!   attempts and drains of perilog ───┘    ^                                  │
+//!                                          └── the answers change the View ───┘
 //! ```
 //! At most one action per job is due at a time, and its answer makes the next action due. So a kill may end the edge
 //! between any two actions. The next edge reads both sides again, and finds the same action due, or the next.
+//!
+//! | module | decides |
+//! |---|---|
+//! | [`prolog`] | from `prolog-start` to `prolog-finish` |
+//! | [`epilog`] | from `epilog-start` to `epilog-finish` |
+//! | [`drains`] | drains, both ways |
+//! | [`milestones`] | events in the eventlog that users wait for |
+//! | [`assert`] | the report of Flux's attempts to the controller at each connect |
 
 pub mod action;
 pub mod assert;
