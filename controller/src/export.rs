@@ -1,5 +1,5 @@
-//! `perilog-controller --export STORE`: a store without a running controller, or a copy of one, as JSON lines on
-//! standard output. `perilog export --store` runs it.
+//! `perilog-controller --export STORE`: prints a store without a running controller, or a copy of a store, as JSON
+//! lines on standard output. `perilog export --store` runs this command.
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -11,7 +11,7 @@ use perilog_host::command::Arguments;
 use crate::arguments::{COPY_TO, JOB, SINCE, UNTIL};
 use crate::store::{Exporter, Wanted, export_head};
 
-/// Checks that this file is a whole store; makes a whole and stamped copy of it where one is asked for.
+/// Checks that this file is a whole store; makes a whole and stamped copy if `COPY_TO` names one.
 ///
 /// # Errors
 /// Text, for standard error.

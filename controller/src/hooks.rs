@@ -1,12 +1,14 @@
 //! Hooks: the resource manager's edge as a command. The site's own program gets each notice as a JSON object on
-//! standard input, at least once, in order per job. Exit 0 confirms the notice. After another exit, or none within its
-//! limit, the controller repeats the notice with a delay that doubles from a second to a minute. Before that, the
-//! controller splits a drain of many hosts into halves, so that one refused host does not block the others. It joins
-//! the hosts again once the resource manager answers. `perilog ps` shows waiting notices.
+//! standard input, at least once, in order per job. Exit 0 confirms the notice. After another exit, or without an exit
+//! within the limit, the controller repeats the notice with a delay that doubles from a second to a minute. Before the
+//! repeat, the controller splits a drain of many hosts into halves, so that one refused host does not block the others.
+//! The controller joins the hosts again once the resource manager answers. `perilog ps` shows waiting notices.
 //!
 //! ```text
-//!   [release] command   {"event":"release","sequence":7,"epoch":3,"job":"f1","attempt":"0","ranks":"0,2","hosts":"n[0,2]","resources":[],"final":false,"R":{...}}
-//!   [drain] command     {"event":"drain","hosts":"n[1,3]","reason":"epilog 10-umount: failed (exit 7) after 2s ...","by":null}
+//!   [release] command   {"event":"release","sequence":7,"epoch":3,"job":"f1","attempt":"0","ranks":"0,2",
+//!                        "hosts":"n[0,2]","resources":[],"final":false,"R":{...}}
+//!   [drain] command     {"event":"drain","hosts":"n[1,3]","reason":"epilog 10-umount: failed (exit 7) after 2s ...",
+//!                        "by":null}
 //!                       {"event":"undrain","hosts":"n1"}
 //! ```
 
@@ -31,9 +33,9 @@ pub(crate) use command::Command;
 use command::Untold;
 use told::{Key, Told, Turn};
 
-/// Most commands of one hook that run at once: each is a process of the site's.
+/// Maximum number of running commands of a hook: each is a process of the site's.
 const AT_ONCE: usize = 8;
-/// Most commands for repeated notices among them, so that repeated and new notices do not block each other.
+/// Maximum number of running commands for repeated notices, so that repeated and new notices do not block each other.
 const AGAIN_AT_ONCE: usize = AT_ONCE / 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +45,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Name of the table in the configuration.
+    /// Returns the name of the table in the configuration.
     pub(crate) const fn word(self) -> &'static str {
         match self {
             Self::Release => "release",
@@ -52,17 +54,18 @@ impl Kind {
     }
 }
 
-/// Notice to tell, and the requests for the machine after its confirmation.
+/// A notice for the hook, and the requests to the machine after the hook's confirmation.
 #[derive(Debug, Clone)]
 struct Task {
     /// Keys that no two running notices may share.
     keys: Vec<Key>,
-    /// A drain.
+    /// Whether the notice lifts a drain.
     lifts: bool,
     turn: Turn,
-    /// For people.
+    /// The subject of the notice, for people.
     about: String,
-    /// Job of a release; hosts of a drain. So `journalctl PERILOG_JOB=` and `PERILOG_HOST=` find failures.
+    /// The job of a release, or the hosts of a drain, so that `journalctl PERILOG_JOB=` and `PERILOG_HOST=` find
+    /// failures.
     job: Option<JobId>,
     hosts: Option<HostList>,
     body: Value,
@@ -70,14 +73,14 @@ struct Task {
     done: Vec<Request>,
 }
 
-/// Keys of a running notice.
+/// The keys of a running notice.
 #[derive(Debug)]
 struct Running {
     keys: Vec<Key>,
     turn: Turn,
 }
 
-/// Tells notices until dropped. `command` is the command in force; `grew` signals new notices.
+/// Runs notices until dropped. `command` is the command in force; `grew` signals new notices.
 pub(crate) async fn run(
     kind: Kind,
     inlet: Inlet,
@@ -113,11 +116,11 @@ pub(crate) async fn run(
                 }
                 match ended {
                     Ok((_, (result, task))) => ended_so(result, task, &inlet, &mut told).await,
-                    // A panic in the task is a bug in perilog; the notice is told again.
+                    // A panic in the task is a bug in perilog; the controller repeats the notice.
                     Err(_) => told.failed(&of.map(|of| of.keys).unwrap_or_default(), Instant::now()),
                 }
             }
-            // Notices that are due already wait for a running one to end.
+            // Due notices wait until a running notice ends.
             () = sleep_until(told.next(now)) => {}
         }
     }
@@ -151,7 +154,7 @@ async fn ended_so(result: Result<(), Untold>, task: Task, inlet: &Inlet, told: &
     }
 }
 
-/// How many more may run.
+/// The number of further notices that may run.
 #[derive(Debug, Clone, Copy)]
 struct Room {
     all: usize,
@@ -164,7 +167,7 @@ impl Room {
         Self { all: AT_ONCE.saturating_sub(running.len()), again: AGAIN_AT_ONCE.saturating_sub(again) }
     }
 
-    /// Chooses the notices to repeat that waited longest, and new ones.
+    /// Chooses the repeated notices that waited longest, and new notices.
     fn chosen(self, mut tasks: Vec<Task>) -> Vec<Task> {
         tasks.sort_by_key(|task| task.turn);
         let again = tasks.iter().filter(|task| matches!(task.turn, Turn::Again(..))).count();
@@ -175,7 +178,7 @@ impl Room {
     }
 }
 
-/// Returns the notices that may be told now, beside the running ones.
+/// Returns the notices that may run now, beside the running ones.
 async fn pending(kind: Kind, inlet: &Inlet, told: &mut Told, room: Room, now: Instant) -> Vec<Task> {
     match kind {
         Kind::Release => {
@@ -212,9 +215,9 @@ fn release(entry: OutboxEntry, told: &Told, now: Instant) -> Option<Task> {
     Some(Task { keys: vec![key], lifts: false, turn, about, job, hosts, body, what: vec![what], done: vec![done] })
 }
 
-/// Groups drains with the same reason into one command. Failed drains go apart, in ever smaller groups (`told`). Leaves
-/// out hosts with a running notice, even the opposite one: the resource manager would believe the notice that arrived
-/// last.
+/// Groups drains with the same reason into one command. Failed drains go separately, in ever smaller groups (`told`).
+/// Leaves out hosts with a running notice, even with the opposite notice: the resource manager would believe the notice
+/// that arrived last.
 fn drained(drains: Vec<DrainRow>, told: &Told, now: Instant) -> Vec<Task> {
     let mut alike: BTreeMap<(Turn, bool, String, Option<u32>), Vec<DrainRow>> = BTreeMap::new();
     for drain in drains {

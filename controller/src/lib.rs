@@ -1,5 +1,5 @@
-//! perilog-controller: beside the resource manager's rank 0 it fans actions out to agents, collects their outcomes, and
-//! tells the resource manager.
+//! perilog-controller, beside the resource manager's rank 0: it fans actions out to agents, collects the outcomes, and
+//! notifies the resource manager.
 //!
 //! | room | is | is not |
 //! |---|---|---|

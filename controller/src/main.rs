@@ -1,4 +1,4 @@
-//! perilog-controller: parse, configure, run, exit. The library beside it describes the rest.
+//! perilog-controller: parse, configure, run, exit. The library beside this file describes the rest.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -9,12 +9,12 @@ use perilog_controller::daemon;
 use perilog_controller::export::{check_store, export};
 use perilog_host::command::Arguments;
 
-/// Most worker threads. One thread writes; more would only wait for it.
+/// Maximum number of worker threads. Only one thread writes; more workers would only wait for it.
 const MAX_WORKERS: usize = 4;
 
 fn main() -> ExitCode {
     perilog_core::switch_on_defect!(perilog_host::defect::chosen());
-    // The command works on a store, without a configuration: the store may be a copy on another host.
+    // The command reads a store, without a configuration: the store may be a copy on another host.
     if let Ok(arguments) = PROGRAM.parse(std::env::args().skip(1)) {
         if let Some(store) = arguments.own(EXPORT) {
             return PROGRAM.end(export(Path::new(store), &arguments));

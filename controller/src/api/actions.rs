@@ -1,4 +1,4 @@
-//! Parameters of the methods by which a service outside starts and reports its own actions.
+//! Parameters of the methods by which an external service starts and reports its own actions.
 
 use std::collections::BTreeSet;
 

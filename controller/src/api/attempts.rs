@@ -1,6 +1,6 @@
 //! All attempts of a source: their present state, and with `follow` each attempt again when it changes. The follower
-//! registers before the machine is asked, so a change in between is sent again. A disconnected follower starts over and
-//! misses no change.
+//! registers before the API asks the machine, so the API sends a change in between again. A disconnected follower
+//! starts over and misses no change.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use super::parameters::parse;
 use super::{Api, recovery, refuse};
 use crate::daemon::{Entry, Followed, feed};
 
-/// Attempts in one reply.
+/// Number of attempts in one reply.
 const PAGE: usize = 200;
 
 #[derive(Deserialize)]
@@ -72,7 +72,7 @@ struct Feed<'a> {
 }
 
 impl Feed<'_> {
-    /// Sends the present attempts, and the drains with the last page. For `jobs`, includes closed attempts.
+    /// Sends the present attempts, and the drains with the last page. With `jobs`, includes closed attempts.
     async fn snapshot(&mut self, jobs: BTreeSet<JobId>) -> Result<(), End> {
         let mut after = None;
         loop {
@@ -100,7 +100,7 @@ impl Feed<'_> {
         }
     }
 
-    /// Sends the present state of these jobs, page by page; the last reply completes it.
+    /// Sends the present state of these jobs, page by page; the last reply completes the state.
     async fn changed(&mut self, jobs: &BTreeSet<JobId>, drains: bool) -> Result<(), End> {
         let jobs: Vec<JobId> = jobs.iter().cloned().collect();
         let mut pages: Vec<Vec<JobId>> = jobs.chunks(PAGE).map(<[JobId]>::to_vec).collect();
@@ -113,7 +113,7 @@ impl Feed<'_> {
         if drains {
             body["drains"] = self.drains().await?;
         }
-        // Other sources' jobs are left out.
+        // Skips a page without a job of this source.
         if drains || body["attempts"].as_array().is_some_and(|attempts| !attempts.is_empty()) {
             self.reply.more(body).await?;
         }

@@ -1,5 +1,5 @@
-//! Copy of the store, in pieces over the local socket: the client writes the file, so the controller needs no right to
-//! write elsewhere.
+//! Copy of the store, in pieces over the local socket: the client writes the file, so the controller needs no
+//! permission to write elsewhere.
 
 use std::io::Read as _;
 
@@ -13,7 +13,7 @@ use serde_json::json;
 use super::{Api, refuse};
 use crate::store;
 
-/// Bytes in one reply.
+/// Number of bytes in one reply.
 const PIECE: u64 = 192 * 1024;
 
 #[derive(Deserialize)]
@@ -22,12 +22,12 @@ struct Parameters {}
 
 pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
     if !call.more {
-        // Before anything is copied.
+        // Refuses before the copy begins.
         let mut reply = call.reply;
         return reply.more(json!({})).await;
     }
     let Some((Parameters {}, _, mut reply)) = call.parse::<Parameters>().await else { return Ok(()) };
-    // One copy at a time: each takes as much disk space as the store.
+    // One copy at a time, because each copy takes as much disk space as the store.
     let _alone = api.backup.lock().await;
     let path = api.store.clone();
     let made = tokio::task::spawn_blocking(move || store::backup(&path)).await;

@@ -1,8 +1,8 @@
-//! Event log of a job: the stored events past a sequence number, then new ones, without gaps and repetitions.
+//! Event log of a job: the stored events past a sequence number, then new events, without gaps and repetitions.
 //!
-//! The follower registers first, then the store is read. Later commits reach the queue, earlier ones are in the store,
-//! and an event in both is recognised by its number. A follower that falls behind is dropped from the queue and reads
-//! on from the store.
+//! The follower registers first, then reads the store. Later commits reach the queue, earlier commits are in the store,
+//! and the follower recognises an event in both by its number. The writer drops a follower that falls behind; such a
+//! follower continues from the store.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::{Api, refuse};
 use crate::daemon::{Drain, Entry, events};
 use crate::store::Numbered;
 
-/// Events in one reply.
+/// Number of events in one reply.
 const PAGE: usize = 500;
 
 #[derive(Deserialize)]
@@ -93,7 +93,7 @@ impl Log<'_> {
         }
     }
 
-    /// For as long as the client wants it, and the job is known.
+    /// Follows the log while the client listens and the job is known.
     async fn follow(&mut self, mut reply: ReplySink) -> Result<(), Gone> {
         let _waiting = reply.wait().await?;
         loop {
@@ -116,7 +116,8 @@ impl Log<'_> {
                     }
                     // The store had this event, too.
                     Some(_) => {}
-                    // We fell behind, or the job's log is gone, or the controller begins anew: the store knows.
+                    // The follower fell behind, or the job's log is gone, or the controller begins anew: reads the
+                    // store.
                     None => break,
                 }
             }
@@ -139,7 +140,7 @@ fn page_value(page: &[impl Borrow<Numbered>]) -> Value {
     json!({ "events": events.collect::<Vec<_>>() })
 }
 
-/// An event of RFC 18 with its place in the log.
+/// Returns an event of RFC 18 with its place in the log.
 fn event_value(sequence: u64, event: &Event) -> Value {
     let context = event.context().cloned().unwrap_or_else(Map::new);
     json!({ "sequence": sequence, "timestamp": event.timestamp(), "name": event.name(), "context": context })

@@ -1,4 +1,4 @@
-//! Everything in the store about jobs, as a stream of pages; read beside the writer, which never waits for it.
+//! The store's data about jobs, as a stream of pages. The export reads beside the writer, which never waits for it.
 
 use perilog_core::JobId;
 use perilog_core::controller::io::Refusal;
@@ -11,7 +11,7 @@ use super::parameters::parse;
 use super::{Api, refuse};
 use crate::store::{Exporter, Wanted, export_head};
 
-/// Lines in one reply.
+/// Number of lines in one reply.
 const PAGE: usize = 200;
 
 #[derive(Deserialize)]

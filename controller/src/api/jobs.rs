@@ -63,8 +63,8 @@ impl Parameters for JobAdd {
         let terms = Terms { r, ..Forgiven { tolerate, tolerate_checks, keep, shrink, resources }.terms()? };
         let source = self.source.map(Source::value).transpose()?;
         let (job, attempt, nodes) = (parse(&self.job)?, perhaps(self.attempt)?, perhaps::<HostList>(self.nodes)?);
-        // The job's prolog and epilog send the whole layout to each node, so a job whose layout does not fit a frame is
-        // refused.
+        // The job's prolog and epilog send the whole layout to each node, so the controller refuses a job whose layout
+        // does not fit a frame.
         let env = BTreeMap::new();
         if let Some(nodes) = &nodes {
             check_start(&positions(nodes), nodes, &env).map_err(invalid)?;

@@ -1,4 +1,5 @@
-//! Output of a job's scripts from the nodes: a question to each node, and the answers as they arrive.
+//! Output of a job's scripts from the nodes: the API sends a question to each node, and passes the answers on as they
+//! arrive.
 
 use perilog_core::controller::io::{AskWhich, Refusal, Reply, Request};
 use perilog_core::message::Ask;
@@ -11,9 +12,9 @@ use super::parameters::which;
 use super::{Api, refuse};
 use crate::daemon::{Drain, Part, parts};
 
-/// Lines of each script, where none are asked for.
+/// Default number of lines of each script.
 const LINES: u32 = 100;
-/// Most lines: an agent keeps no more of a script's output.
+/// Maximum number of lines: an agent stores no more of a script's output.
 const MAX_LINES: u32 = 100_000;
 
 #[derive(Deserialize)]
@@ -33,7 +34,7 @@ impl Logs {
             job: which.job.clone(),
             action: which.action.clone(),
             attempt: which.attempt,
-            // A single rank is part of the question; of several ranks, each node has its own.
+            // The question names a single rank; of several ranks, each node has its own.
             rank: match &which.targets {
                 Some(Targets::Ranks(ranks)) if ranks.len() == 1 => ranks.first(),
                 _ => None,
@@ -46,7 +47,7 @@ impl Logs {
 
 pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
     if !call.more {
-        // Before any node is asked.
+        // Refuses before the controller asks a node.
         let mut reply = call.reply;
         return reply.more(json!({})).await;
     }
@@ -63,11 +64,11 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
     };
     let mut lost = Vec::new();
     let all = hear(&mut reply, &mut answers, asked.len(), &mut lost).await;
-    // The client left: the controller drops later answers on arrival.
+    // The client disconnected: the controller drops later answers on arrival.
     let _ = api.inlet.ask(peer.uid, Request::AskEnds { question }, None).await;
     match all? {
         true => {
-            // Nodes that left before their last answer count as unreachable, whatever they sent before.
+            // Nodes that disconnected before their last answer count as unreachable, also after earlier answers.
             let names = unreachable.iter().chain(lost.iter().map(HostName::as_str));
             let unreachable = HostList::from_names(names).unwrap_or_default();
             reply.done(json!({ "unreachable": unreachable })).await
@@ -79,8 +80,8 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
     }
 }
 
-/// Receives the answers of `hosts` hosts, and collects the hosts lost before their last answer. `false`: this reader
-/// was too slow.
+/// Receives the answers of `hosts` hosts, and collects the hosts that disconnected before their last answer. Returns
+/// `false` if this reader was too slow.
 async fn hear(
     reply: &mut ReplySink,
     answers: &mut Drain<Part>,

@@ -2,7 +2,7 @@
 //! the machine's request for each method. The machine decides about jobs.
 //!
 //! A parameter of a wrong type is `org.varlink.service.InvalidParameter`. A malformed text (an idset, a job's id, a
-//! duration) is `io.perilog.Controller.Refused` with code `invalid` and the position.
+//! duration) is `io.perilog.Controller.Refused` with code `invalid` and the position of the mistake.
 
 mod actions;
 mod attempts;
@@ -37,20 +37,20 @@ const INTERFACE: InterfaceDescription =
 /// Users who may call the API.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Access {
-    /// Group whose members may do what root may.
+    /// Group whose members have the permissions of root.
     pub(crate) group: Option<u32>,
-    /// Group of edges: members may look, and act as an edge.
+    /// Group of edges: members may read, and act as an edge.
     pub(crate) edges: Option<u32>,
     pub(crate) read: Read,
 }
 
-/// Kind of a call, for its permission.
+/// The kind of a call, for the permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Look,
-    /// Call of a resource manager's edge: its jobs, their actions, the drains that it carries out.
+    /// A call of a resource manager's edge: its jobs, their actions, the drains that it carries out.
     Edge,
-    /// Changes something, or shows what scripts of root have written.
+    /// A call that changes something, or that shows output of root's scripts.
     Change,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Api {
     pub(crate) reader: EventReader,
     pub(crate) steps: StepReader,
     pub(crate) access: Access,
-    /// Changes when the outbox has grown.
+    /// Changes when the outbox has new entries.
     pub(crate) outbox: watch::Receiver<()>,
     pub(crate) calls: Calls,
     /// The cluster's name.
@@ -78,7 +78,8 @@ pub(crate) struct Calls(Arc<Semaphore>);
 /// Each connection has one call at a time.
 const MAX_CALLS: u32 = BOUNDS.connections() as u32;
 
-/// Each job of a large machine has a waiting hook: room for ten thousand hooks, and for commands beside them.
+/// Bounds of the local socket. Each job of a large machine has a waiting hook: the bounds leave room for ten thousand
+/// hooks, and for commands beside them.
 const BOUNDS: Bounds = Bounds { trusted: 12_288, for_root: 64, waiting: 10_240, strangers: 256, per_stranger: 8 };
 
 impl Calls {
@@ -88,7 +89,7 @@ impl Calls {
 
     /// Waits until every call has been answered.
     pub(crate) async fn ended(&self) {
-        // This code never closes the semaphore.
+        // No code closes the semaphore.
         let _ = self.0.acquire_many(MAX_CALLS).await;
     }
 }
@@ -99,7 +100,7 @@ impl Access {
         self.trusts(peer) || is_edge || (kind == Kind::Look && self.read == Read::Anyone)
     }
 
-    /// May the peer take a trusted seat?
+    /// Returns `true` if the peer may take a trusted seat.
     fn seats(self, peer: &PeerCred) -> bool {
         self.allows(Kind::Edge, peer)
     }
@@ -239,7 +240,7 @@ impl Api {
             Some(Ok(answer)) => reply.done(value(answer)).await,
             Some(Err(refusal)) => refuse(reply, &refusal).await,
             None => {
-                // Once the writer has ended, no call waits.
+                // An ended writer has no waiting calls.
                 let _ = self.inlet.put(Entry::HungUp).await;
                 Err(Gone)
             }
@@ -252,7 +253,7 @@ impl Api {
 }
 
 async fn refuse(reply: ReplySink, refusal: &Refusal) -> Result<(), Gone> {
-    // {"code": ..., "text": ...}: the error's parameters.
+    // The error's parameters: {"code": ..., "text": ...}.
     reply.error("io.perilog.Controller.Refused", to_json(refusal)).await
 }
 
@@ -265,7 +266,7 @@ fn to_json(value: &impl Serialize) -> Value {
     serde_json::to_value(value).expect("views have text keys and finite numbers")
 }
 
-/// A reply's parameters, as the interface defines them.
+/// Converts a reply to parameters, as the interface defines them.
 fn value(reply: Reply) -> Value {
     match reply {
         Reply::Running { job, attempt, id, ranks, hosts, attached, events_after, waits } => json!({
@@ -310,10 +311,11 @@ fn value(reply: Reply) -> Value {
     }
 }
 
-/// The socket's mode: whoever may not even look is kept out by the file system; the rest is decided call by call.
+/// Returns the socket's mode. The file system keeps out users who may not even read; the API checks the other
+/// permissions for each call.
 pub(crate) fn socket_mode(access: Access) -> u32 {
     match (access.read, access.group) {
-        // A socket has one group: edges are let in call by call.
+        // A socket has only one group, so the API checks the permission of edges for each call.
         _ if access.edges.is_some() => 0o666,
         (Read::Anyone, _) => 0o666,
         (Read::Group, Some(_)) => 0o660,

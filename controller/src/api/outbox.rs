@@ -1,4 +1,4 @@
-//! Outbox for the resource manager: the machine's present entries, and then new ones.
+//! Outbox for the resource manager: the present entries, and then new entries.
 
 use perilog_core::controller::io::{OutboxEntry, Refusal, Reply, Request};
 use perilog_host::varlink::{Call, Gone};
@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{Api, refuse};
 
-/// Entries in one reply.
+/// Number of entries in one reply.
 const PAGE: usize = 200;
 
 #[derive(Deserialize)]
@@ -24,7 +24,7 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
     let _waiting = if follow { Some(reply.wait().await?) } else { None };
     let mut grew = api.outbox.clone();
     loop {
-        // Marks before asking, so that a later entry counts as a change.
+        // Marks before the request, so that a later entry counts as a change.
         grew.mark_unchanged();
         let page = match page(api, peer.uid, after).await {
             Ok(page) => page,

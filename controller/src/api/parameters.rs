@@ -1,4 +1,4 @@
-//! Parameters of the methods that are one request with one reply: their types, and the request.
+//! Parameters of the methods that are one request with one reply: the types, and the conversion to the request.
 
 use std::collections::BTreeMap;
 
@@ -73,7 +73,7 @@ fn check_fit(run: &RunRequest) -> Result<(), Refusal> {
     check_start(&ranks, hosts, &run.env).map_err(invalid)
 }
 
-/// The ranks of a job that is only a list of hosts.
+/// Returns the ranks of a job that is only a list of hosts.
 pub(super) fn positions(hosts: &HostList) -> IdSet {
     let last = u32::try_from(hosts.len()).ok().and_then(|count| count.checked_sub(1));
     last.map_or_else(IdSet::new, |last| IdSet::from(0..=last))
@@ -113,7 +113,7 @@ impl Parameters for Signal {
         let unknown =
             || invalid(format_args!("unknown signal {:?}: expected a name such as TERM, or 1 to 64", self.signal));
         let signal = signal_number(&self.signal).ok_or_else(unknown)?;
-        // Refuses here; otherwise each node would refuse the signal in its own journal.
+        // Refuses the signal here; otherwise each node would refuse the signal in its own journal.
         check_sent(signal).map_err(invalid)?;
         Ok(Request::Signal { which, signal })
     }
@@ -237,7 +237,7 @@ impl Parameters for OutboxApplied {
     }
 }
 
-/// Longest text of an operator's: a sentence, which goes into events and to nodes.
+/// Longest text of an operator: a sentence, which goes into events and to nodes.
 const MAX_TEXT: usize = 1_024;
 
 pub(super) fn text(what: &str, text: String) -> Result<String, Refusal> {

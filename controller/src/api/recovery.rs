@@ -15,7 +15,7 @@ use super::parameters::{Parameters, parse, perhaps, text};
 /// Marker in the reason of a drain that an edge made for the controller.
 const MARKER: &str = "[perilog:";
 
-/// Jobs in one Assert: more than a resource manager runs at a time.
+/// Maximum number of jobs in one Assert: more than a resource manager runs at a time.
 const MAX_LISTED: usize = 1_000_000;
 
 #[derive(Deserialize)]

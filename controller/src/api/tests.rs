@@ -48,7 +48,7 @@ fn an_edge_may_do_what_an_edge_does() {
     assert!(!access.allows(Kind::Look, &stranger) && !access.seats(&stranger));
 }
 
-/// Methods that only look are listed; a new method counts as a change until it is listed.
+/// The test lists the methods that only read; a new method counts as a change until somebody adds it to the list.
 #[test]
 fn what_is_not_known_to_look_only_is_a_change() {
     let methods = INTERFACE.text.lines().filter_map(|line| line.strip_prefix("method ")?.split('(').next());
@@ -60,12 +60,13 @@ fn what_is_not_known_to_look_only_is_a_change() {
     assert_eq!(kind("Frob"), Kind::Change);
 }
 
-/// Found by a review: hosts and ranks that do not fit into a Start were taken, and sent as empty texts.
+/// Found by a review: the controller accepted hosts and ranks that do not fit into a Start, and sent them as empty
+/// texts.
 #[test]
 fn what_no_start_has_room_for_is_refused_when_it_is_asked_for() {
     use perilog_proto::MAX_LAYOUT_TEXT;
 
-    // Names of which no two neighbours fold, nine bytes each with their comma.
+    // Names of which no two neighbours fold, nine bytes each with the comma.
     let names =
         |count: u32| (0..count).map(|n| format!("{}{n:06}x", char::from(b'a' + (n % 26) as u8))).collect::<Vec<_>>();
     let seconds = |count: u32| (0..count).map(|n| (2 * n).to_string()).collect::<Vec<_>>().join(",");
@@ -90,7 +91,7 @@ fn what_no_start_has_room_for_is_refused_when_it_is_asked_for() {
     assert_eq!(add(json!({"job": "f1", "R": r("0-65535".into(), &few)})), Ok(()));
     assert_eq!(add(json!({"job": "f1", "nodes": many.join(",")})), too_many(1_350_007));
     assert_eq!(add(json!({"job": "f1", "R": r("0-149999".into(), &many)})), too_many(1_350_007));
-    // Each would fit alone.
+    // Each text alone would fit.
     assert_eq!(add(json!({"job": "f1", "R": r(seconds(65_536), &few)})), too_many(993_019));
     assert_eq!(run(json!({"job": "f1", "action": "prolog", "nodes": many.join(",")})), too_many(1_350_007));
     assert_eq!(run(json!({"job": "f1", "action": "prolog", "targets": many.join(",")})), too_many(1_349_999));
@@ -120,7 +121,7 @@ fn an_operators_reason_has_no_controls() {
     assert_eq!(reason, "fixed [2J by me");
 }
 
-/// The test plays the writer and commits at the worst moment, before the follower is registered.
+/// The test plays the writer and commits at the worst time, before the follower is registered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_sees_a_concurrent_commit_exactly_once() {
     use crate::daemon::Entry;
@@ -160,14 +161,14 @@ async fn a_follower_sees_a_concurrent_commit_exactly_once() {
         let events = replies.flat_map(|reply| reply.unwrap()["events"].as_array().unwrap().clone());
         events.map(|event| event["sequence"].as_u64().unwrap()).take(6).collect::<Vec<_>>()
     });
-    // Committed before registration: only the store has it.
+    // Committed before the registration: only the store has the event.
     let Some(Entry::Follow { events, ready, .. }) = entries.recv().await else { panic!("no follower") };
     commit(4);
     ready.send(()).unwrap();
-    // Committed after: in the queue, and perhaps read from the store, too.
+    // Committed after the registration: in the queue, and perhaps in the store, too.
     commit(5);
     events.put(Arc::new((5, event(5)))).unwrap();
-    // The follower is disconnected and reads on from the store.
+    // The writer disconnects the follower, which continues from the store.
     drop(events);
     let Some(Entry::Follow { events, ready, .. }) = entries.recv().await else { panic!("it did not come again") };
     ready.send(()).unwrap();

@@ -1,4 +1,5 @@
-//! One-time tokens for nodes without a certificate. A blocking thread reads and writes their files, beside the writer.
+//! One-time tokens for nodes without a certificate. A blocking thread reads and writes the token files, beside the
+//! writer.
 
 use std::io;
 use std::sync::Arc;
@@ -93,7 +94,7 @@ pub(super) async fn take_back(api: &Api, call: Call) -> Result<(), Gone> {
     }
 }
 
-/// RFC 29 allows in a name what no host can be called.
+/// Parses host names. RFC 29 allows names that no host can have, so the function also checks each name.
 fn hosts(text: &str) -> Result<HostList, Refusal> {
     let hosts: HostList = parse(text)?;
     if hosts.is_empty() {

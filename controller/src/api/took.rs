@@ -12,7 +12,7 @@ use super::parameters::{parse, perhaps};
 use super::{Api, refuse, to_json};
 use crate::store::{Page, Place, Since, StepReader, StoreError, Which};
 
-/// Tasks in one reply: some 500 bytes each, more with many scripts.
+/// Number of tasks in one reply: some 500 bytes each, more with many scripts.
 const PAGE: usize = 1_000;
 /// Default period.
 const SINCE: Span = Span::from_millis(24 * 3600 * 1000);
@@ -74,7 +74,7 @@ impl Over {
     fn since(self) -> Result<Since, Refusal> {
         let since: Span = perhaps(self.since)?.unwrap_or(SINCE);
         let action: Option<ActionName> = perhaps(self.action)?;
-        // Infinity: the whole store.
+        // An infinite period means the whole store.
         let since_ms = since.as_millis().map_or(0, |millis| clock::wall_ms().saturating_sub(millis));
         Ok(Since { since_ms, action })
     }

@@ -1,5 +1,5 @@
-//! Warnings of `--check-config`: values that are well formed but cannot work on this host now. Some keep the controller
-//! from starting, others show only when a hook runs.
+//! Warnings of `--check-config`: values that are well formed but cannot work on this host now. Some such values keep
+//! the controller from starting; others have an effect only when a hook runs.
 
 use std::path::Path;
 
@@ -7,8 +7,8 @@ use perilog_host::accounts;
 
 use super::{Config, Hook, Read};
 
-/// Directories that the units create at their start (`StateDirectory=`, `RuntimeDirectory=`): missing only before the
-/// first start.
+/// Directories that the units create at their start (`StateDirectory=`, `RuntimeDirectory=`): they are missing only
+/// before the first start.
 const MADE_BY_UNITS: [&str; 2] = ["/var/lib/perilog", "/run/perilog"];
 
 /// Returns warnings for people, one problem each.

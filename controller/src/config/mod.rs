@@ -28,7 +28,7 @@ use crate::hooks;
 pub use check::warnings;
 pub use values::{AbsolutePath, Argv, ClusterName, Hosts, Limit, Log, Read};
 
-/// Where the configuration is, unless `--config` says otherwise.
+/// The configuration file, unless `--config` names another.
 pub const FILE: &str = "/etc/perilog/controller.toml";
 
 /// Time for an older session of a host to answer when another session claims the host.
@@ -85,24 +85,24 @@ pub struct Config {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Metrics {
-    /// Address of the server; no server if absent.
+    /// Address of the server; without an address the controller runs no server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
     /// Is there a page, which names jobs and nodes to whoever reaches `listen`?
     pub page: bool,
 }
 
-/// Where nodes without a certificate ask for one.
+/// The enrolment door, where nodes without a certificate ask for one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default, remote = "Self")]
 pub struct Enroll {
-    /// Address of the enrolment door; none if absent.
+    /// Address of the enrolment door; without an address the controller opens no door.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
     /// Directory of the enrolment authority.
     pub directory: AbsolutePath,
     pub lifetime: Limit,
-    /// Whether a credential of munge's does in the place of a token, for the hosts of `munge_hosts`.
+    /// Whether a munge credential can replace a token, for the hosts of `munge_hosts`.
     pub munge: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub munge_hosts: Option<Hosts>,
@@ -111,7 +111,7 @@ pub struct Enroll {
 
 impl<'de> Deserialize<'de> for Enroll {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // `remote` makes the derived one an inherent function.
+        // `remote` makes the derived function an inherent function.
         let enroll = Self::deserialize(deserializer)?;
         if enroll.munge && enroll.munge_hosts.is_none() {
             return Err(de::Error::custom(
@@ -142,12 +142,12 @@ impl Default for Enroll {
 }
 
 impl Enroll {
-    /// Returns the enrolment authority, if one exists: its certificates count even after enrolment is switched off. Its
-    /// revocation list is mandatory, because every authority is created with one; without the list, revoked hosts would
-    /// be accepted.
+    /// Returns the enrolment authority, if one exists: its certificates count even after enrolment is switched off. The
+    /// revocation list is mandatory, because every authority has one from the start. Without the list, the controller
+    /// would accept revoked hosts.
     ///
     /// # Errors
-    /// The authority's directory cannot be inspected.
+    /// The controller cannot inspect the authority's directory.
     pub fn clients(&self) -> Result<Option<Clients>, TlsError> {
         let ca = self.directory.join(CA_CERT);
         match ca.metadata() {
@@ -157,8 +157,8 @@ impl Enroll {
         }
     }
 
-    /// Returns the serial numbers of revoked hosts' certificates that the list does not name, because they have run
-    /// out.
+    /// Returns the serial numbers of revoked hosts' certificates that the list does not name, because the certificates
+    /// have expired.
     fn run_out(&self, Clients { crl, .. }: &Clients) -> Result<HashSet<String>, TlsError> {
         let read = |path: &Path| std::fs::read(path).map_err(|source| TlsError::Read { path: path.to_owned(), source });
         let malformed =
@@ -175,25 +175,25 @@ impl Enroll {
         Ok(authority::run_out(&authority::known(&issued).issued, &revoked, clock::wall_ms()))
     }
 
-    /// Returns the hosts that munge enrols, if enabled.
+    /// Returns the hosts that munge enrols, if munge is enabled.
     pub(crate) fn munged(&self) -> Option<Munged> {
         let hosts = self.munge_hosts.as_ref().filter(|_| self.munge)?;
         Some(Munged::new(self.unmunge_program.to_path_buf(), hosts.list()))
     }
 }
 
-/// Edge of a resource manager: a daemon that follows the local API, such as perilog-flux.
+/// The edge of a resource manager: a daemon that follows the local API, such as perilog-flux.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Edge {
-    /// Group whose members may act as an edge, and no more.
+    /// Group whose members may act as an edge, and do nothing else.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Does the edge drain? A drain is in force once the edge has confirmed.
+    /// Whether the edge drains hosts. A drain is in force once the edge has confirmed.
     pub drains: bool,
 }
 
-/// A command of the site's that tells the resource manager.
+/// A command of the site that notifies the resource manager.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Hook {
@@ -206,7 +206,7 @@ pub struct Hook {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Tls {
-    /// `false`: plain text, for closed fabrics. Every peer's identity is unproven then.
+    /// `false`: plain text, for closed fabrics. The controller then cannot verify the identity of a peer.
     pub enabled: bool,
     pub ca: PathBuf,
     pub cert: PathBuf,
@@ -219,10 +219,10 @@ pub struct Tls {
 #[serde(rename_all = "kebab-case", default)]
 pub struct Api {
     pub socket: AbsolutePath,
-    /// Group whose members may do what root may.
+    /// Group whose members have the permissions of root.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Other users who may look.
+    /// Other users who may read.
     pub read: Read,
 }
 
@@ -232,8 +232,8 @@ pub struct Action {
     /// Limit for requests without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Limit>,
-    /// When the action releases finished ranks: `0` each at once, otherwise in batches with this first delay. `None`:
-    /// all together.
+    /// When the action releases finished ranks: `0` each at once, another duration in batches with this first delay.
+    /// `None`: all together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release: Option<Span>,
     /// Longest delay of a batch.
@@ -300,7 +300,7 @@ impl Default for Hook {
 }
 
 impl Hook {
-    /// Returns the command, if one is configured.
+    /// Returns the command, if configured.
     pub(crate) fn command(&self) -> Option<hooks::Command> {
         let limit = std::time::Duration::from_millis(self.timeout.as_millis());
         self.command.as_ref().map(|argv| hooks::Command { argv: argv.words().to_vec(), limit })
@@ -321,7 +321,7 @@ impl Default for Api {
 }
 
 impl Tls {
-    /// The files, unless TLS is switched off.
+    /// Returns the files, unless TLS is switched off.
     pub fn files(&self) -> Option<TlsFiles> {
         let files =
             || TlsFiles { ca: self.ca.clone(), cert: self.cert.clone(), key: self.key.clone(), crl: self.crl.clone() };
@@ -330,8 +330,7 @@ impl Tls {
 }
 
 impl Config {
-    /// Reads `file` and the drop-ins of the directory beside it with its name: `controller.toml`,
-    /// `controller.d/*.toml`.
+    /// Reads `file` and the drop-ins of the directory with the same name: `controller.toml`, `controller.d/*.toml`.
     ///
     /// # Errors
     /// [`ConfigError`]: all problems, with lines.
@@ -347,7 +346,7 @@ impl Config {
     /// Returns the TLS settings of the agents' port; `None` if TLS is off.
     ///
     /// # Errors
-    /// A file cannot be read or is invalid.
+    /// A file is unreadable or invalid.
     pub fn server_tls(&self) -> Result<Option<ServerTls>, TlsError> {
         let Some(files) = self.tls.files() else { return Ok(None) };
         let clients = self.enroll.clients()?;
@@ -359,7 +358,7 @@ impl Config {
     /// Returns the TLS settings of the enrolment door; `None` if enrolment is off.
     ///
     /// # Errors
-    /// As for [`Self::server_tls`].
+    /// The errors of [`Self::server_tls`].
     pub fn enroll_tls(&self) -> Result<Option<ServerTls>, TlsError> {
         match (self.tls.files(), self.enroll.listen, self.enroll.clients()?) {
             (Some(files), Some(_), Some(clients)) => ServerTls::load_open(&files, &clients).map(Some),

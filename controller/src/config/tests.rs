@@ -70,7 +70,7 @@ fn what_is_wrong_is_pointed_at() {
         ("cluster = 'a'\n[action.Prolog]\ntimeout = '1s'", "malformed action name"),
         ("cluster = 'a'\nlog = 'loud'", "controller.toml:2:7: log: "),
         ("cluster = 'a'\n[api]\nread = 'all'", "controller.toml:3:8: api.read: "),
-        // Without the list any name that has the asker's address would be signed for.
+        // Without the list of hosts the controller would sign for any name with the peer's address.
         ("cluster = 'a'\n[enroll]\nmunge = true", "enroll: `munge` needs `munge-hosts`, the nodes"),
         ("cluster = 'a'\n[enroll]\nmunge = true\nmunge-hosts = ''", "munge-hosts: expected at least one host"),
         ("cluster = 'a'\n[enroll]\nmunge-hosts = 'n1,10.0.0.1'", "10.0.0.1 is an address to a resolver"),
@@ -82,7 +82,7 @@ fn what_is_wrong_is_pointed_at() {
     }
 }
 
-/// The example contains every key, with the default where one exists.
+/// The example contains every key, with the default if the key has one.
 #[test]
 fn the_example_is_the_default() {
     let example = include_str!("../../controller.toml.example");
@@ -101,7 +101,7 @@ fn the_example_is_the_default() {
     }
 }
 
-/// The list was removed while an authority signs. Earlier, the next reload accepted revoked hosts again.
+/// Found before: after a removal of the list, while an authority signs, the next reload accepted revoked hosts again.
 #[test]
 fn an_enrolment_authority_without_its_list_is_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -140,7 +140,7 @@ fn an_enrolment_authority_without_its_list_is_refused() {
             "{text}"
         );
     }
-    // A file is in place, but it is no list.
+    // The file exists, but is no revocation list.
     std::fs::write(enroll.join(CRL), "none").unwrap();
     assert!(matches!(of(&config), (Err(_), Err(_))));
     // A directory that cannot be inspected is an error, not an absent authority.
@@ -149,7 +149,7 @@ fn an_enrolment_authority_without_its_list_is_refused() {
     assert!(matches!(of(&config), (Err(TlsError::Read { .. }), Err(TlsError::Read { .. }))), "{:?}", of(&config));
 }
 
-/// Settings that the guides tell administrators to write into a drop-in.
+/// Checks the settings that the guides recommend for a drop-in.
 #[test]
 fn what_a_guide_says_of_a_resource_manager_is_understood() {
     for (name, guide) in

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use perilog_core::{HostList, HostName, JobId, Span};
 use serde::{Deserialize, Serialize};
 
-/// Finite length of time above zero (RFC 23).
+/// A finite length of time above zero (RFC 23).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Span", into = "Span")]
 pub struct Limit(u64);
@@ -38,7 +38,7 @@ impl From<Limit> for Span {
     }
 }
 
-/// 1-64 of `[A-Za-z0-9._-]`.
+/// The name of a cluster: 1-64 of `[A-Za-z0-9._-]`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ClusterName(String);
@@ -93,7 +93,8 @@ impl TryFrom<HostList> for Hosts {
     }
 }
 
-/// A resolver takes `10.0.0.3`, `167772163` and `0xa000003` for the address itself: everybody has that name.
+/// Returns `true` if a resolver reads the name as an address, as with `10.0.0.3`, `167772163` and `0xa000003`. Every
+/// peer with the address would have such a name.
 fn is_number(host: &str) -> bool {
     let last = host.trim_end_matches('.').rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
     last.starts_with("0x") || last.bytes().all(|byte| byte.is_ascii_digit())
@@ -105,7 +106,7 @@ impl From<Hosts> for HostList {
     }
 }
 
-/// Program by its absolute path, and its arguments.
+/// A program by its absolute path, and the program's arguments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<String>", into = "Vec<String>")]
 pub struct Argv(Vec<String>);
@@ -133,7 +134,7 @@ impl From<Argv> for Vec<String> {
     }
 }
 
-/// A daemon's working directory is nobody's business: a relative path would be a surprise.
+/// An absolute path. A relative path would depend on the daemon's working directory, which no administrator knows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "PathBuf", into = "PathBuf")]
 pub struct AbsolutePath(PathBuf);
@@ -166,8 +167,8 @@ impl From<AbsolutePath> for PathBuf {
     }
 }
 
-/// Other users than root and the group who may look at jobs, nodes and events. Output of scripts stays hidden, except
-/// the last line in an event.
+/// Users beside root and the group who may read jobs, nodes and events. Output of scripts stays hidden, except for the
+/// last line in an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Read {

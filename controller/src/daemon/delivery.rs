@@ -1,4 +1,5 @@
-//! Peers behind the machine's inputs and effects: sessions, callers, followers. No code here waits or decides.
+//! Peers behind the machine's inputs and effects: sessions, callers, followers. This code never waits and never
+//! decides.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,14 +19,15 @@ use super::feed::{Changes, Feed};
 use super::inlet::Entry;
 use super::outlet::{End, EventQueue, Outlet, Part, PartQueue};
 
-/// Followers that register before the next sweep for disconnected ones. If more remain after a sweep, the next sweep
+/// Number of new followers before the next sweep for disconnected ones. If more remain after a sweep, the next sweep
 /// waits for as many again, so that each registration is cheap.
 const SWEEP_AT: usize = 1_024;
-/// Most hosts with journal lines of their own: the largest cluster. The lines of further hosts are left out.
+/// Maximum number of hosts with journal lines of their own: the largest cluster. The journal omits the lines of further
+/// hosts.
 const MOST_HOSTS: usize = 65_536;
 
 pub(crate) struct Delivery {
-    /// `None`: ended from our side, and not yet from the other.
+    /// `None`: the controller has ended the session, and the peer has not yet.
     sessions: HashMap<SessionId, Option<Outlet>>,
     askers: HashMap<Client, Asker>,
     last_client: Client,
@@ -34,13 +36,13 @@ pub(crate) struct Delivery {
     followers: HashMap<JobId, Vec<EventQueue>>,
     /// Edges that follow all jobs.
     feeds: Vec<Feed>,
-    /// How many came since they were last looked through.
+    /// Number of registrations since the last sweep.
     following: usize,
     sweep_at: usize,
     outbox: watch::Sender<()>,
     /// The last fan, for ranks of the same action that begin one by one.
     fan: Option<StartFan>,
-    /// Journal lines that nodes cause, counted for each host.
+    /// Counts, for each host, the journal lines that nodes cause.
     of_nodes: Each<HostName>,
 }
 
@@ -73,7 +75,7 @@ impl Delivery {
                 self.sessions.insert(session, Some(outlet));
                 None
             }
-            // Sessions of a discarded machine are unknown to this one.
+            // This machine does not know sessions of a discarded machine.
             Entry::Message { session, names, peer, message, weight: _ } => {
                 self.sessions.contains_key(&session).then_some(Input::Message { session, names, peer, message })
             }
@@ -102,7 +104,7 @@ impl Delivery {
         }
     }
 
-    /// Finds callers that have disconnected. Few wait: most are answered in the batch that brings them.
+    /// Finds callers that have disconnected. Few callers wait: the batch that brings a call mostly answers it.
     fn hung_up(&mut self) -> Option<Input> {
         let gone = self.askers.iter().filter(|(_, asker)| asker.answer.is_closed());
         let mut clients: Vec<Client> = gone.map(|(client, _)| *client).collect();
@@ -111,18 +113,18 @@ impl Delivery {
         (!clients.is_empty()).then_some(Input::HungUp { clients })
     }
 
-    /// Refuses an entry while there is no machine.
+    /// Refuses an entry while the controller has no machine.
     pub(crate) fn refuse(&mut self, entry: Entry, why: &Refusal) {
         match entry {
             Entry::Opened { outlet, .. } => outlet.end(End::Close(text(why).to_owned())),
             Entry::Request { answer, .. } => drop(answer.send(Err(why.clone()))),
-            // Dropped: the peers disconnect, or ask again.
+            // Drops the entry: the peers disconnect, or ask again.
             Entry::Message { .. } | Entry::Closed { .. } | Entry::Follow { .. } | Entry::FollowAll { .. } => {}
             Entry::HungUp | Entry::Settings(_) | Entry::Stop => {}
         }
     }
 
-    /// Delivers effects; returns when to wake the machine, if the machine asked for a wake-up.
+    /// Delivers effects; returns when to wake the machine, if the machine requested a wake-up.
     pub(crate) fn deliver(&mut self, effects: Vec<Effect>) -> Option<u64> {
         let mut wake = None;
         for effect in effects {
@@ -166,7 +168,7 @@ impl Delivery {
         wake
     }
 
-    /// Returns whether the journal takes this line about a node: a node causes as many as it likes.
+    /// Returns `true` if the journal accepts this line about a node: a node can cause any number of lines.
     fn admits(&self, host: &HostName, text: &str) -> bool {
         let (say, unsaid) = self.of_nodes.admit(host.clone(), text).unwrap_or_default();
         if unsaid > 0 {
@@ -175,7 +177,7 @@ impl Delivery {
         say
     }
 
-    /// Tells the edges about committed records.
+    /// Notifies the edges of committed records.
     pub(crate) fn changed(&mut self, records: &[Record]) {
         if !self.feeds.is_empty() {
             let changes = Changes::of(records);
@@ -190,7 +192,7 @@ impl Delivery {
         }
     }
 
-    /// Fails all callers and sessions after a failed commit: none may go on as if it had succeeded.
+    /// Fails all callers and sessions after a failed commit: no peer may go on as if the commit had succeeded.
     pub(crate) fn drop_all(&mut self, why: &Refusal) {
         for (_, asker) in self.askers.drain() {
             let _ = asker.answer.send(Err(why.clone()));
@@ -198,7 +200,7 @@ impl Delivery {
         self.end_all(text(why));
     }
 
-    /// Ends every session and stream, in good order.
+    /// Ends every session and stream in an orderly way.
     pub(crate) fn end_all(&mut self, why: &str) {
         for (_, outlet) in self.sessions.drain() {
             if let Some(outlet) = outlet {
@@ -211,7 +213,8 @@ impl Delivery {
     }
 
     fn follow(&mut self, job: JobId, events: EventQueue, ready: oneshot::Sender<()>) {
-        // A disconnected follower would otherwise be noticed only at its job's next event, which may never come.
+        // Without the sweep, the controller would notice a disconnected follower only at the job's next event, which
+        // may never come.
         if self.following >= self.sweep_at {
             for queues in self.followers.values_mut() {
                 queues.retain(|queue| !queue.is_closed());
@@ -228,7 +231,7 @@ impl Delivery {
 
     fn send(&mut self, session: SessionId, message: &ToAgent) {
         match message {
-            // A list too long for one frame goes in several.
+            // A list too long for one frame goes out in several frames.
             ToAgent::Forget { tasks } if tasks.len() > MAX_FORGET => {
                 for tasks in tasks.chunks(MAX_FORGET) {
                     self.put(session, encode_to_agent(&ToAgent::Forget { tasks: tasks.to_vec() }));
@@ -282,8 +285,7 @@ fn text(refusal: &Refusal) -> &str {
     text
 }
 
-/// Logs one line for each action, so that `journalctl PERILOG_JOB=` shows the verdict here; the event log has the
-/// details.
+/// Logs one line for each action, so that `journalctl PERILOG_JOB=` shows the verdict; the event log has the details.
 fn log_verdict(job: &JobId, event: &Event) {
     let word = |name: &str| event.context().and_then(|context| context.get(name)).and_then(|value| value.as_str());
     if event.name() == "verdict"

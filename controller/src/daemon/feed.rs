@@ -1,5 +1,5 @@
 //! Changes for edges that follow: names of changed jobs, and whether drains changed. A late edge finds each job once,
-//! however often it changed: the feed grows with the number of jobs, not with their events.
+//! however often the job changed: the feed grows with the number of jobs, not with their events.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,7 +8,8 @@ use perilog_core::JobId;
 use perilog_core::controller::Record;
 use tokio::sync::mpsc;
 
-/// Most changed jobs that wait for a follower. A slower follower is disconnected and starts over.
+/// Maximum number of changed jobs that wait for a follower. The writer disconnects a slower follower, which starts
+/// over.
 const MAX_CHANGED: usize = 200_000;
 
 #[derive(Debug, Default, PartialEq)]
@@ -38,7 +39,7 @@ impl Changes {
     }
 }
 
-/// The writer's end of one feed.
+/// The writer's end of a feed.
 #[derive(Debug)]
 pub(crate) struct Feed {
     changes: Arc<Mutex<Changes>>,
@@ -59,7 +60,7 @@ pub(crate) fn feed() -> (Feed, Followed) {
 }
 
 impl Feed {
-    /// `false`: the follower is gone, or has fallen too far behind.
+    /// Adds changes. Returns `false` if the follower is gone, or has fallen too far behind.
     pub(super) fn put(&self, news: &Changes) -> bool {
         if self.ring.is_closed() {
             return false;
@@ -72,7 +73,7 @@ impl Feed {
         changes.drains |= news.drains;
         let is_bounded = changes.jobs.len() <= MAX_CHANGED;
         drop(changes);
-        // A full channel already holds a wake-up.
+        // A full channel already contains a wake-up.
         let _ = self.ring.try_send(());
         is_bounded
     }

@@ -1,7 +1,7 @@
 //! Queue to the writer: bounded, for everything that may become an input.
 //!
-//! Sessions and API calls wait here when the writer is busy, which slows them down. Entries bound the queue, and so do
-//! the bytes of their frames, because a frame may be a megabyte.
+//! Sessions and API calls wait here when the writer is busy, which slows them down. The number of entries bounds the
+//! queue, and so does the number of bytes in their frames, because a frame may have a megabyte.
 
 use std::sync::Arc;
 
@@ -14,15 +14,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use super::feed::Feed;
 use super::outlet::{EventQueue, Outlet, PartQueue};
 
-/// Most waiting entries: a few batches, so that a full batch is ready after each commit.
+/// Maximum number of waiting entries: a few batches, so that a full batch is ready after each commit.
 const WAITING: usize = 4_096;
-/// Most KiB of their frames.
+/// Maximum size of the entries' frames in KiB.
 const WEIGHT_KIB: usize = 64 * 1024;
 
-/// Entry for the writer, in order of arrival.
+/// An entry for the writer, in order of arrival.
 #[derive(Debug)]
 pub(crate) enum Entry {
-    /// Session with a valid preamble. Its messages follow.
+    /// A session with a valid preamble. The session's messages follow.
     Opened {
         session: SessionId,
         outlet: Outlet,
@@ -43,31 +43,31 @@ pub(crate) enum Entry {
         uid: u32,
         request: Request,
         answer: oneshot::Sender<Result<Reply, Refusal>>,
-        /// Where the answers of nodes go, for a question to them.
+        /// The queue for the answers of nodes, if the request is a question to nodes.
         parts: Option<PartQueue>,
     },
-    /// Events of a job from now on. `ready`: whatever is committed from here on goes into the queue.
+    /// Follows the events of a job. `ready`: from now on every committed event goes into the queue.
     Follow {
         job: JobId,
         events: EventQueue,
         ready: oneshot::Sender<()>,
     },
-    /// Registers a follower of all jobs. `ready`: later commits are reported to it.
+    /// Registers a follower of all jobs. `ready`: from now on the writer reports every commit to the follower.
     FollowAll {
         feed: Feed,
         ready: oneshot::Sender<()>,
     },
-    /// A waiting caller has disconnected: its `answer` is closed.
+    /// A waiting caller has disconnected: the caller's `answer` is closed.
     HungUp,
     Settings(Settings),
-    /// Ends the writer after the entries before it.
+    /// Ends the writer after the earlier entries.
     Stop,
 }
 
-/// A frame's share of the queue's bound; given back when it is dropped.
+/// A frame's share of the queue's bound; dropping the value frees the share.
 pub(crate) type Weight = OwnedSemaphorePermit;
 
-/// Cheap to clone.
+/// The sender of the queue; cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Inlet {
     queue: mpsc::Sender<Entry>,
@@ -88,13 +88,13 @@ impl Inlet {
         self.queue.send(entry).await.map_err(|_| Ended)
     }
 
-    /// Reserves room for a frame of `bytes` bytes, until the writer takes its message.
+    /// Reserves room for a frame of `bytes` bytes, until the writer takes the frame's message.
     pub(crate) async fn weigh(&self, bytes: usize) -> Result<Weight, Ended> {
         let kib = u32::try_from(bytes / 1024 + 1).unwrap_or(u32::MAX);
         self.weight.clone().acquire_many_owned(kib).await.map_err(|_| Ended)
     }
 
-    /// Asks the machine.
+    /// Sends a request to the machine and returns the reply.
     pub(crate) async fn ask(&self, uid: u32, request: Request, parts: Option<PartQueue>) -> Result<Reply, Refusal> {
         let (answer, answered) = oneshot::channel();
         let ending = || Refusal::Unavailable("the controller is ending; ask again when it is back".to_owned());

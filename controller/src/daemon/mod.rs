@@ -1,4 +1,4 @@
-//! The daemon: opens everything, starts the one writer, lets agents and clients in, and ends in good order.
+//! The daemon: opens everything, starts the one writer, lets agents and clients in, and ends in an orderly way.
 //!
 //! ```text
 //!   agents ── listener ──┐             ┌──> sessions
@@ -6,7 +6,7 @@
 //!   people ── api ───────┘             │
 //!                                      └──> store
 //! ```
-//! Nothing here decides anything about jobs: `perilog_core::controller` does.
+//! No code of this module decides about jobs: `perilog_core::controller` does.
 
 mod delivery;
 mod feed;
@@ -36,7 +36,7 @@ use start::Started;
 /// Time for the last messages of sessions and calls at the end.
 const FLUSH_LIMIT: Duration = Duration::from_secs(3);
 
-/// Runs until asked to end.
+/// Runs until a signal ends the daemon.
 ///
 /// # Errors
 /// [`Fault`]: the controller could not start, or its store failed.
@@ -68,7 +68,7 @@ pub async fn run(file: &Path, config: Config) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Shows the status line from a thread of its own: sd_notify may block on a hanging service manager, and no other work
+/// Shows the status line in a thread of its own: sd_notify may block on a hanging service manager, and no other work
 /// may wait for it.
 async fn tell(mut status: watch::Receiver<String>, mut remark: watch::Receiver<Option<String>>) {
     loop {
@@ -77,12 +77,12 @@ async fn tell(mut status: watch::Receiver<String>, mut remark: watch::Receiver<O
             changed = remark.changed() => if changed.is_err() { return },
         }
         let line = whole_status(&status.borrow_and_update(), remark.borrow_and_update().as_deref());
-        // Told or not, the next one is newer.
+        // A failure has no consequence: the next line is newer.
         let _ = tokio::task::spawn_blocking(move || notify::status(&line)).await;
     }
 }
 
-/// The writer's line, and what a reload left to be done.
+/// Returns the writer's line, with the remark of the last reload.
 fn whole_status(line: &str, remark: Option<&str>) -> String {
     remark.map_or_else(|| line.to_owned(), |remark| format!("{line}; {remark}"))
 }

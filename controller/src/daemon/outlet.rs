@@ -1,5 +1,5 @@
-//! Queues from the writer: each is bounded, and the writer never waits for one. A peer that does not empty its queue is
-//! disconnected and can catch up later: an agent by Hello, a follower by sequence number.
+//! Queues from the writer: each queue is bounded, and the writer never waits for a queue. The writer disconnects a peer
+//! that does not read its queue. Such a peer can catch up later: an agent by Hello, a follower by sequence number.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,28 +10,29 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::store::Numbered;
 
-/// Most frames that wait for one peer. Many at once are normal: after a controller's absence, each finished task is
-/// acknowledged.
+/// Maximum number of frames that wait for a peer. Many frames are normal: after an absence, the controller acknowledges
+/// each finished task.
 const FRAMES: usize = 4_096;
-/// Most bytes of waiting frames: the memory that a peer can hold before it is disconnected.
+/// Maximum number of bytes in waiting frames: the memory that a peer can hold before the writer disconnects it.
 const FRAME_BYTES: usize = 4 * 1024 * 1024;
-/// Most events that wait for one follower; a slower one reads them from the store later. Few, because an event of a
-/// large job may have hundreds of KiB.
+/// Maximum number of events that wait for a follower; a slower follower reads them from the store later. The number is
+/// small, because an event of a large job may have hundreds of KiB.
 const EVENTS: usize = 64;
-/// Most parts of nodes' answers that wait for one reader, and their bytes: all nodes of a large job answer at once.
+/// Maximum number of parts of nodes' answers that wait for a reader, and of their bytes: all nodes of a large job
+/// answer at once.
 const PARTS: usize = 4_096;
 const PART_BYTES: usize = 16 * 1024 * 1024;
 
-/// Why the writer ended a session.
+/// The reason why the writer ended a session.
 #[derive(Debug)]
 pub(crate) enum End {
-    /// Earlier frames are still delivered.
+    /// An orderly end: the session still delivers earlier frames.
     Close(String),
     /// The peer does not read its frames.
     Overflow,
 }
 
-/// Frames to one session.
+/// Queue of frames to a session.
 #[derive(Debug)]
 pub(crate) struct Outlet {
     frames: Queue<Bytes>,
@@ -43,7 +44,7 @@ pub(crate) struct Outlet {
 pub(crate) struct Outbound {
     pub(crate) frames: Drain<Bytes>,
     pub(crate) end: oneshot::Receiver<End>,
-    /// For what the session itself has to say; alive as long as the outlet is.
+    /// Queue for messages of the session itself; open as long as the outlet.
     pub(crate) own: WeakQueue<Bytes>,
 }
 
@@ -55,7 +56,7 @@ impl Outlet {
         (Self { frames, end }, Outbound { frames: drain, end: ended, own })
     }
 
-    /// `Err`: the queue is full, or the session has ended.
+    /// Queues a frame. `Err`: the queue is full, or the session has ended.
     pub(crate) fn send(&self, frame: Bytes) -> Result<(), Overflow> {
         self.frames.put(frame)
     }
@@ -66,7 +67,7 @@ impl Outlet {
     }
 }
 
-/// Part of a node's answer.
+/// A part of a node's answer.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) host: HostName,
@@ -76,7 +77,7 @@ pub(crate) struct Part {
 }
 
 pub(crate) type PartQueue = Queue<Part>;
-/// All followers of a job share its events.
+/// Queue of a job's events, which all followers of the job share.
 pub(crate) type EventQueue = Queue<Arc<Numbered>>;
 
 pub(crate) fn parts() -> (PartQueue, Drain<Part>) {
@@ -84,11 +85,11 @@ pub(crate) fn parts() -> (PartQueue, Drain<Part>) {
 }
 
 pub(crate) fn events() -> (EventQueue, Drain<Arc<Numbered>>) {
-    // Shared events have no owner, so only their number is bounded.
+    // Several queues share an event, so the queue bounds only the number of events.
     queue(EVENTS, usize::MAX)
 }
 
-/// Size of an item, the queue's second bound.
+/// An item with a size, the queue's second bound.
 pub(crate) trait Heavy {
     fn bytes(&self) -> usize;
 }
@@ -115,7 +116,7 @@ impl Heavy for Arc<Numbered> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Overflow;
 
-/// Queue whose sender never waits.
+/// A queue whose sender never waits.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     items: mpsc::Sender<T>,
@@ -151,7 +152,7 @@ impl<T: Heavy> Queue<T> {
         self.items.try_send(item).map_err(|_| Overflow)
     }
 
-    /// Has the reader gone?
+    /// Returns `true` if the reader is gone.
     pub(crate) fn is_closed(&self) -> bool {
         self.items.is_closed()
     }
@@ -162,7 +163,7 @@ impl<T: Heavy> Queue<T> {
 }
 
 impl<T: Heavy> WeakQueue<T> {
-    /// `Err` also where the queue is closed.
+    /// Queues an item; also returns `Err` if the queue is closed.
     pub(crate) fn put(&self, item: T) -> Result<(), Overflow> {
         let items = self.items.upgrade().ok_or(Overflow)?;
         Queue { items, bytes: self.bytes.clone(), most: self.most }.put(item)
@@ -170,7 +171,7 @@ impl<T: Heavy> WeakQueue<T> {
 }
 
 impl<T: Heavy> Drain<T> {
-    /// `None`: the writer has let go of it.
+    /// Returns the next item; `None`: the writer has dropped the queue.
     pub(crate) async fn next(&mut self) -> Option<T> {
         let item = self.items.recv().await?;
         self.bytes.fetch_sub(item.bytes(), Ordering::Relaxed);

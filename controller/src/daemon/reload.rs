@@ -1,5 +1,5 @@
-//! SIGHUP: the controller reads settings and certificates again. It applies what it can and logs each key that needs a
-//! restart. Of a wrong configuration it applies no part.
+//! SIGHUP: the controller reads settings and certificates again. The controller applies the changed keys, and logs each
+//! key that needs a restart. The controller applies no part of a wrong configuration.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use super::start::{Certificates, Hooks};
 use super::whole_status;
 use crate::config::Config;
 
-/// Keys of files and sockets that the controller opens once, and `cluster`, on which every action's id depends.
+/// Keys of files and sockets that the controller opens only once, and `cluster`, which is part of every action's id.
 const TAKES_RESTART: [&str; 8] =
     ["cluster", "listen", "store", "api", "edge.group", "metrics", "enroll.listen", "enroll.directory"];
 
@@ -39,7 +39,7 @@ impl Reload {
         Self { file: file.to_owned(), last: config.clone(), started: config, inlet, certificates, hooks, remark }
     }
 
-    /// `status`: the writer's line.
+    /// Reloads now; `status` is the writer's line.
     pub(super) async fn now(&mut self, status: &watch::Receiver<String>) {
         notify::reloading();
         let remark = match self.apply().await {
@@ -83,7 +83,7 @@ impl Reload {
 mod tests {
     use super::*;
 
-    /// An operator who changes such a key and only reloads would wait for ever.
+    /// An operator who changes such a key and only reloads would wait for ever, so the guide names each key.
     #[test]
     fn the_guide_names_each_key_that_takes_a_restart() {
         let guide = include_str!("../../../docs/administration.md");

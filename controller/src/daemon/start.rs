@@ -1,4 +1,4 @@
-//! Start: from a configuration to a running daemon. All failures come before a new epoch begins.
+//! The start: from a configuration to a running daemon. Every failure comes before a new epoch begins.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -26,11 +26,11 @@ use crate::listener::{self, Sessions};
 use crate::metrics::{Metrics, Source};
 use crate::store::{EventReader, OpenError, StepReader, Store, StoreError};
 
-/// The name of our socket in perilog-controller.socket (`FileDescriptorName=`).
+/// The name of the agents' socket in perilog-controller.socket (`FileDescriptorName=`).
 const SOCKET: &str = "agents";
 const RELEASE: &str = env!("CARGO_PKG_VERSION");
 
-/// Why the controller cannot run, or had to end.
+/// The reason why the controller cannot run, or ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
@@ -64,13 +64,13 @@ pub enum Fault {
     WriterEnded,
 }
 
-/// The writer's last word.
+/// The writer's result.
 pub(super) type LastWord = Result<Result<(), StoreError>, oneshot::error::RecvError>;
 
 pub(super) fn ended(last_word: LastWord) -> Result<(), Fault> {
     match last_word {
         Ok(result) => result.map_err(Fault::Store),
-        // The thread panicked; the panic is in the log.
+        // The thread panicked; the log has the panic.
         Err(_) => Err(Fault::WriterEnded),
     }
 }
@@ -95,7 +95,7 @@ pub(super) struct Certificates {
     enrolment: Option<Arc<Enrolment>>,
 }
 
-/// Read, and not in force yet.
+/// Settings that the controller has read, but not applied yet.
 pub(super) struct Renewed {
     tls: Option<ServerTls>,
     enroll_tls: Option<ServerTls>,
@@ -112,7 +112,7 @@ impl Certificates {
 
     pub(super) fn apply(&self, Renewed { tls, enroll_tls, lifetime_ms, munged }: Renewed) {
         self.tls.send_replace(tls);
-        // The door keeps its earlier settings, because switching it off takes a restart.
+        // The door keeps its earlier settings, because switching the door off needs a restart.
         if enroll_tls.is_some() {
             self.enroll_tls.send_replace(enroll_tls);
         }
@@ -125,7 +125,7 @@ impl Certificates {
 /// The tasks that let agents and clients in.
 pub(super) struct Doors {
     agents: JoinSet<()>,
-    /// Dropped with everything else: calls that were let in are still answered.
+    /// Dropped only with the daemon: the controller still answers accepted calls.
     _clients: JoinSet<()>,
 }
 
@@ -136,7 +136,7 @@ impl Doors {
     }
 }
 
-/// Tasks that tell the resource manager, and their commands.
+/// Tasks that notify the resource manager, and their commands.
 pub(super) struct Hooks {
     release: watch::Sender<Option<Command>>,
     drain: watch::Sender<Option<Command>>,
@@ -198,7 +198,7 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
         .name("writer".to_owned())
         .spawn(move || {
             let result = runtime.block_on(writer.run(entries));
-            // Send fails if the daemon was dropped.
+            // The send fails if the daemon was dropped.
             let _ = last_word.send(result);
         })
         .map_err(Fault::Thread)?;
@@ -272,7 +272,7 @@ fn site(config: &Config, metrics: Metrics, inlet: &Inlet) -> Result<Site, StoreE
 /// Binds the local API's socket, with its group if this process may set it.
 fn local(path: &Path, access: Access) -> Result<UnixListener, SocketError> {
     match varlink::bind(path, api::socket_mode(access), access.group) {
-        // A user can give files only to the user's own groups. Permissions are checked call by call.
+        // A user can give files only to a group of the user. The API checks permissions for each call anyway.
         Err(SocketError::Io { source, .. })
             if source.kind() == io::ErrorKind::PermissionDenied && access.group.is_some() =>
         {
@@ -285,7 +285,7 @@ fn local(path: &Path, access: Access) -> Result<UnixListener, SocketError> {
     }
 }
 
-/// Returns systemd's sockets, or else binds its own.
+/// Returns systemd's sockets; without such sockets, binds its own.
 fn listeners(activated: &mut Activated, address: SocketAddr) -> Result<Vec<TcpListener>, Fault> {
     let given = activated.take_tcp(SOCKET);
     for name in activated.left() {
@@ -313,7 +313,7 @@ fn bind(address: SocketAddr) -> Result<TcpListener, LinkError> {
     }
 }
 
-/// Where nodes may enrol.
+/// Opens enrolment, if the configuration has a door.
 fn enrolment(config: &Config) -> Result<Option<Arc<Enrolment>>, Fault> {
     if config.enroll.listen.is_none() {
         return Ok(None);

@@ -1,18 +1,17 @@
-//! The one writer: takes queued entries as a batch, lets the machine handle it, commits the batch's records, and only
-//! then releases its effects.
+//! The one writer: takes queued entries as a batch, lets the machine handle the batch, commits the batch's records, and
+//! only then releases the effects.
 //!
 //! ```text
 //!   entries ──> batch ──> machine ──> records ──> store ──(durable)──> effects
 //!                            ^                      │
-//!                            └── built anew <── it failed
+//!                            └── built anew <── the commit failed
 //! ```
-//! Beside the records the store gets what scripts took, which the machine does not know of (`observer`).
 //! Beside the records, the store gets the scripts' durations, which the machine does not need (`observer`).
 //!
 //! A failed commit leaves nothing: the writer discards the machine and rebuilds it from the store, ends every session
-//! (agents say Hello again and reconcile), and fails every caller. On a full disk it retries until there is room. Any
-//! other error ends the process, because the content of the disk is uncertain. The writer has a thread of its own,
-//! because a commit blocks.
+//! (agents say Hello again and reconcile), and fails every caller. On a full disk the writer retries until the disk has
+//! room. Any other error ends the process, because the content of the disk is uncertain. The writer has a thread of its
+//! own, because a commit blocks.
 
 use std::time::Duration;
 
@@ -30,18 +29,18 @@ use observer::{Heard, Observer};
 
 mod observer;
 
-/// Most entries in one batch. More would only delay the first of them.
+/// Maximum number of entries in a batch. More would only delay the first entries.
 const BATCH: usize = 1_024;
-/// How often the line of `systemctl status` may change.
+/// Shortest time between two changes of the line in `systemctl status`.
 const STATUS_EVERY_MS: u64 = 1_000;
 
 pub(crate) struct Writer<S> {
     store: S,
-    /// Without a machine there is no room to begin an epoch.
+    /// Without a machine while the disk has no room to begin an epoch.
     step: core::Writer,
     delivery: Delivery,
     observer: Observer,
-    /// CLOCK_MONOTONIC: when the machine wants to be woken; when to look at the disk; when to show the status.
+    /// Times on CLOCK_MONOTONIC: to wake the machine, to check the disk, to show the status.
     wake_ms: Option<u64>,
     disk_ms: Option<u64>,
     status_ms: Option<u64>,
@@ -50,10 +49,10 @@ pub(crate) struct Writer<S> {
 }
 
 impl<S: Durable> Writer<S> {
-    /// Loads the store and commits a new epoch.
+    /// Loads the store and commits a new epoch. Waits for a full disk.
     ///
     /// # Errors
-    /// [`StoreError::Other`]; a full disk is waited for.
+    /// [`StoreError::Other`]
     pub(crate) fn new(
         store: S,
         settings: Settings,
@@ -106,7 +105,7 @@ impl<S: Durable> Writer<S> {
         Ok(())
     }
 
-    /// Handles one batch; `true` if it was the last.
+    /// Handles a batch; returns `true` for the last batch.
     fn turn(&mut self, entries: impl Iterator<Item = Entry>) -> Result<bool, StoreError> {
         let mono_ms = clock::mono_ms();
         let mut inputs = Vec::new();
@@ -152,7 +151,7 @@ impl<S: Durable> Writer<S> {
         }
         let mut took = None;
         if batch.records().is_empty() {
-            // Without records, no task is newly finished.
+            // A batch without records contains no newly finished task.
             ran.clear();
         } else {
             fault::point("before-commit");
@@ -181,7 +180,8 @@ impl<S: Durable> Writer<S> {
         Ok(())
     }
 
-    /// Builds a machine from the store and commits its epoch. Without room for the epoch there is no machine.
+    /// Builds a machine from the store and commits the machine's epoch. Without room for the epoch the writer has no
+    /// machine.
     fn begin(&mut self) -> Result<(), StoreError> {
         (self.wake_ms, self.disk_ms) = (None, None);
         let stored = self.store.load()?;
@@ -197,7 +197,7 @@ impl<S: Durable> Writer<S> {
         }
     }
 
-    /// Tells the machine when the disk becomes full, or has room again; begins anew when there is room at last.
+    /// Notifies the machine when the disk becomes full, or has room again. Begins anew when the disk has room at last.
     fn look_at_disk(&mut self, mono_ms: u64) -> Result<(), StoreError> {
         if self.disk_ms.is_some_and(|at| mono_ms < at) {
             return Ok(());
@@ -249,7 +249,7 @@ fn disk_full() -> Refusal {
 }
 
 async fn sleep_until(at: Option<u64>) {
-    /// Longest sleep; the timer is set again after it.
+    /// Longest sleep; the timer is set again afterwards.
     const LONGEST: Duration = Duration::from_secs(24 * 3600);
     match at {
         Some(at) => tokio::time::sleep(clock::until(at).min(LONGEST)).await,

@@ -1,6 +1,6 @@
-//! Enrolment authority: on the controller's host, trusted by the controller alone, for nodes alone. Agents do not trust
-//! it: with its stolen key an attacker can play a node, never the controller (docs/decisions/0011). Its directory has
-//! the form of `perilog ca`, which revokes its certificates.
+//! Enrolment authority on the controller's host: only the controller trusts the authority, and only for certificates of
+//! nodes. An attacker with its stolen key can play a node, never the controller, because agents do not trust it
+//! (docs/decisions/0011). Its directory has the form of `perilog ca`, which revokes its certificates.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -11,17 +11,18 @@ use perilog_host::authority::{
     self, BACKDATED_MS, CA_CERT, CA_KEY, CRL, Error, ISSUED, Issued, Issuer, KeyPair, Lock, Requested,
 };
 
-/// Ten years. To replace it, an operator removes the directory; nodes then enrol anew.
+/// Life of the authority: ten years. To replace the authority, an operator removes the directory; nodes then enrol
+/// again.
 const LASTS_MS: u64 = 3650 * 86_400_000;
 
 pub(crate) struct Authority {
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// Certificate to be signed.
+/// The next certificate to sign.
 pub(super) struct Next {
     number: [u8; 16],
-    /// Hexadecimal.
+    /// The serial number in hexadecimal.
     pub(super) serial: String,
     pub(super) until_ms: u64,
 }
@@ -34,7 +35,7 @@ impl Next {
     }
 }
 
-/// Why there is no authority.
+/// The reason why the authority cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AuthorityError {
@@ -45,7 +46,7 @@ pub enum AuthorityError {
 }
 
 impl Authority {
-    /// Opens the authority, and creates it if there is none. `name` is the cluster's.
+    /// Opens the authority, and creates a missing one. `name` is the cluster's name.
     pub(super) fn open(dir: &Path, name: &str, now_ms: u64) -> Result<Self, AuthorityError> {
         let failed = |source| AuthorityError::File { path: dir.to_owned(), source };
         let wrong = |source| AuthorityError::Certificate { path: dir.to_owned(), source };
@@ -63,7 +64,7 @@ impl Authority {
         Ok(Self { issuer })
     }
 
-    /// Issues a certificate (PEM) for a host. It is on the list of issued certificates before it leaves.
+    /// Issues a certificate (PEM) for a host. The certificate is on the list of issued certificates before it leaves.
     pub(super) fn certify(
         &self,
         lock: &Lock,
@@ -88,10 +89,10 @@ impl Authority {
     }
 }
 
-/// The certificate last: where it is, all is.
+/// Creates an authority. The certificate comes last: if it exists, all other files exist.
 fn make(dir: &Path, name: &str, now_ms: u64) -> Result<io::Result<()>, Error> {
     let until_ms = now_ms + LASTS_MS;
-    // A name unlike that of any other authority of the site: revocation lists are told apart by it.
+    // The name is unique among the authorities of the site, because the name distinguishes revocation lists.
     let name = format!("perilog enrolment of {name} {}", uuid::Uuid::new_v4().simple());
     let made = authority::new(&name, now_ms.saturating_sub(BACKDATED_MS), until_ms)?;
     let issuer = Issuer::from_ca_cert_pem(&made.cert, KeyPair::from_pem(&made.key)?)?;
@@ -110,7 +111,7 @@ fn make(dir: &Path, name: &str, now_ms: u64) -> Result<io::Result<()>, Error> {
         .and_then(|()| File::open(dir)?.sync_all()))
 }
 
-/// Random, and a positive number of full length in every encoding.
+/// Returns a random serial number: positive and of full length in every encoding.
 fn serial() -> [u8; 16] {
     let mut serial = *uuid::Uuid::new_v4().as_bytes();
     serial[0] = serial[0] & 0x3f | 0x40;

@@ -1,15 +1,15 @@
-//! Enrolment: which hosts get a certificate, and for which proof. Off unless `[enroll] listen` is set.
+//! Enrolment: the decision which hosts get a certificate, and for which proof. Enrolment is off unless `[enroll]
+//! listen` is set.
 //!
 //! ```text
-//!   token of the host, first use ──> certificate for that host, as a client; again for the same key, while that one is good
-//!   credential of munge's, root's, from an address of the host ──> the same, where [enroll] munge says so
-//!   certificate that we gave, still good, not revoked ──> a new one for the same host
+//!   token of the host, first use             ──> certificate for that host, as a client
+//!   the same token and key again             ──> the same, while the first certificate is valid
+//!   munge credential of root, from the host  ──> the same, if [enroll] munge allows it
+//!   certificate of this authority, valid     ──> a new certificate for the same host
 //! ```
-//! From the look at what is revoked to the certificate on the list of what was issued it is one step, under the
-//! authority's lock: who revokes meanwhile waits, and finds it there. Who is let in to ask, and how much they may say,
-//! is `perilog_host::enroll`'s. The check of revocations and the record of the issued certificate are one step, under
-//! the authority's lock: a concurrent revocation waits, and finds the certificate on the list. `perilog_host::enroll`
-//! bounds the visitors and their questions.
+//! The check of revocations and the record of the issued certificate are one step, under the authority's lock: a
+//! concurrent revocation waits, and finds the certificate on the list. `perilog_host::enroll` bounds the visitors and
+//! their questions.
 
 mod authority;
 mod munge;
@@ -39,15 +39,17 @@ use munge::{Doubt, Munge};
 use records::{COUNTED, HOUR_MS, Records, Refused};
 use tokens::{Bad, Use};
 
-/// Under the directory of the authority.
+/// Directory of the tokens, in the directory of the authority.
 const TOKENS: &str = "tokens";
-/// Time to wait for the authority's lock; the error then names the lock. `perilog ca` takes some milliseconds.
+/// Time to wait for the authority's lock; the error then names the lock. `perilog ca` holds the lock for some
+/// milliseconds.
 const LOCKED: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 4_000 });
 
-/// Most certificates of one host per hour that machines request: a host under repair may boot every ten minutes.
+/// Maximum number of certificates of a host per hour that machines request: a host under repair may boot every ten
+/// minutes.
 const MOST_AN_HOUR: usize = 10;
 
-/// All that a visitor is told about a rejected credential.
+/// The whole answer to a visitor about a rejected credential.
 const NOT_MUNGED: &str = "the munge credential does not do; the controller's log says why";
 
 pub(crate) struct Enrolment {
@@ -55,21 +57,21 @@ pub(crate) struct Enrolment {
     authority: Authority,
     munge: Munge,
     pub(crate) tokens: Tokens,
-    /// The holder may sign; others wait in order, without a thread.
+    /// The holder of the lock may sign; others wait in order, without a thread.
     records: Arc<tokio::sync::Mutex<Records>>,
     lasts_ms: AtomicU64,
     /// Journal lines about strangers.
     complaints: Complaints,
-    /// Journal lines about peers with some proof, which an administrator must see however many strangers knock.
+    /// Journal lines about peers with some proof. An administrator must see these lines, however many strangers knock.
     weighty: ComplaintsOfEach,
 }
 
-/// Why there is no certificate: for the visitor, and for the log.
+/// The reason of a refusal: for the visitor, and for the log.
 #[derive(Debug, PartialEq, Eq)]
 struct No {
     told: String,
     logged: String,
-    /// True if causing it takes a token, a certificate or munge's key, or if the controller is at fault.
+    /// Whether the visitor needed a token, a certificate or munge's key to cause this, or the controller is at fault.
     weighs: bool,
 }
 
@@ -87,7 +89,7 @@ impl No {
         Self { weighs: true, ..self }
     }
 
-    /// Something is wrong here, which is nobody else's business.
+    /// Makes a refusal for an error of the controller; the visitor learns no details.
     fn ours(logged: impl Display) -> Self {
         let told = "an error of the controller, which its log tells".to_owned();
         Self { told, logged: logged.to_string(), weighs: true }
@@ -128,7 +130,7 @@ impl Enrolment {
         self.munge.set(munged);
     }
 
-    /// The certificate (PEM).
+    /// Returns the certificate (PEM).
     async fn answer(
         self: &Arc<Self>,
         peer: SocketAddr,
@@ -139,11 +141,11 @@ impl Enrolment {
         let munged = self.munged(peer, &ask).await;
         let (lock, mut records) = self.alone().await?;
         let registrar = self.clone();
-        // The decision writes to the disk, and completes even if the visitor leaves.
+        // The decision writes to the disk, and completes even if the visitor disconnects.
         let judged = tokio::task::spawn_blocking(move || {
             registrar.judge(&lock, &mut records, peer, shown.as_ref(), &ask, munged, now_ms)
         });
-        // The decision panicked; the panic is in the log.
+        // The decision panicked; the log has the panic.
         judged.await.unwrap_or_else(|error| Err(No::ours(error)))
     }
 
@@ -159,7 +161,7 @@ impl Enrolment {
     async fn alone(&self) -> Result<(Lock, OwnedMutexGuard<Records>), No> {
         let records = self.records.clone().lock_owned().await;
         let dir = self.dir.clone();
-        // A foreign holder of the lock blocks this one thread.
+        // A foreign holder of the lock blocks only this thread.
         let taking = tokio::task::spawn_blocking(move || Lock::take(&dir).map(|lock| (lock, records)));
         let dir = self.dir.display();
         match tokio::time::timeout(LOCKED, taking).await {
@@ -172,8 +174,8 @@ impl Enrolment {
         }
     }
 
-    /// Decides while no other process signs or revokes. On return the certificate is on the list of issued ones, and in
-    /// the log. `munged`: judgement of the credential, if one was shown.
+    /// Decides while no other process signs or revokes. On return the certificate is on the list of issued
+    /// certificates, and in the log. `munged`: the judgement of the credential, if the visitor showed one.
     #[expect(clippy::too_many_arguments, reason = "all that a decision is made by, and nothing that is kept")]
     fn judge(
         &self,
@@ -201,7 +203,7 @@ impl Enrolment {
                         is_new_word = true;
                     }
                     // A used token is no new permission: a host revoked since stays out, even if another token has
-                    // re-enrolled it.
+                    // enrolled the host again.
                     Use::Again { serial } => {
                         let refused = records.refused(lock, host, Some(&serial)).map_err(No::ours)?;
                         refused.map_or(Ok(()), |refused| Err(revoked(refused, host)))?;
@@ -228,7 +230,7 @@ impl Enrolment {
             }
         };
         let most = most_an_hour(lasts_ms);
-        // A new token re-enrols a host even if another machine has used up the host's hour.
+        // A new token enrols a host again even if another machine has used up the host's hourly number.
         if !is_new_word && records.lately(lock, host, now_ms).map_err(No::ours)? >= most {
             return Err(No {
                 told: format!("it was given {most} certificates within the last hour, and gets no more for now"),
@@ -240,20 +242,21 @@ impl Enrolment {
         }
         let cert = self.authority.certify(lock, &requested, host, &next, now_ms).map_err(No::ours)?;
         let serial = &next.serial;
-        // Logged here instead of with the answer, because the certificate counts even if the visitor has left.
+        // Logs here instead of with the answer, because the certificate counts even if the visitor has disconnected.
         tracing::info!(host, %peer, "enrolled {host} ({peer}) {by}, serial number {serial}");
         Ok(cert)
     }
 }
 
-/// Each certificate is a permanent line and one more to revoke, so no host may fill these lists. A host with
-/// certificates shorter than an hour renews more often, with at most three tries each.
+/// Returns the maximum number of certificates of a host per hour. Each certificate is a permanent line and one more to
+/// revoke, so no host may fill these lists. A host with certificates shorter than an hour renews more often, with at
+/// most three tries each.
 fn most_an_hour(lasts_ms: u64) -> usize {
     let renewals = 3 * (HOUR_MS / lasts_ms.max(1));
     usize::try_from(renewals).unwrap_or(usize::MAX).saturating_add(MOST_AN_HOUR).min(COUNTED)
 }
 
-/// Explains a revocation; only an operator can re-enrol such a host.
+/// Explains a revocation; only an operator can enrol such a host again.
 fn revoked(refused: Refused, host: &str) -> No {
     let what = match refused {
         Refused::Certificate => "its certificate was revoked".to_owned(),
@@ -263,7 +266,7 @@ fn revoked(refused: Refused, host: &str) -> No {
     No { told: "the certificate was revoked".to_owned(), logged, weighs: true }
 }
 
-/// Explains a bad token. A visitor with another host's token does not learn the host.
+/// Explains a bad token. A visitor with a token of another host does not learn that host.
 fn refusal(bad: &Bad, host: &str) -> No {
     match bad {
         Bad::Unknown => No::both("the token is not known (any more)"),
@@ -282,7 +285,7 @@ fn refusal(bad: &Bad, host: &str) -> No {
 
 impl Registrar for Enrolment {
     async fn decide(self: Arc<Self>, peer: SocketAddr, shown: Option<Shown>, ask: Ask) -> Result<String, String> {
-        // Text from strangers is logged short and plain.
+        // The log gets text from strangers short and plain.
         let host: String = ask.host.chars().filter(|c| c.is_ascii_graphic()).take(64).collect();
         let answer = self.answer(peer, shown, ask, clock::wall_ms()).await;
         answer.map_err(|No { told, logged, weighs }| {

@@ -2,10 +2,10 @@
 //! munge's key asks. Only the peer's address proves which host (docs/decisions/0011).
 //!
 //! ```text
-//!   [enroll] munge-hosts ── port 600-1023 ── unmunge: good, uid 0, this name and key ── the name has the peer's address ── and the origin's ──> vouched for
+//!   [enroll] munge-hosts ── port 600-1023 ── unmunge: valid, uid 0, this name and key
+//!       ── the name has the peer's address ── the name has the origin's address ──> vouched for
 //! ```
-//! In this order: nobody has a program run or a name looked up who could not be a node's agent. The order matters: only
-//! a peer that could be a node's agent causes a program to run or a name to be looked up.
+//! The order matters: only a peer that could be a node's agent causes a program to run or a name to be looked up.
 
 use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -21,22 +21,22 @@ use perilog_host::munge::{self, Decoded};
 use perilog_host::program;
 use tokio::sync::Semaphore;
 
-/// Most credentials judged at once. Each takes some milliseconds, so ten thousand nodes that boot at once pass within a
-/// minute or two.
+/// Maximum number of credentials that the controller judges at once. Each takes some milliseconds, so ten thousand
+/// nodes that boot at once pass within a minute or two.
 const AT_ONCE: usize = 8;
-/// Longest wait for a turn; the steps after it have limits of their own. The sum is below a decision's limit.
+/// Longest wait for a turn; the later steps have limits of their own. The sum is below a decision's limit.
 const TURN: Duration = Duration::from_secs(2);
-/// For the addresses of a name. A resolver passes over a server that is down in 5 s (resolv.conf(5)).
+/// Limit of a lookup of a name's addresses. A resolver skips a dead server after 5 s (resolv.conf(5)).
 const LOOKUP: Duration = Duration::from_secs(6);
-/// Resolver of this host: /etc/hosts, DNS, as nsswitch.conf says. The resolver runs as a program, which can be killed:
-/// a hanging call in this process would keep its turn for ever.
+/// Resolver of this host: /etc/hosts and DNS, according to nsswitch.conf. The resolver runs as a program, which the
+/// controller can kill: a hanging call in this process would block its turn for ever.
 const GETENT: &str = "/usr/bin/getent";
 
 /// Hosts that munge enrols.
 #[derive(Debug, Clone)]
 pub(crate) struct Munged {
     unmunge: PathBuf,
-    /// Canonical.
+    /// Canonical names.
     hosts: HashSet<String>,
 }
 
@@ -53,11 +53,11 @@ pub(super) struct Munge {
     getent: PathBuf,
 }
 
-/// Why the credential is rejected: for the log alone.
+/// The reason of a rejected credential, only for the log.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Doubt {
-    /// Did the peer prove that it has munge's key, or is the controller at fault? Lines about strangers never hide a
-    /// line about such a peer.
+    /// Whether the peer proved that it has munge's key, or the controller is at fault. Lines about strangers never hide
+    /// a line about such a peer.
     pub(super) weighs: bool,
     pub(super) why: String,
 }
@@ -110,7 +110,7 @@ impl Munge {
 async fn addresses(getent: &Path, host: &str) -> Result<Vec<IpAddr>, String> {
     let said = program::ask(getent, &["ahosts", host], b"", LOOKUP).await;
     let said = said.map_err(|error| format!("the addresses of {host} are not known here: {error}"))?;
-    // A line for each kind of socket: the address, the kind, perhaps the name.
+    // Each kind of socket has a line: the address, the kind, perhaps the name.
     let text = String::from_utf8_lossy(&said.output);
     let mut addresses: Vec<IpAddr> =
         text.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok()).collect();
@@ -124,7 +124,7 @@ async fn addresses(getent: &Path, host: &str) -> Result<Vec<IpAddr>, String> {
     Ok(addresses)
 }
 
-/// Checks what needs neither program nor lookup.
+/// Checks the request without a program and without a lookup.
 fn may_ask(hosts: &HashSet<String>, host: &str, peer: SocketAddr) -> Result<(), String> {
     if !hosts.contains(host) {
         return Err(format!(
@@ -153,7 +153,7 @@ fn is_of_root(decoded: &Decoded, host: &str, key: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that the named host has the peer's address, and that of munged where the credential was made, if known.
+/// Checks that the named host has the peer's address, and the address of the credential's munged, if known.
 fn is_there(host: &str, peer: IpAddr, origin: Ipv4Addr, addresses: &[IpAddr]) -> Result<(), String> {
     let (peer, origin) = (peer.to_canonical(), IpAddr::V4(origin));
     let has = |address| addresses.iter().any(|of| of.to_canonical() == address);
@@ -164,7 +164,7 @@ fn is_there(host: &str, peer: IpAddr, origin: Ipv4Addr, addresses: &[IpAddr]) ->
             shown()
         ));
     }
-    // A munged that knows no address of its host reports none, or loopback.
+    // A munged that does not know its host's address reports no address, or loopback.
     let says_nothing = origin.is_unspecified() || origin.is_loopback();
     if !says_nothing && origin != peer && !has(origin) {
         return Err(format!(
@@ -216,7 +216,7 @@ mod tests {
         let mapped = ["::ffff:10.0.0.1"].map(ip);
         for (peer, origin, addresses, expect) in [
             ("10.0.0.1", "10.0.0.1", &one[..], None),
-            // A socket of IPv6 takes IPv4, too; and so may a resolver.
+            // A socket of IPv6 also accepts IPv4, and a resolver may return either form.
             ("::ffff:10.0.0.1", "10.0.0.1", &one, None),
             ("10.0.0.1", "10.0.0.1", &mapped, None),
             ("10.0.0.2", "10.0.0.1", &one, Some("n1 is 10.0.0.1 here, and not 10.0.0.2")),
@@ -228,7 +228,7 @@ mod tests {
             ("10.1.0.1", "10.0.0.1", &two, None),
             ("fd00::1", "10.0.0.1", &two, None),
             ("fd00::1", "10.0.0.2", &two, Some("was made at 10.0.0.2, and n1 is 10.1.0.1, 10.0.0.1, fd00::1 here")),
-            // An empty origin, and one of another host.
+            // An empty origin, and the origin of another host.
             ("10.0.0.1", "0.0.0.0", &one, None),
             ("10.0.0.1", "127.0.1.1", &one, None),
             ("10.0.0.1", "10.0.0.9", &one, Some("was made at 10.0.0.9")),
@@ -263,8 +263,8 @@ mod tests {
         let (path, new) = (dir.path().join("getent"), dir.path().join("new"));
         std::fs::write(&new, format!("#!/bin/sh\n{body}\n")).unwrap();
         std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o755)).unwrap();
-        // `cp` makes the executable: a test that forks at this moment would inherit this process's open file, and exec
-        // would fail with "text file busy".
+        // `cp` makes the executable: another test that forks at this moment would inherit this process's open file, and
+        // exec would fail with "text file busy".
         let copied = std::process::Command::new("cp").arg("--remove-destination").args([&new, &path]).status();
         assert!(copied.unwrap().success());
         path

@@ -1,7 +1,8 @@
-//! Records in the authority's directory: revoked certificates, and hosts whose newest certificate is revoked. They are
-//! read under the authority's lock, so a revocation counts even before the reload that ends the session.
+//! Records in the authority's directory: revoked certificates, and hosts whose newest certificate is revoked. The
+//! controller reads the records under the authority's lock, so a revocation counts even before the reload that ends the
+//! session.
 //!
-//! Files are read again only if they changed, and the list of issued certificates from where the last read ended.
+//! The controller reads changed files again, and the list of issued certificates from the end of the last read.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, Metadata};
@@ -11,14 +12,15 @@ use std::path::Path;
 
 use perilog_host::authority::{self, CRL, ISSUED, Issued, Lock, canonical};
 
-/// Largest revocation list. TLS accepts no larger one (`perilog_host::tls`).
+/// Largest revocation list. TLS accepts no larger list (`perilog_host::tls`).
 const LARGEST_LIST: u64 = 8 * 1024 * 1024;
 
-/// Size below which the list of issued certificates is left alone: a boot a day of a thousand nodes, for a week.
+/// Size below which the controller does not prune the list of issued certificates: a boot a day of a thousand nodes,
+/// for a week.
 const SMALL: u64 = 1024 * 1024;
 
-/// Prunes a large list of issued certificates before there are sessions ([`authority::forget`]); returns how many
-/// lines.
+/// Prunes a large list of issued certificates before any session begins ([`authority::forget`]); returns the number of
+/// removed lines.
 ///
 /// # Errors
 /// A sentence: the list is unchanged.
@@ -40,28 +42,28 @@ pub(super) struct Records {
     list: Option<(u64, u64, i64, i64)>,
     revoked: HashSet<String>,
     issued: Place,
-    /// By canonical names.
+    /// Certificates by canonical host name.
     hosts: HashMap<String, Given>,
 }
 
 /// Certificates of a host.
 #[derive(Default)]
 struct Given {
-    /// The serial number of the newest.
+    /// The serial number of the newest certificate.
     newest: String,
-    /// When those of the last hour were, wall clock.
+    /// The times of the certificates within the last hour, by the wall clock.
     lately: Vec<u64>,
 }
 
 pub(super) const HOUR_MS: u64 = 3_600_000;
-/// Most certificates of one host that are counted.
+/// Maximum number of certificates that the controller counts for a host.
 pub(super) const COUNTED: usize = 10_000;
 
-/// How far the list of what was issued is read.
+/// The place up to which the list of issued certificates is read.
 #[derive(Default)]
 struct Place {
     file: Option<u64>,
-    /// Bytes; whole lines.
+    /// Number of bytes in whole lines.
     offset: u64,
     lines: usize,
 }
@@ -82,8 +84,8 @@ impl Records {
         Ok(is_out.then_some(Refused::Host))
     }
 
-    /// Checks that a new certificate may begin the list of issued ones, if no list exists: a new list must not replace
-    /// a lost one.
+    /// Checks that a new certificate may begin the list of issued certificates, if no list exists: a new list must not
+    /// replace a lost one.
     ///
     /// # Errors
     /// A sentence: the list was lost.
@@ -96,7 +98,8 @@ impl Records {
         self.is_whole(lock)
     }
 
-    /// Checks that both lists were read. Without the issued ones, the revoked serial numbers name no hosts.
+    /// Checks that both lists were read. Without the list of issued certificates, the revoked serial numbers name no
+    /// hosts.
     fn is_whole(&self, lock: &Lock) -> Result<(), String> {
         if self.issued.file.is_some() || self.revoked.is_empty() {
             return Ok(());
@@ -109,10 +112,10 @@ impl Records {
         ))
     }
 
-    /// How many certificates this host (canonical) was given within an hour.
+    /// Returns the number of certificates that this host (canonical) got within an hour.
     ///
     /// # Errors
-    /// As for [`Self::refused`].
+    /// The errors of [`Self::refused`].
     pub(super) fn lately(&mut self, lock: &Lock, host: &str, now_ms: u64) -> Result<usize, String> {
         self.read_issued(lock.dir()).map_err(|error| failed(lock, ISSUED, &error))?;
         let lately = self.hosts.get(host).map_or(&[][..], |given| &given.lately);
@@ -147,7 +150,7 @@ impl Records {
     /// Reads the lines added since the last call.
     fn read_issued(&mut self, dir: &Path) -> io::Result<()> {
         let mut file = match File::open(dir.join(ISSUED)) {
-            // No list exists yet, or the list was lost: the revocation list shows which.
+            // The list does not exist yet, or was lost: the revocation list shows which.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 (self.issued, self.hosts) = Default::default();
                 return Ok(());
@@ -165,7 +168,7 @@ impl Records {
         file.seek(SeekFrom::Start(self.issued.offset))?;
         let mut added = Vec::new();
         file.read_to_end(&mut added)?;
-        // A torn last line is skipped; the next record begins on a new line.
+        // Skips a torn last line; the next record begins on a new line.
         added.truncate(added.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1));
         let known = authority::known(&added);
         for line in known.skipped {
@@ -198,7 +201,7 @@ fn failed(lock: &Lock, name: &str, error: &io::Error) -> String {
     format!("{}: {error}", lock.dir().join(name).display())
 }
 
-/// Why no machine's word does.
+/// The reason why no machine's request counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
     /// The shown certificate is revoked.

@@ -1,4 +1,4 @@
-//! Decisions of enrolment: which host gets a certificate, for which proof.
+//! Tests of enrolment's decisions: which host gets a certificate, for which proof.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,7 +13,7 @@ use super::*;
 const NOW: u64 = 1_800_000_000_000;
 const HOUR: u64 = 3_600_000;
 
-/// A port of root's on n1.
+/// A privileged port on n1.
 const PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), 600);
 
 struct Bed {
@@ -36,7 +36,7 @@ impl Bed {
         authority::known(&std::fs::read(self.authority().join(ISSUED)).unwrap_or_default()).issued
     }
 
-    /// Writes a list as `perilog ca revoke` does: a new file in place of the old one.
+    /// Writes a list as `perilog ca revoke` does: a new file replaces the old file.
     fn revoke(&self, serials: &[&str]) {
         let dir = self.authority();
         let text = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
@@ -95,7 +95,7 @@ async fn a_token_or_a_certificate_of_ours_and_nothing_else_gives_one() {
     assert_eq!(bed.known().len(), 3, "each can be revoked");
 }
 
-/// Earlier, a host in another spelling had certificates that `perilog ca revoke` did not find.
+/// Found before: a host in another spelling had certificates that `perilog ca revoke` did not find.
 #[tokio::test]
 async fn a_host_is_certified_under_one_name_however_it_is_written() {
     let bed = Bed::new();
@@ -130,7 +130,7 @@ fn shown(host: &str, serial: &str) -> Option<Shown> {
     Some(Shown { names: vec![host.to_owned()], serial: serial.to_owned() })
 }
 
-/// A revoked certificate once renewed itself until the controller was told to reload.
+/// Found before: a revoked certificate renewed itself until the controller reloaded.
 #[tokio::test]
 async fn a_revoked_host_renews_only_with_a_token_even_before_a_reload() {
     let bed = Bed::new();
@@ -145,7 +145,7 @@ async fn a_revoked_host_renews_only_with_a_token_even_before_a_reload() {
     assert!(no.told == "the certificate was revoked" && no.logged.contains("its certificate was revoked"), "{no:?}");
     bed.answer(shown("n0", &second), "n0", None, &key).await.unwrap();
 
-    // The host was revoked as `perilog ca revoke n0` does, but one of its certificates was overlooked.
+    // An operator revoked the host as `perilog ca revoke n0` does, but overlooked one of its certificates.
     let third = bed.known()[2].serial.clone();
     bed.revoke(&[&first, &third]);
     let no = bed.answer(shown("n0", &second), "n0", None, &key).await.unwrap_err();
@@ -155,7 +155,7 @@ async fn a_revoked_host_renews_only_with_a_token_even_before_a_reload() {
     bed.answer(None, "n0", Some(&bed.token("n0")), &key).await.unwrap();
     let fourth = bed.known()[3].serial.clone();
     bed.answer(shown("n0", &fourth), "n0", None, &key).await.unwrap();
-    // A restarted controller knows the same.
+    // A restarted controller has the same records.
     bed.revoke(&[&bed.known()[4].serial]);
     let again = Bed { enrolment: Arc::new(Enrolment::open(&bed.authority(), "test", HOUR, None).unwrap()), ..bed };
     assert!(again.answer(shown("n0", &fourth), "n0", None, &key).await.is_err());
@@ -175,11 +175,11 @@ async fn who_cannot_tell_what_is_revoked_renews_nothing() {
         assert!(no.told.starts_with("an error of the controller") && no.logged.contains(part), "{no:?}");
     }
     assert_eq!(bed.known().len(), 0);
-    // A human's word is good without.
+    // A token of an operator counts without these records.
     bed.answer(None, "n0", Some(&bed.token("n0")), &key).await.unwrap();
 }
 
-/// Between the look at the list and the signature nobody revokes: `perilog ca revoke` has the lock here.
+/// No process revokes between the check of the list and the signature: here `perilog ca revoke` has the lock.
 #[tokio::test]
 async fn who_revokes_is_waited_for_and_nothing_is_signed_meanwhile() {
     let bed = Bed::new();
@@ -211,26 +211,26 @@ async fn each_host_has_its_own_hourly_bound_of_certificates() {
     assert_eq!(no.told, "it was given 13 certificates within the last hour, and gets no more for now");
     assert!(no.logged.contains("n0 was given 13 certificates") && no.logged.contains("(by its certificate)"), "{no:?}");
     bed.answer(shown("n1", "01"), "n1", None, &key).await.unwrap();
-    // A new token is an operator's permission without a bound; a repeated token counts as the machine's request.
+    // A new token is an operator's permission without a bound; a repeated token counts as a request of the machine.
     let token = bed.token("n0");
     bed.answer(None, "n0", Some(&token), &key).await.unwrap();
     assert!(
         bed.answer(None, "n0", Some(&token), &key).await.unwrap_err().logged.contains("by a token that uid 0 made")
     );
-    // The count comes from the disk, and ends after an hour.
+    // The controller reads the count from the disk, and the count ends after an hour.
     let again = Bed { enrolment: Arc::new(Enrolment::open(&bed.authority(), "test", HOUR, None).unwrap()), ..bed };
     assert!(again.answer(None, "N0", Some(&token), &key).await.is_err());
     let ask = Ask { host: "n0".to_owned(), token: None, munge: None, csr: authority::request(&key).unwrap() };
     again.enrolment.answer(PEER, shown("n0", "01"), ask, NOW + HOUR).await.unwrap();
 }
 
-/// A program in a directory of the bed.
+/// Makes a program in a directory of the bed.
 fn program(bed: &Bed, name: &str, body: &str) -> PathBuf {
     let (path, new) = (bed.dir.path().join(name), bed.dir.path().join("new"));
     std::fs::write(&new, format!("#!/bin/sh\n{body}\n")).unwrap();
     std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o755)).unwrap();
-    // `cp` makes the executable: a test that forks at this moment would inherit this process's open file, and exec
-    // would fail with "text file busy".
+    // `cp` makes the executable: another test that forks at this moment would inherit this process's open file, and
+    // exec would fail with "text file busy".
     let copied = std::process::Command::new("cp").arg("--remove-destination").args([&new, &path]).status();
     assert!(copied.unwrap().success());
     path
@@ -244,7 +244,7 @@ fn unmunge(bed: &Bed, uid: u32, origin: &str, payload: &str) -> PathBuf {
     program(bed, "unmunge", &format!("[ \"$(/bin/cat)\" = MUNGE:abc: ] && exec /bin/cat {dir}/said\nexit 14"))
 }
 
-/// A bed where munge counts for n1 to n3, and their addresses: n3 is an alias of n1's, `other` too.
+/// Makes a bed where munge counts for n1 to n3, with their addresses: n3 is an alias of n1, and so is `other`.
 fn munged() -> Bed {
     let bed = Bed::new();
     let names = "case \"$2\" in n1|n3|other) echo '10.0.0.1 STREAM x';; n2) echo 10.0.0.2;; *) exit 2;; esac";
@@ -272,21 +272,21 @@ async fn munge_enrols_only_the_listed_host_with_the_address() {
     let [n1, n2, alias, n9] = ["n1", "n2", "other", "n9"].map(|host| bound(host, &public(&key)));
     let elsewhere = SocketAddr::from(([10, 0, 0, 2], 600));
     let of_a_user = SocketAddr::new(PEER.ip(), 40_000);
-    // The last column: is it logged apart from strangers?
+    // The last column: whether the log keeps the line apart from strangers.
     for (uid, origin, payload, host, credential, key, peer, logged, weighs) in [
         (1000, "10.0.0.1", &n1, "n1", "MUNGE:abc:", &key, PEER, "is uid 1000's, not root's", true),
         (0, "10.0.0.1", &n1, "n1", "MUNGE:abc:", &other, PEER, "was not made for n1 with this key", true),
         (0, "10.0.0.1", &n1, "n2", "MUNGE:abc:", &key, PEER, "was not made for n2 with this key", true),
-        // Root of n1 has a credential for the name n2; a holder of munge's key can forge its origin.
+        // Root of n1 has a credential for the name n2; a holder of munge's key can forge the origin.
         (0, "10.0.0.1", &n2, "n2", "MUNGE:abc:", &key, PEER, "n2 is 10.0.0.2 here, and not 10.0.0.1", true),
         (0, "10.0.0.2", &n2, "n2", "MUNGE:abc:", &key, PEER, "n2 is 10.0.0.2 here, and not 10.0.0.1", true),
-        // A user of n2 lets root of n1 through.
+        // A user of n2 forwards connections of root on n1.
         (0, "10.0.0.1", &n2, "n2", "MUNGE:abc:", &key, elsewhere, "was made at 10.0.0.1, and n2 is 10.0.0.2", true),
         (0, "10.0.0.1", &n1, "n1", "MUNGE:abc:", &key, of_a_user, "from port 40000, and an agent takes", false),
         (0, "10.0.0.1", &n1, "n1", "MUNGE:another:", &key, PEER, "exit status: 14", false),
         (0, "10.0.0.1", &n1, "n1", "token", &key, PEER, "what was sent is no credential", false),
         (0, "10.0.0.1", &n9, "n9", "MUNGE:abc:", &key, PEER, "n9 has no address here", true),
-        // An unlisted name of the same host, such as that of a service there.
+        // An unlisted name of the same host, such as the name of a service.
         (0, "10.0.0.1", &alias, "other", "MUNGE:abc:", &key, PEER, "other is none of [enroll] munge-hosts", false),
     ] {
         unmunge(&bed, uid, origin, payload);
@@ -333,12 +333,12 @@ async fn munge_does_not_bring_back_who_was_revoked_and_a_token_does() {
     ask("n3").await.expect("another host speaks for nobody else");
     bed.answer(None, "n1", Some(&bed.token("n1")), &key).await.unwrap();
     ask("n1").await.expect("and the next boot");
-    // Revoking older certificates than the newest does not exclude the host.
+    // A revocation of certificates older than the newest does not exclude the host.
     revoke(&serials()[..3]);
     ask("n1").await.unwrap();
     revoke(&serials());
     assert!(ask("n1").await.is_err());
-    // Without a readable list, no host is accepted.
+    // Without a readable list, the controller accepts no host.
     for (text, part) in [(Some("no list"), "no revocation list"), (None, "there is no such list")] {
         let list = bed.authority().join("crl.pem");
         match text {
@@ -350,8 +350,8 @@ async fn munge_does_not_bring_back_who_was_revoked_and_a_token_does() {
     }
 }
 
-/// Earlier, the thief of a used token got a new certificate after each revocation, and no operator could revoke the
-/// token.
+/// Found before: the thief of a used token got a new certificate after each revocation, and no operator could revoke
+/// the token.
 #[tokio::test]
 async fn a_used_token_re_enrols_no_host_even_after_a_new_one() {
     let bed = Bed::new();
@@ -372,7 +372,7 @@ async fn a_used_token_re_enrols_no_host_even_after_a_new_one() {
     assert_eq!(bed.known().len(), 3);
 }
 
-/// Which hosts are out was once forgotten with the list of what was issued.
+/// Found before: a loss of the list of issued certificates also lost the revoked hosts.
 #[tokio::test]
 async fn a_lost_list_after_a_revocation_stops_enrolment() {
     let bed = munged();
@@ -381,7 +381,7 @@ async fn a_lost_list_after_a_revocation_stops_enrolment() {
     assert_eq!(std::fs::read(&issued).unwrap(), b"", "it is made with the authority");
     let token = bed.token("n1");
     unmunge(&bed, 0, "10.0.0.1", &bound("n1", &public(&key)));
-    // An authority that an earlier release made, and that has issued no certificate.
+    // An authority of an earlier release that has issued no certificate.
     std::fs::remove_file(&issued).unwrap();
     by_munge(&bed, "n1", "MUNGE:abc:", &key, PEER).await.unwrap();
     bed.answer(None, "n1", Some(&token), &key).await.unwrap();
@@ -392,7 +392,7 @@ async fn a_lost_list_after_a_revocation_stops_enrolment() {
         by_munge(&bed, "n1", "MUNGE:abc:", &key, PEER).await,
         bed.answer(shown("n1", "01"), "n1", None, &key).await,
         bed.answer(None, "n1", Some(&token), &key).await,
-        // The certificate would begin a new list, and all other revoked hosts would be forgotten.
+        // The certificate would begin a new list, and the controller would forget all other revoked hosts.
         bed.answer(None, "n1", Some(&new), &key).await,
     ] {
         let no = no.unwrap_err();
@@ -402,7 +402,7 @@ async fn a_lost_list_after_a_revocation_stops_enrolment() {
     assert!(!issued.exists());
 }
 
-/// Earlier, an attacker with a node's certificate could keep the node out by asking often.
+/// Found before: an attacker with a node's certificate could keep the node out by asking often.
 #[tokio::test]
 async fn a_new_token_brings_a_host_back_though_its_hour_is_used_up() {
     let bed = Bed::new();
@@ -416,7 +416,7 @@ async fn a_new_token_brings_a_host_back_though_its_hour_is_used_up() {
     bed.answer(None, "n0", Some(&bed.token("n0")), &node).await.unwrap();
 }
 
-/// Earlier, the list of issued certificates grew until no host could be revoked.
+/// Found before: the list of issued certificates grew until no host could be revoked.
 #[tokio::test]
 async fn a_long_list_is_pruned_when_the_controller_starts() {
     let bed = Bed::new();

@@ -1,13 +1,13 @@
-//! One-time tokens: a file each, named by the token's SHA-256, without the token. A reader of the directory, or of a
-//! copy, cannot enrol with it.
+//! One-time tokens: each token has a file, named by the token's SHA-256, without the token itself. A reader of the
+//! directory, or of a copy, cannot enrol with the file.
 //!
 //! ```text
 //!   made ──(its host asks, in time)──> used ──(a week)──> gone
-//!    └──────(its time is over)──> late ──(a week)──> gone
+//!     └──────(its time is over)──> late ──(a week)──> gone
 //! ```
-//! A token is marked as used before the certificate leaves. The same key may ask again while the token and the first
-//! certificate are valid, so a lost answer does no harm. The signer checks whether that certificate was revoked
-//! meanwhile.
+//! The controller marks a token as used before the certificate leaves. The same key may ask again while the token and
+//! the first certificate are valid, so a lost answer does no harm. The signer checks whether the first certificate was
+//! revoked meanwhile.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -25,33 +25,34 @@ use sha2::{Digest, Sha256};
 
 use super::authority::Next;
 
-/// Time for which the directory keeps used and late tokens, so that a host that shows one learns why it fails.
+/// Time for which the directory keeps used and late tokens, so that a host that shows one learns the reason of its
+/// failure.
 const KEPT_MS: u64 = 7 * 24 * 3_600_000;
-/// Tokens at once, of all kinds: the largest cluster twice.
+/// Maximum number of tokens of all kinds: twice the largest cluster.
 const MOST: usize = 200_000;
 
-/// A token without itself.
+/// The record of a token, without the token itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Token {
     pub(crate) host: HostName,
     pub(crate) made_ms: u64,
     pub(crate) until_ms: u64,
-    /// The user who made it.
+    /// The user who made the token.
     pub(crate) by: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) used_ms: Option<u64>,
-    /// SHA-256 of the key that used it.
+    /// SHA-256 of the key that used the token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) key: Option<String>,
-    /// Serial number of the first certificate issued for it.
+    /// Serial number of the first certificate that the controller issued for the token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) serial: Option<String>,
-    /// When that certificate runs out.
+    /// Expiry of the first certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ends_ms: Option<u64>,
 }
 
-/// How a token was used.
+/// The use of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Use {
     First,
@@ -61,7 +62,7 @@ pub(super) enum Use {
     },
 }
 
-/// Why a token does not do.
+/// The reason why a token is refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Bad {
     Unknown,
@@ -73,9 +74,10 @@ pub(crate) enum Bad {
 
 pub(crate) struct Tokens {
     dir: PathBuf,
-    /// Guards reading and changing one token. Held for one token at a time, because nodes wait for it.
+    /// Guards reading and changing a token. The holder keeps the lock for one token at a time, because nodes wait for
+    /// it.
     one: Mutex<()>,
-    /// Guards counting tokens and making new ones.
+    /// Guards counting tokens and making new tokens.
     making: Mutex<()>,
 }
 
@@ -85,7 +87,7 @@ impl Tokens {
         Ok(Self { dir: dir.to_owned(), one: Mutex::new(()), making: Mutex::new(()) })
     }
 
-    /// Makes a token for each host, in their order, under canonical names. On disk on return.
+    /// Makes a token for each host, in the hosts' order, under canonical names. The tokens are on disk on return.
     pub(crate) fn make(
         &self,
         hosts: &HostList,
@@ -142,7 +144,7 @@ impl Tokens {
         Ok(taken)
     }
 
-    /// Uses the token, for this host and this key (DER). On disk on return.
+    /// Uses the token, for this host and this key (DER). The use is on disk on return.
     pub(super) fn redeem(
         &self,
         secret: &str,
@@ -166,7 +168,7 @@ impl Tokens {
         }
         match (&token.key, &token.serial, token.ends_ms) {
             (None, ..) => {}
-            // A host that asks after the certificate's end has not merely lost its answer.
+            // A host that asks after the certificate's expiry has not merely lost the answer.
             (Some(used), _, Some(ends_ms)) if *used == key && now_ms >= ends_ms => return Err(Bad::Late),
             (Some(used), Some(serial), Some(_)) if *used == key => {
                 let serial = serial.clone();
@@ -181,7 +183,7 @@ impl Tokens {
         Ok((token, Use::First))
     }
 
-    /// Returns all tokens, after removing old ones. Logs an unreadable file and goes on with the others.
+    /// Returns all tokens, after removing old tokens. Logs an unreadable file and goes on with the others.
     fn swept(&self, now_ms: u64) -> io::Result<Vec<(String, Token)>> {
         let mut tokens = Vec::new();
         for entry in fs::read_dir(&self.dir)? {
@@ -204,7 +206,7 @@ impl Tokens {
         Ok(tokens)
     }
 
-    /// Removes a token; true if it existed.
+    /// Removes a token; returns `true` if the token existed.
     fn remove(&self, name: &str) -> io::Result<bool> {
         match fs::remove_file(self.dir.join(name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -212,7 +214,7 @@ impl Tokens {
         }
     }
 
-    /// Reads a token; `None` if the file does not exist, or is no token's.
+    /// Reads a token; `None` if the file does not exist, or is no token.
     fn read(&self, name: &str) -> io::Result<Option<Token>> {
         if name.len() != 64 {
             return Ok(None);
@@ -237,7 +239,7 @@ impl Tokens {
     }
 }
 
-/// 244 random bits.
+/// Returns 244 random bits as text.
 fn secret() -> String {
     let mut bytes = [0; 32];
     bytes[..16].copy_from_slice(uuid::Uuid::new_v4().as_bytes());
@@ -245,7 +247,7 @@ fn secret() -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// 64 hexadecimal digits.
+/// Returns the digest as 64 hexadecimal digits.
 fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -278,10 +280,10 @@ mod tests {
         let bad = |secret: &str, host: &str, key: &str, at: u64| {
             tokens(&dir).redeem(secret, host, key.as_bytes(), &next(), at).err()
         };
-        // A wrong name does not use it up.
+        // A wrong name does not use up the token.
         assert_eq!(bad(t0, "n1", "key", 2000), Some(Bad::OtherHost(HostName::new("n0").unwrap())));
         assert_eq!(bad(t0, "n0", "key", 2000), None);
-        // An answer that was lost: the same key again.
+        // The answer was lost: the same key asks again.
         assert_eq!(bad(t0, "n0", "key", 3000), None);
         assert_eq!(bad(t0, "n0", "another key", 3000), Some(Bad::Used));
         assert_eq!(bad(t0, "n0", "key", 1000 + HOUR), Some(Bad::Late));
@@ -289,18 +291,18 @@ mod tests {
         assert_eq!(bad("../../etc/passwd", "n1", "key", 2000), Some(Bad::Unknown));
         assert_eq!(tokens(&dir).take_back(&hosts("n2"), 2000).unwrap(), 1);
         assert_eq!(bad(t2, "n2", "key", 2000), Some(Bad::Unknown));
-        // A token that is used and over is reported.
+        // The list includes a token that is used and late.
         assert_eq!(tokens(&dir).take_back(&hosts("n0"), 1000 + HOUR).unwrap(), 0);
         let left = tokens(&dir).list(2000).unwrap();
         let left: Vec<_> = left.iter().map(|token| (token.host.as_str(), token.used_ms)).collect();
         assert_eq!(left, [("n0", Some(2000)), ("n1", None)]);
-        // Told of for a week, then forgotten.
+        // The list includes the token for a week, then forgets it.
         assert_eq!(tokens(&dir).list(1000 + HOUR + KEPT_MS).unwrap().len(), 2);
         assert_eq!(tokens(&dir).list(1001 + HOUR + KEPT_MS).unwrap().len(), 0);
         assert_eq!(bad(t0, "n0", "key", 2000), Some(Bad::Unknown));
     }
 
-    /// Earlier, the user of a token could use it again, and no operator could stop that.
+    /// Found before: the user of a token could use it again, and no operator could stop that.
     #[test]
     fn a_used_token_can_be_revoked_and_ends_with_its_certificate() {
         let dir = tempfile::tempdir().unwrap();
@@ -316,13 +318,14 @@ mod tests {
         }
         assert_eq!(tokens.take_back(&hosts("n0"), 3000).unwrap(), 1);
         assert_eq!((ask(0, 3000), ask(1, 5000)), (Err(Bad::Unknown), Err(Bad::Late)));
-        // An earlier release did not write what the first use gave.
+        // An earlier release did not record the certificate of the first use.
         let known = Token { serial: None, ends_ms: None, ..tokens.list(3000).unwrap().remove(0) };
         tokens.write(&digest(made[1].1.as_bytes()), &known).unwrap();
         assert_eq!(ask(1, 3000), Err(Bad::Used));
     }
 
-    /// Earlier, making tokens for a whole cluster blocked every enrolment meanwhile: each is a write to the disk.
+    /// Found before: making tokens for a whole cluster blocked every enrolment meanwhile, because each token is a write
+    /// to the disk.
     #[test]
     fn who_makes_many_tokens_keeps_nobody_from_using_one() {
         let dir = tempfile::tempdir().unwrap();

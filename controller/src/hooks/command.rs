@@ -1,6 +1,6 @@
-//! Run of a hook's command, in a process group of its own. Past its limit the whole group is killed, and the run ends
-//! when no process of it lives: so no two commands tell the same notice at once. Processes that a program leaves in the
-//! background when it ends by itself go on.
+//! The run of a hook's command, in a process group of its own. Past the limit the controller kills the whole group. The
+//! run ends when no process of the group lives, so no two commands carry the same notice at once. If the program ends
+//! by itself, the processes that it leaves in the background go on.
 
 use std::fs;
 use std::io::{self, Seek as _, Write as _};
@@ -14,13 +14,14 @@ use serde_json::Value;
 use tokio::io::AsyncReadExt;
 use tokio::process;
 
-/// Bytes of standard error to keep: they are logged, and the last line is shown.
+/// Number of bytes of standard error to keep: the controller logs them, and shows the last line.
 const KEPT: usize = 4 * 1024;
-/// How long the pipe of a program that has ended is read on.
+/// Time to continue reading the pipe of a program that has ended.
 const PIPE_LIMIT: Duration = Duration::from_secs(1);
-/// Period of checks whether killed processes are gone: only a child's end is reported.
+/// Period of checks whether killed processes are gone: the kernel reports only a child's end.
 const LOOK: Duration = Duration::from_millis(20);
-/// Limit for the end of a killed process group; a process that still lives hangs in the kernel, and is logged.
+/// Limit for the end of a killed process group. A process that still lives hangs in the kernel, and the controller logs
+/// it.
 const KILLED: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +35,7 @@ impl Command {
     /// Runs the command with `body` on its standard input.
     ///
     /// # Errors
-    /// How it ended, and its output.
+    /// The end of the command, and its output.
     pub(crate) async fn tell(&self, body: &Value) -> Result<(), Untold> {
         let [program, arguments @ ..] = self.argv.as_slice() else {
             return Err(Untold::new("no command".to_owned(), &[]));
@@ -89,12 +90,12 @@ impl Command {
     }
 }
 
-/// Why something is not told.
+/// The reason why a notice was not carried out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Untold {
-    /// A line for people: how the program ended, and the last line of its standard error.
+    /// A line for people: the program's end, and the last line of its standard error.
     pub(crate) why: String,
-    /// The kept part of its standard error, if longer than the last line.
+    /// The kept part of the program's standard error, if longer than the last line.
     pub(crate) said: Option<String>,
 }
 
@@ -108,8 +109,8 @@ impl Untold {
     }
 }
 
-/// Process group of a run. Dropping it kills the group, unless the program was reaped: later its number may belong to
-/// another group.
+/// The process group of a run. Dropping this value kills the group, unless the program was reaped: the number may then
+/// belong to another group.
 struct Group(Option<Pid>);
 
 impl Group {
@@ -121,7 +122,7 @@ impl Group {
         self.0 = None;
     }
 
-    /// Kills the group, and waits until no process of it lives.
+    /// Kills the group, and waits until none of its processes lives.
     async fn end(mut self, child: &mut process::Child, program: &str) {
         let Some(group) = self.0 else { return };
         self.kill();
@@ -156,8 +157,8 @@ impl Drop for Group {
     }
 }
 
-/// Does the group contain a process that is no zombie? Zombie orphans stay if no process reaps them, as in some
-/// containers.
+/// Returns `true` if the group contains a process that is no zombie. Zombie orphans stay if no process reaps them, as
+/// in some containers.
 fn lives(group: Pid) -> bool {
     if rustix::process::test_kill_process_group(group) == Err(rustix::io::Errno::SRCH) {
         return false;
@@ -167,18 +168,18 @@ fn lives(group: Pid) -> bool {
     stats.any(|stat| is_living_member(&stat, group))
 }
 
-/// `42 (a name) S 1 42 ...`: pid, name, state, parent, group (`proc_pid_stat(5)`).
+/// Parses `42 (a name) S 1 42 ...`: pid, name, state, parent, group (`proc_pid_stat(5)`).
 fn is_living_member(stat: &str, group: Pid) -> bool {
     let mut fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
     let (state, of) = (fields.next(), fields.nth(1));
     !matches!(state, None | Some("Z" | "X")) && of.and_then(|of| of.parse().ok()) == Some(group.as_raw_nonzero().get())
 }
 
-/// Makes the program's input, a file in memory: complete before the program begins, whatever happens to the controller
-/// then.
+/// Makes the program's input, a file in memory. The file is complete before the program begins, also if the controller
+/// dies then.
 fn told(body: &Value) -> io::Result<Stdio> {
     let make = |flags| memfd_create("perilog-hook", MemfdFlags::CLOEXEC | flags);
-    // A kernel before 6.3 does not know that flag; a later kernel may require the flag.
+    // A kernel before 6.3 does not know the flag; a later kernel may require the flag.
     let memory = make(MemfdFlags::NOEXEC_SEAL).or_else(|_| make(MemfdFlags::empty()))?;
     let mut file = fs::File::from(memory);
     writeln!(file, "{body}")?;
@@ -186,7 +187,7 @@ fn told(body: &Value) -> io::Result<Stdio> {
     Ok(file.into())
 }
 
-/// Reads until the pipe is closed; `kept` holds the end of the output so far.
+/// Reads until the pipe is closed; `kept` has the end of the output so far.
 async fn listen(stderr: Option<process::ChildStderr>, kept: &mut Vec<u8>) {
     let Some(mut stderr) = stderr else { return };
     let mut buffer = [0u8; 1024];
@@ -208,7 +209,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(3600);
 
-    /// A program whose child does the work, and hears no TERM. The child's number is in the file.
+    /// Makes a program whose child does the work, and ignores TERM. The file contains the child's number.
     fn with_grandchild(file: &Path) -> Arc<Command> {
         let script = "trap '' TERM; sleep 1000 & echo $! >\"$0.new\"; mv \"$0.new\" \"$0\"; wait";
         let argv = vec!["sh".to_owned(), "-c".to_owned(), script.to_owned(), file.display().to_string()];
@@ -231,7 +232,8 @@ mod tests {
         (run, pid)
     }
 
-    /// Found by a review: only the program itself was killed, and its children went on beside the next try.
+    /// Found by a review: the controller killed only the program itself, and the program's children went on beside the
+    /// next try.
     #[tokio::test]
     async fn nothing_of_a_run_past_its_limit_lives_when_it_is_told_again() {
         let dir = tempfile::tempdir().unwrap();
@@ -262,7 +264,7 @@ mod tests {
     #[tokio::test]
     async fn a_status_decides_although_a_child_holds_both_pipes() {
         for (status, expect) in [(0, Ok(())), (3, Err("sh: exit status: 3: busy".to_owned()))] {
-            // More than a pipe holds, and the program does not read it.
+            // The body is more than a pipe holds, and the program does not read it.
             let body = json!({"event": "x".repeat(1 << 20)});
             let script = format!("echo busy >&2; exec 3<&0; sleep 10 <&3 & exit {status}");
             let argv = ["sh", "-c", &script].map(str::to_owned).to_vec();
@@ -271,7 +273,7 @@ mod tests {
         }
     }
 
-    /// Found by a hunt: a hook that was started as the controller died had an empty standard input.
+    /// Found by a hunt: a hook that started as the controller died had an empty standard input.
     #[tokio::test]
     async fn what_a_program_is_told_is_whole_before_it_begins() {
         let body = json!({"event": "x".repeat(1 << 20)});

@@ -1,4 +1,4 @@
-//! Turns of notices: a failing notice delays no other.
+//! Tests of the turns of notices: a failing notice delays no other notice.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn row(name: &str, lifted: bool) -> DrainRow {
     }
 }
 
-/// Returns the notices that would be told now for these rows: event and hosts.
+/// Returns the notices that would run now for these rows: event and hosts.
 fn would_tell(rows: &[DrainRow], told: &Told, now: Instant) -> Vec<String> {
     let tasks = drained(rows.to_vec(), told, now);
     tasks.iter().map(|task| format!("{} {}", task.body["event"], task.body["hosts"]).replace('"', "")).collect()
@@ -72,17 +72,17 @@ fn a_failing_notice_backs_off_and_delays_no_other() {
         assert_eq!(would_tell(&[row("n1", true)], &told, now), ["undrain n1"]);
         now += backoff;
         backoff = (backoff * 2).min(LAST_BACKOFF);
-        // At that moment the notice is due, so the controller does not sleep.
+        // At this time the notice is due, so the controller does not sleep.
         assert_eq!((told.next(now), would_tell(&[row("n1", false)], &told, now).len()), (None, 1));
     }
     assert_eq!(backoff, LAST_BACKOFF);
-    // Not to be told any more, then anew.
+    // A removed notice begins anew.
     told.keep(|_| false);
     assert_eq!(told.turn(&Key::Host(host("n1")), false, now), Some(Turn::Fresh));
 }
 
-/// Found by a review: one host that the hook rejects kept all others of its command from being drained, and their ranks
-/// from being released.
+/// Found by a review: one host that the hook rejects kept all other hosts of its command from being drained, and their
+/// ranks from being released.
 #[test]
 fn a_host_that_is_refused_keeps_none_of_its_group_waiting() {
     let began = Instant::now();
@@ -107,9 +107,9 @@ fn a_host_that_is_refused_keeps_none_of_its_group_waiting() {
         assert!(now - began < Duration::from_secs(10), "{} of {} hosts still wait", rows.len(), names.len());
     }
     assert_eq!(rows.iter().map(|row| row.host.clone()).collect::<Vec<_>>(), refused);
-    // Each half of a hundred: seven times, for each of the two; and once for all.
+    // Halves of a hundred: seven times for each of the two hosts, and once for all.
     assert!(commands <= 1 + 2 * 2 * 7, "{commands} commands");
-    // Each is alone now, and waits longer each time.
+    // Each host is alone now, and waits longer each time.
     let alone = drained(rows.clone(), &told, now);
     assert_eq!(alone.iter().map(|task| task.keys.len()).collect::<Vec<_>>(), [1, 1]);
     alone.iter().for_each(|task| told.begin(&task.keys, task.lifts));
@@ -117,7 +117,7 @@ fn a_host_that_is_refused_keeps_none_of_its_group_waiting() {
     assert!(told.next(now).is_some_and(|at| at - now >= FIRST_BACKOFF));
 }
 
-/// Tells the due notices; a command with a refused host fails. Returns the number of commands.
+/// Runs the due notices; a command with a refused host fails. Returns the number of commands.
 fn tell(rows: &mut Vec<DrainRow>, told: &mut Told, now: Instant, refuses: impl Fn(&HostName) -> bool) -> usize {
     let tasks = drained(rows.clone(), told, now);
     tasks.iter().for_each(|task| told.begin(&task.keys, task.lifts));
@@ -133,8 +133,8 @@ fn tell(rows: &mut Vec<DrainRow>, told: &mut Told, now: Instant, refuses: impl F
     tasks.len()
 }
 
-/// Found by a review: after an absence, the resource manager was told of each host alone, a minute apart, four at a
-/// time.
+/// Found by a review: after an absence of the resource manager, the controller drained each host alone, a minute apart,
+/// four at a time.
 #[test]
 fn after_an_outage_waiting_notices_are_told_together() {
     let mut now = Instant::now();
@@ -146,8 +146,8 @@ fn after_an_outage_waiting_notices_are_told_together() {
     }
     now += LAST_BACKOFF;
     assert_eq!(drained(rows.clone(), &told, now).len(), 100, "each by itself");
-    // After one success the others follow at once, in two commands, drains and lifts, except for a host that is still
-    // refused.
+    // After one success the others follow at once, in two commands, drains and lifts, except for a host that the hook
+    // still refuses.
     let first = drained(vec![row("n0", false)], &told, now).remove(0);
     told.begin(&first.keys, first.lifts);
     told.done(&first.keys, now);
@@ -156,7 +156,7 @@ fn after_an_outage_waiting_notices_are_told_together() {
     assert_eq!(tell(&mut rows, &mut told, now, |host| *host == bad), 2);
     assert_eq!(rows.len(), 49, "the drains: one of them is refused");
     let mut commands = 0;
-    // Until the host waits: alone at first, it may be in a group with others again.
+    // A host that failed alone may again be in a group with others. The loop runs until only the refused host waits.
     while rows.len() > 1 || told.next(now).is_none() {
         now = told.next(now).unwrap_or(now);
         commands += tell(&mut rows, &mut told, now, |host| *host == bad);
@@ -182,7 +182,7 @@ fn refused_hosts_keep_their_backoff_when_others_succeed() {
     let refuses = |host: &HostName| bad.contains(host);
     let mut rows: Vec<DrainRow> = bad.iter().map(|host| row(host.as_str(), false)).collect();
     let mut late = 0;
-    // Every five minutes another host is drained, for an hour.
+    // Every five minutes for an hour, another host is drained.
     for second in 0..3600u32 {
         let now = began + FIRST_BACKOFF * second;
         if second % 300 == 0 {
@@ -194,7 +194,7 @@ fn refused_hosts_keep_their_backoff_when_others_succeed() {
     assert_eq!(rows.len(), bad.len(), "one that is not refused waits");
     // Each bad host once a minute, and the nine others.
     assert_eq!(late, 45 * bad.len() + 9, "commands in the last 45 minutes");
-    // A bad host succeeds after all: the others go out once with the new ones, and then wait as before.
+    // A bad host succeeds after all: the others go out once with the new hosts, and then wait as before.
     let now = began + FIRST_BACKOFF * 3600 + LAST_BACKOFF;
     let refuses = |host: &HostName| bad[1..].contains(host);
     assert_eq!(tell(&mut rows, &mut told, now, refuses), 3);
@@ -203,8 +203,8 @@ fn refused_hosts_keep_their_backoff_when_others_succeed() {
     assert!(again <= 4, "{again} commands in a minute");
 }
 
-/// A resource manager came, took one notice, and went away again: no host is at fault, and the next success releases
-/// all.
+/// A resource manager came, carried out one notice, and went away again: no host is at fault, and the next success
+/// releases all.
 #[test]
 fn one_success_after_a_second_outage_releases_all() {
     let mut now = Instant::now();
@@ -289,7 +289,7 @@ async fn jobs_whose_release_fails_keep_no_other_job_waiting() {
             }
             other => panic!("{other:?}"),
         };
-        // Each of the others twice: more would be for ever.
+        // Each of the others twice: more would never end.
         assert!(failures <= 2 * BAD, "a job waits for those that fail");
         answer.send(Ok(reply)).unwrap();
     }
@@ -309,7 +309,7 @@ async fn a_commands_output_is_bounded_and_its_last_line_is_why() {
     assert_eq!(tell(two, long).await, untold("/bin/sh: exit status: 3: two", Some("one\ntwo")));
     let flood = tell("seq 1 100000 >&2; exit 3", long).await;
     assert!(flood.why.ends_with(": 100000") && flood.said.is_some_and(|said| said.len() <= 4096));
-    // Killed at the limit, or outlived by a child that holds the pipe: keeps the output until then.
+    // A command that is killed at its limit, or outlived by a child with the pipe, keeps its output.
     let late = tell("echo stuck >&2; sleep 1000", Duration::from_secs(5)).await;
     assert_eq!(late, untold("/bin/sh: no end within 5s: stuck", None));
     let held = tell("echo held >&2; sleep 5 & exit 3", long).await;

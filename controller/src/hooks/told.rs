@@ -1,12 +1,12 @@
-//! Turns of notices: which notice is next, and when to repeat a failed one, by job or by host. No two running commands
-//! are about the same job or host, and a failing notice delays only itself. A group of hosts whose command failed is
-//! repeated in halves, until the refused host is alone.
+//! Turns of notices: which notice is next, and when to repeat a failed notice, by job or by host. No two running
+//! commands are about the same job or host, and a failing notice delays only itself. The controller repeats a failed
+//! group of hosts in halves, until the refused host is alone.
 //!
 //! If the resource manager is away, no host is at fault, and all hosts are alone eventually. The first success shows
 //! that the resource manager is back: all hosts that failed alone without a success in between go out together, at
-//! once. A host that failed alone again after another host's success is at fault. It keeps its own backoff, whatever
-//! else succeeds, until its own success. Such a success suggests that the others were not at fault either: they go out
-//! together once more.
+//! once. A host that failed alone again after another host's success is at fault. Such a host keeps its own backoff
+//! until its own success, whatever else succeeds. Its success suggests that the others were not at fault either: they
+//! go out together once more.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -23,49 +23,49 @@ pub(super) enum Key {
     Host(HostName),
 }
 
-/// Permission to tell a notice now.
+/// Permission to run a notice now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Turn {
-    /// The notice failed, and is due since that moment, together with its group.
+    /// The notice failed, and is due since that time, together with its group.
     Again(Instant, Group),
     Fresh,
 }
 
-/// Notices that are repeated together share a group.
+/// A group of notices that the controller repeats together.
 pub(super) type Group = u64;
 
 #[derive(Debug, Clone, Copy)]
 enum Stand {
     Telling,
-    /// The notice failed; it is due at that moment, together with its group.
+    /// The notice failed; it is due at that time, together with its group.
     Again(Instant, Group),
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Tried {
     stand: Stand,
-    /// To lift a drain is another thing than the drain.
+    /// Whether the notice lifts a drain, which differs from the drain itself.
     lifts: bool,
     /// Delay after the next failure.
     backoff: Duration,
-    /// Number of successful commands when it first failed, or last failed alone.
+    /// Number of successful commands when the notice first failed, or last failed alone.
     at: Option<u64>,
     failed: Failed,
 }
 
-/// How a notice failed.
+/// The kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Failed {
-    /// Together with others, or not yet.
+    /// Together with others, or no failure yet.
     Together,
-    /// Alone, and no command succeeded since the earlier failure: perhaps none can.
+    /// Alone, and no command succeeded since the earlier failure: perhaps no command can.
     Alone,
-    /// Alone, although another command succeeded since the earlier failure; until its own success.
+    /// Alone, although another command succeeded since the earlier failure. Stays until the host's own success.
     AtFault,
 }
 
 impl Tried {
-    /// Records a failure together with others, and returns the delay. It ignores the earlier delay, because most of the
+    /// Records a failure together with others, and returns the delay. Ignores the earlier delay, because most of the
     /// group are not at fault.
     fn fail(&mut self, successes: u64) -> Duration {
         self.failed = Failed::Together;
@@ -85,7 +85,7 @@ impl Tried {
     }
 }
 
-/// Running and failed notices. [`Told::keep`] removes those that no longer exist.
+/// Running and failed notices. [`Told::keep`] removes notices that no longer exist.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     tried: BTreeMap<Key, Tried>,
@@ -95,12 +95,12 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// `None`: not now.
+    /// Returns the permission to run the notice; `None`: not now.
     pub(super) fn turn(&self, key: &Key, lifts: bool, now: Instant) -> Option<Turn> {
         match self.tried.get(key).map(|tried| (tried.stand, tried.lifts)) {
             Some((Stand::Telling, _)) => None,
             Some((Stand::Again(at, group), of)) if of == lifts => (at <= now).then_some(Turn::Again(at, group)),
-            // The failed notice was the opposite.
+            // The failed notice was the opposite notice.
             Some((Stand::Again(..), _)) | None => Some(Turn::Fresh),
         }
     }
@@ -120,7 +120,7 @@ impl Told {
         self.tried.keys().filter_map(job).collect()
     }
 
-    /// Returns when the next notice is due, after this moment.
+    /// Returns when the next notice is due, after this time.
     pub(super) fn next(&self, now: Instant) -> Option<Instant> {
         let again = |tried: &Tried| if let Stand::Again(at, _) = tried.stand { Some(at) } else { None };
         self.tried.values().filter_map(again).filter(|at| *at > now).min()
@@ -151,8 +151,8 @@ impl Told {
         }
     }
 
-    /// Records that a command failed. A failure of many hosts accuses none: each half goes out alone next, until the
-    /// refused host is alone. Only a single host's delay grows.
+    /// Records that a command failed. A failure of many hosts accuses no host: each half goes out separately next,
+    /// until the refused host is alone. Only a single host's delay grows.
     pub(super) fn failed(&mut self, keys: &[Key], now: Instant) {
         let (first, second) = keys.split_at(keys.len() / 2);
         for half in [first, second].into_iter().filter(|half| !half.is_empty()) {

@@ -1,4 +1,4 @@
-//! Log lines about strangers, so many at a time ([`perilog_host::complaints`]).
+//! Log lines about strangers, with a bound on their number ([`perilog_host::complaints`]).
 
 use std::fmt::Display;
 use std::net::{IpAddr, SocketAddr};
@@ -7,14 +7,14 @@ use std::sync::{Mutex, PoisonError};
 use perilog_host::clock;
 use perilog_host::complaints::{Each, LINES, WINDOW_MS, Window};
 
-/// Most addresses with lines of their own: the largest cluster, over several networks.
+/// Maximum number of addresses with lines of their own: the largest cluster, over several networks.
 const MOST: usize = 50_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Complaints(Mutex<Window>);
 
 impl Complaints {
-    /// Logs that `peer` was refused, unless too many were just now.
+    /// Logs that the controller refused `peer`, unless too many lines are recent.
     pub(crate) fn refused(&self, peer: SocketAddr, why: &dyn Display) {
         self.refused_by_name(peer, None, &canonical(peer).to_string(), why);
     }
@@ -35,17 +35,17 @@ impl Complaints {
     }
 }
 
-/// An address of the fourth version as people write it, also where the socket is of the sixth.
+/// Returns an IPv4 address as people write it, also if the socket is IPv6.
 pub(super) fn canonical(peer: SocketAddr) -> SocketAddr {
     SocketAddr::new(peer.ip().to_canonical(), peer.port())
 }
 
-/// Journal lines about peers that proved to be a host of the site. The lines of each address are counted separately, so
-/// no address hides another.
+/// Journal lines about peers that proved to be a host of the site. Each address has its own count, so no address hides
+/// another.
 #[derive(Debug)]
 pub(crate) struct ComplaintsOfEach {
     each: Each<IpAddr>,
-    /// Shared lines, once there are too many addresses.
+    /// Shared lines, once too many addresses have lines.
     others: Complaints,
 }
 
@@ -56,7 +56,7 @@ impl Default for ComplaintsOfEach {
 }
 
 impl ComplaintsOfEach {
-    /// Logs that `peer` was refused, unless the same line was just logged, or the address has too many lines.
+    /// Logs that the controller refused `peer`, unless the same line is recent, or the address has too many lines.
     pub(crate) fn refused(&self, peer: SocketAddr, why: &str) {
         let address = peer.ip().to_canonical();
         match self.each.admit(address, why) {

@@ -1,10 +1,11 @@
 //! Peers that greet: they have shown a certificate, and have not sent all of Hello. A Hello waits in memory until its
-//! last page, so the listener admits few per certificate, and few large ones at a time.
+//! last page, so the listener admits few per certificate, and few large Hellos at a time.
 //!
-//! * **Two for a certificate.** One place belongs to the address of the session that the machine welcomed last, and all
-//!   other addresses share the other place: a thief cannot keep the true agent from greeting. Before the first welcome
-//!   a peer takes the place of the one from its own address, or of the oldest where both places are taken.
-//! * **Eight that have more than a page.** The ninth waits with its second page.
+//! * **Two for a certificate.** One place belongs to the address of the session that the machine welcomed last. All
+//!   other addresses share the other place, so a thief cannot keep the true agent from greeting. Before the first
+//!   welcome a peer replaces the peer from its own address. If no such peer greets and both places are taken, it
+//!   replaces the oldest peer.
+//! * **Eight with more than a page.** The ninth waits with its second page.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,9 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Semaphore, oneshot};
 
-/// Peers of one certificate that may be greeting.
+/// Maximum number of greeting peers with one certificate.
 const OF_ONE: usize = 2;
-/// Hellos of more than a page that may be on their way to the machine.
+/// Maximum number of Hellos of more than a page on their way to the machine.
 const LARGE: usize = 8;
 
 #[derive(Debug)]
@@ -35,11 +36,11 @@ struct Places {
 struct Greeter {
     address: IpAddr,
     number: u64,
-    /// Dropped: it has to go.
+    /// Dropping the sender tells the peer to leave.
     _stay: oneshot::Sender<()>,
 }
 
-/// A peer's place among those that greet; dropping it frees the place.
+/// A peer's place while the peer greets; dropping this value frees the place.
 #[derive(Debug)]
 pub(super) struct Place<'a> {
     greetings: &'a Greetings,
@@ -55,7 +56,7 @@ impl Default for Greetings {
 }
 
 impl Greetings {
-    /// `number`: of this connection alone.
+    /// Takes a place; `number` belongs to this connection alone.
     pub(super) fn enter(&self, name: &str, address: IpAddr, number: u64) -> Place<'_> {
         let (keep, stay) = oneshot::channel();
         let mut of = self.lock();
@@ -69,7 +70,7 @@ impl Greetings {
         Place { greetings: self, name: name.to_owned(), number, stay }
     }
 
-    /// Keeps a place for this address from now on: the machine has welcomed a session from there.
+    /// Reserves a place for this address from now on: the machine has welcomed a session from this address.
     pub(super) fn welcomed(&self, name: &str, address: IpAddr) {
         self.lock().entry(name.to_owned()).or_default().home = Some(address);
     }
@@ -121,7 +122,7 @@ mod tests {
             assert!(is_gone(&mut last) && !is_gone(&mut other) && !is_gone(&mut own), "{number}");
             last = other;
         }
-        // Other certificates have places of their own; and a place that is given back is nobody's.
+        // Other certificates have places of their own, and a freed place is free for any peer.
         let mut others = [greetings.enter("n1", thief, 1_000), greetings.enter("n1", agent, 1_001)];
         assert!(!others.iter_mut().any(is_gone) && !is_gone(&mut own));
         let _third = greetings.enter("n0", at("10.0.0.67"), 1_002);
@@ -143,7 +144,7 @@ mod tests {
             assert!(is_gone(&mut last) && !is_gone(&mut other) && !is_gone(&mut own), "{number}");
             last = other;
         }
-        // The agent dials anew: its own place again, and nobody else's.
+        // The agent dials again: it gets its own place, and disturbs no other peer.
         let mut again = greetings.enter("n0", agent, 1_001);
         assert!(is_gone(&mut own) && !is_gone(&mut again) && !is_gone(&mut last));
         // The node gets another address.

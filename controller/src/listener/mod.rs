@@ -1,12 +1,12 @@
-//! Port of the agents: accepts, shakes hands, and refuses invalid peers. It only reads messages; the machine handles
-//! them.
+//! Port of the agents: accepts, shakes hands, and refuses invalid peers. The listener only reads messages; the machine
+//! handles them.
 //!
 //! ```text
 //!   accept ── TLS ── preambles ── Hello ── open: both ways until one side ends
-//!                └────── within a limit ─┘
+//!                 └────── within a limit ─┘
 //! ```
-//! When certificates are reloaded, sessions of revoked ones end. An invalid peer (garbage, a frame over the limit,
-//! another version, a wrong certificate) is refused, and logged with its address.
+//! When a reload revokes a certificate, its sessions end. The listener refuses an invalid peer (garbage, a frame over
+//! the limit, another version, a wrong certificate), and logs the peer's address.
 
 mod complaints;
 mod greeting;
@@ -26,7 +26,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::daemon::Inlet;
 pub(crate) use complaints::{Complaints, ComplaintsOfEach};
 
-/// Most connections at once: all nodes of the largest planned cluster, and nodes that return before their old
+/// Maximum number of connections: all nodes of the largest planned cluster, and nodes that return before their old
 /// connection ends. The unit's LimitNOFILE is above this number.
 const MAX_SESSIONS: u32 = 100_000;
 
@@ -56,7 +56,7 @@ impl Sessions {
         })
     }
 
-    /// Logs that a peer was refused; `host` comes from its certificate.
+    /// Logs that the listener refused a peer; `host` comes from the peer's certificate.
     fn refused(&self, peer: SocketAddr, host: Option<&str>, why: &dyn Display) {
         self.complaints.refused_by_name(peer, host, &self.names.who(peer, host), why);
     }
@@ -65,14 +65,14 @@ impl Sessions {
         SessionId(self.last.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Waits until the last session is over.
+    /// Waits until the last session has ended.
     pub(crate) async fn ended(&self) {
-        // This code never closes the semaphore.
+        // No code closes the semaphore.
         let _ = self.places.acquire_many(MAX_SESSIONS).await;
     }
 }
 
-/// Accepts for ever; `tls` may change for the connections from then on.
+/// Accepts connections for ever; a change of `tls` applies to later connections.
 pub(crate) async fn accept(
     mut listener: Listener,
     sessions: Arc<Sessions>,

@@ -1,5 +1,5 @@
-//! Host names by address, for log lines: by the peer's certificate, if at hand, otherwise the last host from that
-//! address. No decision depends on them.
+//! Host names by address, for log lines: the name in the peer's certificate, if known, otherwise the last host from the
+//! address. No decision depends on these names.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::complaints::canonical;
 
-/// Addresses that are remembered: the largest cluster, over several networks.
+/// Maximum number of remembered addresses: the largest cluster, over several networks.
 const MOST: usize = 50_000;
 
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ impl Names {
         }
     }
 
-    /// A peer for people; `host`: as its certificate says.
+    /// Names a peer for people; `host` is the name in the peer's certificate.
     pub(super) fn who(&self, peer: SocketAddr, host: Option<&str>) -> String {
         let peer = canonical(peer);
         let names = self.0.lock().unwrap_or_else(PoisonError::into_inner);

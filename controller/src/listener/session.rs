@@ -1,4 +1,4 @@
-//! Session of one connection, from its handshake to its end, in one task that reads and writes concurrently.
+//! Session of a connection, from its handshake to its end, in one task that reads and writes concurrently.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -18,19 +18,19 @@ use super::complaints::canonical;
 use super::greeting::Place;
 use crate::daemon::{Drain, End, Entry, Outbound, Outlet, WeakQueue, Weight};
 
-/// Limit for the preamble, and again for all pages of Hello. An agent sends them at once; on a swapping node it may
-/// need a while.
+/// Limit for the preamble, and again for all pages of Hello. An agent sends them at once; an agent on a swapping node
+/// may need a while.
 const HELLO_LIMIT: Duration = Duration::from_secs(30);
-/// Time for a refused peer to take the last messages.
+/// Time for a refused peer to read the last messages.
 const FLUSH_LIMIT: Duration = Duration::from_secs(5);
-/// Most bytes of all pages of one Hello. A node that is full of tasks and tombstones sends a few MiB.
+/// Maximum size in bytes of all pages of a Hello. A node that is full of tasks and tombstones sends a few MiB.
 const HELLO_BYTES: usize = 16 * 1024 * 1024;
 
-/// Why a session is over.
+/// The reason why a session has ended.
 enum Over {
-    /// In good order, or by what happens to networks.
+    /// An orderly end, or a failure of the network.
     Ended(String),
-    /// The peer did what no agent does.
+    /// The peer did something that no agent does.
     Refused(String),
 }
 
@@ -95,7 +95,7 @@ async fn talk(link: Link, plain: bool, tls: watch::Receiver<Option<ServerTls>>, 
         over = &mut writing => over,
         () = revoked(&chain, tls) => refused("its certificate was revoked"),
         end = end => match end {
-            // Drops the queue: its frames are still written, then a goodbye.
+            // Drops the queue: the task still writes the queued frames, then a goodbye.
             Ok(End::Close(why)) => {
                 let _ = tokio::time::timeout(FLUSH_LIMIT, writing).await;
                 Over::Ended(why)
@@ -131,7 +131,7 @@ async fn greet(reader: &mut FrameReader, writer: &mut FrameWriter, release: &str
     negotiate(&theirs).map(drop).map_err(refused)
 }
 
-/// Writes the frames, and calls `welcomed` at the machine's Welcome.
+/// Writes the frames, and calls `welcomed` when the machine sends Welcome.
 async fn write(writer: &mut FrameWriter, mut frames: Drain<bytes::Bytes>, welcomed: impl FnOnce()) -> Over {
     let mut welcomed = Some(welcomed);
     while let Some(frame) = frames.next().await {
@@ -183,7 +183,7 @@ impl Hearing<'_> {
         }
     }
 
-    /// All pages of Hello.
+    /// Receives all pages of Hello.
     async fn hello(&self, reader: &mut FrameReader) -> Result<(), Over> {
         let (mut bytes, mut _large) = (0, None);
         loop {
@@ -207,7 +207,7 @@ impl Hearing<'_> {
         }
     }
 
-    /// Returns the next message; `None` for an unknown one, which is answered.
+    /// Returns the next message; `None` for an unknown message, which the session answers.
     async fn next(&self, reader: &mut FrameReader) -> Result<Option<(FromAgent, Weight)>, Over> {
         self.read_frame(&frame(reader).await?).await
     }
@@ -226,7 +226,7 @@ impl Hearing<'_> {
     }
 
     async fn put(&self, message: FromAgent, weight: Weight) -> Result<(), Over> {
-        // Only the sender of a Hello is judged; other messages come by the thousand.
+        // Only a Hello needs the sender's identity; other messages come by the thousand.
         let (names, peer) = match &message {
             FromAgent::Hello(_) => (self.names.clone(), canonical(self.peer).to_string()),
             _ => (Some(Vec::new()), String::new()),

@@ -10,11 +10,11 @@ use perilog_core::{Event, IdSet};
 
 use crate::store::Ran;
 
-/// Most actions counted by name, and most scripts over all actions: more than a site has, and within what a Prometheus
-/// accepts from one target (some 15 series each).
+/// Maximum number of actions with counters of their own, and of scripts over all actions. The bounds exceed the number
+/// on a site, and stay within what a Prometheus accepts from one target (some 15 series each).
 const ACTIONS: usize = 32;
 const SCRIPTS: usize = 256;
-/// Label for everything past the bound.
+/// Label for all names past the bound.
 const OTHER: &str = "other";
 
 /// Words of [`perilog_core::outcome::Outcome`].
@@ -23,12 +23,12 @@ const OUTCOMES: [&str; 8] = ["ok", "tolerable", "failed", "timeout", "cancelled"
 /// Upper bounds in seconds. A script takes milliseconds or, when a file server hangs, hours.
 const SCRIPT_SECONDS: &[f64] =
     &[0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 14_400.0];
-/// A commit is one fsync; slow ones show a disk in trouble.
+/// Upper bounds in seconds. A commit is one fsync; slow commits show a disk in trouble.
 const COMMIT_SECONDS: &[f64] = &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
 #[derive(Debug)]
 pub(super) struct Counts {
-    /// Actions counted by name.
+    /// Actions with counters of their own.
     actions: BTreeSet<Arc<str>>,
     /// By action and outcome.
     pub(super) ended: BTreeMap<(Arc<str>, String), u64>,
@@ -105,7 +105,7 @@ impl Counts {
         }
     }
 
-    /// Counts an event of a job's log, which is sent once.
+    /// Counts an event of a job's log; each event arrives once.
     fn event(&mut self, event: &Event) {
         if !matches!(event.name(), "action-start" | "finish" | "overdue") {
             return;
@@ -124,8 +124,8 @@ impl Counts {
         }
     }
 
-    /// Returns the name under which an action is counted. A new one begins at zero everywhere: for Prometheus, a series
-    /// that begins with 1 has never risen, and the first overdue task would raise no alert.
+    /// Returns the name under which an action is counted. All counters of a new action begin at zero: for Prometheus, a
+    /// series that begins with 1 has never risen, and the first overdue task would raise no alert.
     pub(super) fn action(&mut self, name: &str) -> Arc<str> {
         if let Some(known) = self.actions.get(name) {
             return known.clone();
@@ -145,11 +145,11 @@ fn seconds(millis: u64) -> f64 {
     millis as f64 / 1000.0
 }
 
-/// Histogram: counts by upper bound.
+/// A histogram: counts by upper bound.
 #[derive(Debug, Clone)]
 pub(super) struct Histogram {
     pub(super) bounds: &'static [f64],
-    /// Counts per bound, above the bound before; the last count is above all bounds.
+    /// Counts between a bound and the bound before; the last count is above all bounds.
     pub(super) counts: Vec<u64>,
     pub(super) sum: f64,
 }

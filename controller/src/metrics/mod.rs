@@ -1,14 +1,14 @@
-//! Figures for Prometheus (`http` serves them), off unless `[metrics] listen` names an address. The writer and the hooks count; a scraper
-//! reads. Counters begin at zero with the process; no decision depends on them.
+//! Figures for Prometheus, off unless `[metrics] listen` names an address. The writer and the hooks count; a scraper
+//! reads. Counters begin at zero with the process; no decision depends on the counters.
 //!
-//! | room | |
+//! | room | contents |
 //! |---|---|
 //! | `counts` | counters, each with a bound on its labels |
 //! | `text` | Prometheus' text format 0.0.4 |
 //! | `page` | the page, with the present state of machine and store |
 //!
 //! No label has the name of a job, a node or a rank. The site chooses the names of actions and scripts: past a bound
-//! they count as `other`.
+//! these count as `other`.
 
 mod counts;
 mod page;
@@ -28,7 +28,7 @@ pub(crate) use page::Source;
 
 use counts::Counts;
 
-/// Cheap to clone.
+/// The counters; cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Metrics(Arc<Mutex<Counts>>);
 
@@ -37,7 +37,8 @@ impl Metrics {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a committed batch: its duration, tasks that ended in it for the first time, and its effects.
+    /// Counts a committed batch: the commit's duration, tasks that ended in the batch for the first time, and the
+    /// effects.
     pub(crate) fn committed(&self, took: Option<Duration>, ran: &[Ran], effects: &[Effect]) {
         let mut counts = self.counts();
         if let Some(took) = took {
@@ -53,17 +54,17 @@ impl Metrics {
         actions.for_each(|action| drop(counts.action(action)));
     }
 
-    /// A commit failed.
+    /// Counts a failed commit.
     pub(crate) fn not_committed(&self) {
         self.counts().commits_failed += 1;
     }
 
-    /// The session of an agent ended that had said Hello.
+    /// Counts the end of a session whose agent had said Hello.
     pub(crate) fn disconnected(&self) {
         self.counts().disconnects += 1;
     }
 
-    /// The store's disk is full, or no longer.
+    /// Records whether the store's disk is full.
     pub(crate) fn store_full(&self, full: bool) {
         self.counts().store_full = full;
     }
@@ -72,7 +73,7 @@ impl Metrics {
         self.counts().store_full
     }
 
-    /// A hook's command came to an end.
+    /// Counts the end of a hook's command.
     pub(crate) fn hook(&self, kind: Kind, ok: bool) {
         *self.counts().hooks.entry((kind.word(), ok)).or_default() += 1;
     }

@@ -12,11 +12,11 @@ use super::text::{self, Text, Type};
 use crate::daemon::Inlet;
 use crate::store::{Pending, StepReader};
 
-/// Limit for the writer's answer. Past it, the page lacks the writer's part and shows the gap, so a hanging disk is
-/// visible.
+/// Limit for the writer's answer. Past the limit, the page lacks the writer's part and shows the gap, so a hanging disk
+/// is visible.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// Where figures come from. Cheap to clone.
+/// The sources of the figures. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Source {
     pub(crate) metrics: Metrics,

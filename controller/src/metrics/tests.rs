@@ -78,7 +78,7 @@ fn what_happened_is_on_the_page() {
     ] {
         assert!(page.lines().any(|seen| seen == line), "{line} is not in\n{page}");
     }
-    // Unknown figures are left out.
+    // The page omits unknown figures.
     assert!(!page.contains("perilog_nodes{"));
 }
 
@@ -88,7 +88,8 @@ fn event(name: &str, action: &str) -> Effect {
     Effect::Publish { job: JobId::new("f1").unwrap(), sequence: 1, event }
 }
 
-/// Found by an audit: the first overdue task of an action began its series with 1, of which increase() is nothing.
+/// Found by an audit: the first overdue task of an action began its series with 1, and increase() of such a series is
+/// nothing.
 #[test]
 fn what_is_counted_of_an_action_is_there_before_it_happens() {
     let of = |page: &str, series: &str| page.lines().filter(|line| line.starts_with(series)).count();
@@ -128,7 +129,7 @@ fn every_outcome_has_a_counter() {
     metrics.open(["prolog"].into_iter());
     let before = page(&metrics);
     for outcome in all {
-        // Without a wildcard: a new outcome does not compile before it is in the table above.
+        // The match has no wildcard: the compiler rejects a new outcome until the table above contains it.
         match outcome {
             Outcome::Ok | Outcome::Tolerable | Outcome::Failed { .. } | Outcome::Timeout { .. } => {}
             Outcome::Cancelled { .. } | Outcome::Lost { .. } | Outcome::Refused { .. } | Outcome::Resolved { .. } => {}
@@ -138,7 +139,7 @@ fn every_outcome_has_a_counter() {
     assert_eq!(page(&metrics), before);
 }
 
-/// However many jobs, nodes, actions and scripts there are.
+/// The bound holds for any number of jobs, nodes, actions and scripts.
 #[test]
 fn labels_have_a_bound() {
     let metrics = Metrics::default();

@@ -1,6 +1,6 @@
 //! Prometheus' text format, version 0.0.4 (prometheus.io/docs/instrumenting/exposition_formats). The crate that
-//! Prometheus recommends writes OpenMetrics only, which promtool(1) and textfile collectors do not accept; the older
-//! format is short enough to write here.
+//! Prometheus recommends writes only OpenMetrics, which promtool(1) and textfile collectors do not accept. The older
+//! format is short enough for a module.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ pub(super) enum Type {
     Histogram,
 }
 
-/// A page in the making.
+/// An unfinished page.
 #[derive(Debug, Default)]
 pub(super) struct Text(String);
 
@@ -30,7 +30,7 @@ impl Text {
             Type::Gauge => "gauge",
             Type::Histogram => "histogram",
         };
-        // Writing to a String does not fail.
+        // Writing to a String never fails.
         let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {word}\n");
         Metric { text: &mut self.0, name }
     }

@@ -4,10 +4,10 @@
 //! perilog 1 epoch 00000000000000000012 nonce 0123456789abcdef commit 00000000000000004711
 //! ```
 //!
-//! Restoring a copy of the store leaves the anchor unchanged, so the controller sees at its start that the store is
+//! Restoring a copy of the store leaves the anchor unchanged, so the controller notices at its start that the store is
 //! behind. The controller writes the anchor after each commit, at once and without waiting for the disk. After a power
 //! cut the anchor is older than the store, or missing; neither proves anything. The line has a fixed width, so that a
-//! later line covers an earlier one.
+//! later line covers an earlier line.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -21,12 +21,12 @@ use super::{OpenError, place};
 pub(super) struct Anchor {
     path: PathBuf,
     file: File,
-    /// The last write failed, and the journal has a line of that.
+    /// Whether the last write failed, and the journal has a line about the failure.
     failed: bool,
 }
 
 impl Anchor {
-    /// Opens the anchor of a store; creates an empty anchor if none exists.
+    /// Opens the anchor of a store; creates an empty anchor if the file is missing.
     pub(super) fn open(store: &Path) -> Result<Self, OpenError> {
         let path = place::beside(store, "anchor");
         let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
@@ -36,7 +36,7 @@ impl Anchor {
         }
     }
 
-    /// Returns the commit in the anchor; `None` if it is new or unreadable.
+    /// Returns the commit in the anchor; `None` if the anchor is new or unreadable.
     pub(super) fn read(&self) -> Option<Commit> {
         let mut bytes = [0; 2 * WIDTH];
         let read = self.file.read_at(&mut bytes, 0).unwrap_or(0);
@@ -48,7 +48,8 @@ impl Anchor {
         commit
     }
 
-    /// A disk without room must stop no batch: what the anchor misses, the nodes may still tell.
+    /// Writes the newest commit. A disk without room must not stop a batch, so a failure has no consequence: the nodes
+    /// may still report the commit.
     pub(super) fn write(&mut self, newest: Commit) {
         match self.file.write_all_at(line(newest).as_bytes(), 0) {
             Ok(()) => self.failed = false,
@@ -64,7 +65,7 @@ fn line(Commit { epoch, number }: Commit) -> String {
     format!("perilog 1 epoch {:020} nonce {:016x} commit {number:020}\n", epoch.number, epoch.nonce)
 }
 
-/// Bytes of a line.
+/// Number of bytes in a line.
 const WIDTH: usize = 88;
 
 fn parse(text: &str) -> Option<Commit> {

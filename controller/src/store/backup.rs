@@ -1,8 +1,8 @@
 //! Copy of the store while the controller writes, by SQLite's online backup: of one moment, checked, and without a log
 //! beside it.
 //!
-//! The copy is made beside the store, where the controller may write, and has no name any more on return. It is taken
-//! in one step: the writer goes on meanwhile (WAL), and no later page gets in.
+//! The controller makes the copy beside the store, where it may write; on return the copy has no name. SQLite copies in
+//! one step: the writer goes on meanwhile (WAL), and the copy contains no later page.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -14,21 +14,21 @@ use rustix::fs::statvfs;
 
 use super::{OpenError, StoreError, place, reserve};
 
-/// Returns the copy, positioned at its beginning, and its size. Blocks for as long as the disk needs.
+/// Returns the copy, positioned at its beginning, and the copy's size. Blocks for as long as the disk needs.
 ///
 /// # Errors
-/// [`StoreError`]: there is no room beside the store, or the store is unreadable.
+/// [`StoreError`]: the disk beside the store has no room, or the store is unreadable.
 pub fn backup(store: &Path) -> Result<(File, u64), StoreError> {
     let other = |error: &dyn std::fmt::Display| StoreError::Other(format!("backup: {error}"));
     let size = fs::metadata(store).map_err(|error| other(&error))?.len();
     let found = statvfs(super::directory(store)).map_err(|error| other(&error))?;
     let free = found.f_bavail.saturating_mul(found.f_frsize);
-    // With less the copy would bring about what the reserve is for.
+    // With less free room, the copy would fill the disk and use up the reserve.
     if free < size.saturating_add(reserve::ROOM) {
         return Err(other(&format!("the copy needs {size} bytes beside the store for a moment, and {free} are free")));
     }
     let path = place::beside(store, "copying");
-    // Left by a controller that was killed during a backup.
+    // A controller that was killed during a backup left this file.
     let _ = fs::remove_file(&path);
     let made = copy(store, &path).and_then(|()| File::open(&path).map_err(|error| other(&error)));
     let _ = fs::remove_file(&path);
@@ -52,9 +52,9 @@ fn copy(store: &Path, to: &Path) -> Result<(), StoreError> {
             }
         }
     }
-    // A copy is one file without a log beside it: an operator could forget the log.
+    // The copy is one file without a log beside it: an operator could forget the log.
     to.pragma_update_and_check(None, "journal_mode", "DELETE", |_| Ok(()))?;
-    // Stamps the copy: a restored store is behind.
+    // Stamps the copy: a controller recognises a restored store as behind.
     let has_stamps: bool =
         to.query_row("SELECT count(*) FROM sqlite_master WHERE name = 'stamp'", [], |row| row.get(0))?;
     if has_stamps {
@@ -66,8 +66,8 @@ fn copy(store: &Path, to: &Path) -> Result<(), StoreError> {
     })
 }
 
-/// Makes `to` a whole copy of a store or of a copy, with what is still in the log beside it. The copy is stamped: a
-/// controller that starts with it is in recovery. `to` must not exist.
+/// Makes `to` a whole copy of a store or of a copy, including the log beside it. The copy is stamped: a controller that
+/// starts with the copy is in recovery. `to` must not exist.
 ///
 /// # Errors
 /// The problem; `to` is gone then.
@@ -85,7 +85,7 @@ pub fn check(store: &Path) -> Result<(), OpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(store, flags)?;
     match super::schema::check(&db) {
-        // Opening it will migrate it.
+        // Opening the file will migrate its tables.
         Err(OpenError::Version { found, ours }) if found < ours => {}
         checked => checked?,
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why there is no store. The process ends; the text says what to do.
+/// The reason why the store cannot be opened. The process ends; the text names the remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     #[error("{}: {source}", path.display())]
@@ -29,13 +29,13 @@ pub enum OpenError {
     Sqlite(#[from] rusqlite::Error),
 }
 
-/// Why records are not durable; none of them was written.
+/// The reason why records are not durable; the store contains none of them.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The disk is full, and the reserve is used up. It recovers when an operator makes room.
+    /// The disk is full, and the reserve is used up. The store recovers when an operator makes room.
     #[error("the store's disk is full: make room on it")]
     Full,
-    /// The content of the disk is uncertain; the process has to end and start from what it finds.
+    /// The content of the disk is uncertain; the process has to end and start again from the disk.
     #[error("the store: {0}")]
     Other(String),
 }

@@ -1,4 +1,4 @@
-//! Reader of event logs: a read-only connection beside the writer's; WAL allows both at once.
+//! Reader of event logs: a read-only connection beside the writer's connection; WAL allows both at once.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,13 +8,13 @@ use rusqlite::{Connection, OpenFlags, params};
 
 use super::StoreError;
 
-/// Bytes of contexts in one read: an event that lists the hosts of a large job has hundreds of KiB.
+/// Maximum number of bytes of contexts in a read: an event that lists the hosts of a large job has hundreds of KiB.
 const BYTES: usize = 256 * 1024;
 
-/// Event with its place in its job's log.
+/// An event with its place in the job's log.
 pub type Numbered = (u64, Event);
 
-/// Reader, cheap to clone; reads take turns, each as short as its limit.
+/// Reader of events; cheap to clone. Reads take turns, each as short as its limit.
 #[derive(Debug, Clone)]
 pub struct EventReader {
     db: Arc<Mutex<Connection>>,
@@ -24,7 +24,7 @@ impl EventReader {
     /// Opens a reader.
     ///
     /// # Errors
-    /// [`StoreError`] if there is no store.
+    /// [`StoreError`] if the store does not exist.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(path, flags)?;

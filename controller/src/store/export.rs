@@ -1,7 +1,7 @@
-//! Export of all jobs in the store, a job at a time, as JSON objects (`perilog export`; docs/operate.md lists their
+//! Export of all jobs in the store, a job at a time, as JSON objects (`perilog export`; docs/operate.md lists the
 //! members).
 //!
-//! It uses a read-only connection of its own: to a running controller's store, a stopped one's, or a copy.
+//! The export uses a read-only connection of its own: to the store of a running or stopped controller, or to a copy.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,16 +15,17 @@ use serde_json::{Map, Value, json};
 use super::events::EventReader;
 use super::{StoreError, load};
 
-/// Version of the export. Raised when a member changes its meaning or disappears; new members do not raise it.
+/// Version of the export. A developer raises the version when a member changes its meaning or disappears; new members
+/// do not raise the version.
 const SCHEMA: u32 = 1;
-/// Events in one read.
+/// Number of events in one read.
 const PAGE: usize = 1_000;
 
-/// Which jobs. Times are milliseconds since 1970.
+/// The choice of jobs. Times are milliseconds since 1970.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
     pub job: Option<JobId>,
-    /// Jobs of which something happened at this time or later.
+    /// Jobs with a change at this time or later.
     pub since_ms: Option<u64>,
     /// Jobs that began before this time.
     pub until_ms: Option<u64>,
@@ -51,7 +52,7 @@ impl Exporter {
         Ok(Self { db, events: EventReader::open(path)?, wanted, last: String::new() })
     }
 
-    /// Returns all lines of the next job, in the order of names; `None` at the end. Blocks for the time of its queries.
+    /// Returns all lines of the next job, in the order of names; `None` at the end. Blocks for the time of the queries.
     ///
     /// # Errors
     /// [`StoreError`]: the store cannot be read.
@@ -122,7 +123,7 @@ impl Exporter {
     }
 }
 
-/// Returns the first line of an export, which says how to read the others.
+/// Returns the first line of an export, which describes the format of the others.
 pub fn head(now_ms: u64) -> Value {
     json!({ "kind": "export", "schema": SCHEMA, "release": env!("CARGO_PKG_VERSION"), "at_ms": now_ms })
 }

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use super::StoreError;
 
 pub(super) fn snapshot(db: &Connection) -> Result<Snapshot, StoreError> {
-    // One read transaction: all tables of one moment.
+    // One read transaction: all tables at one moment.
     let db = db.unchecked_transaction()?;
     let mut snapshot = Snapshot {
         history: History {
@@ -45,7 +45,7 @@ pub(super) fn snapshot(db: &Connection) -> Result<Snapshot, StoreError> {
     Ok(snapshot)
 }
 
-/// Returns the number in a table of one row, if any.
+/// Returns the number in a table of one row, if the table has a row.
 fn one(db: &Connection, table: &str, column: &str) -> Result<Option<u64>, StoreError> {
     let sql = format!("SELECT {column} FROM {table}");
     Ok(rows(db, table, &sql, |row| number(row, column))?.pop())
@@ -73,7 +73,7 @@ pub(super) fn job(db: &Connection, job: &JobId) -> Result<Job, StoreError> {
     Ok(Job { attempts: part.attempts, actions: part.actions, ranks: part.ranks })
 }
 
-/// Applies action deltas, written beside the rows, to the rows.
+/// Applies action deltas to the rows; the store keeps the deltas beside the rows.
 fn put_moved(db: &Connection, snapshot: &mut Snapshot, only: &str) -> Result<(), StoreError> {
     let mut by_id: BTreeMap<ActionId, &mut ActionRow> = snapshot.actions.iter_mut().map(|row| (row.id, row)).collect();
     let moved = |row: &Row<'_>| Ok((action_id(row, "action")?, json::<Stands>(row, "stands")?));
@@ -99,7 +99,7 @@ fn put_given(db: &Connection, snapshot: &mut Snapshot, only: &str) -> Result<(),
     Ok(())
 }
 
-/// From job to job by the index: the log itself, which may have millions of rows, is not walked.
+/// Finds the jobs by the index, one after another: the query does not walk the log, which may have millions of rows.
 const EVENTS_LAST: &str = "
     WITH RECURSIVE jobs (job) AS (
         SELECT min(job) FROM events
@@ -139,7 +139,7 @@ fn json<T: DeserializeOwned>(row: &Row<'_>, name: &str) -> Result<T, Wrong> {
     serde_json::from_str(&column::<String>(row, name)?).map_err(|error| format!("{name}: {error}"))
 }
 
-/// A value whose JSON is a text.
+/// Parses a value whose JSON is a text.
 fn word<T: DeserializeOwned>(name: &str, word: String) -> Result<T, Wrong> {
     serde_json::from_value(word.clone().into()).map_err(|_| format!("{name}: unknown word {word:?}"))
 }

@@ -1,14 +1,14 @@
 //! Durable store: one SQLite file, written by one thread, in one transaction per batch.
 //!
 //! WAL with `synchronous=FULL`: a batch for which [`Durable::commit`] returned survives kill -9 and a power cut. The
-//! records of a batch are applied in order and whole, or not at all. `perilog_core::controller::Snapshot::apply`
-//! defines their meaning, and tests compare the store with it.
+//! store applies the records of a batch in order and whole, or not at all. `perilog_core::controller::Snapshot::apply`
+//! defines the meaning of the records, and tests compare the store with that function.
 //!
-//! | room | |
+//! | room | contents |
 //! |---|---|
 //! | `schema` | the tables |
 //! | `write` | records to rows |
-//! | `steps` | durations of scripts, beside the records: for people, and dropped first when there is no room |
+//! | `steps` | durations of scripts, for people; a full disk drops them first |
 //! | `took`, `skew` | durations, read back, summed up and compared |
 //! | `load` | rows to a snapshot |
 //! | `events` | a second, read-only connection for the API's event logs |
@@ -52,31 +52,32 @@ use place::Lock;
 use reserve::Reserve;
 use steps::Known;
 
-/// Prepared statements to keep: more than the code uses.
+/// Number of prepared statements to keep: more than the code uses.
 const STATEMENTS: usize = 32;
-/// Pages of memory for the writer, in KiB; a batch touches few.
+/// Size in KiB of the writer's page cache; a batch touches few pages.
 const CACHE_KIB: i64 = 8 * 1024;
-/// Size to which a checkpoint cuts the log's file; a burst makes it larger.
+/// Size to which a checkpoint cuts the log's file; a burst makes the file larger.
 const LOG_LIMIT: i64 = 64 * 1024 * 1024;
-/// Time to wait for a lock: an operator with sqlite3(1) may hold one for a moment.
+/// Time to wait for a lock: an operator with sqlite3(1) may hold a lock for a moment.
 const BUSY_MS: u32 = 5_000;
 
-/// Operations that the writer needs of a store.
+/// Operations of a store that the writer needs.
 pub trait Durable {
     fn load(&mut self) -> Result<Snapshot, StoreError>;
 
-    /// Applies `records`, in order and whole. On return they are on disk, and so are the durations in `ran`, unless
-    /// there was room for the records only. `ran` keeps the newly written entries.
+    /// Applies `records`, in order and whole. On return the records are on disk, and so are the durations in `ran`,
+    /// unless the disk had room only for the records. `ran` keeps the newly written entries.
     fn commit_with(&mut self, records: &[Record], ran: &mut Vec<Ran>) -> Result<(), StoreError>;
 
     fn commit(&mut self, records: &[Record]) -> Result<(), StoreError> {
         self.commit_with(records, &mut Vec::new())
     }
 
-    /// Remembers the newest commit beside the store, once its records are on the disk.
+    /// Remembers the newest commit beside the store, once the commit's records are on the disk.
     fn anchor(&mut self, newest: Commit);
 
-    /// The disk is full and the reserve is in use: no new prologs. Also looks whether there is room again.
+    /// Returns `true` if the disk is full and the reserve is in use: no new prologs. Also checks whether the disk has
+    /// room again.
     fn is_full(&mut self) -> bool;
 }
 
@@ -90,7 +91,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the store, and creates it if there is none.
+    /// Opens the store, and creates a missing store.
     ///
     /// # Errors
     /// [`OpenError`]: a network file system, a second controller, a newer version, or a missing directory.
@@ -102,7 +103,7 @@ impl Store {
         loop {
             match connect(path) {
                 Ok(db) => return Ok(Self { db, reserve, anchor, known: Known::default(), _lock: lock }),
-                // Even to open its log SQLite needs a little room.
+                // SQLite needs a little room even to open its log.
                 Err(_) if reserve.disk_is_full() && reserve.release() => {}
                 Err(error) => return Err(error),
             }
@@ -121,7 +122,7 @@ impl Store {
         transaction.commit()
     }
 
-    /// Which of the two: SQLite calls some failures on a full disk I/O errors.
+    /// Classifies an error: on a full disk, SQLite reports some failures as I/O errors.
     fn classify(&self, error: rusqlite::Error) -> StoreError {
         let io = matches!(
             error.sqlite_error_code(),
@@ -141,7 +142,7 @@ impl Durable for Store {
     }
 
     fn commit_with(&mut self, records: &[Record], ran: &mut Vec<Ran>) -> Result<(), StoreError> {
-        // The reserve is for outcomes.
+        // The reserve is only for outcomes.
         if !self.reserve.is_held() {
             ran.clear();
         }
@@ -149,8 +150,8 @@ impl Durable for Store {
             let tried = ran.len();
             let Err(error) = self.write(records, ran) else { return Ok(()) };
             self.known.forget();
-            // The transaction is rolled back whole. No outcome may be lost for the sake of durations, so the next try
-            // leaves them out.
+            // SQLite rolled back the whole transaction. No outcome may be lost because of durations, so the next try
+            // omits the durations.
             if tried > 0 {
                 tracing::warn!(%error, "what the scripts of {tried} tasks took is not kept");
                 ran.clear();

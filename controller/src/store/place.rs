@@ -9,8 +9,8 @@ use rustix::fs::{FlockOperation, flock, statfs};
 
 use super::OpenError;
 
-/// File systems (statfs(2)) that live on other hosts, or in a process: SQLite's locks and shared memory do not work
-/// there, and a fail-over would find half of the acknowledged records.
+/// File systems (statfs(2)) on other hosts, or in a process: SQLite's locks and shared memory do not work on them, and
+/// a fail-over would find half of the acknowledged records.
 #[rustfmt::skip]
 const NETWORK: &[(u32, &str)] = &[
     (0x6969, "NFS"), (0x0bd0_0bd0, "Lustre"), (0xff53_4d42, "CIFS"), (0x517b, "SMB"), (0xfe53_4d42, "SMB2"), (0x4750_4653, "GPFS"),
@@ -35,22 +35,22 @@ fn check_kind(dir: &Path, kind: u32) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// Creates the file, which contains environments and output of root's scripts: only its owner may read it. SQLite gives
-/// -wal and -shm the same mode.
+/// Creates the file, which contains environments and output of root's scripts: only the owner may read the file. SQLite
+/// gives -wal and -shm the same mode.
 pub(super) fn create_private(path: &Path) -> Result<(), OpenError> {
     let made = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path);
     made.map(drop).map_err(|source| OpenError::Place { path: path.to_owned(), source })
 }
 
-/// Held as long as the store is open: a second controller would be a second writer with its own epoch.
+/// A lock that is held as long as the store is open: a second controller would be a second writer with its own epoch.
 #[derive(Debug)]
 pub(super) struct Lock(File);
 
 /// Releases the lock explicitly: a child about to exec (a hook) has the file open for a moment longer, and would hold
-/// it.
+/// the lock.
 impl Drop for Lock {
     fn drop(&mut self) {
-        // If this fails, closing the file releases the lock.
+        // If this call fails, closing the file releases the lock.
         let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }
@@ -66,7 +66,7 @@ pub(super) fn lock(path: &Path) -> Result<Lock, OpenError> {
     }
 }
 
-/// `controller.db` and `lock`: `controller.db-lock`.
+/// Returns the path of a file beside the store: `controller.db` and `lock` make `controller.db-lock`.
 pub(super) fn beside(path: &Path, what: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push("-");
@@ -98,7 +98,7 @@ mod tests {
         let path = dir.path().join("c.db");
         let held = lock(&path).unwrap();
         assert!(matches!(lock(&path), Err(OpenError::InUse { .. })));
-        // A child that is about to be executed has the file open for a moment more.
+        // A child about to exec has the file open for a moment longer.
         let _child = held.0.try_clone().unwrap();
         drop(held);
         lock(&path).unwrap();

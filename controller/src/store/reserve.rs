@@ -1,5 +1,5 @@
-//! Reserve for a full disk, so that epilogs and completions can still be written: a file of zeros beside the store,
-//! removed when the disk is full and created again when there is room.
+//! Reserve for a full disk, so that the store can still write epilogs and completions: a file of zeros beside the
+//! store. The store removes the file when the disk is full, and creates it again when the disk has room.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -10,13 +10,13 @@ use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 use super::place::beside;
 
-/// Room for everything that the running actions of a large cluster may still write: a completion with output has at
-/// most some 100 KiB, nearly all are under 1 KiB.
+/// Room for all records that the running actions of a large cluster may still write: a completion with output has at
+/// most some 100 KiB, and nearly all are under 1 KiB.
 const SIZE: u64 = 8 * 1024 * 1024;
-/// Free room required to create the reserve again: twice its size, or the disk would be full again at once.
+/// Free room required to create the reserve again: twice the reserve's size, or the disk would be full again at once.
 pub(super) const ROOM: u64 = 2 * SIZE;
-/// Free room below which an I/O error of SQLite counts as a full disk: its shared memory and checkpoints do not always
-/// report that.
+/// Free room below which an I/O error of SQLite counts as a full disk: SQLite's shared memory and checkpoints do not
+/// always report a full disk.
 const NO_ROOM: u64 = 256 * 1024;
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(super) struct Reserve {
 }
 
 impl Reserve {
-    /// Creates the reserve if there is room.
+    /// Creates the reserve if the disk has room.
     pub(super) fn new(store: &Path) -> Self {
         let path = beside(store, "reserve");
         let held = path.metadata().is_ok_and(|found| found.len() >= SIZE);
@@ -39,7 +39,7 @@ impl Reserve {
         self.held
     }
 
-    /// Gives the room back to the disk; was there any?
+    /// Frees the reserve's room on the disk; returns `true` if the reserve existed.
     pub(super) fn release(&mut self) -> bool {
         let released = std::mem::replace(&mut self.held, false) && fs::remove_file(&self.path).is_ok();
         if released {
@@ -48,7 +48,7 @@ impl Reserve {
         released
     }
 
-    /// Creates the reserve again if the disk has room; returns whether the reserve exists now.
+    /// Creates the reserve again if the disk has room; returns `true` if the reserve exists now.
     pub(super) fn refill(&mut self) -> bool {
         if !self.held && self.free().is_ok_and(|free| free >= ROOM) {
             self.held = self.make().is_ok();
@@ -60,7 +60,7 @@ impl Reserve {
         self.held
     }
 
-    /// Is the disk almost full?
+    /// Returns `true` if the disk is almost full.
     pub(super) fn disk_is_full(&self) -> bool {
         self.free().is_ok_and(|free| free < NO_ROOM)
     }
@@ -73,7 +73,7 @@ impl Reserve {
 
     fn make(&self) -> io::Result<()> {
         let file: File = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&self.path)?;
-        // Blocks, not a hole.
+        // Allocates blocks: a hole would reserve no room.
         fallocate(&file, FallocateFlags::empty(), 0, SIZE)?;
         file.sync_all()
     }

@@ -1,4 +1,5 @@
-//! Tables of the store, and their creation and migration. Their names are readable for an operator with sqlite3(1):
+//! Tables of the store, their creation and their migration. The names of tables and columns are readable for an
+//! operator with sqlite3(1):
 //!
 //! ```text
 //! sqlite3 -readonly /var/lib/perilog/controller.db \
@@ -13,10 +14,11 @@ use rusqlite::{Connection, Transaction};
 
 use super::OpenError;
 
-/// Raised with every change of the tables; a file of a higher one is refused.
+/// Version of the tables. A developer raises the version with every change; the controller refuses a file with a higher
+/// version.
 pub(super) const VERSION: i64 = 8;
 
-/// "peri": tells our files from other SQLite files (`PRAGMA application_id`).
+/// "peri": distinguishes perilog's files from other SQLite files (`PRAGMA application_id`).
 const APPLICATION: i64 = 0x7065_7269;
 
 const TABLES: &str = "
@@ -194,7 +196,7 @@ CREATE TABLE outbox_last (sequence INTEGER NOT NULL) STRICT;
 INSERT INTO outbox_last VALUES (0);
 ";
 
-/// Creates the tables of a new file, and checks those of an old one.
+/// Creates the tables of a new file, and checks the tables of an old file.
 pub(super) fn prepare(db: &mut Connection) -> Result<(), OpenError> {
     let pragma = |db: &Connection, name: &str| db.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let (application, version) = (pragma(db, "application_id")?, pragma(db, "user_version")?);
@@ -220,8 +222,8 @@ pub(super) fn check(db: &Connection) -> Result<(), OpenError> {
     }
 }
 
-/// Migrations from each version's tables to the next version's. Actions that an earlier version began are held as this
-/// version would hold them.
+/// Migrations from each version's tables to the next version's. Actions that an earlier version began get the holds
+/// that this version would give.
 const MIGRATIONS: [&str; (VERSION - 1) as usize] = [
     "
 ALTER TABLE attempts ADD COLUMN terms TEXT NOT NULL DEFAULT '{}';
@@ -322,7 +324,7 @@ ALTER TABLE drains ADD COLUMN passing TEXT;
     "ALTER TABLE attempts ADD COLUMN by_hand INTEGER NOT NULL DEFAULT 0;",
 ];
 
-/// The last version that had ranks of which no node had told.
+/// The last version with ranks that no node had reported.
 const HAD_UNKNOWN: i64 = 6;
 
 fn migrate(transaction: Transaction<'_>, from: i64) -> rusqlite::Result<()> {
@@ -336,15 +338,16 @@ fn migrate(transaction: Transaction<'_>, from: i64) -> rusqlite::Result<()> {
     transaction.commit()
 }
 
-/// An earlier version rebuilt a lost store from the nodes' reports, and had ranks whose own nodes had not reported yet.
-/// These become sent: a node answers a Start for a task that it has with that task's state.
+/// Turns ranks of an earlier version that no node had reported into sent ranks. That version rebuilt a lost store from
+/// the nodes' reports, and waited for the reports of these ranks' own nodes. A node answers a Start for a known task
+/// with the task's state.
 fn ask_unknown_again(transaction: &Transaction<'_>) -> rusqlite::Result<()> {
     let mut select = transaction.prepare("SELECT number, sent, unknown FROM actions WHERE unknown <> ''")?;
     let rows =
         select.query_map([], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?)))?;
     for row in rows {
         let (number, sent, unknown) = row?;
-        // A text edited by hand stays unchanged: loading it reports an error.
+        // A text edited by hand stays unchanged: loading the text reports an error.
         let (Ok(sent), Ok(unknown)) = (sent.parse::<IdSet>(), unknown.parse::<IdSet>()) else { continue };
         let sent = sent.union(&unknown).to_string();
         transaction.execute("UPDATE actions SET sent = ?2 WHERE number = ?1", rusqlite::params![number, sent])?;

@@ -1,4 +1,4 @@
-//! Scripts that differ between nodes: for each node, the newest task of an action counts, by its runner's report.
+//! Scripts that differ between nodes. For each node, the newest task of an action counts, by the runner's report.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,12 +10,12 @@ use serde::Serialize;
 use super::StoreError;
 use super::took::{Since, StepReader, layout, scripts, walk};
 
-/// Script that differs between the nodes that ran its action.
+/// A script that differs between the nodes that ran its action.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Skewed {
     pub action: String,
     pub script: String,
-    /// The most common first.
+    /// The versions, the most common first.
     pub versions: Vec<Version>,
 }
 
@@ -25,15 +25,15 @@ pub struct Version {
     pub digest: Option<String>,
     pub nodes: u64,
     pub hosts: HostList,
-    /// When it ran last, by a node's clock.
+    /// The time of the last run, by a node's clock.
     pub last_ms: u64,
 }
 
-/// All of `perilog skew`.
+/// The contents of `perilog skew`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Skew {
     pub rows: Vec<Skewed>,
-    /// Numbers of what was compared.
+    /// The numbers of compared nodes and scripts.
     pub nodes: u64,
     pub scripts: u64,
     pub truncated: bool,
@@ -76,7 +76,7 @@ impl StepReader {
 
 /// The newest task of a node.
 struct Newest {
-    /// All scripts of the task ran, so an absent script is missing on the node.
+    /// Whether all scripts of the task ran, so that an absent script is missing on the node.
     whole: bool,
     began_ms: u64,
     scripts: Vec<i64>,
@@ -132,7 +132,7 @@ fn compare(
     skew
 }
 
-/// Layouts of attempts, one at a time: tasks of one action come together.
+/// Layouts of attempts, one at a time: tasks of an action come together.
 #[derive(Default)]
 struct Layouts {
     of: Option<(i64, Option<Layout>)>,

@@ -1,8 +1,8 @@
-//! Durations of each task's scripts: one row per task, written in the transaction that makes the task's end durable,
-//! and removed with the attempt.
+//! Durations of each task's scripts: one row per task. The store writes the row in the transaction that makes the
+//! task's end durable, and removes the row with the attempt.
 //!
 //! The durations are for people (`perilog timeline`, `stats`, `skew`): no decision reads them, the machine does not
-//! know them, and a full disk drops them first. A row has numbers only; `scripts` has names and digests, once each.
+//! know them, and a full disk drops them first. A row has only numbers; `scripts` has names and digests, once each.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use perilog_core::task::Step;
 use perilog_core::{ExitStatus, HostName, TaskId};
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
-/// Actions whose layout is cached: more than end ranks within one batch.
+/// Maximum number of actions with a cached layout: more than end ranks within one batch.
 const ACTIONS: usize = 64;
-/// Digests whose number is kept at hand: more than a site has scripts.
+/// Maximum number of digests with a cached number: more than a site has scripts.
 const DIGESTS: usize = 4_096;
 
 /// Marks of a step.
@@ -26,25 +26,26 @@ pub(super) const TIMED_OUT: u8 = 2;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ran {
     pub task: TaskId,
-    /// Reporting host: a node reports only its own tasks. `None`: the machine itself.
+    /// The reporting host: a node reports only its own tasks. `None`: the machine itself reported.
     pub host: Option<HostName>,
-    /// The action's name, once the store has it.
+    /// The action's name, once the store has the action.
     pub action: Option<Arc<str>>,
     pub outcome: &'static str,
     /// Milliseconds since 1970, by the node's clock.
     pub began_ms: u64,
     pub elapsed_ms: u64,
     pub steps: Vec<Step>,
-    /// Number of files that the runner skipped, and whether no script was left to run. Counted, and not stored.
+    /// Number of files that the runner skipped, and whether no script was left to run. The observer counts both; the
+    /// store keeps neither.
     pub skipped: u64,
     pub empty: bool,
 }
 
-/// Cache, so that a row costs one insert. Cleared when a transaction fails.
+/// A cache, so that a row costs one insert. A failed transaction clears the cache.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     actions: HashMap<ActionId, Action>,
-    /// By digest: few scripts are the same under another name.
+    /// Scripts by digest: few scripts are the same under another name.
     scripts: HashMap<String, Vec<Script>>,
 }
 
@@ -67,9 +68,9 @@ impl Known {
         *self = Self::default();
     }
 
-    /// Writes durations after the records of their batch; `ran` keeps the newly written entries.
+    /// Writes durations after the records of the same batch; `ran` keeps the newly written entries.
     pub(super) fn write(&mut self, db: &Connection, records: &[Record], ran: &mut Vec<Ran>) -> Result<()> {
-        // Pruning frees numbers for reuse, and a new attempt may have other hosts than an old one of the same name.
+        // Pruning frees numbers for reuse, and a new attempt may have other hosts than an old attempt of the same name.
         if records.iter().any(|record| matches!(record, Record::Prune { .. })) {
             self.forget();
         }
@@ -80,7 +81,7 @@ impl Known {
         wrong.map_or(Ok(()), Err)
     }
 
-    /// Writes an entry; true if it is new.
+    /// Writes an entry; returns `true` if the entry is new.
     fn put(&mut self, db: &Connection, ran: &mut Ran) -> Result<bool> {
         let Some(action) = self.action(db, ran.task.action)? else { return Ok(false) };
         let rank = ran.task.rank.0;
@@ -105,7 +106,7 @@ impl Known {
         .map(|rows| rows > 0)
     }
 
-    /// Returns the action; `None` if it is pruned, or its row is unreadable.
+    /// Returns the action; `None` if the action is pruned, or its row is unreadable.
     fn action(&mut self, db: &Connection, id: ActionId) -> Result<Option<&Action>> {
         if !self.actions.contains_key(&id) {
             if self.actions.len() >= ACTIONS {
@@ -131,7 +132,7 @@ impl Known {
         Ok(self.actions.get(&id))
     }
 
-    /// The number of a script, which is named by this action from now on.
+    /// Returns the number of a script, and records that this action uses the script.
     fn script(&mut self, db: &Connection, step: &Step, action: i64) -> Result<i64> {
         if self.scripts.len() >= DIGESTS && !self.scripts.contains_key(&step.digest) {
             self.scripts.clear();
@@ -158,7 +159,7 @@ impl Known {
     }
 }
 
-/// Formats a step as numbers; leaves out trailing defaults.
+/// Formats a step as numbers; omits trailing defaults.
 fn row(script: i64, step: &Step, began_ms: u64) -> String {
     let after = step.began_ms.saturating_sub(began_ms);
     let status = step.status.map(ExitStatus::shell).map_or_else(|| "null".to_owned(), |status| status.to_string());

@@ -1,4 +1,4 @@
-//! The store against the reference (`Snapshot::apply`), and against power cuts.
+//! Tests of the store against the reference (`Snapshot::apply`), and against power cuts.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -161,7 +161,7 @@ fn record() -> impl Strategy<Value = Record> {
         Record::Rank(Box::new(RankRow { task, ended, late, expects }))
     });
     let outbox = attempts().prop_map(|(job, attempt)| {
-        // Numbered when the whole sequence of records is known.
+        // `numbered` sets the number when the whole sequence of records is known.
         Record::Outbox(OutboxEntry {
             sequence: 0,
             epoch: 1,
@@ -327,7 +327,7 @@ fn a_store_of_an_earlier_version_goes_on() {
     assert_eq!(tables(&path), tables_of_a_new_file());
 }
 
-/// An earlier version whose tables differ by one column: its attempts are unchanged.
+/// A store of an earlier version whose tables differ by one column: the attempts are unchanged.
 #[test]
 fn a_store_of_the_version_before_goes_on() {
     let dir = tempfile::tempdir().unwrap();
@@ -341,7 +341,7 @@ fn a_store_of_the_version_before_goes_on() {
     assert_eq!(tables(&path), tables_of_a_new_file());
 }
 
-/// All columns of all tables.
+/// Returns all columns of all tables.
 fn tables(path: &Path) -> Vec<(String, String)> {
     let db = Connection::open(path).unwrap();
     let sql = "SELECT m.name, c.name || ' ' || c.type FROM sqlite_schema m, pragma_table_info(m.name) c ORDER BY m.name, c.name";
@@ -366,7 +366,7 @@ fn milestones(some: bool) -> Milestones {
     milestones
 }
 
-/// Returns a job's first attempt, as it begins.
+/// Returns a job's first attempt, at its begin.
 fn attempt_row(job: JobId, ranks: std::ops::RangeInclusive<u32>, hosts: &str) -> AttemptRow {
     AttemptRow {
         job,
@@ -430,7 +430,7 @@ fn the_api_reads_events_while_the_writer_writes() {
     assert_eq!(reader.events(&a, 5, 100).unwrap().iter().map(|(n, _)| *n).collect::<Vec<_>>(), [6]);
 }
 
-/// SQLite itself plays a full disk: the file may not grow until the reserve is released.
+/// SQLite itself simulates a full disk: the file may not grow until the store releases the reserve.
 #[test]
 fn a_failed_batch_leaves_nothing_behind() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Durations of scripts: one job's tasks, and sums over a time (`skew`: scripts that differ between nodes). A separate
-//! read-only connection, so that a sum over a million tasks delays no follower of an event log.
+//! Durations of scripts: the tasks of a job, and sums over a time (`skew`: scripts that differ between nodes). The
+//! reader has a separate read-only connection, so that a sum over a million tasks delays no follower of an event log.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -14,32 +14,32 @@ use serde_json::Value;
 use super::StoreError;
 use super::steps::{TIMED_OUT, TOLERABLE};
 
-/// Most tasks in a sum, the newest first: a few seconds of one core.
+/// Maximum number of tasks in a sum, the newest first: a few seconds of one core.
 const MOST: u64 = 1_000_000;
 
-/// Reader, cheap to clone; reads take turns.
+/// Reader of durations; cheap to clone. Reads take turns.
 #[derive(Debug, Clone)]
 pub struct StepReader {
     db: Arc<Mutex<Connection>>,
 }
 
-/// Which tasks of a job.
+/// The choice of a job's tasks.
 #[derive(Debug, Clone)]
 pub struct Which {
     pub job: JobId,
-    /// `None`: the newest attempt that began something.
+    /// `None`: the newest attempt that began an action.
     pub attempt: Option<Attempt>,
     pub action: Option<ActionName>,
 }
 
-/// Tasks in a page, and where the next one begins.
+/// The tasks of a page, and the begin of the next page.
 #[derive(Debug)]
 pub struct Page {
     pub tasks: Vec<Value>,
     pub next: Option<Place>,
 }
 
-/// An action's number and a rank of it.
+/// The number of an action, and a rank of the action.
 pub type Place = (i64, u32);
 
 /// Tasks to sum up.
@@ -57,11 +57,11 @@ pub struct Pending {
     pub release_hook: u64,
     pub drains: u64,
     pub undrains: u64,
-    /// When the oldest action began that has not ended, in milliseconds since 1970.
+    /// The begin of the oldest action that has not ended, in milliseconds since 1970.
     pub oldest_open_ms: Option<u64>,
 }
 
-/// Step as stored.
+/// A step as stored.
 pub(super) struct Step {
     pub(super) script: i64,
     after_ms: u64,
@@ -77,7 +77,7 @@ impl Step {
     }
 }
 
-/// Subject of a sum: an action's tasks as a whole (`script` is `None`), or one of its scripts.
+/// The subject of a sum: an action's tasks as a whole (`script` is `None`), or one of the action's scripts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     action: String,
@@ -91,7 +91,7 @@ pub struct Total {
     /// `None`: the tasks as a whole.
     pub script: Option<String>,
     pub count: u64,
-    /// Tasks that ended other than ok; for a script, tries with a status other than 0.
+    /// Tasks with an outcome other than ok; for a script, tries with a status other than 0.
     pub failed: u64,
     pub timed_out: u64,
     pub min_ms: u64,
@@ -100,12 +100,12 @@ pub struct Total {
     pub max_ms: u64,
 }
 
-/// All of `perilog stats`.
+/// The contents of `perilog stats`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
     pub rows: Vec<Total>,
     pub tasks: u64,
-    /// Older tasks in that time were not counted.
+    /// Whether the sum omits older tasks of that time.
     pub truncated: bool,
 }
 
@@ -120,7 +120,7 @@ impl StepReader {
     /// Opens a reader.
     ///
     /// # Errors
-    /// [`StoreError`] if there is no store.
+    /// [`StoreError`] if the store does not exist.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let db = Connection::open_with_flags(path, flags)?;
@@ -179,7 +179,7 @@ impl StepReader {
         Ok(Some(page))
     }
 
-    /// Counts, failures and times by action and script.
+    /// Returns counts, failures and times by action and script.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
@@ -268,7 +268,7 @@ impl Times {
     }
 }
 
-/// Task as visited by [`walk`].
+/// A task that [`walk`] visits.
 pub(super) struct Task<'a> {
     pub(super) number: i64,
     pub(super) rank: u32,
@@ -279,7 +279,7 @@ pub(super) struct Task<'a> {
     pub(super) steps: &'a [Step],
 }
 
-/// Visits all tasks of that time, the newest action first; returns how many, and whether there were more.
+/// Visits all tasks of that time, the newest action first; returns the number of tasks, and whether more exist.
 pub(super) fn walk(db: &Connection, of: &Since, mut take: impl FnMut(Task<'_>)) -> Result<(u64, bool), StoreError> {
     let mut actions = db.prepare_cached(
         "SELECT number, name FROM actions WHERE began_ms >= ?1 AND (?2 IS NULL OR name = ?2) ORDER BY number DESC",
@@ -313,13 +313,13 @@ pub(super) fn walk(db: &Connection, of: &Since, mut take: impl FnMut(Task<'_>)) 
     Ok((count, false))
 }
 
-/// `None`: a row that was edited by hand.
+/// Parses a layout; `None`: a row that was edited by hand.
 pub(super) fn layout(row: &Row<'_>) -> rusqlite::Result<Option<Layout>> {
     let (ranks, hosts): (String, String) = (row.get(0)?, row.get(1)?);
     Ok(ranks.parse().ok().zip(hosts.parse().ok()).and_then(|(ranks, hosts)| Layout::new(ranks, hosts).ok()))
 }
 
-/// Returns the attempt: the named one, or else the newest that has an action.
+/// Returns the attempt: the named attempt, or else the newest attempt with an action.
 pub(super) fn attempt_of(db: &Connection, which: &Which) -> rusqlite::Result<Option<String>> {
     let newest = "SELECT attempts.attempt FROM attempts LEFT JOIN actions USING (job, attempt)
          WHERE job = ?1 AND (?2 IS NULL OR attempts.attempt = ?2) ORDER BY actions.number IS NULL, actions.number DESC LIMIT 1";
@@ -327,14 +327,14 @@ pub(super) fn attempt_of(db: &Connection, which: &Which) -> rusqlite::Result<Opt
     db.prepare_cached(newest)?.query_row(params![which.job.as_str(), attempt], |row| row.get(0)).optional()
 }
 
-/// Name and digest by number.
+/// Returns name and digest by number.
 pub(super) fn scripts(db: &Connection) -> rusqlite::Result<HashMap<i64, (String, String)>> {
     let mut statement = db.prepare_cached("SELECT id, name, digest FROM scripts")?;
     let rows = statement.query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))))?;
     rows.collect()
 }
 
-/// Parses steps; unreadable ones count as none.
+/// Parses steps; unreadable steps count as none.
 fn steps(text: &str) -> Vec<Step> {
     let rows: Vec<Vec<Option<u64>>> = serde_json::from_str(text).unwrap_or_default();
     let step = |row: &Vec<Option<u64>>| {

@@ -1,4 +1,4 @@
-//! Records to rows.
+//! Converts records to rows.
 
 use perilog_core::controller::Record;
 use perilog_core::controller::io::{
@@ -49,7 +49,7 @@ fn run(db: &Connection, sql: &str, params: impl Params) -> Result<()> {
     db.prepare_cached(sql)?.execute(params).map(drop)
 }
 
-/// Converts to SQLite's signed integers; no real number reaches their end, and a larger one is capped.
+/// Converts to SQLite's signed integers; no actual number reaches their maximum, and the function caps a larger number.
 fn integer(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -78,7 +78,7 @@ fn life(db: &Connection, epoch: Epoch) -> Result<()> {
     )
 }
 
-/// A copy's stamp has served once the store is in recovery because of it.
+/// Writes the recovery. A copy's stamp is useless once the store is in recovery because of the stamp.
 fn recovery(db: &Connection, row: &RecoveryRow) -> Result<()> {
     run(db, "DELETE FROM recovery", [])?;
     run(db, "DELETE FROM stamp", [])?;
@@ -135,7 +135,7 @@ fn attempt(db: &Connection, row: &AttemptRow) -> Result<()> {
     )
 }
 
-/// Writes an action; an existing one keeps its number, and so the order of begins.
+/// Writes an action; an existing action keeps its number, and so the order of begins.
 fn action(db: &Connection, row: &ActionRow) -> Result<()> {
     run(db, "DELETE FROM moved WHERE action = ?1", [row.id.to_string()])?;
     run(

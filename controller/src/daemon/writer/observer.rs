@@ -1,8 +1,8 @@
 //! Observer beside the machine: collects details of scripts that the machine does not use, and figures for Prometheus.
-//! It changes no input and no effect.
+//! The observer changes no input and no effect.
 //!
-//! A Finished counts if the machine acknowledged it in the same batch, and if its host is that of the task's rank (the
-//! store knows).
+//! A Finished counts if the machine acknowledged it in the same batch, and if its host is the host of the task's rank
+//! (the store checks the host).
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -18,12 +18,12 @@ use crate::store::Ran;
 
 #[derive(Debug)]
 pub(super) struct Observer {
-    /// Host that said Hello first on each session.
+    /// The host that said Hello first on each session.
     hosts: HashMap<SessionId, HostName>,
     metrics: Option<Metrics>,
 }
 
-/// Report of one session about one task.
+/// The report of a session about a task.
 #[derive(Debug)]
 pub(super) struct Heard {
     session: SessionId,
@@ -69,10 +69,10 @@ impl Observer {
         }
     }
 
-    /// Keeps the acknowledged reports, and adds those of announced reboots, which the machine itself completes.
+    /// Returns the acknowledged reports, and reports of announced reboots, which the machine itself completes.
     pub(super) fn standing(&self, heard: Vec<Heard>, output: &Output) -> Vec<Ran> {
         let booted = output.records.iter().filter_map(|record| match record {
-            // For scripts that ended by themselves, the node has reported the duration.
+            // If the scripts ended by themselves, the node has reported the duration.
             Record::Rank(row) if row.expects.is_none() && row.ended.reboot() == Reboot::Come => {
                 ran(row.task, None, &row.ended).filter(|_| row.ended.elapsed_ms.is_none())
             }
@@ -93,7 +93,7 @@ impl Observer {
         heard.into_iter().filter(stands).map(|heard| heard.ran).chain(booted).collect()
     }
 
-    /// Counts a committed batch and its duration; `ran` are its newly finished tasks.
+    /// Counts a committed batch and the commit's duration; `ran` are the newly finished tasks.
     pub(super) fn committed(&self, took: Option<Duration>, ran: &[Ran], effects: &[Effect]) {
         if let Some(metrics) = &self.metrics {
             metrics.committed(took, ran, effects);
@@ -162,7 +162,7 @@ mod tests {
         from(session, FromAgent::Hello(hello))
     }
 
-    /// Began at 1,000 and ended at 1,250.
+    /// Makes an end that began at 1,000 and ended at 1,250.
     fn ended() -> Ended {
         Ended { began_ms: Some(1_000), ..Ended::bare(Outcome::Ok, 1_250) }
     }
@@ -205,7 +205,7 @@ mod tests {
         ] {
             assert_eq!(stands(&mut Observer::new(None), &inputs, &output), expected, "{name}");
         }
-        // A Hello counts for what comes in later batches, until sessions are forgotten.
+        // A Hello counts for reports in later batches, until the observer forgets its sessions.
         let mut observer = Observer::new(None);
         assert_eq!(stands(&mut observer, &[hello(ONE, "n0")], &acks(&[])), []);
         assert_eq!(stands(&mut observer, &[finished(ONE, 3)], &acks(&[(ONE, 3)])), [n0(3)]);
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(stands(&mut Observer::new(None), &inputs, &acks(&[(ONE, 0)])), []);
     }
 
-    /// No agent reports the end of a task whose announced reboot came: the machine completes it.
+    /// If the announced reboot came, no agent reports the end of the task: the machine completes the task.
     #[test]
     fn a_boot_that_was_announced_ends_its_task_here_too() {
         let row = |rank, booted, open: bool| {
@@ -237,7 +237,7 @@ mod tests {
         let records = vec![row(0, true, false), row(1, true, true), row(2, false, false), told];
         let output = Output { records, ..acks(&[(ONE, 5)]) };
         assert_eq!(stands(&mut Observer::new(None), &[], &output), [(None, 0, 250)]);
-        // Beside reports from sessions.
+        // Reports of sessions count beside these.
         let inputs = [hello(ONE, "n0"), finished(ONE, 5)];
         let both = stands(&mut Observer::new(None), &inputs, &output);
         assert_eq!(both, [(Some("n0".to_owned()), 5, 250), (None, 0, 250)]);

@@ -1,4 +1,4 @@
-//! The writer with a store that does as the test says.
+//! Tests of the writer, with a store whose results the test scripts.
 
 use std::sync::{Arc, Mutex};
 
@@ -93,7 +93,7 @@ fn writer(script: &Script) -> Writer<Script> {
 
 type Answer = oneshot::Receiver<Result<Reply, Refusal>>;
 
-/// Request with records: an action on a node that the controller does not know.
+/// Makes a request with records: an action on a node that the controller does not know.
 fn run(job: &str) -> (Entry, Answer) {
     let run = RunRequest {
         job: JobId::new(job).unwrap(),
@@ -122,7 +122,7 @@ fn what_is_queued_is_one_commit() {
     writer.turn(entries.into_iter()).unwrap();
     assert_eq!(script.commits(), 2);
     assert!(answers.iter_mut().all(|answer| told(answer).is_ok()));
-    // A question makes no records, so there is no commit.
+    // A question makes no records, so the writer does not commit.
     let (answer, mut answered) = oneshot::channel();
     let request = Request::Ps { older_than_ms: 0, held: false };
     writer.turn([Entry::Request { uid: 0, request, answer, parts: None }].into_iter()).unwrap();
@@ -145,7 +145,7 @@ fn a_failed_commit_lets_nothing_leave_and_ends_the_process() {
 fn on_a_full_disk_the_machine_is_rebuilt_and_callers_are_told() {
     let script = Script::default();
     let mut writer = writer(&script);
-    // The batch does not fit, and neither does a new epoch.
+    // The batch does not fit, and a new epoch does not fit, either.
     script.fail_with(StoreError::Full);
     script.fail_with(StoreError::Full);
     let (entry, mut answer) = run("f1");
@@ -157,7 +157,7 @@ fn on_a_full_disk_the_machine_is_rebuilt_and_callers_are_told() {
     writer.turn([entry].into_iter()).unwrap();
     assert!(matches!(told(&mut answer), Err(Refusal::Unavailable(_))), "there is no machine");
     assert_eq!(script.epoch(), 1);
-    // Looked at again after a while, there is room.
+    // At a later check the disk has room.
     writer.disk_ms = Some(0);
     writer.turn(std::iter::empty()).unwrap();
     assert_eq!(script.epoch(), 2);

@@ -1,4 +1,4 @@
-//! Limits, on a clock that stands still until everybody waits.
+//! Tests of limits, on a paused clock that moves when all tasks wait.
 
 use perilog_core::message::{Held, HeldState};
 use perilog_core::outcome::Outcome;
@@ -10,7 +10,7 @@ use perilog_proto::encode_from_agent;
 use super::*;
 use crate::daemon::Inlet;
 
-/// Returns how a session ends whose peer sends these frames and then falls silent.
+/// Returns the end of a session whose peer sends these frames and then falls silent.
 async fn over(frames: Vec<bytes::Bytes>) -> String {
     let (inlet, mut entries) = Inlet::new();
     let sessions = Sessions::new(inlet, "test");
@@ -19,16 +19,16 @@ async fn over(frames: Vec<bytes::Bytes>) -> String {
     let (link, mut peer) = tokio::join!(async { listener.next().await.handshake().await.unwrap() }, async {
         dial(&Dial::plain(address)).await.unwrap()
     });
-    // Certificates never change.
+    // The certificates never change.
     let (_keep, tls) = watch::channel(None);
     let saying = async {
         for frame in frames {
-            // The session may be over before all is said.
+            // The session may end before the peer has sent all frames.
             let _ = peer.writer.send(frame).await;
         }
     };
     let keeping = async {
-        // The outlet must live for as long as the session.
+        // The outlet must live as long as the session.
         let mut kept = Vec::new();
         while let Some(entry) = entries.recv().await {
             kept.extend(Some(entry).filter(|entry| matches!(entry, Entry::Opened { .. })));
@@ -44,7 +44,7 @@ async fn over(frames: Vec<bytes::Bytes>) -> String {
     }
 }
 
-/// A page of Hello, and not the last.
+/// Makes a page of Hello that is not the last page.
 fn hello() -> FromAgent {
     FromAgent::Hello(perilog_core::message::Hello {
         host: perilog_core::HostName::new("n0").unwrap(),
@@ -68,7 +68,7 @@ async fn who_says_nothing_or_not_all_is_refused_within_the_limit() {
     assert_eq!(over(vec![preamble, encode_from_agent(&page)]).await, "no Hello, or not all of it, within the limit");
 }
 
-/// A tombstone with as much text as one has.
+/// Makes a tombstone with the longest text.
 fn refused() -> Held {
     let (job, action) = (JobId::new("j").unwrap(), ActionName::new("prolog").unwrap());
     let id = ActionId::of(ClusterId::from_name("any"), &job, Attempt::FIRST, &action);

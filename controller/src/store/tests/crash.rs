@@ -1,4 +1,4 @@
-//! Power cuts: acknowledged batches are there, and every batch is there whole or not at all. (kill -9:
+//! Tests of power cuts: acknowledged batches are on the disk, and every batch is whole or absent. (For kill -9 see
 //! `tests/store_survives_kill.rs`.)
 
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ fn last_batch(path: &Path) -> u64 {
 
 const SECTOR: usize = 512;
 
-/// Both files as they are on the disk.
+/// The contents of both files on the disk.
 #[derive(Clone)]
 struct Image {
     db: Vec<u8>,

@@ -1,4 +1,4 @@
-//! An export has exactly the kinds and members that docs/operate.md lists: sites' programs read it.
+//! Tests that an export has exactly the kinds and members that docs/operate.md lists: sites' programs read the export.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ const PAGE: &str = include_str!("../../../../docs/operate.md");
 
 type Kinds = BTreeMap<String, BTreeSet<String>>;
 
-/// The table of the page: kind and members. What stands in brackets is in a member.
+/// Returns the table of the page: kind and members. Text in brackets belongs to a member.
 fn listed() -> Kinds {
     let table = PAGE.split("| `kind` | what | members |\n|---|---|---|\n").nth(1).unwrap();
     let rows = table.lines().take_while(|line| line.starts_with('|'));
@@ -28,7 +28,7 @@ fn listed() -> Kinds {
     .collect()
 }
 
-/// Two attempts, an action with a rank that failed, an event.
+/// Makes a store with two attempts, an action with a failed rank, and an event.
 fn filled(dir: &Path) -> Store {
     let mut store = open(dir);
     let first = AttemptRow { open: false, ..attempt_row(job(1), 0..=3, "n[0-3]") };

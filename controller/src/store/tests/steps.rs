@@ -1,4 +1,4 @@
-//! Durations of scripts: written once, read back, removed with their attempt, and dropped first on a full disk.
+//! Tests of durations of scripts: written once, read back, removed with the attempt, and dropped first on a full disk.
 
 use perilog_core::ExitStatus;
 use perilog_core::task::Step;
@@ -9,7 +9,7 @@ fn id(job: u8) -> ActionId {
     ActionId(uuid::Uuid::from_u128(u128::from(job) + 1))
 }
 
-/// A prolog on n0 to n3.
+/// Begins a prolog on n0 to n3.
 fn begin(store: &mut Store, job: u8, began_ms: u64) {
     let attempt = attempt_row(super::job(job), 0..=3, "n[0-3]");
     let name = ActionName::new("prolog").unwrap();
@@ -57,7 +57,7 @@ fn reader(dir: &Path) -> StepReader {
 const OK: Option<ExitStatus> = Some(ExitStatus::Exit(0));
 const ALL: Since = Since { since_ms: 0, action: None };
 
-/// A node may report any attempt; a requested one is preferred to an orphan.
+/// A node may report any attempt; the store prefers a requested attempt to an orphan.
 #[test]
 fn a_task_is_written_once_and_only_as_its_own_host_says() {
     let dir = tempfile::tempdir().unwrap();
@@ -115,7 +115,7 @@ fn durations_go_with_their_attempt_and_scripts_when_unused() {
     assert_eq!((count(&store, "steps"), count(&store, "scripts")), (1, 2), "10-all.sh and 3.sh");
     store.commit(&[prune(3)]).unwrap();
     assert_eq!((count(&store, "steps"), count(&store, "scripts")), (0, 0));
-    // Numbers are reused, so the cache must not keep old ones.
+    // SQLite reuses numbers, so the cache must not keep old numbers.
     begin(&mut store, 1, 900);
     commit(&mut store, vec![ran(1, 3, "n3", "ok", vec![step("10-all.sh", "aa", 1, OK)])]);
     let names = "SELECT count(*) FROM steps, json_each(steps.steps) s JOIN scripts ON scripts.id = s.value ->> 0";
@@ -189,7 +189,8 @@ fn what_differs_is_named_by_the_newest_task_of_each_node() {
     );
 }
 
-/// SQLite itself plays a full disk: records that fit are kept, durations are not, and the reserve stays in place.
+/// SQLite itself simulates a full disk: the store keeps records that fit, drops durations, and leaves the reserve in
+/// place.
 #[test]
 fn on_a_full_disk_it_is_the_first_to_go() {
     let dir = tempfile::tempdir().unwrap();
@@ -206,7 +207,7 @@ fn on_a_full_disk_it_is_the_first_to_go() {
     assert!(ran.is_empty(), "nobody believes that it was written");
     assert_eq!((store.load().unwrap().events_last[&job(1)], count(&store, "steps")), (1, 0));
     assert!(dir.path().join("controller.db-reserve").exists(), "the reserve is for outcomes");
-    // In use, the reserve is for outcomes only.
+    // While in use, the reserve is only for outcomes.
     store.db.pragma_update_and_check(None, "max_page_count", 1_000_000, |_| Ok(())).unwrap();
     assert!(store.reserve.release());
     assert_eq!(commit(&mut store, vec![many(0)]), 0);
