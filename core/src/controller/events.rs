@@ -18,7 +18,7 @@ const MAX_MESSAGE: usize = 200;
 
 impl Machine {
     /// Writes the ends of this batch to the job's event log, and decides the verdict.
-    pub(in crate::controller) fn tell(&mut self, id: ActionId, now: Now) {
+    pub(super) fn tell(&mut self, id: ActionId, now: Now) {
         let Some(action) = self.jobs.action_mut(id) else {
             return;
         };

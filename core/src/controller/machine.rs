@@ -5,111 +5,58 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::agent::io::Level;
 use crate::controller::action::Action;
 use crate::controller::action::announced_reboot::Expected;
+use crate::controller::batch::Batch;
 use crate::controller::giveback::outbox::{Outbox, first_sequence};
 use crate::controller::io::{
-    AttemptRow, Client, DrainRow, Effect, Input, NodeRow, Now, Output, Quiet, Record, Refusal, Reply, SessionId,
-    Settings, Snapshot,
+    AttemptRow, Client, DrainRow, Effect, Input, Now, Output, Quiet, Record, SessionId, Settings, Snapshot,
 };
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
-use crate::controller::job::milestones::Saying;
+use crate::controller::node::Node;
 use crate::controller::node::session::Session;
-use crate::controller::recovery::{Recovery, Unsettled};
+use crate::controller::recovery::Recovery;
 use crate::defect;
-use crate::eventlog::Event;
-use crate::ids::{ActionId, ActionName, Attempt, BootId, Epoch, HostName, JobId, Rank, TaskId};
+use crate::ids::{ActionId, Attempt, Epoch, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
-use crate::job::Part;
-use crate::mark::{Commit, History};
-use crate::message::Phase;
-
-/// Number of failed tasks that the machine remembers of each node, for `why`.
-pub(in crate::controller) const FAILED_KEPT: usize = 8;
+use crate::mark::History;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Machine {
-    pub(in crate::controller) settings: Settings,
-    pub(in crate::controller) epoch: Epoch,
-    pub(in crate::controller) history: History,
+    pub(super) settings: Settings,
+    pub(super) epoch: Epoch,
+    pub(super) history: History,
     /// Highest epoch that an agent reported when it refused this controller's, and the agent's host.
-    pub(in crate::controller) highest_seen: Option<(HostName, Epoch)>,
-    pub(in crate::controller) nodes: BTreeMap<HostName, Node>,
-    pub(in crate::controller) sessions: BTreeMap<SessionId, Session>,
+    pub(super) highest_seen: Option<(HostName, Epoch)>,
+    pub(super) nodes: BTreeMap<HostName, Node>,
+    pub(super) sessions: BTreeMap<SessionId, Session>,
     /// Sessions that wait for an older session to answer a probe.
-    pub(in crate::controller) probing: BTreeSet<SessionId>,
-    pub(in crate::controller) jobs: Jobs,
-    pub(in crate::controller) drains: BTreeMap<HostName, DrainRow>,
+    pub(super) probing: BTreeSet<SessionId>,
+    pub(super) jobs: Jobs,
+    pub(super) drains: BTreeMap<HostName, DrainRow>,
     /// Ranks without a hold that wait for the drain of their host.
-    pub(in crate::controller) undrained: BTreeMap<HostName, BTreeSet<(JobId, Attempt, Rank)>>,
+    pub(super) undrained: BTreeMap<HostName, BTreeSet<(JobId, Attempt, Rank)>>,
     /// Drains whose notice the hook failed to carry out: since when, and the reason. Not stored: a restarted controller
     /// sends each notice again.
-    pub(in crate::controller) drain_failed: BTreeMap<HostName, (u64, String)>,
-    pub(in crate::controller) outbox: Outbox,
-    pub(in crate::controller) outbox_last: u64,
-    pub(in crate::controller) questions: BTreeMap<u64, BTreeSet<HostName>>,
-    pub(in crate::controller) question_last: u64,
-    pub(in crate::controller) probe_last: u64,
-    pub(in crate::controller) store_full: bool,
-    pub(in crate::controller) recovery: Recovery,
+    pub(super) drain_failed: BTreeMap<HostName, (u64, String)>,
+    pub(super) outbox: Outbox,
+    pub(super) outbox_last: u64,
+    pub(super) questions: BTreeMap<u64, BTreeSet<HostName>>,
+    pub(super) question_last: u64,
+    pub(super) probe_last: u64,
+    pub(super) store_full: bool,
+    pub(super) recovery: Recovery,
     /// The quiesced state: nothing new begins.
-    pub(in crate::controller) quiet: Option<Quiet>,
+    pub(super) quiet: Option<Quiet>,
     /// Clients that get their answer when no action is open.
-    pub(in crate::controller) quiet_waits: BTreeSet<Client>,
+    pub(super) quiet_waits: BTreeSet<Client>,
     /// Time (monotonic) until which an unknown node may still come: the store knew no node at its start, because the
     /// store is new or was lost.
-    pub(in crate::controller) young_until_ms: u64,
+    pub(super) young_until_ms: u64,
     /// Time of the last search for closed attempts past their retention.
-    pub(in crate::controller) pruned_ms: u64,
-    pub(in crate::controller) batch: Batch,
-}
-
-/// A node with which the controller has had a session.
-#[derive(Debug, Clone, PartialEq)]
-pub(in crate::controller) struct Node {
-    pub(in crate::controller) row: NodeRow,
-    pub(in crate::controller) session: Option<SessionId>,
-    /// Counter of the last session. Messages from earlier sessions of the same boot do not count, even after the last
-    /// session ended.
-    pub(in crate::controller) link: Option<u64>,
-    /// Address of the last session, without its port.
-    pub(in crate::controller) address: String,
-    /// Configured actions, from its last session; `None`: never reported.
-    pub(in crate::controller) actions: Option<BTreeSet<ActionName>>,
-    /// Boots of this machine before the one in `row`, the newest last.
-    pub(in crate::controller) over: Vec<BootId>,
-    /// CLOCK_MONOTONIC of the last change between session and no session.
-    pub(in crate::controller) since_ms: u64,
-    /// The node's tasks in actions without a verdict.
-    pub(in crate::controller) tasks: BTreeSet<TaskId>,
-    /// Reported phases of live tasks, and when each began (monotonic).
-    pub(in crate::controller) live: BTreeMap<TaskId, (Phase, u64)>,
-    /// The last few tasks that ended badly, oldest first.
-    pub(in crate::controller) failed: Vec<TaskId>,
-    pub(in crate::controller) note: Option<String>,
-    /// The unfinished part of the node's last Hello, and the node's orphans.
-    pub(in crate::controller) unsettled: Unsettled,
-}
-
-/// Output of one batch so far.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(in crate::controller) struct Batch {
-    pub(in crate::controller) records: Vec<Record>,
-    pub(in crate::controller) effects: Vec<Effect>,
-    /// Actions to settle when the batch ends: their ends become events, a verdict is decided, records are stored.
-    pub(in crate::controller) touched: BTreeSet<ActionId>,
-    pub(in crate::controller) attempts: BTreeSet<(JobId, Attempt)>,
-    /// Ranks with changed holds, for attempts that have no other change.
-    pub(in crate::controller) given: BTreeMap<(JobId, Attempt), IdSet>,
-    /// Parts whose hold was dropped: each is released if no other hold is left.
-    pub(in crate::controller) let_go: BTreeMap<(JobId, Attempt), Part>,
-    /// Reported milestones, by reporter.
-    pub(in crate::controller) said: BTreeMap<Saying, IdSet>,
-    /// Hosts whose drain has come into force, or was lifted.
-    pub(in crate::controller) in_force: BTreeSet<HostName>,
-    pub(in crate::controller) wake_ms: Option<u64>,
+    pub(super) pruned_ms: u64,
+    pub(super) batch: Batch,
 }
 
 impl Machine {
@@ -210,7 +157,7 @@ impl Machine {
         }
     }
 
-    pub(in crate::controller) fn load_action(&mut self, action: Action) {
+    pub(super) fn load_action(&mut self, action: Action) {
         let row = &action.row;
         let id = row.id;
         if let Some(attempt) = self.jobs.attempt_mut(&row.job, row.attempt) {
@@ -222,7 +169,7 @@ impl Machine {
     }
 
     /// Adds `ranks` of an action to the task index of their nodes.
-    pub(in crate::controller) fn index(&mut self, id: ActionId, ranks: &IdSet) {
+    pub(super) fn index(&mut self, id: ActionId, ranks: &IdSet) {
         let Self { jobs, nodes, .. } = self;
         let Some(layout) = jobs.layout(id) else { return };
         for (rank, host) in layout.pairs(ranks) {
@@ -314,35 +261,6 @@ impl Machine {
         Output { records: std::mem::take(&mut self.batch.records), effects: std::mem::take(&mut self.batch.effects) }
     }
 
-    /// Puts the records of changed attempts first, because other records refer to attempts, but after the pruning of
-    /// attempts of the same job.
-    fn record_attempts(&mut self) {
-        let (given, whole) = (std::mem::take(&mut self.batch.given), std::mem::take(&mut self.batch.attempts));
-        let parts = given.into_iter().filter(|(key, _)| !whole.contains(key)).filter_map(|((job, number), ranks)| {
-            let holds = Box::new(self.jobs.attempt(&job, number)?.holds(&ranks));
-            Some((job.clone(), Record::Given { job, attempt: number, holds }))
-        });
-        let rows = whole.iter().filter_map(|(job, number)| {
-            Some((job.clone(), Record::Attempt(self.jobs.attempt(job, *number)?.row(job.clone(), *number))))
-        });
-        let mut first: BTreeMap<usize, Vec<Record>> = BTreeMap::new();
-        let pruned = self.batch.pruned();
-        for (job, record) in rows.chain(parts) {
-            first.entry(pruned.get(&job).map_or(0, |at| at + 1)).or_default().push(record);
-        }
-        if first.is_empty() {
-            return;
-        }
-        let others = std::mem::take(&mut self.batch.records);
-        let mut records = Vec::with_capacity(others.len() + whole.len());
-        records.extend(first.remove(&0).unwrap_or_default());
-        for (at, record) in others.into_iter().enumerate() {
-            records.push(record);
-            records.extend(first.remove(&(at + 1)).unwrap_or_default());
-        }
-        self.batch.records = records;
-    }
-
     /// Releases parts without a hold. Returns `true` if there was such a part.
     fn release_all(&mut self, now: Now) -> bool {
         let parts = std::mem::take(&mut self.batch.let_go);
@@ -353,138 +271,13 @@ impl Machine {
         any
     }
 
-    /// Returns the newest commit of the store.
-    pub(in crate::controller) fn newest_commit(&self) -> Option<Commit> {
-        self.history.newest()
-    }
-
-    /// Numbers the batch's commit, and stamps that number on every message to a node.
-    fn commit_batch(&mut self) {
-        if !self.batch.records.is_empty() {
-            self.history.last += 1;
-            self.batch.records.insert(0, Record::Commit(self.history.last));
-        }
-        let number = self.history.last;
-        for effect in &mut self.batch.effects {
-            match effect {
-                Effect::Send { message, .. } => message.set_commit(number),
-                Effect::Fan { start, .. } => start.commit = number,
-                _ => {}
-            }
-        }
-    }
-
     // Outputs of the machine; every folder uses these functions.
-
-    pub(in crate::controller) fn reply(&mut self, client: Client, reply: Result<Reply, Refusal>) {
-        self.batch.effects.push(Effect::Reply { client, reply });
-    }
-
-    pub(in crate::controller) fn note(
-        &mut self,
-        level: Level,
-        job: Option<&JobId>,
-        host: Option<&HostName>,
-        text: impl Into<String>,
-    ) {
-        let (job, host) = (job.cloned(), host.cloned());
-        self.batch.effects.push(Effect::Note { level, job, host, text: text.into(), by_node: false });
-    }
-
-    /// Adds a journal line about an act of a node. A node can cause any number of such lines: the edge bounds the lines
-    /// of each host.
-    pub(in crate::controller) fn note_of_node(&mut self, level: Level, host: &HostName, text: impl Into<String>) {
-        let (host, text) = (Some(host.clone()), text.into());
-        self.batch.effects.push(Effect::Note { level, job: None, host, text, by_node: true });
-    }
-
-    /// Appends an event to the job's log, and publishes the event to followers.
-    pub(in crate::controller) fn event(&mut self, job: &JobId, now: Now, name: &str, context: serde_json::Value) {
-        let entry = self.jobs.entry(job.clone()).or_default();
-        entry.events_last += 1;
-        let sequence = entry.events_last;
-        let context = match context {
-            serde_json::Value::Object(map) => Some(map),
-            _ => None,
-        };
-        let event = Event::at_millis(now.wall_ms, name, context);
-        self.batch.records.push(Record::Event { job: job.clone(), sequence, event: event.clone() });
-        self.batch.effects.push(Effect::Publish { job: job.clone(), sequence, event });
-    }
-
-    /// Schedules a check of the action's limits at `at_ms`, unless an earlier check is scheduled.
-    pub(in crate::controller) fn check_by(&mut self, id: ActionId, at_ms: u64) {
-        if let Some(action) = self.jobs.action_mut(id) {
-            action.check_ms = Some(action.check_ms.map_or(at_ms, |before| before.min(at_ms)));
-        }
-    }
-
-    pub(in crate::controller) fn touch(&mut self, id: ActionId, now: Now) {
-        self.batch.touched.insert(id);
-        let Some(action) = self.jobs.action(id) else { return };
-        let key = (action.row.job.clone(), action.row.attempt);
-        if let Some(attempt) = self.jobs.attempt_mut(&key.0, key.1) {
-            // Retention needs a precision of a minute; a stored row for every batch would cost too much.
-            if now.wall_ms.abs_diff(attempt.touched_ms) > 60_000 {
-                attempt.touched_ms = now.wall_ms;
-                self.batch.attempts.insert(key);
-            }
-        }
-    }
-
-    fn index_failed(&mut self) {
-        let mut failed: Vec<(u64, TaskId)> = Vec::new();
-        for action in self.jobs.actions.values() {
-            failed.extend(
-                action
-                    .ended
-                    .values()
-                    .filter(|row| !row.ended.outcome.is_ok())
-                    .map(|row| (row.ended.ended_ms, row.task)),
-            );
-        }
-        failed.sort_unstable();
-        for (_, task) in failed {
-            self.remember_failed(task);
-        }
-    }
-
-    pub(in crate::controller) fn remember_failed(&mut self, task: TaskId) {
-        let Some(node) = self.jobs.host_of(task).and_then(|host| self.nodes.get_mut(&host)) else {
-            return;
-        };
-        // A reboot may have invalidated a tolerable task that is in the list already.
-        node.failed.retain(|failed| *failed != task);
-        if node.failed.len() >= FAILED_KEPT {
-            node.failed.remove(0);
-        }
-        node.failed.push(task);
-    }
-}
-
-impl Node {
-    pub(in crate::controller) fn new(row: NodeRow, since_ms: u64) -> Self {
-        Self {
-            row,
-            session: None,
-            link: None,
-            address: String::new(),
-            actions: None,
-            over: Vec::new(),
-            since_ms,
-            tasks: BTreeSet::new(),
-            live: BTreeMap::new(),
-            failed: Vec::new(),
-            note: None,
-            unsettled: Unsettled::default(),
-        }
-    }
 }
 
 #[cfg(test)]
 impl Machine {
     /// Asserts that the rows in the store, with all deltas applied, equal the machine's rows.
-    pub(in crate::controller) fn is_stored_in(&self, store: &Snapshot) {
+    pub(super) fn is_stored_in(&self, store: &Snapshot) {
         for action in self.jobs.actions.values() {
             let row = store.actions.iter().find(|row| row.id == action.row.id);
             assert_eq!(row, Some(&action.row), "the row of an action");

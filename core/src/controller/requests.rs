@@ -19,7 +19,7 @@ use crate::task::Ended;
 const MAX_QUESTIONS: usize = 1_024;
 
 impl Machine {
-    pub(in crate::controller) fn on_request(&mut self, client: Client, uid: u32, request: Request, now: Now) {
+    pub(super) fn on_request(&mut self, client: Client, uid: u32, request: Request, now: Now) {
         let reply = match request {
             Request::Run(run) => self.run(run, now),
             Request::ActionStart(start) => self.action_start(*start, now),
@@ -108,11 +108,7 @@ impl Machine {
     }
 
     /// Returns the tasks that `which` names: the actions, and the ranks of each action.
-    pub(in crate::controller) fn tasks(
-        &self,
-        which: &Which,
-        only_open: bool,
-    ) -> Result<Vec<(ActionId, IdSet)>, Refusal> {
+    pub(super) fn tasks(&self, which: &Which, only_open: bool) -> Result<Vec<(ActionId, IdSet)>, Refusal> {
         let (number, attempt) = self.attempt_of(&which.job, which.attempt)?;
         let chosen = which.targets.as_ref().map(|t| attempt.layout.choose(t)).transpose().map_err(Refusal::Invalid)?;
         // A choice that names resources and no ranks means only the resources.
@@ -151,18 +147,12 @@ impl Machine {
     }
 
     /// Returns the session of the task's node; `None` for an external action, which runs on no node.
-    pub(in crate::controller) fn session_of(&self, task: TaskId) -> Option<SessionId> {
+    pub(super) fn session_of(&self, task: TaskId) -> Option<SessionId> {
         let host = self.jobs.host_of(task).filter(|_| !self.jobs.is_external(task.action));
         host.and_then(|host| self.nodes.get(&host)).and_then(|node| node.session)
     }
 
-    pub(in crate::controller) fn cancel(
-        &mut self,
-        which: &Which,
-        why: &str,
-        uid: u32,
-        now: Now,
-    ) -> Result<Reply, Refusal> {
+    pub(super) fn cancel(&mut self, which: &Which, why: &str, uid: u32, now: Now) -> Result<Reply, Refusal> {
         let mut count = 0;
         let mut tasks = self.tasks(which, true)?;
         if which.action.is_none() && !defect!(CancelTakesEpilog) {

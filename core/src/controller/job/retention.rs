@@ -20,10 +20,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::agent::io::Level;
+use crate::controller::batch::Batch;
 use crate::controller::io::{Effect, Now, Record};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
-use crate::controller::machine::{Batch, Machine};
+use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::message::ToAgent;

@@ -4,7 +4,8 @@
 
 use crate::agent::io::Level;
 use crate::controller::io::{Effect, Now, SessionId};
-use crate::controller::machine::{Machine, Node};
+use crate::controller::machine::Machine;
+use crate::controller::node::Node;
 use crate::controller::node::session::{Session, Stage};
 use crate::defect;
 use crate::ids::{BootId, MachineId};

@@ -9,7 +9,8 @@
 
 use crate::agent::io::Level;
 use crate::controller::io::{Effect, NodeRow, Now, Record, SessionId};
-use crate::controller::machine::{Machine, Node};
+use crate::controller::machine::Machine;
+use crate::controller::node::Node;
 use crate::controller::node::duplicate_session::address;
 use crate::defect;
 use crate::ids::{BootId, Epoch, HostName, MachineId, TaskId};

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::controller::action::{Action, Stand};
 use crate::controller::io::Refusal;
 use crate::controller::job::attempt::JobAttempt;
-use crate::controller::machine::Node;
+use crate::controller::node::Node;
 use crate::controller::show::Show;
 use crate::controller::view::{NodeView, PsRow, WhyTask, WhyView};
 use crate::hostlist::HostList;

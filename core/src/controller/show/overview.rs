@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::controller::action::Action;
 use crate::controller::action::verdict::{blamed, last_line};
 use crate::controller::io::Refusal;
-use crate::controller::machine::Node;
+use crate::controller::node::Node;
 use crate::controller::overview::{
     DrainGroup, Fault, Look, Looked, MAX_HOSTS, MAX_NODES, MAX_ROWS, MAX_TEXT, MAX_VERDICTS, NodeGroup, OpenRow,
     Overview, VerdictRow,

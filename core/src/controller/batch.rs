@@ -1,0 +1,135 @@
+//! A batch's output so far: records, effects, and what the end of the batch looks at. Every room writes to it; no function
+//! here calls another room.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::agent::io::Level;
+use crate::controller::io::{Client, Effect, Now, Record, Refusal, Reply};
+use crate::controller::job::milestones::Saying;
+use crate::controller::machine::Machine;
+use crate::eventlog::Event;
+use crate::ids::{ActionId, Attempt, HostName, JobId};
+use crate::idset::IdSet;
+use crate::job::Part;
+use crate::mark::Commit;
+
+/// Output of one batch so far.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Batch {
+    pub(super) records: Vec<Record>,
+    pub(super) effects: Vec<Effect>,
+    /// Actions to settle when the batch ends: their ends become events, a verdict is decided, records are stored.
+    pub(super) touched: BTreeSet<ActionId>,
+    pub(super) attempts: BTreeSet<(JobId, Attempt)>,
+    /// Ranks with changed holds, for attempts that have no other change.
+    pub(super) given: BTreeMap<(JobId, Attempt), IdSet>,
+    /// Parts whose hold was dropped: each is released if no other hold is left.
+    pub(super) let_go: BTreeMap<(JobId, Attempt), Part>,
+    /// Reported milestones, by reporter.
+    pub(super) said: BTreeMap<Saying, IdSet>,
+    /// Hosts whose drain has come into force, or was lifted.
+    pub(super) in_force: BTreeSet<HostName>,
+    pub(super) wake_ms: Option<u64>,
+}
+
+impl Machine {
+    /// Puts the records of changed attempts first, because other records refer to attempts, but after the pruning of
+    /// attempts of the same job.
+    pub(super) fn record_attempts(&mut self) {
+        let (given, whole) = (std::mem::take(&mut self.batch.given), std::mem::take(&mut self.batch.attempts));
+        let parts = given.into_iter().filter(|(key, _)| !whole.contains(key)).filter_map(|((job, number), ranks)| {
+            let holds = Box::new(self.jobs.attempt(&job, number)?.holds(&ranks));
+            Some((job.clone(), Record::Given { job, attempt: number, holds }))
+        });
+        let rows = whole.iter().filter_map(|(job, number)| {
+            Some((job.clone(), Record::Attempt(self.jobs.attempt(job, *number)?.row(job.clone(), *number))))
+        });
+        let mut first: BTreeMap<usize, Vec<Record>> = BTreeMap::new();
+        let pruned = self.batch.pruned();
+        for (job, record) in rows.chain(parts) {
+            first.entry(pruned.get(&job).map_or(0, |at| at + 1)).or_default().push(record);
+        }
+        if first.is_empty() {
+            return;
+        }
+        let others = std::mem::take(&mut self.batch.records);
+        let mut records = Vec::with_capacity(others.len() + whole.len());
+        records.extend(first.remove(&0).unwrap_or_default());
+        for (at, record) in others.into_iter().enumerate() {
+            records.push(record);
+            records.extend(first.remove(&(at + 1)).unwrap_or_default());
+        }
+        self.batch.records = records;
+    }
+
+    /// Returns the newest commit of the store.
+    pub(super) fn newest_commit(&self) -> Option<Commit> {
+        self.history.newest()
+    }
+
+    /// Numbers the batch's commit, and stamps that number on every message to a node.
+    pub(super) fn commit_batch(&mut self) {
+        if !self.batch.records.is_empty() {
+            self.history.last += 1;
+            self.batch.records.insert(0, Record::Commit(self.history.last));
+        }
+        let number = self.history.last;
+        for effect in &mut self.batch.effects {
+            match effect {
+                Effect::Send { message, .. } => message.set_commit(number),
+                Effect::Fan { start, .. } => start.commit = number,
+                _ => {}
+            }
+        }
+    }
+
+    pub(super) fn reply(&mut self, client: Client, reply: Result<Reply, Refusal>) {
+        self.batch.effects.push(Effect::Reply { client, reply });
+    }
+
+    pub(super) fn note(&mut self, level: Level, job: Option<&JobId>, host: Option<&HostName>, text: impl Into<String>) {
+        let (job, host) = (job.cloned(), host.cloned());
+        self.batch.effects.push(Effect::Note { level, job, host, text: text.into(), by_node: false });
+    }
+
+    /// Adds a journal line about an act of a node. A node can cause any number of such lines: the edge bounds the lines
+    /// of each host.
+    pub(super) fn note_of_node(&mut self, level: Level, host: &HostName, text: impl Into<String>) {
+        let (host, text) = (Some(host.clone()), text.into());
+        self.batch.effects.push(Effect::Note { level, job: None, host, text, by_node: true });
+    }
+
+    /// Appends an event to the job's log, and publishes the event to followers.
+    pub(super) fn event(&mut self, job: &JobId, now: Now, name: &str, context: serde_json::Value) {
+        let entry = self.jobs.entry(job.clone()).or_default();
+        entry.events_last += 1;
+        let sequence = entry.events_last;
+        let context = match context {
+            serde_json::Value::Object(map) => Some(map),
+            _ => None,
+        };
+        let event = Event::at_millis(now.wall_ms, name, context);
+        self.batch.records.push(Record::Event { job: job.clone(), sequence, event: event.clone() });
+        self.batch.effects.push(Effect::Publish { job: job.clone(), sequence, event });
+    }
+
+    /// Schedules a check of the action's limits at `at_ms`, unless an earlier check is scheduled.
+    pub(super) fn check_by(&mut self, id: ActionId, at_ms: u64) {
+        if let Some(action) = self.jobs.action_mut(id) {
+            action.check_ms = Some(action.check_ms.map_or(at_ms, |before| before.min(at_ms)));
+        }
+    }
+
+    pub(super) fn touch(&mut self, id: ActionId, now: Now) {
+        self.batch.touched.insert(id);
+        let Some(action) = self.jobs.action(id) else { return };
+        let key = (action.row.job.clone(), action.row.attempt);
+        if let Some(attempt) = self.jobs.attempt_mut(&key.0, key.1) {
+            // Retention needs a precision of a minute; a stored row for every batch would cost too much.
+            if now.wall_ms.abs_diff(attempt.touched_ms) > 60_000 {
+                attempt.touched_ms = now.wall_ms;
+                self.batch.attempts.insert(key);
+            }
+        }
+    }
+}
