@@ -1,5 +1,5 @@
-//! The agent's loop, as in the daemon: an edge, an input, the machine, its effects in order. Effects that answer at
-//! once come before any other edge.
+//! The agent's loop, as in the daemon: an edge becomes an input, the machine handles it, its effects follow in order.
+//! Effects with an immediate answer come before any other edge.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,12 +14,12 @@ use super::event::{Call, Caller, Edge, Event};
 use super::systemd::UnitLook;
 use super::traps::Sprung;
 
-/// The time after which a call without an answer is given up (`agent/src/systemd/bus.rs`).
+/// Time after which a call without an answer is given up (`agent/src/systemd/bus.rs`).
 const CALL_LIMIT_MS: u64 = 60_000;
 
 pub(crate) struct Agent {
     pub(crate) life: u64,
-    /// When its process began.
+    /// Time at which the agent's process began.
     pub(crate) came_up: u64,
     pub(crate) machine: Machine,
     /// The configuration that the agent last received.
@@ -27,9 +27,9 @@ pub(crate) struct Agent {
     pub(crate) inputs: VecDeque<Input>,
     /// A SIGSTOP holds the process; `parked` keeps its edges.
     pub(crate) stopped: bool,
-    /// Directories of tasks that were removed under it: it counts these tasks still.
+    /// Number of task directories that were removed under the agent: the agent still counts these tasks.
     pub(crate) cleared: usize,
-    /// Tombstones that could not be written: it counts these, too.
+    /// Tombstones that could not be written: the agent counts these too.
     pub(crate) unwritten: BTreeSet<TaskId>,
     parked: Vec<Edge>,
     pub(crate) bus: bool,
@@ -42,16 +42,16 @@ pub(crate) struct Agent {
     pub(crate) interest: BTreeSet<String>,
     pub(crate) watched: BTreeSet<String>,
     pub(crate) watch_empty: BTreeSet<String>,
-    /// The invocation in each unit, as of the last inspection on this connection.
+    /// The invocation in each unit, from the last inspection on this connection.
     pub(crate) looked: BTreeMap<String, InvocationId>,
     roll: BTreeMap<String, TaskId>,
     pub(crate) conn: Option<u64>,
     pub(crate) last_counter: u64,
-    /// The time over which redials are spread; it grows until a controller welcomes the agent.
+    /// The time over which redials are spread. The window grows until a controller welcomes the agent.
     pub(crate) window_ms: u64,
     pub(crate) welcomed: bool,
     pub(crate) wake: Option<u64>,
-    /// When it last woke for the time alone.
+    /// Time at which the agent last woke for the clock alone.
     pub(crate) ticked_at: u64,
 }
 
@@ -117,7 +117,7 @@ impl World {
         self.after(delay, Event::Agent { node: at, life, edge: Edge::LookAround });
     }
 
-    /// Ends the agent's process. `peers_hear`: the kernel runs, and tells the peers.
+    /// Ends the agent's process. `peers_hear`: the kernel lives, and informs the peers.
     pub(crate) fn end_agent(&mut self, at: usize, peers_hear: bool) {
         let Some(agent) = self.nodes[at].agent.take() else { return };
         let life = agent.life;
@@ -238,7 +238,7 @@ impl World {
         }
     }
 
-    /// Joins the units as they were a moment ago with the directories as they are now.
+    /// Joins the units as of a moment ago with the directories as of now.
     fn join(&mut self, at: usize, units: Vec<(String, UnitLook)>) -> Input {
         let node = &mut self.nodes[at];
         let mut units: BTreeMap<String, UnitLook> = units.into_iter().collect();
@@ -302,7 +302,7 @@ impl World {
         agent.interest.clear();
         let calls: Vec<u64> = agent.pending.keys().copied().collect();
         if agent.stopped {
-            // The stopped agent hears of it when it continues.
+            // The stopped agent learns of the loss when it continues.
             agent.parked.push(Edge::Local(Box::new(Input::BusLost)));
         } else {
             self.feed(at, Input::BusLost);
@@ -314,7 +314,7 @@ impl World {
         self.after(ms.max(1), Event::Agent { node: at, life, edge: Edge::LookAround });
     }
 
-    /// Hands an input to the machine, with all inputs that result at once.
+    /// Hands an input to the machine, and then every input that results at once.
     pub(crate) fn feed(&mut self, at: usize, input: Input) {
         let Some(agent) = self.nodes[at].agent.as_mut() else { return };
         agent.inputs.push_back(input);
@@ -337,7 +337,7 @@ impl World {
         }
     }
 
-    /// Carries out an effect of this life's agent, or the trap on it; returns `false` if the agent died.
+    /// Carries out an effect of this life's agent, or the trap on the effect; returns `false` if the agent died.
     pub(super) fn does(&mut self, at: usize, life: u64, effect: Effect) -> bool {
         match self.traps.agent(at, &effect) {
             Sprung::Before(fault) => {
@@ -358,7 +358,7 @@ impl World {
         self.nodes[at].agent.as_ref().is_some_and(|agent| agent.life == life)
     }
 
-    /// Sends a call to PID 1; its answer is waited for no longer than a minute.
+    /// Sends a call to PID 1; the agent waits at most a minute for the answer.
     pub(crate) fn call(&mut self, at: usize, pending: Pending, call: Call, delay_ms: u64, mute: bool) {
         let boot = self.nodes[at].boot;
         let Some(agent) = self.nodes[at].agent.as_mut() else { return };

@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    /// Gathers an answer: sends a part at once, perhaps, and the rest later.
+    /// Gathers an answer: sends a part at once, or not, and the rest later.
     fn gather(&mut self, at: usize, question: u64) {
         let Some((life, conn)) = self.nodes[at].agent.as_ref().map(|agent| (agent.life, agent.conn)) else { return };
         let Some(conn) = conn else { return };
@@ -195,7 +195,7 @@ impl World {
         self.after(delay, Event::Answered { node: at, life, conn, question });
     }
 
-    /// Sends an answer, which belongs to the session that asked.
+    /// Sends an answer, which belongs to the session of its question.
     pub(crate) fn answered(&mut self, at: usize, life: u64, conn: u64, question: u64) {
         let Some(agent) = self.nodes[at].agent.as_ref().filter(|agent| agent.life == life) else { return };
         if agent.stopped {

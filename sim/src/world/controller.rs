@@ -22,7 +22,7 @@ const MONO_MS: u64 = 1_000_000;
 
 #[derive(Default)]
 pub(crate) struct Controller {
-    /// The running process; `None`: none runs.
+    /// The running process; `None`: no process runs.
     pub(super) writer: Option<Writer>,
     /// Number of processes so far; 0: no process has started.
     pub(crate) life: u64,
@@ -33,7 +33,7 @@ pub(crate) struct Controller {
     inbox: Vec<Input>,
     batch_due: bool,
     pub(crate) wake: Option<u64>,
-    /// How far the controller's CLOCK_MONOTONIC is behind, because its machine stood still.
+    /// Lag of the controller's CLOCK_MONOTONIC, because its machine stood still.
     pub(crate) mono_lag: u64,
     pub(crate) sessions: BTreeMap<SessionId, u64>,
     full_until: u64,
@@ -47,28 +47,28 @@ pub(crate) struct Controller {
     pub(crate) asked_held: BTreeSet<u64>,
     pub(crate) waits_before: Waits,
     pub(crate) outbox_before: BTreeSet<u64>,
-    /// Tasks that were `ok` before this batch, or are reported as such in the batch. A later Hello in the batch may say
-    /// that the node lost them.
+    /// Tasks that were `ok` before this batch, or that the batch reports as `ok`. A later Hello in the batch may report
+    /// them as lost.
     pub(crate) ok_before: BTreeSet<TaskId>,
-    /// When its machine was last built from the store.
+    /// Time at which the controller's machine was last built from the store.
     pub(crate) loaded_at: u64,
     /// Tasks that nodes reported in this batch.
     told: BTreeSet<TaskId>,
-    /// Tasks whose tombstones nodes told in this life. A Hello may wait for the answer to a probe.
+    /// Tasks whose tombstones nodes reported in this life. A Hello may wait for the answer to a probe.
     stones: BTreeSet<TaskId>,
     /// The requests of services in the current batch.
     served: Vec<Request>,
-    /// When an operator last let the controller take over: every session began anew.
+    /// Time of the last take-over, with which every session began anew.
     pub(crate) took_over_at: Option<u64>,
 }
 
 impl Controller {
-    /// Returns the machine that is loaded, if any.
+    /// Returns the loaded machine, if any.
     pub(crate) fn machine(&self) -> Option<&Machine> {
         self.writer.as_ref().and_then(Writer::machine)
     }
 
-    /// Returns `true` if a machine is loaded: without one no node or client is let in.
+    /// Returns `true` if a machine is loaded; without a machine no node or client is let in.
     pub(crate) fn is_up(&self) -> bool {
         self.machine().is_some()
     }
@@ -77,7 +77,7 @@ impl Controller {
         self.writer.is_some()
     }
 
-    /// Returns how much an age may exceed, or fall below, the passed time because of clock steps.
+    /// Returns how much clock steps can lengthen an age.
     pub(super) const fn clock_gained(&self) -> u64 {
         self.wall_offset.abs_diff(self.wall_offsets.0)
     }
@@ -142,7 +142,7 @@ impl World {
         let Some(writer) = controller.writer.as_mut() else { return };
         let batch = writer.begin(stored, now);
         self.carry(which, batch);
-        // The new controller tells the hooks what they have not carried out.
+        // A new controller sends the hooks every notice that they have not carried out.
         self.hooks_hear(which);
         if which == 0 {
             self.schedule(100);
@@ -229,7 +229,7 @@ impl World {
         }
         controller.batch_due = false;
         if !controller.is_up() {
-            // Clients and nodes are sent away: they end, or come again.
+            // Clients and nodes are sent away: clients end, and nodes come again.
             let mut inputs = std::mem::take(&mut controller.inbox);
             inputs.retain(|input| matches!(input, Input::Settings(_)));
             if let Some(writer) = controller.writer.as_mut() {
@@ -281,7 +281,7 @@ impl World {
         self.carry(which, batch);
     }
 
-    /// Commits, and only then lets the effects leave.
+    /// Commits a batch, and only then lets its effects leave.
     fn carry(&mut self, which: usize, mut batch: Batch) {
         if defect!(AckBeforeCommit) && !self.leave(which, batch.steal_effects()) {
             return;
@@ -311,7 +311,7 @@ impl World {
         self.leave(which, left.effects);
     }
 
-    /// Commits records. The truth looks at them first.
+    /// Commits records, after the truth has checked them.
     fn write(&mut self, which: usize, records: &[Record]) {
         if which == 0 {
             self.truth.note_starts(&self.controllers[0].store, records, self.t);
@@ -331,7 +331,7 @@ impl World {
         self.note_free();
     }
 
-    /// Lets effects leave, in order; returns `false` if the process died at one.
+    /// Lets effects leave in order; returns `false` if the process died at an effect.
     fn leave(&mut self, which: usize, effects: Vec<Effect>) -> bool {
         let life = self.controllers[which].life;
         effects.into_iter().all(|effect| {
@@ -365,7 +365,7 @@ impl World {
         self.after(1, Event::Batch { which, life });
     }
 
-    /// Starts a second controller. Each controller writes its own store; the second begins with a copy or an empty one.
+    /// Starts a second controller with its own store: a copy of the first store, or an empty one.
     pub(crate) fn second_begins(&mut self, empty: bool, ms: u64) {
         if self.controllers[1].is_running() {
             return;
@@ -417,7 +417,7 @@ fn told_of(input: &Input) -> Vec<TaskId> {
     }
 }
 
-/// Returns the tasks whose tombstones a node tells.
+/// Returns the tasks whose tombstones a node reports.
 fn stones_of(input: &Input) -> Vec<TaskId> {
     let Input::Message { message: FromAgent::Hello(hello), .. } = input else { return Vec::new() };
     let stones = hello.tasks.iter().filter(|held| matches!(held.state, HeldState::Tombstone { .. }));

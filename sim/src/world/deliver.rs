@@ -1,4 +1,4 @@
-//! A controller's commits and effects, and what is checked of each.
+//! Commits and effects of a controller, and the checks of each.
 
 use perilog_core::controller::io::{ActionRow, AttemptRow, Edge, Effect, OutboxEntry, Reply, SessionId};
 use perilog_core::controller::{Record, Snapshot};
@@ -10,7 +10,7 @@ use super::World;
 use super::traps::{How, Sprung};
 use crate::plan::{Spring, of_controller};
 
-/// A start waits no longer for nodes that do not come; a batch more.
+/// Time after which a start no longer waits for absent nodes, with a batch's delay.
 const SETTLES_MS: u64 = 5_100;
 
 impl World {
@@ -45,7 +45,7 @@ impl World {
     /// the node keeps.
     fn check_traces(&mut self, records: &[Record]) {
         let rows = records.iter().filter_map(|record| match record {
-            // A row that is written again with a late result is no news.
+            // A row that is written again with a late result brings no new outcome.
             Record::Rank(row) if row.late.is_empty() => {
                 (row.ended.outcome == Outcome::Lost { why: Loss::Vanished }).then_some(row.task)
             }
@@ -59,8 +59,8 @@ impl World {
             let at = (0..self.nodes.len()).find(|at| super::site::host(*at).as_str() == host)?;
             let node = self.nodes.get(at).filter(|node| node.on && self.truth.is_one(at))?;
             let stone = node.spool.tombstones.values().find(|stone| stone.task == task && !stone.local)?;
-            // The tombstone stands for a task that the node never had, or lost itself; or the node was told to forget
-            // the task, and another node brought the action back.
+            // The tombstone may stand for a task that the node never had, or lost itself. Or the node was told to
+            // forget the task, and another node brought the action back.
             let forgotten = self.truth.ran_before_its_prune(&row.job, row.attempt, task, at);
             let says = stone.outcome.is_of_scripts() && !forgotten;
             says.then(|| {
@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    /// Lets an effect leave; `half`: of a fan-out only the first half.
+    /// Lets an effect leave; `half`: only the first half of a fan-out.
     fn leaves(&mut self, which: usize, effect: Effect, half: bool) {
         if self.trace.is_read() && is_news(&effect) {
             let shown = format!("{effect:?}");
@@ -109,7 +109,7 @@ impl World {
                     self.check_ack(which, session, *task);
                 }
                 if matches!(message, ToAgent::Welcome { .. }) {
-                    // A session that has ended meanwhile was also let in, and replaced others.
+                    // A session that has ended meanwhile was also let in, and replaced other sessions.
                     self.welcome(session);
                 }
                 if let Some(conn) = self.controllers[which].sessions.get(&session).copied() {
@@ -175,7 +175,7 @@ impl World {
         let store = &self.controllers[which].store;
         let Some(row) = store.actions.iter().find(|row| row.id == task.action) else { return };
         let rank = task.rank.0;
-        // The scripts have ended, and the store keeps their end until the announced boot.
+        // The scripts have ended, and the store keeps their end until the announced reboot.
         let waits = store.ranks.iter().any(|row| row.task == task && row.expects.is_some());
         let has = row.ok.contains(rank) || row.ended.contains(rank) || waits;
         let attempt = store.attempts.iter().find(|a| a.job == row.job && a.attempt == row.attempt);
@@ -192,7 +192,7 @@ impl World {
             return self.violate("5 acknowledged", &text);
         }
         // The controller acknowledges a report about another host's task, so that the agent stops repeating it, and
-        // ignores it.
+        // ignores the outcome.
         let own = conn.is_some_and(|conn| Some(self.nodes[conn.node].host.as_str()) == host);
         let given_up = self.person.has_spoken_for(&row.job, row.attempt);
         if own && !has && row.ranks.contains(rank) && !given_up {
@@ -200,8 +200,8 @@ impl World {
         }
     }
 
-    /// Returns `true` if the job dropped this rank after those that this store knows. An after-action grows then, until
-    /// its verdict.
+    /// Returns `true` if the job handed this rank over after the ranks that this store knows. An after-action grows by
+    /// such ranks until its verdict.
     fn had_grown(&self, at: usize, task: TaskId, row: &ActionRow, attempt: &AttemptRow) -> bool {
         let intent = self.nodes[at].spool.tasks.values().filter_map(|dir| dir.intent.as_ref());
         let Some(start) = intent.map(|intent| &intent.start).find(|start| start.task == task) else { return false };
@@ -251,7 +251,7 @@ impl World {
     }
 }
 
-/// Returns `true` if nobody has vouched for the entry's attempt: the notice is told later, or never.
+/// Returns `true` if the entry's attempt is unvouched: the notice is sent later, or never.
 fn is_frozen(store: &Snapshot, entry: &OutboxEntry) -> bool {
     let of = |row: &&AttemptRow| row.job == entry.job && row.attempt == entry.attempt;
     store.attempts.iter().find(of).is_some_and(|row| row.unvouched)
@@ -262,7 +262,7 @@ pub(crate) fn ok_tasks(store: &Snapshot) -> impl Iterator<Item = TaskId> {
     store.actions.iter().flat_map(|row| row.ok.iter().map(|rank| TaskId { action: row.id, rank: Rank(rank) }))
 }
 
-/// Returns `true` for effects that the history shows: no ticks, and no replies to people who only look.
+/// Returns `true` for effects that the history shows: ticks and replies to mere looks are left out.
 const fn is_news(effect: &Effect) -> bool {
     match effect {
         Effect::WakeAt { .. } | Effect::Publish { .. } | Effect::OutboxGrew => false,

@@ -1,4 +1,4 @@
-//! The end of a world: faults stop, and everything must come to its end within a known time.
+//! The end of a world: faults stop, and every action and attempt must come to its end within a known time.
 
 use std::collections::BTreeSet;
 
@@ -11,18 +11,17 @@ use super::site;
 use crate::plan::Side;
 use crate::truth::recovery::is_on;
 
-/// By then every action has its verdict: start-grace and the longest script, limit and graces of a node that is gone
-/// for good, not-after, and a minute for what is tried again.
+/// Time after which every action has its verdict: start-grace and the longest script, limit and graces of a node that
+/// is gone for good, not-after, and a minute for retries.
 pub(super) const VERDICTS_MS: u64 = 400_000;
-/// After this time no node has work left. Agents give up abandoned tasks of their hosts after an hour, and the
+/// Time after which no node has work left. Agents give up abandoned tasks of their hosts after an hour, and the
 /// controller prunes attempts past their retention within two hours.
 const REST_MS: u64 = 2 * 3_600_000 + 600_000;
-/// The time before that for a last Hello of every agent, in which the controller says what it forgot while the agent
-/// was away.
+/// Time before the rest in which every agent says a last Hello, so that the controller tells it what to forget.
 const RECONNECT_MS: u64 = 120_000;
-/// The time before that in which an idle agent has had nothing to do and has not woken.
+/// Time before the last Hello in which an idle agent must not have woken.
 const IDLE_MS: u64 = 1_800_000;
-/// Before that, nodes of a store that was put back may not have told what they obeyed.
+/// Time that nodes of a restored store get to report what they obeyed.
 const NODES_TELL_MS: u64 = 60_000;
 const TIDY_UP_EVERY_MS: u64 = 30_000;
 
@@ -105,7 +104,7 @@ impl World {
                 resources: None,
             })
             .collect();
-        // If the release hook was removed for good, a person drops its pending notices.
+        // If the release hook was removed for good, an operator drops its pending notices.
         let owed = store.outbox.iter().filter(|entry| entry.edge == Edge::ReleaseHook);
         let owed: BTreeSet<_> = owed.map(|entry| entry.job.clone()).collect();
         let owed = if site::settings(self.settings).release_hook { BTreeSet::new() } else { owed };
@@ -113,9 +112,9 @@ impl World {
         let growing =
             |row: &AttemptRow| store.actions.iter().any(|a| a.growing && a.job == row.job && a.attempt == row.attempt);
         let held = store.attempts.iter().filter(|row| !row.hold.is_empty() && (row.added || growing(row)));
-        // The resource manager ends the jobs that it launched; a person first vouches for the others. If memory was
-        // restored and no node could tell, the resource manager may no longer know a job: the operator sees that, after
-        // the nodes have had time to tell.
+        // The resource manager ends the jobs that it launched; an operator first vouches for the other jobs. After a
+        // restored memory that no node could expose, the resource manager may no longer know a job. The operator sees
+        // that once the nodes have had time to report.
         let is_early = self.t < self.plan.horizon_ms + NODES_TELL_MS;
         let is_known = |row: &AttemptRow| !self.truth.is_unseen() || is_early || self.is_in_book(&row.job, row.attempt);
         let mine = |row: &&AttemptRow| self.plan.scheduler.is_some() && site::is_launched(&row.job) && is_known(row);
@@ -144,10 +143,10 @@ impl World {
         }
     }
 
-    /// Returns `true` if an agent has obeyed an epoch that the first controller does not come after.
+    /// Returns `true` if an agent has obeyed an epoch that refuses the first controller's epoch.
     fn is_disobeyed(&self) -> bool {
         let Some(ours) = self.controllers[0].store.history.newest().map(|commit| commit.epoch) else { return false };
-        // The check does not use `Epoch::admits`, which is the machine's.
+        // This check avoids `Epoch::admits`, which belongs to the machine under test.
         let refuses =
             |seen: Epoch| ours.number < seen.number || (ours.number == seen.number && ours.nonce != seen.nonce);
         self.nodes
@@ -156,7 +155,7 @@ impl World {
             .any(|node| node.spool.obeyed.is_some_and(|obeyed| refuses(obeyed.epoch)))
     }
 
-    /// Returns the ranks whose nodes reported a limit of their own: nobody has to resolve these.
+    /// Returns the ranks whose nodes reported a limit of their own: no operator has to resolve these ranks.
     fn limited_by_node(&self, row: &ActionRow) -> IdSet {
         let is_limited = row.name.as_str() != "unlimited";
         let told = |rank: &u32| is_limited && self.truth.is_certain(TaskId { action: row.id, rank: Rank(*rank) });
@@ -176,7 +175,7 @@ impl World {
     pub(crate) fn reconnect(&mut self) {
         let (t, idle) = (self.t, |agent: &super::agent::Agent| agent.ticked_at);
         let agents = self.nodes.iter().enumerate().filter_map(|(at, node)| Some((at, node.agent.as_ref()?)));
-        // Everything of this world was over an hour before.
+        // All work of this world ended an hour before.
         let awake = agents.filter(|(_, agent)| idle(agent) > t - IDLE_MS).map(|(at, agent)| (at, idle(agent))).next();
         if let Some((at, when)) = awake {
             let text = format!("the agent of n{at} had nothing to do and woke at {when} ms");
@@ -220,7 +219,7 @@ impl World {
         self.truth.all_reached(&store);
     }
 
-    /// Returns what has grown in a world in which everything is over: invariant 7.
+    /// Returns a collection that has grown in a world without work: invariant 7.
     fn grown(&self) -> Option<String> {
         for (at, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.on) {
             let kept = site::policy(false, 0).keep_failed;
@@ -265,7 +264,7 @@ impl World {
     pub(crate) fn check_rest(&mut self) {
         self.over = true;
         for at in 0..self.nodes.len() {
-            // An idle agent does not wake for its tombstones: it sweeps them when something else wakes it.
+            // An idle agent does not wake for its tombstones: it sweeps them at its next wake-up.
             self.feed(at, perilog_core::agent::Input::Status { caller: 0 });
         }
         let mut wrong = self.grown();
@@ -274,7 +273,7 @@ impl World {
                 wrong = Some(format!("n{at} has no agent"));
                 break;
             };
-            // A directory whose intent somebody removed belongs to no task; the agent reports it and leaves it.
+            // A directory without its removed intent belongs to no task; the agent reports the directory and leaves it.
             let is_task =
                 |(stem, dir): &(&String, &super::spool::Dir)| dir.intent.is_some() || !self.truth.is_cleared_stem(stem);
             if let Some((stem, _)) = node.spool.tasks.iter().find(is_task) {
@@ -286,7 +285,7 @@ impl World {
                 break;
             }
             // The controller has forgotten these tombstones, and they are past their not-after. Tombstones of kept
-            // failed units remain, and so do those of units that somebody has just reset.
+            // failed units remain, and so do tombstones of units that a fault has just reset.
             let stones = node.spool.tombstones.values().filter(|stone| !stone.local).count();
             if stones > site::policy(false, 0).keep_failed {
                 wrong = Some(format!("n{at} keeps {stones} tombstones of attempts that were pruned"));

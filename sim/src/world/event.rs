@@ -15,13 +15,13 @@ pub(crate) enum Event {
     Step(usize),
     /// Faults stop, and their damage is repaired.
     Quiet,
-    /// The operator, when all is quiet.
+    /// The operator comes, when faults have stopped.
     TidyUp,
-    /// Every verdict must be there.
+    /// Every action must have its verdict.
     Verdicts,
     /// Every agent says Hello once more.
     Reconnect,
-    /// Everything must be at rest.
+    /// Every task, attempt and notice must be at rest.
     Rest,
 
     Boot {
@@ -42,7 +42,7 @@ pub(crate) enum Event {
         node: usize,
         life: u64,
     },
-    /// Something that the agent's loop waits for; later, while the agent is stopped.
+    /// An edge for the agent's loop; a stopped agent gets it later.
     Agent {
         node: usize,
         life: u64,
@@ -67,7 +67,7 @@ pub(crate) enum Event {
         from: Caller,
         call: Call,
     },
-    /// A unit goes on.
+    /// A unit takes its next step.
     Unit {
         node: usize,
         boot: u64,
@@ -102,11 +102,11 @@ pub(crate) enum Event {
         telling: u64,
         lifted: bool,
     },
-    /// The hooks look whether there is something to tell.
+    /// The hooks look for notices.
     Hooks {
         life: u64,
     },
-    /// A service says the next thing about its action.
+    /// A service makes the next report about its action.
     Service {
         index: usize,
     },
@@ -121,7 +121,7 @@ pub(crate) enum Event {
     },
     /// The resource manager looks at its jobs.
     Scheduler,
-    /// A person looks at the recovery.
+    /// An operator looks at the recovery.
     Person,
     /// The second controller is taken down.
     SecondEnds {
@@ -182,7 +182,7 @@ pub(crate) enum Edge {
     Reload,
 }
 
-/// The process that made a call, the connection, and the number of the call.
+/// The process that made a call, its connection, and the number of the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Caller {
     pub(crate) life: u64,
@@ -192,7 +192,7 @@ pub(crate) struct Caller {
     pub(crate) mute: bool,
 }
 
-/// A call to PID 1. `of`: the invocation as of the last inspection of the unit; `None`: any unit of that name.
+/// A call to PID 1. `of`: the invocation from the last inspection of the unit; `None`: any unit of that name.
 #[derive(Debug, Clone)]
 pub(crate) enum Call {
     Start { stem: String, intent: Box<Intent> },
@@ -203,7 +203,7 @@ pub(crate) enum Call {
     Unload { stem: String, of: Option<InvocationId> },
 }
 
-/// How a unit goes on.
+/// Next step of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Act {
     /// The start job runs: PID 1 forks the main process.
@@ -216,7 +216,7 @@ pub(crate) enum Act {
     },
     Limit,
     Grace,
-    /// The script boots the node.
+    /// The script reboots the node.
     Boots,
     WritesResult,
     Exits,

@@ -1,4 +1,4 @@
-//! Faults at their time.
+//! Faults, each at its time.
 
 use super::World;
 use super::event::Event;
@@ -116,7 +116,7 @@ impl World {
         }
     }
 
-    /// Adds a second machine from the first one's image: the same name and certificate, another machine id, its own
+    /// Adds a second machine from the first machine's image: the same name and certificate, another machine id, its own
     /// /run.
     fn clone_node(&mut self, of: usize, ms: u64) {
         let machine = self.nodes.len();

@@ -1,5 +1,5 @@
-//! The resource manager behind the hooks: the hooks tell it of releases and drains, at least once, and sometimes fail.
-//! `truth::given` checks what it heard.
+//! Hooks of a resource manager: they carry out releases and drains, at least once, and sometimes fail. `truth::given`
+//! checks what they carry out.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,22 +10,22 @@ use super::World;
 use super::event::Event;
 use super::site;
 
-/// The longest pause before a failed hook runs again.
+/// Longest pause before a failed hook runs again.
 const AGAIN_MS: u64 = 10_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Manager {
-    /// Questions of the hooks, by number.
+    /// Open requests of the hooks, by number.
     asked: BTreeSet<u64>,
     looking: bool,
-    /// Hosts of which a hook is told, and in which life of the controller: of each host one at a time.
+    /// Hosts with a running drain hook, and the life of the controller; each host has one hook at a time.
     telling: BTreeMap<HostName, u64>,
-    /// The time until which the hooks hang.
+    /// Time until which the hooks hang.
     hung_until: u64,
 }
 
 impl World {
-    /// Schedules a look of the hooks for something to tell.
+    /// Schedules a look of the hooks for notices.
     pub(crate) fn hooks_hear(&mut self, which: usize) {
         if which == 0 && !std::mem::replace(&mut self.manager.looking, true) {
             let (delay, life) = (self.dice.skewed(1, 5_000), self.controllers[0].life);
@@ -58,7 +58,7 @@ impl World {
         self.hooks_hear(0);
     }
 
-    /// Returns `true` if the reply answers a question of the hooks.
+    /// Returns `true` if the reply answers a request of the hooks.
     pub(crate) fn is_hooks(&mut self, which: usize, client: u64) -> bool {
         which == 0 && self.manager.asked.remove(&client)
     }
@@ -77,7 +77,7 @@ impl World {
                 continue;
             }
             self.truth.carried_out(&host, telling, lifted);
-            // The hook still has other hosts to tell of before it ends.
+            // The hook carries out notices of other hosts before it ends.
             self.manager.telling.insert(host.clone(), life);
             let delay = self.dice.skewed(1, 20_000);
             self.after(delay, Event::Hooked { life, host, telling, lifted });
@@ -89,7 +89,7 @@ impl World {
         if self.controllers[0].life == life {
             self.manager.telling.remove(&host);
             self.ask(0, Request::DrainDone { host, telling, lifted });
-            // A newer telling of this host may exist.
+            // A newer notice about this host may exist.
             self.hooks_hear(0);
         }
     }

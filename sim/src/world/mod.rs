@@ -1,11 +1,11 @@
-//! A world: nodes with systemd, spool and agent, a network, controllers with their stores, people. One plan, one
+//! World: nodes with systemd, spool and agent, a network, controllers with their stores, operators. One plan gives one
 //! history, byte for byte.
 //!
-//! The machines are the ones that the daemons run; everything else here is a model of what the daemons' edges meet. The
-//! rooms: `site` (names, configuration, scripts), `spool`, `systemd` and `pid1` (units, and the calls about them),
-//! `runner` and `signals`, `agent` and `carry` (the agent's loop, and its effects), `network`, `controller` and
-//! `deliver` (the one writer, and its effects), `operator`, `person`, `scheduler`, `services`, `hooks`, `faults`,
-//! `rollback`, `traps`, `watch`, `ps`, `ending`.
+//! The machines are the machines of the daemons; every other part here models what the daemons' edges meet. The files:
+//! `site` (names, configuration, scripts), `spool`, `systemd` and `pid1` (units, and the calls about them), `runner`
+//! and `signals`, `agent` and `carry` (the agent's loop, and its effects), `network`, `controller` and `deliver` (the
+//! writer, and its effects), `operator`, `person`, `scheduler`, `services`, `hooks`, `faults`, `rollback`, `traps`,
+//! `watch`, `ps`, `ending`.
 
 mod agent;
 mod carry;
@@ -53,7 +53,7 @@ use queue::Queue;
 use traps::Traps;
 use watch::Watch;
 
-/// The largest number of events in one history; more events mean that something loops.
+/// Maximum number of events in one history; a longer history is a loop.
 const MAX_STEPS: u64 = 3_000_000;
 
 pub(crate) struct World {
@@ -67,9 +67,9 @@ pub(crate) struct World {
     conns: BTreeMap<u64, Conn>,
     conns_ever: u64,
     invocations: u64,
-    /// Callers on local sockets: which machine's, and the task that each asked for.
+    /// Callers on local sockets, each with the machine and the requested task.
     callers: BTreeMap<u64, (usize, TaskId)>,
-    /// Which settings controllers are configured with.
+    /// Number of the settings with which controllers are configured.
     settings: u8,
     /// The services that run external actions.
     services: Vec<services::Service>,
@@ -77,18 +77,18 @@ pub(crate) struct World {
     manager: hooks::Manager,
     scheduler: scheduler::Scheduler,
     person: person::Person,
-    /// States to go back to.
+    /// States for rollbacks.
     copies: Vec<Option<rollback::Copy>>,
-    /// How often memories were put back, and recoveries entered and left.
+    /// Counts of restored memories, and of recoveries entered and left.
     pub(crate) memory: BTreeMap<&'static str, u64>,
     pub(crate) truth: Truth,
     watch: Watch,
     pub(crate) traps: Traps,
     pub(crate) trace: Trace,
     pub(crate) violation: Option<Violation>,
-    /// Faults that were done.
+    /// Number of faults so far.
     pub(crate) injected: u64,
-    /// Faults have stopped.
+    /// `true` once faults have stopped.
     quiet: bool,
     over: bool,
 }
@@ -207,7 +207,7 @@ impl World {
         self.queue.push(self.t + ms, event);
     }
 
-    /// Adds a line to the history; `line` runs only if somebody reads the history.
+    /// Adds a line to the history; `line` runs only if the history is read.
     pub(crate) fn say(&mut self, line: impl FnOnce() -> String) {
         let t = self.t;
         self.trace.say(t, line);

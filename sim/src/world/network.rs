@@ -1,4 +1,4 @@
-//! A model of TCP: frames arrive in order and late; connections end for one side or for both; a side notices silence
+//! A model of TCP: frames arrive in order and late; a connection ends for one side or for both; a side notices silence
 //! after a while.
 
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ use crate::plan::Side;
 
 /// The largest window of redials (`agent/src/link/window.rs`).
 const WINDOW_CEILING_MS: u64 = 30_000;
-/// TCP_USER_TIMEOUT and keepalive: a peer that does not answer is given up.
+/// TCP_USER_TIMEOUT and keepalive: time after which a side gives up a silent peer.
 const SILENCE_MS: u64 = 20_000;
 
 #[derive(Debug)]
@@ -29,19 +29,19 @@ pub(crate) struct Conn {
     /// Whether each side believes that the connection is open.
     agent_open: bool,
     controller_open: bool,
-    /// The newest commit on the node's disk when it said Hello; `None`: it has none, or its Hello was forged.
+    /// The newest commit on the node's disk at its Hello; `None`: the disk has none, or the Hello was forged.
     newest: Option<Commit>,
     /// The controller lets the connection speak for its host.
     welcomed: bool,
     to_agent: VecDeque<Frame>,
     to_controller: VecDeque<Frame>,
-    /// When the last frame of each direction arrives: no frame overtakes another.
+    /// Arrival of the last frame in each direction: no frame overtakes another.
     agent_at: u64,
     controller_at: u64,
     /// The peer's kernel is gone and sends no FIN.
     dead: bool,
-    /// When the connection was made; when the controller probed it; when the controller closed it, until the reason is
-    /// known.
+    /// Times at which the connection was made, was probed, and was closed by the controller (until the reason is
+    /// known).
     opened_at: u64,
     pub(crate) probed_at: Vec<u64>,
     closed_at: Option<u64>,
@@ -99,7 +99,7 @@ impl World {
     }
 
     /// Ends the agent's session; the agent dials again within its window. Returns `true` if a session existed, so that
-    /// the machine must hear of its end.
+    /// the machine must learn of its end.
     pub(crate) fn hang_up(&mut self, at: usize) -> bool {
         let Some(agent) = self.nodes[at].agent.as_mut() else { return false };
         let Some(conn) = agent.conn.take() else { return false };
@@ -113,7 +113,7 @@ impl World {
         true
     }
 
-    /// Takes the agent's side away; `fin`: its kernel lives, and sends a FIN.
+    /// Takes the agent's side away; `fin`: the agent's kernel lives, and sends a FIN.
     pub(crate) fn agent_leaves(&mut self, conn: u64, fin: bool) {
         let Some(c) = self.conns.get_mut(&conn) else { return };
         c.agent_open = false;
@@ -197,7 +197,7 @@ impl World {
             Side::Agent => (Side::Controller, !c.controller_open),
             _ => (Side::Agent, !c.agent_open),
         };
-        // A keepalive is answered with RST where nobody is any more.
+        // A kernel without the connection answers a keepalive with RST.
         if dead || cut || other_gone {
             self.close_side(conn, side);
             if !other_gone {
@@ -246,7 +246,7 @@ impl World {
         }
     }
 
-    /// Notes a Welcome: from now on this connection alone speaks for its host.
+    /// Records a Welcome: from now on this connection alone speaks for its host.
     pub(crate) fn welcome(&mut self, SessionId(conn): SessionId) {
         let Some(new) = self.conns.get_mut(&conn) else { return };
         new.welcomed = true;
@@ -257,11 +257,11 @@ impl World {
             self.check_welcome(which, node, newest);
         }
         let host = &self.nodes[node].host;
-        // Another machine's session makes room only after an unanswered probe, and has at least the shortest time that
-        // any site gives.
+        // Another machine's session makes room only after an unanswered probe, and after the shortest probe time of any
+        // settings.
         let unasked = self.conns.values().find(|c| {
             let made_room = c.welcomed && c.closed_at == Some(self.t) && c.which == which && c.controller_life == life;
-            // A probe for this connection; earlier probes do not count.
+            // Only a probe for this connection counts; earlier probes do not.
             let long_ago = |at: &u64| *at >= since && *at + site::settings(1).probe_ms <= self.t;
             let asked = c.probed_at.iter().any(long_ago);
             made_room && c.node != node && self.nodes[c.node].host == *host && !asked
@@ -271,8 +271,8 @@ impl World {
                 format!("n{node} takes the place of n{} at c{which}, which was not asked whether it lives", c.node);
             return self.violate("one host, one session", &text);
         }
-        // A connection closed for a newer session of its own agent made no room for others, which may arrive in the
-        // same millisecond.
+        // A connection closed for a newer session of its own agent made no room for other machines, whose sessions may
+        // arrive in the same millisecond.
         for c in self.conns.values_mut().filter(|c| c.node == node && c.which == which && c.controller_life == life) {
             c.closed_at = None;
         }
@@ -314,7 +314,7 @@ impl World {
         let Some(c) = self.conns.get_mut(&conn) else { return };
         let cut_until = self.nodes[c.node].cut_until;
         if self.t < cut_until {
-            // All later frames wait at least as long and leave from the front: no frame overtakes.
+            // All later frames wait at least as long and leave from the front: no frame overtakes another.
             let delay = cut_until - self.t + 1;
             return self.after(delay, Event::Deliver { conn, to });
         }
@@ -335,14 +335,14 @@ impl World {
             (Side::Agent, Frame::Fin) => self.close_side(conn, Side::Agent),
             (Side::Controller, Frame::Bytes(frame)) if c.controller_open => self.hear(conn, &frame),
             (Side::Controller, Frame::Fin) => self.close_side(conn, Side::Controller),
-            // A frame for a side that is gone is answered with RST.
+            // The kernel of a closed side answers a frame with RST.
             (Side::Agent, Frame::Bytes(_)) => self.close_side(conn, Side::Controller),
             (_, Frame::Bytes(_)) => self.close_side(conn, Side::Agent),
             (Side::Both, Frame::Fin) => {}
         }
     }
 
-    /// Ends the cuts early: the frames that they held back arrive now.
+    /// Ends the cuts early: frames that were held back arrive now.
     pub(crate) fn flush(&mut self) {
         let held: Vec<(u64, Side, usize)> = self
             .conns

@@ -1,4 +1,4 @@
-//! A node: a machine that boots and dies, with its contents.
+//! Node: a machine that boots and dies, with its contents.
 
 use perilog_core::agent::io::{Node as Identity, Now};
 use perilog_core::{BootId, HostName};
@@ -11,7 +11,7 @@ use super::site;
 use super::spool::Spool;
 use super::systemd::Systemd;
 
-/// Wall clocks begin here.
+/// Time at which all wall clocks begin.
 pub(crate) const EPOCH_MS: u64 = 1_700_000_000_000;
 
 pub(crate) struct Node {
@@ -20,9 +20,9 @@ pub(crate) struct Node {
     pub(crate) host: HostName,
     exclusive: bool,
     pub(crate) on: bool,
-    /// Never comes up again.
+    /// `true` if the machine never comes up again.
     pub(crate) burnt: bool,
-    /// Boots and soft reboots of this machine together: each event on its way belongs to one of them.
+    /// Number of boots and soft reboots of this machine: each event on its way belongs to a boot.
     pub(crate) boot: u64,
     power_ons: u64,
     soft: u64,
@@ -31,17 +31,17 @@ pub(crate) struct Node {
     pub(crate) spool: Spool,
     pub(crate) systemd: Systemd,
     pub(crate) agent: Option<Agent>,
-    /// Agents that were ever started here.
+    /// Number of agents that were started here.
     pub(crate) life: u64,
-    /// Until these times: the network carries nothing; writes to /run fail; PID 1 does nothing.
+    /// Times until which the network carries nothing, writes to /run fail, and PID 1 does nothing.
     pub(crate) cut_until: u64,
     pub(crate) full_until: u64,
     pub(crate) stalled_until: u64,
-    /// The whole machine sleeps.
+    /// Time until which the whole machine sleeps.
     pub(crate) asleep_until: u64,
-    /// Which policy it is configured with.
+    /// Number of the policy with which the node is configured.
     pub(crate) policy: u8,
-    /// Somebody with the stolen key speaks for the node.
+    /// A thief with the stolen key speaks for the node.
     pub(crate) forged: Option<Forged>,
 }
 
@@ -104,7 +104,7 @@ impl Node {
         self.forged.is_some_and(|forged| forged.is_on(t))
     }
 
-    /// Returns `true` if the node has reached its cap of tasks and tombstones, as its agent counts them.
+    /// Returns `true` if the node has reached its cap of tasks and tombstones by its agent's count.
     pub(crate) fn is_crowded(&self) -> bool {
         let (more, most) = match &self.agent {
             Some(agent) => (agent.cleared + agent.unwritten.len(), agent.given.max_tombstones),
@@ -141,7 +141,7 @@ impl World {
         self.after(delay, Event::AgentUp { node: at, boot });
     }
 
-    /// Turns the power off: everything on the node is gone at once, and the peers hear nothing.
+    /// Turns the power off: everything on the node is gone at once, and the peers get no FIN.
     pub(crate) fn power_off(&mut self, at: usize) {
         if !self.nodes[at].on {
             return;
@@ -160,7 +160,7 @@ impl World {
         self.after(down_ms.max(1), Event::Boot { node: at });
     }
 
-    /// Ends the user space and begins it anew; the kernel and /run stay.
+    /// Restarts the user space; the kernel and /run stay.
     pub(crate) fn soft_reboot(&mut self, at: usize, down_ms: u64) {
         if !self.nodes[at].on {
             return;

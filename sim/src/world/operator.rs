@@ -1,4 +1,4 @@
-//! The requests of people and resource managers, to controllers and to nodes.
+//! Requests of operators and resource managers, to controllers and to nodes.
 
 use std::collections::BTreeSet;
 
@@ -15,11 +15,11 @@ use super::event::{Edge, Event};
 use super::site;
 use crate::plan::Op;
 
-/// The caller who cancels a host's own task, and waits for no end.
+/// The caller that cancels a host's own task, and waits for no end.
 const CANCELS: u64 = u64::MAX;
 
 impl World {
-    /// Notes requests after which waiting tasks need not begin.
+    /// Records requests after which waiting tasks need not begin.
     fn may_withdraw(&mut self, op: &Op) {
         match op {
             Op::Run { job, attempt, action, .. } => {
@@ -81,7 +81,7 @@ impl World {
             // A resource manager, if the world has one, acknowledges its own entries.
             Op::OutboxApplied { .. } if self.plan.scheduler.is_some() => {}
             Op::OutboxApplied { to } => {
-                // The oldest entry: the later ones are still to be fetched.
+                // Acknowledges the oldest entry only: later entries stay for the next fetch.
                 let through = self.controllers[to].store.outbox.first().map_or(0, |entry| entry.sequence);
                 self.ask(to, Request::OutboxApplied { through });
             }
@@ -138,14 +138,15 @@ impl World {
             }
             Op::AddJob { to, job, attempt, nodes: (first, count), tolerate, percent, keep, shrink, rabbits } => {
                 let hosts = self.hosts(first, count);
-                // In a recovery fewer hosts are a word that the others were given back: nobody gives it falsely.
+                // In a recovery, a request with fewer hosts states that the other hosts were released: no operator lies
+                // about that.
                 let mut rows = self.controllers[to].store.attempts.iter();
                 if rows.any(|row| row.job == site::job(job) && row.unvouched)
                     && self.truth.lives_elsewhere(&site::job(job), &hosts)
                 {
                     return;
                 }
-                // Every other job is given an R.
+                // Jobs with odd numbers get an R.
                 let r = (job % 2 == 1).then(|| site::resources(&hosts)).flatten().map(Box::new);
                 let nodes = r.is_none().then_some(hosts);
                 let resources = if rabbits { site::rabbits() } else { BTreeSet::new() };
@@ -171,7 +172,7 @@ impl World {
                 self.ask(to, Request::Drain { hosts: self.hosts(node, 1), reason: "by hand".to_owned(), force: true });
             }
             Op::Undrain { to, node } => {
-                // An undrain says that nothing is wrong on the host.
+                // An undrain states that nothing is wrong on the host.
                 self.truth.lifted(site::host(node), self.t);
                 self.ask(to, Request::Undrain { hosts: self.hosts(node, 1), forget: false });
             }

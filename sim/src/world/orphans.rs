@@ -1,5 +1,5 @@
-//! Orphans: tasks that a node holds and a controller's store does not know, witnesses of a lost life. The controller
-//! acknowledges, forgets or cancels none of them unasked, and prepares no other job beside one.
+//! Orphans: tasks that a node holds and a controller's store does not know, from a lost life. The controller must not
+//! acknowledge, forget or cancel an orphan on its own, nor begin setup actions of other jobs beside it.
 
 use perilog_core::controller::Snapshot;
 use perilog_core::controller::io::{Effect, SessionId};
@@ -12,10 +12,10 @@ use super::World;
 use super::site;
 use crate::truth::recovery::is_on;
 
-/// An agent that found no room for a tombstone tries again within this time.
+/// Time within which an agent without room for a tombstone tries again.
 const BURIED_BY_MS: u64 = 10_000;
 
-/// A Start that leaves: its session, job, task and boot; and whether it is of a setup action.
+/// A Start that leaves: its session, job, task and boot, and `true` for a setup action.
 type Begins<'a> = (SessionId, &'a JobId, TaskId, &'a BootId, bool);
 
 impl World {
@@ -59,7 +59,7 @@ impl World {
         };
         let wrong = begins.into_iter().filter(|(.., setup)| *setup).find_map(|(session, job, task, boot, _)| {
             let (orphan, at) = self.orphan_of_another(which, session, job)?;
-            // A Start for a boot that is over begins nothing.
+            // A Start for an earlier boot begins nothing.
             if *boot != self.nodes[at].boot_id() {
                 return None;
             }
@@ -79,8 +79,8 @@ impl World {
         }
     }
 
-    /// Checks the Welcome to a node whose newest commit was `told` when it said Hello: evidence of a lost life on the
-    /// node ends with it.
+    /// Checks the Welcome to a node whose newest commit was `told` at its Hello: the Welcome ends the evidence of a
+    /// lost life on the node.
     pub(crate) fn check_welcome(&mut self, which: usize, at: usize, told: Option<Commit>) {
         let store = &self.controllers[which].store;
         let lost_before = store.recovery.as_ref().map_or(0, |row| row.epoch);
@@ -106,7 +106,8 @@ impl World {
         commit.is_some_and(|commit| store.history.place(commit) == Place::Foreign)
     }
 
-    /// Returns `true` if this node's disk has the task, the store does not know it, and no person has spoken for it.
+    /// Returns `true` if this node's disk has the task, the store does not know the task, and no operator has decided
+    /// about it.
     fn is_orphan(&self, which: usize, session: SessionId, task: TaskId) -> bool {
         let Some(at) = self.node_of_session(which, session) else { return false };
         let intents = self.nodes[at].spool.tasks.values().filter_map(|dir| dir.intent.as_ref());
@@ -118,13 +119,13 @@ impl World {
         })
     }
 
-    /// Returns `true` for a tombstone of a lost life during a recovery, when it still is an answer.
+    /// Returns `true` for a tombstone of a lost life during a recovery, when it can still be an outcome.
     fn is_lost_tombstone(&self, which: usize, session: SessionId, task: TaskId) -> bool {
         let Some(at) = self.node_of_session(which, session) else { return false };
         let mut stones = self.nodes[at].spool.tombstones.values();
         let lost = stones.any(|stone| stone.task == task && !stone.local && self.is_foreign(which, stone.commit));
         let store = &self.controllers[which].store;
-        // A Hello of the same batch, before the one with the evidence, was answered as ever.
+        // A Hello earlier in the batch of the evidence was answered as usual.
         let is_new = store.recovery.as_ref().is_some_and(|row| row.since_ms == self.wall_of(which));
         lost && is_on(store) && !is_new && !is_known(store, task)
     }
@@ -134,10 +135,10 @@ impl World {
         let at = self.node_of_session(which, session).filter(|at| self.truth.is_one(*at))?;
         let store = &self.controllers[which].store;
         let intents = self.nodes[at].spool.tasks.values().filter_map(|dir| dir.intent.as_ref());
-        // An ended orphan that a person gave up counts as acknowledged.
+        // An ended orphan that an operator gave up counts as acknowledged.
         let stems = self.nodes[at].spool.tasks.values().filter(|dir| dir.ended.is_some());
         let ended: Vec<TaskId> = stems.filter_map(|dir| Some(dir.intent.as_ref()?.start.task)).collect();
-        // A node that is full, or was until its agent tries again, has not buried the task, and reports a tombstone.
+        // A full node, and a node before its agent's next try, has not buried the task, and reports a tombstone.
         let is_full = self.t < self.nodes[at].full_until + BURIED_BY_MS;
         let is_done = |intent: &Intent| {
             let start = &intent.start;

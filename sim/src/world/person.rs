@@ -1,4 +1,4 @@
-//! The person who looks at a recovery some time after it began, and says the truth about each job.
+//! Operator in a recovery: comes some time after its begin, and states the truth about each job.
 
 use perilog_core::controller::io::{Confirm, Recover, Refusal, Reply, Request};
 use std::collections::BTreeSet;
@@ -15,9 +15,9 @@ use super::site;
 use crate::plan::{ENTERED, LEFT, Scheduler as Kind};
 use crate::truth::recovery::is_on;
 
-/// The pause after which the person looks again, until the recovery is over.
+/// Pause after which the operator looks again, until the recovery is over.
 const AGAIN_MS: u64 = 15_000;
-/// Once faults have stopped for this long, the person also vouches for attempts that an edge should have asserted.
+/// Time without faults after which the operator also vouches for attempts that an edge should have asserted.
 const PATIENCE_MS: u64 = 120_000;
 
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ impl Person {
 }
 
 impl World {
-    /// Calls the person, because the first controller is in recovery.
+    /// Calls the operator, because the first controller is in recovery.
     pub(crate) fn call_person(&mut self) {
         if !std::mem::replace(&mut self.person.is_coming, true) {
             let delay = if self.quiet { self.dice.range(1, 5_000) } else { self.dice.skewed(1_000, 120_000) };
@@ -42,7 +42,7 @@ impl World {
         }
     }
 
-    /// Notes a recovery that a batch enters or leaves, before its commit.
+    /// Records a recovery that a batch enters or leaves, before its commit.
     pub(crate) fn note_recovery(&mut self, which: usize, records: &[Record]) {
         let rows = records.iter().filter_map(|record| match record {
             Record::Recovery(row) => Some(row.clone()),
@@ -54,7 +54,7 @@ impl World {
             *self.memory.entry(what).or_default() += 1;
             if which == 0 && row.ended_ms.is_none() {
                 self.call_person();
-                // An edge sees in its feed that nobody has vouched for its attempts, and asserts them again.
+                // An edge sees in its feed that its attempts are unvouched, and asserts them again.
                 if self.plan.scheduler == Some(Kind::Edge) {
                     self.scheduler_cut();
                 }
@@ -77,7 +77,7 @@ impl World {
         }
     }
 
-    /// Hands a reply to the person; returns `false` if the person did not ask.
+    /// Hands a reply to the operator; returns `false` if the operator did not ask.
     pub(crate) fn person_hears(&mut self, client: u64, reply: &Result<Reply, Refusal>) -> bool {
         if self.person.asked != Some(client) {
             return false;
@@ -91,13 +91,13 @@ impl World {
 
     fn confirm_all(&mut self, view: &RecoveryView) {
         if view.obeyed.is_some() {
-            // All else can be seen when agents obey again.
+            // The rest becomes visible when agents obey again.
             self.truth.store_may_be_behind();
             return self.ask(0, Request::Recover(Recover::TakeOver));
         }
         if !view.suspects.is_empty() && (0..self.nodes.len()).all(|at| !self.nodes[at].is_forged(self.t) || self.quiet)
         {
-            // The person knows that the store was restored, and that nobody stole a key.
+            // The operator knows that the store was restored, and that no key was stolen.
             self.truth.store_may_be_behind();
             return self.ask(0, Request::Recover(Recover::TakeOver));
         }
@@ -140,7 +140,7 @@ impl World {
             } else {
                 match self.word_of_others(&of) {
                     Confirm::Gone => Confirm::Gone,
-                    // The person does not know on which other nodes the orphan's attempt runs.
+                    // The operator does not know on which other nodes the orphan's attempt runs.
                     Confirm::Over | Confirm::Running => Confirm::Over,
                 }
             };
@@ -153,14 +153,14 @@ impl World {
         if word == Confirm::Gone {
             self.truth.said_gone(of);
         }
-        // The controller may withdraw waiting tasks of the attempt after this word.
+        // After this statement the controller may withdraw waiting tasks of the attempt.
         self.truth.asked_to_end(of.0.clone());
         let (job, attempt) = (Some(of.0.clone()), Some(of.1));
         self.say(|| format!("a person says of {} attempt {}: {word:?}", of.0, of.1));
         self.ask(0, Request::Recover(Recover::Confirm { job, attempt, word }));
     }
 
-    /// Returns the word for jobs without hosts from this world's resource manager.
+    /// Returns the statement about a job that this world's resource manager did not launch.
     fn word_of_others(&mut self, of: &Of) -> Confirm {
         if self.truth.was_given_back(of) {
             return Confirm::Gone;

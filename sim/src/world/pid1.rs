@@ -1,4 +1,4 @@
-//! PID 1: calls arrive, are done, are answered. A call arrives also when its caller is long dead.
+//! PID 1: calls arrive, are done, and are answered, even if the caller is long dead.
 
 use perilog_core::agent::io::{Input, Seen, StartReply};
 use perilog_core::task::Intent;
@@ -98,7 +98,7 @@ impl World {
         self.after(delay, Event::Agent { node: at, life: from.life, edge });
     }
 
-    /// Tells the agent of a changed unit, if the agent asked for that.
+    /// Reports a changed unit to the agent, if the agent asked for that.
     pub(crate) fn unit_changed(&mut self, at: usize, stem: &str) {
         let node = &self.nodes[at];
         let Some(agent) = node.agent.as_ref().filter(|agent| agent.bus && agent.interest.contains(stem)) else {
@@ -109,7 +109,7 @@ impl World {
         self.after(delay, Event::Agent { node: at, life, edge: Edge::Stir { stem: stem.to_owned() } });
     }
 
-    /// KillUnit(all, SIGKILL).
+    /// KillUnit(all, SIGKILL): ends every process of the unit.
     fn kill_all(&mut self, at: usize, stem: &str) {
         let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };
         unit.leftovers.clear();
@@ -119,7 +119,7 @@ impl World {
         self.emptied(at, stem);
     }
 
-    /// Notes that the cgroup of a unit has no process any more.
+    /// Records that the cgroup of a unit has no process any more.
     pub(crate) fn emptied(&mut self, at: usize, stem: &str) {
         self.truth.leftovers_ended(at, stem);
         let node = &mut self.nodes[at];

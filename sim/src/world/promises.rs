@@ -1,5 +1,5 @@
-//! Checks each statement and effect of an agent at its moment, against the disk, the clock and the ledger of this
-//! world.
+//! Promises: checks each statement and effect of an agent at its moment, against the disk, the clock and the truth of
+//! this world.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ impl World {
     pub(crate) fn check_effect(&mut self, at: usize, effect: &Effect) {
         let node = &self.nodes[at];
         let wrong = match effect {
-            // The check does not use `Epoch::admits`, which is the machine's.
+            // This check avoids `Epoch::admits`, which belongs to the machine under test.
             Effect::WriteEpoch { obeyed: Obeyed { epoch, .. } } => node
                 .spool
                 .obeyed
@@ -27,8 +27,8 @@ impl World {
                 .tombstones
                 .get(stem)
                 .filter(|stone| !stone.local && node.boottime(self.t) < stone.not_after_boottime_ms)
-                // Acknowledged tombstones make room on a full node. Its agent also counts those that a full /run keeps
-                // it from writing.
+                // Acknowledged tombstones make room on a full node. The agent also counts tombstones that a full /run
+                // kept it from writing.
                 .filter(|_| !node.is_crowded() && self.t >= node.full_until)
                 .map(|_| ("tombstone", format!("n{at} removes that of {stem} before its not-after"))),
             Effect::StartUnit { stem, intent } if !intent.local => {
@@ -59,8 +59,8 @@ impl World {
                 if ended.outcome == (Outcome::Cancelled { status: None }) =>
             {
                 let (machine, boot) = (self.nodes[at].machine, self.nodes[at].boot);
-                // Past the cap, a cancel of an unknown task leaves no tombstone: another controller's Start finds
-                // nothing.
+                // Past the cap, a cancel of an unknown task leaves no tombstone: another controller's Start finds no
+                // trace.
                 let spool = &self.nodes[at].spool;
                 let full =
                     spool.tasks.len() + spool.tombstones.len() >= self.nodes[at].identity().policy.max_tombstones;
@@ -89,7 +89,7 @@ impl World {
         }
     }
 
-    /// Returns the part of an intent that fits neither this agent's configuration nor what people offered.
+    /// Returns the part of an intent that fits neither this agent's configuration nor the offered variables.
     fn not_configured(&self, at: usize, intent: &Intent) -> Option<String> {
         let (start, given) = (&intent.start, &self.nodes[at].agent.as_ref()?.given);
         // A rebuilt intent stands for a begun task, and no runner claims by it.
@@ -104,12 +104,12 @@ impl World {
             return Some(format!("its plan is not the one that is configured for {}", start.action));
         }
         let offered = site::offered(&start.job);
-        // The controller begins an after-action unasked too; then nobody offers variables.
+        // The controller also begins an after-action on its own, without offered variables.
         let unasked = site::FOLLOWING.contains(&start.action.as_str()) && start.env.is_empty();
         if start.env != offered && !unasked {
             return Some(format!("is offered {:?}, and it was {offered:?}", start.env));
         }
-        // The check does not use `environment::admit`, which is the machine's.
+        // This check avoids `environment::admit`, which belongs to the machine under test.
         let is_listed = |name: &str| given.env_allow.iter().any(|one| one == name) && !name.starts_with("PERILOG_");
         let listed: BTreeMap<_, _> = start.env.clone().into_iter().filter(|(name, _)| is_listed(name)).collect();
         let dropped = (start.env.len() - listed.len()) as u32;
@@ -118,19 +118,17 @@ impl World {
         })
     }
 
-    /// Returns the after-action of this task's attempt that has ended in this boot, according to its tombstone on the
-    /// node.
+    /// Returns the after-action of this task's attempt that has ended in this boot, by its tombstone on the node.
     fn after_action_of(&self, at: usize, intent: &Intent) -> Option<String> {
         let (start, spool) = (&intent.start, &self.nodes[at].spool);
-        // `sweep` follows jobs by one of the settings alone.
+        // `sweep` is an after-action under one of the settings only.
         let is_setup = start.action.as_str() != "epilog" && start.action.as_str() != "sweep" && !intent.local;
         let of = |stone: &&perilog_core::task::Tombstone| {
             stone.job == start.job
                 && stone.attempt == start.attempt
                 && stone.action.as_str() == "epilog"
                 && !stone.local
-                // An agent that lost the task's directory rebuilt it from its unit, which does not tell what follows
-                // a job.
+                // An agent that lost the task's directory rebuilt it from its unit, which does not name after-actions.
                 && !self.truth.is_cleared(stone.task)
         };
         let stone = spool.tombstones.values().filter(|_| is_setup).find(of)?;

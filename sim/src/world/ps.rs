@@ -1,5 +1,5 @@
-//! Checks `ps` against the store and this world's time: everything that waits, is held or is being drained, with reason
-//! and age.
+//! `ps`: checks the rows against the store and this world's time. Every task that waits, every held rank and every
+//! unconfirmed drain is shown, with reason and age.
 
 use std::collections::BTreeSet;
 
@@ -105,7 +105,7 @@ fn is_of(shown: &PsRow, action: &ActionRow) -> bool {
     shown.job.as_ref() == Some(&action.job) && shown.attempt == action.attempt && shown.action == action.name
 }
 
-/// Returns the tasks that wait for something.
+/// Returns the tasks that have not ended.
 fn open_tasks(store: &Snapshot) -> Vec<TaskId> {
     store.actions.iter().flat_map(open_of).collect()
 }
@@ -115,7 +115,7 @@ fn open_of(row: &ActionRow) -> impl Iterator<Item = TaskId> {
     sets.into_iter().flat_map(|set| set.iter().map(|rank| TaskId { action: row.id, rank: Rank(rank) }))
 }
 
-/// Returns the ranks that are not released: those of jobs, and those of actions that have ended there.
+/// Returns the ranks that are not released: ranks held by jobs, and ended ranks held by actions.
 fn held(store: &Snapshot) -> BTreeSet<(JobId, Attempt, String, u32)> {
     let mut held = BTreeSet::new();
     for of in store.attempts.iter().filter(|of| !of.complete) {

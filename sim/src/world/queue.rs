@@ -1,4 +1,4 @@
-//! The queue of events, in the order of their times; events of equal times keep the order of their insertion.
+//! Queue of events in the order of their times. Events of equal times keep the order of their insertion.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -15,7 +15,7 @@ pub(crate) struct Queue {
 struct Due {
     at_ms: u64,
     number: u64,
-    /// Boxed: what moves up and down the heap shall be small.
+    /// Boxed, because small elements move up and down the heap faster.
     event: Box<Event>,
 }
 

@@ -1,5 +1,5 @@
-//! Scripts that announce a boot of their node and then boot it: after they heard that the controller knows, without
-//! waiting for that, too late, or never.
+//! Scripts that announce a reboot of their node and then reboot it: after the controller's confirmation, without
+//! waiting for it, too late, or never.
 
 use perilog_core::task::Report;
 
@@ -22,7 +22,7 @@ impl World {
         Some(Report::ExpectReboot)
     }
 
-    /// Notes the agent's mark that the controller knows of the boot.
+    /// Records the agent's mark that the controller knows of the reboot.
     pub(crate) fn boot_expected(&mut self, at: usize, stem: &str) {
         let Some(unit) = self.nodes[at].systemd.units.get_mut(stem).filter(|unit| unit.life == Life::Running) else {
             return;

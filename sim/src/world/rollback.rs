@@ -1,5 +1,5 @@
 //! Rollbacks of a controller to an earlier moment: the store's file, the directory with the anchor, or the whole
-//! machine with memory and disk. Also hosts that name a commit which no controller made.
+//! machine with memory and disk. Also hosts that report a commit which no controller made.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::node::EPOCH_MS;
 use super::site;
 use crate::plan::Side;
 
-/// A state to go back to.
+/// A state for a rollback.
 pub(crate) enum Copy {
     File(Snapshot),
     Directory(Snapshot, Option<Commit>),
@@ -156,7 +156,7 @@ impl World {
         for session in sessions.into_keys() {
             self.controller_hears(0, life, Input::Closed { session, why: "the connection was reset".to_owned() });
         }
-        // Inputs on their way are lost with the moment; the controller hears of the time anew.
+        // Inputs on their way are lost with the rolled-back moment; a tick shows the controller the time.
         self.controller_hears(0, life, Input::Tick);
         self.scheduler_cut();
         self.hooks_hear(0);
@@ -168,7 +168,7 @@ impl World {
         self.drop_conn(node, Side::Both);
     }
 
-    /// Forges the Hello of a node whose key was stolen. Returns whether it did.
+    /// Forges the Hello of a node whose key was stolen. Returns `true` if the Hello was forged.
     pub(crate) fn forge(&self, at: usize, message: &mut FromAgent) -> bool {
         let node = &self.nodes[at];
         let Some(Forged { until, far }) = node.forged else { return false };

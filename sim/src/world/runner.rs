@@ -9,36 +9,36 @@ use super::site::{self, Behaviour};
 use super::systemd::{Exit, Leftover, Life};
 use crate::rng::Rng;
 
-/// The unit's status for a script whose exit status would mean that the runner ran nothing.
+/// Status of the unit for a script whose exit status would mean that the runner ran nothing.
 const FAILED: u8 = 1;
-/// The exit statuses of a runner besides those of its scripts (`agent/src/runner/exit.rs`).
+/// Exit statuses of a runner besides the statuses of its scripts (`agent/src/runner/exit.rs`).
 const NO_RESULT: u8 = 74;
 const CONFIGURATION: u8 = 78;
 const TIMEOUT: u8 = 124;
 const CANCELLED: u8 = 143;
-/// The longest time from the runner's fork to its signal handlers.
+/// Longest time from the runner's fork to its signal handlers.
 const EXEC_MS: u64 = 30;
 
 #[derive(Debug, Default)]
 pub(crate) struct Runner {
-    /// The run in the truth's ledger, once it has claimed.
+    /// The run in the truth's ledger, once the runner has claimed the task.
     pub(crate) run: Option<usize>,
     /// The directory that the runner opened.
     dir: u64,
     began_at: u64,
-    /// From this time on only KILL ends the runner: it installs its handlers before its claim.
+    /// Time from which only KILL ends the runner: it installs its handlers before its claim.
     pub(super) handles_from: u64,
     pub(super) behaviour: Option<Behaviour>,
     /// Index of the next script.
     pub(super) next: usize,
     /// Distinguishes the scheduled end of a script from an earlier one.
     turn: u64,
-    /// How often the current or next script has failed.
+    /// Number of failures of the current or next script.
     tries: u32,
     pub(super) alive: bool,
     pub(super) limit_passed: bool,
     pub(super) cancelled: bool,
-    /// The controller knows of the boot that the script announced.
+    /// The controller knows of the reboot that the script announced.
     pub(super) boot_known: bool,
     pub(crate) result: Option<RunResult>,
 }
@@ -100,7 +100,7 @@ impl World {
         }
     }
 
-    /// Takes the claim, if directory, intent, not-after and O_EXCL allow that; otherwise the runner runs nothing.
+    /// Takes the claim, if directory, intent, not-after and O_EXCL allow it; otherwise the runner runs no script.
     fn claim(&mut self, at: usize, stem: &str, serial: u64) {
         let t = self.t;
         let node = &mut self.nodes[at];
@@ -158,7 +158,7 @@ impl World {
         if self.t < node.full_until {
             return false;
         }
-        // Writes into a directory that may have no name any more: the write works, and nobody reads it.
+        // The directory may have no name any more: the write works, and no process reads it.
         if let Some(dir) = node.spool.opened(stem, opened) {
             dir.steps.push(step);
             self.directory_changed(at, stem);
@@ -298,7 +298,7 @@ impl World {
         let node = &mut self.nodes[at];
         let Some(unit) = node.systemd.unit(stem, serial) else { return };
         let (opened, run) = (unit.runner.dir, unit.runner.run);
-        // In a directory that was removed no file can be made.
+        // No file can be made in a removed directory.
         let dir = node.spool.opened(stem, opened).filter(|_| self.t >= node.full_until);
         let is_written = dir.is_some();
         let elapsed = self.t.saturating_sub(unit.runner.began_at);
@@ -322,7 +322,7 @@ impl World {
         self.unit_after(delay, at, stem, serial, Act::Exits);
     }
 
-    /// Ends the main process. The leftovers of a failed unit get TERM.
+    /// Ends the main process. Lingering processes of a failed unit get TERM.
     pub(crate) fn runner_exits(&mut self, at: usize, stem: &str, exit: Exit) {
         let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };
         if unit.life != Life::Running {
@@ -333,7 +333,7 @@ impl World {
         } else {
             unit.life = Life::Stopping(exit);
             let serial = unit.serial;
-            // Some leftovers take their time over a TERM.
+            // Some lingering processes take their time over a TERM.
             let delay = self.dice.skewed(0, 5_000);
             for left in &mut unit.leftovers {
                 left.until_ms = left.until_ms.min(self.t + delay);
@@ -354,7 +354,7 @@ impl World {
         }
     }
 
-    /// Tells the agent that watches a task's directory of a change, soon or a little later.
+    /// Reports a change of a task's directory to the watching agent, at once or a little later.
     fn directory_changed(&mut self, at: usize, stem: &str) {
         let Some(agent) = self.nodes[at].agent.as_ref().filter(|agent| agent.watched.contains(stem)) else { return };
         let life = agent.life;

@@ -1,13 +1,13 @@
-//! A resource manager that gives hosts to jobs of its own, each host to one job at a time. A host goes to another job
-//! only after perilog told its release, or if the resource manager forgot that a job had the host
+//! Resource manager with its own jobs: gives each host to one job at a time. A host goes to another job only after
+//! perilog has sent its release, or if the resource manager forgot the host's job
 //! ([`crate::plan::Fault::SchedulerRolledBack`]).
 //!
 //! ```text
-//!   launch -> job add -> prolog -> runs -> job finish -> release told -> the host is free
+//!   launch -> job add -> prolog -> runs -> job finish -> release sent -> the host is free
 //! ```
-//! One kind speaks as an edge: after each start of the controller, and at times in between, the edge reads the outbox,
+//! One kind speaks as an edge. After each start of the controller, and at times in between, the edge reads the outbox,
 //! asserts all attempts, and only then continues. The other kind uses hooks: each hook repeats its request until the
-//! answer comes, and a person vouches for running jobs.
+//! answer comes, and an operator vouches for running jobs.
 
 mod away;
 
@@ -25,18 +25,18 @@ use super::event::Event;
 use super::site;
 use crate::plan::Scheduler as Kind;
 
-/// How often the resource manager looks at its jobs, if it has any.
+/// Interval at which the resource manager looks at its jobs.
 const TURN_MS: u64 = 2_000;
-/// After this time an unanswered question is asked again: the controller that heard it is gone.
+/// Time after which the resource manager repeats an unanswered request: the controller that got it is gone.
 const UNANSWERED_MS: u64 = 20_000;
 
-/// An attempt of a job: its id.
+/// An attempt of a job, by its id.
 pub(crate) type Of = (JobId, Attempt);
 
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
     book: Book,
-    /// The newest attempt of each job: that is counted by the clock, and never rolled back.
+    /// The newest attempt of each job. A clock counts these numbers, so a rollback never resets them.
     attempts: BTreeMap<JobId, u64>,
     link: Link,
     asked: BTreeMap<u64, Asked>,
@@ -47,7 +47,7 @@ pub(crate) struct Scheduler {
     /// Attempts that left the book without a release: forgotten in a rollback, or failed because the controller refused
     /// them.
     forgotten: BTreeSet<Of>,
-    /// Releases, by epoch and sequence, that were told to a resource manager that has been rolled back since.
+    /// Releases, by epoch and sequence number, that were sent before the resource manager was rolled back.
     told_before: BTreeSet<(u64, u64)>,
 }
 
@@ -71,9 +71,9 @@ struct Job {
     ms: u64,
     /// The controller confirmed that it has the attempt.
     added: bool,
-    /// The life of the controller that was last asked for the needs of this phase.
+    /// The life of the controller that last got the requests of this phase.
     asked_in: Option<Load>,
-    /// The controller refused the attempt; the hosts stay with it.
+    /// The controller refused the attempt; the attempt keeps its hosts.
     is_stuck: bool,
 }
 
@@ -93,7 +93,7 @@ enum Phase {
     Ended,
 }
 
-/// A machine of the controller: the process, and when it was built from the store.
+/// A machine of the controller: the process, and the time when it was built from the store.
 type Load = (u64, u64);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -171,7 +171,7 @@ impl World {
         self.schedule(1);
     }
 
-    /// All attempts of it end.
+    /// Ends all attempts of a job.
     pub(crate) fn end_launched(&mut self, number: u8) {
         self.end_of(&site::job(number));
         self.schedule(1);
@@ -189,7 +189,7 @@ impl World {
         }
     }
 
-    /// Lets a running job drop all but the first ranks that it holds.
+    /// Lets a running job drop all but the first `keep` ranks that it holds.
     pub(crate) fn shrink_launched(&mut self, number: u8, keep: u32) {
         let job = site::job(number);
         let mut shrinks = false;
@@ -272,7 +272,7 @@ impl World {
     }
 
     fn terms_of((job, _): &Of, one: &Job) -> Terms {
-        // Terms like those of other jobs, by their numbers.
+        // Jobs get an R by their numbers, as all jobs do.
         let r = if site::has_r(job) { site::resources(&hosts_of(one.hosts.iter())).map(Box::new) } else { None };
         Terms { tolerate: Some(Tolerance::Ranks(0)), r, ..Terms::default() }
     }
@@ -295,7 +295,7 @@ impl World {
         let (load, t) = (self.load_of(), self.t);
         let Some(one) = self.scheduler.book.jobs.get(of).filter(|one| !one.is_stuck) else { return };
         let (one, is_asked) = (one.clone(), one.asked_in == Some(load));
-        // Nobody heard of the end: the waiting resource manager finds the attempt over.
+        // The end reached no hook: the waiting resource manager finds the attempt over.
         if one.phase == Phase::Ended && is_asked && self.is_closed(of) {
             return self.gives_back(of, None, true);
         }
@@ -338,8 +338,8 @@ impl World {
                 let leaving = one.leaving.intersection(&one.held);
                 (!leaving.is_empty()).then(|| finish(of, Some(Targets::Ranks(leaving))))
             }
-            // The finish first names the remaining ranks, as a hook does: the controller may have forgotten a release.
-            // An edge has asserted them. A site's retention is longer than its hooks wait.
+            // The finish first names the remaining ranks, as a hook does, because the controller may have forgotten a
+            // release. An edge has asserted its ranks. A site's retention is longer than its hooks wait.
             Phase::Ended
                 if !is_asked
                     && (self.source().is_none() && !self.truth.was_pruned(of)
@@ -370,13 +370,13 @@ impl World {
         }
     }
 
-    /// Returns the verdict of the attempt's prolog, as a waiter would hear it.
+    /// Returns the verdict of the attempt's prolog, as a waiting hook would get it.
     fn verdict_of(&self, (job, attempt): &Of) -> Option<Verdict> {
         let mut rows = self.controllers[0].store.actions.iter();
         rows.find(|row| row.job == *job && row.attempt == *attempt && row.name.as_str() == "prolog")?.verdict
     }
 
-    /// `false`: not an answer to a question of the resource manager's.
+    /// Handles a reply; returns `false` if it answers no request of the resource manager.
     pub(crate) fn scheduler_hears(&mut self, client: u64, reply: &Result<Reply, Refusal>) -> bool {
         let Some(asked) = self.scheduler.asked.remove(&client) else { return false };
         match (asked, reply) {
@@ -391,7 +391,7 @@ impl World {
             (Asked::Assert(load), Ok(Reply::Asserted(asserted))) => {
                 for (job, attempt, why) in &asserted.refused {
                     self.say(|| format!("the resource manager is refused {job} attempt {attempt}: {why}"));
-                    // It fails the job, and says so.
+                    // The resource manager fails the job, and logs the refusal.
                     let of = (job.clone(), *attempt);
                     if let Some(one) = self.scheduler.book.jobs.remove(&of) {
                         one.hosts.iter().for_each(|at| self.truth.host_back(*at, &of));
@@ -450,7 +450,7 @@ impl World {
         let is_new = !self.truth.is_host_of(of);
         let mut rows = self.controllers[0].store.attempts.iter();
         let is_there = rows.any(|row| (&row.job, row.attempt) == (&of.0, of.1));
-        // The controller has forgotten it, past its retention: it had given all of it back.
+        // The controller has pruned the attempt past its retention: it had released every rank.
         if matches!(refusal, Refusal::NoSuchJob(_) | Refusal::NoSuchAttempt(_)) && self.truth.was_pruned(of) {
             return self.gives_back(of, None, true);
         }
@@ -461,13 +461,13 @@ impl World {
                 one.count_anew();
             }
             Refusal::Unavailable(_) => one.asked_in = None,
-            // The controller has the attempt, and had no time to say so; or a later attempt came first.
+            // The controller has the attempt, and was stopped before its reply; or a later attempt came first.
             Refusal::AttemptClosed(_) if is_there && one.phase == Phase::Ended && one.added => {}
             Refusal::AttemptClosed(_) if is_there => {
                 (one.added, one.phase, one.asked_in) = (true, Phase::Ended, None);
             }
-            // Nobody doubts the attempt; the controller has it unchanged. If a restored store has more hosts of it, a
-            // hook's finish means all of them.
+            // The attempt itself is in no doubt; the controller has it unchanged. If a restored store has more hosts of
+            // the attempt, a hook's finish means all of them.
             Refusal::Conflict(_) if one.added => drop(self.scheduler.forgotten.insert(of.clone())),
             // A job that never began frees its hosts itself.
             _ if is_new => drop(self.scheduler.book.jobs.remove(of)),
@@ -475,7 +475,7 @@ impl World {
         }
     }
 
-    /// Notes that the controller has the attempt: both agree on its hosts.
+    /// Records that the controller has the attempt: both sides agree on its hosts.
     fn is_added(&mut self, of: &Of) {
         let t = self.t;
         let Some(one) = self.scheduler.book.jobs.get_mut(of) else { return };
@@ -511,7 +511,7 @@ impl World {
         Assert { source: site::source(), attempts: listed.collect(), drains: drains.collect() }
     }
 
-    /// Entries of the outbox, each applied once.
+    /// Applies entries of the outbox, each once.
     fn apply(&mut self, entries: &[OutboxEntry]) {
         for entry in entries.iter().filter(|entry| entry.edge == Edge::Manager) {
             let of = (entry.job.clone(), entry.attempt);
@@ -537,7 +537,8 @@ impl World {
         self.truth.is_unseen() || hooks && !self.truth.tells_lost_tasks()
     }
 
-    /// Frees these ranks of an attempt; `None`: all. `is_new`: the book has not been rolled back since this was told.
+    /// Frees these ranks of an attempt; `None`: all. `is_new`: the book was not rolled back since this release was
+    /// sent.
     fn gives_back(&mut self, of: &Of, ranks: Option<IdSet>, is_new: bool) {
         let may_repeat = !is_new || self.may_repeat();
         let Some(one) = self.scheduler.book.jobs.get_mut(of) else {
@@ -558,7 +559,7 @@ impl World {
         for at in hosts {
             self.truth.host_back(at, of);
         }
-        // A hook's job ended: its hosts are given back in any case.
+        // A hook's job has ended: its hosts are released in any case.
         let finished = self.plan.scheduler == Some(Kind::Hooks) && is_ended;
         if !again.is_empty() && !finished && !may_repeat {
             let text =
@@ -567,8 +568,8 @@ impl World {
         }
     }
 
-    /// Returns what a person who looks into the resource manager says of this job. `hosts`: the hosts that the
-    /// controller knows for the job.
+    /// Returns the statement about this job of an operator who looks into the resource manager. `hosts`: the hosts that
+    /// the controller knows for the job.
     pub(crate) fn word_for(&self, of: &Of, hosts: &HostList) -> Word {
         let Some(one) = self.scheduler.book.jobs.get(of) else { return Word::Gone };
         let held: Vec<String> = one
@@ -576,7 +577,8 @@ impl World {
             .iter()
             .filter_map(|rank| one.hosts.get(rank as usize).map(|at| site::host(*at).as_str().to_owned()))
             .collect();
-        // The store has the attempt elsewhere, by a run that named no hosts after the store forgot which it had.
+        // The store has the attempt on other hosts: a run without hosts began it after the store forgot the job's
+        // hosts.
         if !hosts.is_empty() && held.iter().any(|one| !hosts.iter().any(|host| host == one.as_str())) {
             return Word::Gone;
         }
@@ -585,7 +587,7 @@ impl World {
         }
         match one.phase {
             Phase::Ended => Word::Is(Confirm::Over),
-            // The controller's store does not know the hosts: the person names them.
+            // The controller's store does not know the hosts: the operator names them.
             _ if hosts.is_empty() && one.held.len() as usize == one.hosts.len() => {
                 Word::Holds(Box::new(self.add_of(of, one)))
             }
@@ -598,8 +600,8 @@ impl World {
         self.scheduler.book.jobs.contains_key(&(job.clone(), attempt))
     }
 
-    /// Notes attempts that the controller forgets before the resource manager has read of their release. An edge
-    /// vouches for such an attempt again.
+    /// Records attempts that the controller forgets before the resource manager has read their release. An edge vouches
+    /// for such an attempt again.
     pub(crate) fn note_forgotten_too_soon(&mut self, records: &[Record]) {
         for record in records {
             if let Record::Prune { job, attempt, .. } = record
@@ -610,7 +612,7 @@ impl World {
         }
     }
 
-    /// Notes hosts that the controller has released and whose jobs are still in the book.
+    /// Records hosts that the controller has released and whose jobs are still in the book.
     pub(crate) fn note_free(&mut self) {
         let ended = self.scheduler.book.jobs.iter().filter(|(_, one)| one.phase == Phase::Ended);
         let rows = &self.controllers[0].store.attempts;
@@ -635,10 +637,10 @@ impl World {
     }
 }
 
-/// A person's word about a job in a recovery.
+/// An operator's statement about a job in a recovery.
 pub(crate) enum Word {
     Is(Confirm),
-    /// The job still holds some hosts: the person adds it with these.
+    /// The job still holds some hosts: the operator adds the job with these hosts.
     Holds(Box<JobAdd>),
     /// The resource manager does not know the job, or has the attempt on other hosts.
     Gone,

@@ -1,5 +1,6 @@
-//! Services that run external actions: they report in parts, twice, with contradictions, late, and die. Services decide
-//! when work is done; the controller hears their reports, and `truth::services` checks its conclusions.
+//! Services that run external actions: they report in parts, twice, with contradictions, late, and die. A service
+//! decides when its work is done; the controller gets the reports, and `truth::services` checks the controller's
+//! conclusions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,9 +17,9 @@ const TURNS: u64 = 6;
 #[derive(Debug)]
 pub(crate) struct Service {
     start: Box<ActionStart>,
-    /// Known once its start was answered.
+    /// Attempt and ranks, known once the start was answered.
     mine: Option<(Attempt, IdSet)>,
-    /// The question that the service waits for.
+    /// The number of the request for whose answer the service waits.
     asked: u64,
     turns: u64,
     last: Option<Box<Report>>,
@@ -60,7 +61,7 @@ impl World {
             }
         }
         self.ask(0, request);
-        // Mostly in time.
+        // Most reports come in time.
         let delay = if self.dice.one_in(6) {
             lease_ms + self.dice.range(1, lease_ms)
         } else {
@@ -92,7 +93,7 @@ impl World {
         Request::Report(Box::new(Report { job, attempt: Some(attempt), action, targets, resources, said }))
     }
 
-    /// Handles an answer to a service; a service that hears of no such action starts it again.
+    /// Handles an answer to a service; a service whose action is unknown starts it again.
     pub(crate) fn service_hears(&mut self, client: u64, reply: &Result<Reply, Refusal>) {
         let Some(service) = self.services.iter_mut().find(|service| service.asked == client) else { return };
         match reply {

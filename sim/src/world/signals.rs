@@ -1,4 +1,4 @@
-//! Signals to a runner: its limit, signals from the agent, SIGKILL from anybody.
+//! Signals to a runner: its limit, signals from the agent, SIGKILL from outside.
 
 use perilog_core::ExitStatus;
 use perilog_core::task::{OnTimeout, StepRecord};
@@ -7,7 +7,7 @@ use super::World;
 use super::event::Act;
 use super::systemd::{Exit, Leftover, Life};
 
-/// Between TERM and KILL, where the policy is to kill.
+/// Time between TERM and KILL under a policy that kills.
 const GRACE_MS: u64 = 5_000;
 
 impl World {
@@ -34,7 +34,7 @@ impl World {
         self.signal_script(at, stem, serial, 15);
     }
 
-    /// Notes a TERM from systemd that nobody asked the agent for.
+    /// Records a TERM from systemd that no request asked for.
     pub(super) fn stopped_by_another(&mut self, at: usize, stem: &str) {
         let intent = self.nodes[at].systemd.units.get(stem).map(|unit| unit.intent.start.task);
         intent.into_iter().for_each(|task| self.truth.asked_to_stop(task));
@@ -92,7 +92,7 @@ impl World {
         }
     }
 
-    /// SIGKILL for the runner itself: systemd then stops what is left of the unit.
+    /// SIGKILL for the runner itself: systemd then stops the rest of the unit.
     pub(crate) fn kill_runner(&mut self, at: usize, stem: &str) {
         self.end_runner(at, stem, 9);
     }

@@ -15,7 +15,7 @@ use perilog_core::{
 
 use crate::rng::Rng;
 
-/// The names below are made of characters that every id takes.
+/// Panic text: every name below is made of characters that every id accepts.
 const FITS: &str = "made of characters that fit";
 
 pub(crate) fn cluster() -> ClusterId {
@@ -47,7 +47,7 @@ pub(crate) fn action(name: &str) -> ActionName {
     ActionName::new(name).unwrap_or_else(|_| ActionName::new("prolog").expect(FITS))
 }
 
-/// The milestone that scripts and people report.
+/// The milestone that scripts and operators report.
 pub(crate) fn milestone() -> MilestoneName {
     MilestoneName::new("data-out").expect(FITS)
 }
@@ -63,12 +63,12 @@ pub(crate) fn is_launched(job: &JobId) -> bool {
     job.as_str().get(1..).and_then(|number| number.parse().ok()).is_some_and(|number: u8| number >= LAUNCHED)
 }
 
-/// Returns `true` if the job is given an R: every other job is.
+/// Returns `true` if the job gets an R: jobs with odd numbers do.
 pub(crate) fn has_r(job: &JobId) -> bool {
     job.as_str().ends_with(['1', '3', '5', '7', '9'])
 }
 
-/// Returns the name that the resource manager's edge gives itself.
+/// Returns the source by which the resource manager's edge names itself.
 pub(crate) fn source() -> Source {
     Source { name: "flux".to_owned(), instance: "sim".to_owned() }
 }
@@ -107,8 +107,8 @@ pub(crate) const FOLLOWING: [&str; 2] = ["epilog", "sweep"];
 /// their not-after.
 pub(crate) const FORGETFUL: u8 = 8;
 
-/// Returns the settings of this number: 0 as a site would have it; 1 in a hurry; 2 and 3 with hooks that tell the
-/// resource manager, and ranks that go back before the last is done. [`FORGETFUL`] may be added.
+/// Returns the settings of this number. 0: a usual site. 1: short times. 2 and 3: with hooks, and releases of ranks
+/// before the last rank has ended. [`FORGETFUL`] may be added.
 pub(crate) fn settings(number: u8) -> Settings {
     let usual = usual_settings();
     if number >= FORGETFUL {
@@ -172,8 +172,8 @@ fn usual_settings() -> Settings {
     }
 }
 
-/// Returns a node's policy: 0 is that of a usual site; 1 has one action less, other variables, and nothing that
-/// lingers; 2 has little room.
+/// Returns a node's policy of this number. 0: a usual site. 1: one action less, other variables, no lingering
+/// processes. 2: little room.
 pub(crate) fn policy(exclusive: bool, number: u8) -> Policy {
     let mut policy = usual_policy(exclusive);
     match number {
@@ -232,7 +232,7 @@ fn usual_policy(exclusive: bool) -> Policy {
     }
 }
 
-/// The retries of mounts, which are flaky.
+/// Retries of the action `mount`, whose scripts are flaky.
 const RETRIES: Retries = Retries { count: 2, backoff_ms: 500, ceiling_ms: 2_000 };
 
 /// Returns how often a script of this action may begin in one run, by every node's configuration.
@@ -240,16 +240,16 @@ pub(crate) fn tries(action: &ActionName) -> u32 {
     if action.as_str() == "mount" { 1 + RETRIES.count } else { 1 }
 }
 
-/// The behaviour of a task's scripts. It depends only on seed and task, so that no fault changes it.
+/// Behaviour of a task's scripts. It depends only on seed and task, so that no fault changes it.
 #[derive(Debug, Clone)]
 pub(crate) struct Behaviour {
     pub(crate) scripts: Vec<Script>,
-    /// Processes that outlive the scripts, and for how long.
+    /// Durations (ms) of the processes that outlive the scripts.
     pub(crate) leftovers: Vec<u64>,
     pub(crate) boot: Option<Announced>,
 }
 
-/// A script's announcement that its node will boot.
+/// A script's announcement that its node will reboot.
 #[derive(Debug, Clone)]
 pub(crate) struct Announced {
     /// The index of the script.
@@ -263,11 +263,11 @@ pub(crate) struct Announced {
 
 #[derive(Debug, Clone)]
 pub(crate) enum Reboots {
-    /// The script waits until it hears that the controller knows, and then boots.
+    /// The script waits for the controller's confirmation, and then reboots the node.
     WhenKnown {
         after_ms: u64,
     },
-    /// The script boots without waiting for the controller.
+    /// The script reboots the node without waiting for the controller.
     Rashly {
         after_ms: u64,
     },
@@ -280,7 +280,7 @@ pub(crate) struct Script {
     pub(crate) status: ExitStatus,
     /// The status of a further try.
     pub(crate) again: ExitStatus,
-    /// TERM does not end it.
+    /// TERM does not end the script.
     pub(crate) traps_term: bool,
     pub(crate) reports: Vec<Report>,
 }
@@ -298,13 +298,13 @@ pub(crate) fn behaviour(seed: u64, task: &TaskId, action: &ActionName) -> Behavi
         && !matches!(boot.reboots, Reboots::Never)
         && let Some(script) = scripts.get_mut(boot.script)
     {
-        // The script only waits for the boot.
+        // The script only waits for the reboot.
         script.ms = 120_000;
     }
     Behaviour { scripts, leftovers, boot }
 }
 
-/// Returns the behaviour of a check: it ends well, and has a finding on every other node.
+/// Returns the behaviour of a check: success, with a finding on every other node.
 fn check(dice: &mut Rng) -> Behaviour {
     let (ms, status) = (dice.skewed(1, 5_000), ExitStatus::Exit(0));
     let found = Report::Tolerable { check: "link".to_owned(), message: "slow".to_owned() };
@@ -313,8 +313,8 @@ fn check(dice: &mut Rng) -> Behaviour {
     Behaviour { scripts: vec![script], leftovers: Vec::new(), boot: None }
 }
 
-/// Returns the announcement of a boot, if a script makes one. Uses its own stream of numbers: other scripts of kept
-/// worlds stay unchanged.
+/// Returns the announcement of a reboot, if a script makes one. A separate stream of numbers keeps the other scripts of
+/// kept worlds unchanged.
 fn announced(seed: u64, task: &TaskId, action: &ActionName, scripts: &[Script]) -> Option<Announced> {
     let mut dice = Rng::named(seed, &format!("boot {task}"));
     let announces = match action.as_str() {
@@ -342,7 +342,7 @@ fn script(dice: &mut Rng) -> Script {
         _ => dice.skewed(1, 20_000),
     };
     let status = match dice.below(10) {
-        // Some statuses mean for a runner that it ran nothing.
+        // Some exit statuses mean that the runner ran no script.
         0 => ExitStatus::Exit(match dice.range(1, 255) as u8 {
             201..219 => NO_TASK,
             219..237 => NO_CLAIM,

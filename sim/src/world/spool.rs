@@ -1,4 +1,4 @@
-//! The files of a node under /run/perilog: what outlives the agent, and not the boot.
+//! Spool: the files of a node under /run/perilog, which outlive the agent but not the boot.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ pub(crate) struct Spool {
     pub(crate) tasks: BTreeMap<String, Dir>,
     pub(crate) tombstones: BTreeMap<String, Tombstone>,
     pub(crate) obeyed: Option<Obeyed>,
-    /// Number of directories ever made. A runner keeps writing into the directory that it opened, even after another
-    /// one has its name.
+    /// Number of directories ever made. A runner keeps writing into the directory that it opened, even if a newer
+    /// directory has the name.
     made: u64,
 }
 
@@ -24,7 +24,7 @@ pub(crate) struct Dir {
     pub(crate) steps: Vec<StepRecord>,
     pub(crate) result: Option<RunResult>,
     pub(crate) ended: Option<Ended>,
-    /// The runner may tell its script that the controller knows of the announced boot.
+    /// The runner may tell its script that the controller knows of the announced reboot.
     pub(crate) boot_expected: bool,
     /// The agent was asked to stop the task.
     pub(crate) stop_asked: bool,
@@ -55,7 +55,7 @@ impl Spool {
         self.tasks.get_mut(stem).filter(|dir| dir.serial == serial)
     }
 
-    /// Takes the claim for the agent with O_EXCL: returns `true` if the claim is the agent's, also from before. Fails
+    /// Takes the claim for the agent with O_EXCL. Returns `true` if the claim is the agent's, new or old; `false`
     /// without a directory.
     pub(crate) fn take_claim(&mut self, stem: &str, claim: &Claim) -> bool {
         self.tasks.get_mut(stem).is_some_and(|dir| dir.claim.get_or_insert_with(|| claim.clone()) == claim)
@@ -68,7 +68,7 @@ impl Spool {
         }
     }
 
-    /// Completes the burials that a crash cut short, as the agent does first of all.
+    /// Completes the burials that a crash cut short, as an agent does at its start.
     pub(crate) fn tidy(&mut self) {
         let tombstones = &self.tombstones;
         self.tasks.retain(|stem, _| !tombstones.contains_key(stem));
@@ -84,7 +84,7 @@ impl Spool {
             .max_by_key(|commit| (commit.epoch.number, commit.number))
     }
 
-    /// Adds the files to what was seen of the unit.
+    /// Adds the files to an inspection of the unit.
     pub(crate) fn look(&self, stem: &str, mut seen: Seen) -> Seen {
         if let Some(dir) = self.tasks.get(stem) {
             seen.claim.clone_from(&dir.claim);

@@ -1,5 +1,5 @@
-//! The units of a node, as PID 1 holds them: transient oneshots with RemainAfterExit=yes and CollectMode=inactive. An
-//! ended unit stays loaded, failed or `active (exited)`, until somebody unloads it.
+//! Units of a node in PID 1: transient oneshots with RemainAfterExit=yes and CollectMode=inactive. An ended unit stays
+//! loaded, failed or `active (exited)`, until a call unloads it.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use perilog_core::task::{Intent, Process, UnitFacts};
 
 use super::runner::Runner;
 
-/// The result of an inspection of a unit: its properties, its ids, its processes.
+/// Result of an inspection of a unit: its properties, its ids, its processes.
 pub(crate) type UnitLook = (UnitFacts, Option<UnitIds>, Vec<Process>);
 
 const CLD_EXITED: i32 = 1;
@@ -26,7 +26,7 @@ pub(crate) struct Unit {
     pub(crate) serial: u64,
     /// A foreign unit with a task's name: it carries no ids.
     pub(crate) foreign: bool,
-    /// As the start carried it: LogExtraFields.
+    /// The intent that the start carried in LogExtraFields.
     pub(crate) intent: Box<Intent>,
     pub(crate) invocation: Option<InvocationId>,
     pub(crate) life: Life,
@@ -40,9 +40,9 @@ pub(crate) struct Unit {
 pub(crate) enum Life {
     /// The start job waits.
     Queued,
-    /// The runner is there.
+    /// The runner lives.
     Running,
-    /// The unit failed, and its leftovers got TERM: it becomes failed once they are gone.
+    /// The unit failed, and its lingering processes got TERM: the unit becomes failed when they are gone.
     Stopping(Exit),
     Over(Exit),
 }
@@ -95,8 +95,8 @@ impl Systemd {
 }
 
 impl Unit {
-    /// Returns `true` for a unit that failed without a task or a claim and is empty: its start came after the task was
-    /// over. The next join unloads the unit.
+    /// Returns `true` for an empty unit that failed without a claim: its start came after the task was over. The next
+    /// join unloads the unit.
     pub(crate) fn is_leftover_of_a_late_start(&self) -> bool {
         matches!(self.life, Life::Over(Exit::Code(_))) && self.runner.run.is_none()
     }
@@ -106,7 +106,7 @@ impl Unit {
         let ids =
             UnitIds { task: start.task, job: start.job.clone(), attempt: start.attempt, action: start.action.clone() };
         let mut processes: Vec<Process> = Vec::new();
-        // While the main process lives the agent does not ask for the others.
+        // The agent does not ask for other processes while the main process lives.
         if self.life != Life::Running {
             let named = |left: &Leftover| Process { pid: left.pid, command: "sleep".to_owned() };
             processes.extend(self.leftovers.iter().map(named));

@@ -9,9 +9,9 @@ use crate::plan::{Spring, Trap, of_agent};
 
 pub(crate) struct Traps {
     set: Vec<Trap>,
-    /// How often each effect occurred, by daemon.
+    /// Number of occurrences of each effect, by daemon.
     met: BTreeMap<(Option<usize>, &'static str), u32>,
-    /// (effect, spring) that were sprung.
+    /// Springs that went off, by effect.
     pub(crate) hits: BTreeMap<(String, &'static str), u64>,
     pub(crate) off: bool,
 }
@@ -78,7 +78,7 @@ impl World {
         match spring {
             Spring::PowerBefore { down_ms } | Spring::PowerAfter { down_ms } => self.power_fail(at, down_ms),
             Spring::CrashBefore { down_ms } | Spring::CrashAfter { down_ms } => self.kill_agent(at, down_ms),
-            // Carried out with the effect itself.
+            // These springs go off with the effect itself.
             Spring::CrashWithin { .. } | Spring::Fail | Spring::Unanswered { .. } | Spring::Late { .. } => {}
         }
     }

@@ -1,4 +1,4 @@
-//! Checks liveness on an undisturbed node, and a controller's statements about an absent node: once a second, and at
+//! Watch: checks liveness on undisturbed nodes, and a controller's statements about absent nodes, once a second and at
 //! each committed loss.
 
 use std::collections::BTreeMap;
@@ -16,20 +16,20 @@ use crate::plan::{Op, Step, What};
 use crate::truth::recovery::is_on;
 
 const EVERY_MS: u64 = 1_000;
-/// The tolerated difference: a session ends for the machine a batch before it ends for the world.
+/// Tolerance (ms): a session ends for the machine a batch before it ends for the world.
 const SLACK_MS: u64 = 1_000;
 
 #[derive(Default)]
 pub(crate) struct Watch {
     next: u64,
-    /// Per node: the agent's life, bus and session, and since when they stand undisturbed.
+    /// The agent's life, bus and session on each node, and the time since when all three are undisturbed.
     calm: BTreeMap<usize, ((u64, u64, u64), u64)>,
-    /// When a node's session with the controller last stood.
+    /// Time at which each node's session with the controller was last open.
     stood: BTreeMap<usize, u64>,
-    /// When each action was first committed, by the first controller; and by any.
+    /// Time of each action's first commit by the first controller; `begun_anywhere`: by any controller.
     begun: BTreeMap<ActionId, u64>,
     begun_anywhere: BTreeMap<ActionId, u64>,
-    /// When the action was last written to a store that did not have it.
+    /// Time at which the action was last written to a store without it.
     written: BTreeMap<ActionId, u64>,
 }
 
@@ -80,7 +80,7 @@ impl World {
         }
     }
 
-    /// Returns the session of this node with the first controller, in which both believe.
+    /// Returns this node's session with the first controller, if both sides believe in it.
     fn standing(&self, at: usize) -> Option<u64> {
         let agent = self.nodes[at].agent.as_ref().filter(|agent| agent.welcomed)?;
         let conn = agent.conn?;
@@ -95,7 +95,7 @@ impl World {
         Some((agent.life, agent.connection, self.standing(at)?))
     }
 
-    /// Returns `true` if the store wants the task to stop. A recovery freezes that with its attempt.
+    /// Returns `true` if the store wants the task to stop. A recovery freezes the cancel with its attempt.
     fn is_cancelled(&self, task: TaskId) -> bool {
         let store = &self.controllers[0].store;
         let row = store.actions.iter().find(|row| row.id == task.action && row.cancelling.contains(task.rank.0));
@@ -113,13 +113,13 @@ impl World {
         agent.is_some_and(|agent| agent.pending.values().any(about))
     }
 
-    /// Notes a disturbance of the node: its calm begins anew.
+    /// Records a disturbance of the node: its calm begins anew.
     pub(crate) fn disturb(&mut self, at: usize) {
         self.watch.calm.remove(&at);
         self.truth.disturbed(at, self.t);
     }
 
-    /// Notes an input that an agent is about to read, and obeys.
+    /// Records an input that an agent is about to read and obey.
     pub(crate) fn reads(&mut self, at: usize, input: &Input) {
         let node = &self.nodes[at];
         let (t, life, full) = (self.t, node.life, self.t < node.full_until);
@@ -134,7 +134,7 @@ impl World {
         }
         match message {
             ToAgent::Start(start) => self.truth.read_start(at, start.task, t),
-            // On a full file system it cannot take the claim.
+            // An agent with a full file system cannot take the claim.
             ToAgent::Cancel { task, .. } if !full => self.truth.read_cancel(at, life, *task, t),
             ToAgent::Forget { tasks } => self.truth.read_forget(at, life, tasks),
             _ => {}
@@ -145,7 +145,7 @@ impl World {
     pub(crate) fn check_begin(&self, at: usize, task: TaskId) -> Option<String> {
         let session = self.watch.calm.get(&at).map(|((_, _, conn), since)| (*conn, *since));
         let same = session.filter(|(conn, _)| self.standing(at) == Some(*conn));
-        // When faults stop, a cut ends early, and the frames that it held back come one by one.
+        // When faults stop, a cut ends early, and held-back frames arrive one by one.
         let fences = same.filter(|_| !self.quiet).map(|(conn, _)| conn);
         self.truth.may_begin((at, self.nodes[at].life), task, fences, same.map(|(_, since)| since), self.t)
     }
@@ -204,12 +204,12 @@ impl World {
             }
             Loss::Rebooted => (node.boot < 2 || self.truth.began_in(task, at, node.boot))
                 .then(|| "that boot of its node goes on".to_owned()),
-            // A process that was put back with its memory counts from moments that were never.
+            // A restored process counts from times of a lost life.
             Loss::Offline if !self.truth.tells_lost_tasks() => None,
             Loss::Offline => {
                 let begun = self.watch.begun.get(&task.action).copied().unwrap_or(t);
                 let since = begun.max(controller.loaded_at);
-                // A task is also lost at once, if its node had been away for that long.
+                // A task may also become lost at once, if its node had been away long enough.
                 let stood = self.watch.stood.get(&at).copied().unwrap_or_default().max(controller.loaded_at);
                 let is_down = t + SLACK_MS >= stood + grace.start_grace_ms;
                 if t < since + grace.start_grace_ms && !is_down {

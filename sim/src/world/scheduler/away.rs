@@ -1,4 +1,4 @@
-//! Faults of the resource manager: it is away, it is rolled back to what it knew earlier, its connection is cut.
+//! Faults of the resource manager: an outage, a rollback to an earlier book, a cut connection.
 
 use super::{Kind, Link, Of};
 use crate::world::World;
@@ -37,7 +37,7 @@ impl World {
             }
         }
         let book = self.scheduler.book.jobs.iter();
-        // Attempts that the controller has released completely are told again: their hosts are free.
+        // Releases of attempts that the controller has released whole are sent again: their hosts are free.
         let rows = &self.controllers[0].store.attempts;
         let is_over = |of: &Of| rows.iter().any(|row| (&row.job, row.attempt) == (&of.0, of.1) && row.complete);
         let held = book.filter(|(of, job)| job.added && !is_over(of)).flat_map(|(of, job)| {
@@ -50,7 +50,7 @@ impl World {
         self.schedule(1);
     }
 
-    /// Cuts the connection: the resource manager speaks to another controller, although that one does not know.
+    /// Cuts the connection, because the resource manager talks to another controller from now on.
     pub(crate) fn scheduler_cut(&mut self) {
         self.scheduler.link = Link::Down;
         self.scheduler.asked.clear();
