@@ -146,7 +146,7 @@ impl Machine {
     }
 
     /// Collects ranks without a hold that are not released yet: their drain was not in force, or their release policy
-    /// waited. That wait starts anew with the process.
+    /// waited. The wait of the policy starts anew with the process.
     fn let_go_again(&mut self) {
         for (job, entry) in self.jobs.iter() {
             for (number, attempt) in entry.attempts.iter().filter(|(_, attempt)| !attempt.complete) {

@@ -41,7 +41,7 @@ const EARLIER: u32 = u32::MAX;
 /// Expected reboot of a rank's node.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::controller) struct Expected {
-    /// The row of the rank; its `ended` is the end that the reboot brings.
+    /// The rank's row; the row's `ended` is the end that the reboot brings.
     pub(in crate::controller) row: RankRow,
     /// Deadline (CLOCK_MONOTONIC) for the Hello of the next boot; `None`: no deadline.
     pub(in crate::controller) until_ms: Option<u64>,
@@ -50,7 +50,7 @@ pub(in crate::controller) struct Expected {
 }
 
 impl Expected {
-    /// Restores an expectation from its row. The rest of its limit counts from `armed_ms`.
+    /// Restores an expectation from the stored row. The rest of the row's limit counts from `armed_ms`.
     pub(in crate::controller) fn stored(row: RankRow, armed_ms: u64, grace_ms: u64) -> Self {
         let until_ms = Self::until(&row, armed_ms, grace_ms);
         Self { row, until_ms, is_over: false }
@@ -188,8 +188,8 @@ impl Machine {
             return Some(ended);
         }
         if well && ended.expect_reboot {
-            // The reboot may have come without any controller knowing: after a soft reboot, the record and the
-            // announcement are still on the node.
+            // The node may have rebooted while no controller heard of the reboot: after a soft reboot, the record and
+            // the announcement are still on the node.
             action.seen_in(task.rank, boot_number);
         }
         if ended.booted || !in_its_boot {

@@ -158,7 +158,7 @@ impl Machine {
             let text = format!("{}; asked for {asked}", action.is_over(&covers));
             return Err(Refusal::Conflict(text));
         }
-        // A finished action has no lease, and its row is written no more.
+        // A finished action has no lease, and the controller does not write the action's row any more.
         if !over && let Some(external) = action.external_mut() {
             external.lease_ms = asked.lease_ms;
         }
@@ -188,7 +188,7 @@ impl Machine {
         self.touch(id, now);
     }
 
-    /// Renews the lease of the action, because its service was heard of.
+    /// Renews the lease of the action, because the service has just sent a message.
     pub(in crate::controller) fn heard(&mut self, id: ActionId, now: Now) {
         let Some(action) = self.jobs.action_mut(id).filter(|action| action.row.verdict.is_none()) else { return };
         (action.armed_ms, action.heard_ms) = (now.mono_ms, now.wall_ms);
@@ -240,8 +240,8 @@ impl Machine {
         None
     }
 
-    /// Returns the open resources of the external actions that `which` names. A choice of ranks includes only the
-    /// resources that it names.
+    /// Returns the open resources of the external actions that `which` names. A choice of ranks includes a resource
+    /// only if the choice names the resource.
     pub(in crate::controller) fn open_resources(&self, which: &Which) -> Vec<(ActionId, BTreeSet<ResourceName>)> {
         let Ok((_, attempt)) = self.attempt_of(&which.job, which.attempt) else { return Vec::new() };
         let is_meant = |name: &ResourceName| match &which.resources {
@@ -270,8 +270,8 @@ impl Machine {
         }
     }
 
-    /// Marks resources as cancelling. Their service learns of the cancel from the answer to its next message, and from
-    /// the job's events.
+    /// Marks resources as cancelling. The service learns of the cancel from the answer to the service's next message,
+    /// and from the job's events.
     pub(in crate::controller) fn cancel_resources(&mut self, which: &Which, why: &str, uid: u32, now: Now) -> u64 {
         let mut count = 0;
         for (id, names) in self.open_resources(which) {

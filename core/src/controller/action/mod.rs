@@ -53,12 +53,12 @@ pub(in crate::controller) struct Action {
     pub(in crate::controller) heard_ms: u64,
     /// Ranks that ended in this batch and are not in the event log yet.
     pub(in crate::controller) fresh: Vec<Fresh>,
-    /// Ranks that ended in this batch: later actions may wait for them.
+    /// Ranks that ended in this batch; later actions that waited for these ranks may begin.
     freed: IdSet,
     /// Ended ranks that the action still holds.
     pub(in crate::controller) done: IdSet,
-    /// Ranks with lingering processes whose nodes are not drained for these processes yet. Each has the time
-    /// (monotonic) since when this controller knows.
+    /// Ranks with lingering processes whose nodes are not drained for these processes yet, each with the time
+    /// (monotonic) at which this controller learned of the processes.
     pub(in crate::controller) lingering: BTreeMap<Rank, u64>,
     pub(in crate::controller) changed: bool,
     changed_ranks: BTreeSet<Rank>,

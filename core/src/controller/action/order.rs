@@ -148,9 +148,8 @@ impl Machine {
         away && !self.is_to_boot(&node.row.host)
     }
 
-    /// Starts those of the waiting ranks that may begin and whose nodes are connected. Ranks on nodes that are down, or
-    /// that never connected, end as `lost`. Right after a start with an empty store, an unknown node gets time to
-    /// connect.
+    /// Starts the waiting ranks that may begin and whose nodes are connected. Ranks on nodes that are down, or that
+    /// never connected, end as `lost`. Right after a start with an empty store, an unknown node gets time to connect.
     pub(in crate::controller) fn start_ready(&mut self, id: ActionId, ranks: &IdSet, now: Now) {
         let Some(action) = self.jobs.action(id) else { return };
         let waiting = action.row.waiting.intersection(ranks);

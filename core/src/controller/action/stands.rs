@@ -95,9 +95,9 @@ impl Stands {
 }
 
 fn weigh<'a>(sets: impl Iterator<Item = &'a IdSet>) -> usize {
-    /// The size of a range as text, with its comma.
+    /// Estimated size of one range of ranks as text, including a comma.
     const RANGE: usize = 8;
-    /// The size of field names, numbers and punctuation.
+    /// Estimated size of the field names, numbers and punctuation around the ranges.
     const AROUND: usize = 32;
     AROUND + RANGE * sets.map(IdSet::pieces).sum::<usize>()
 }

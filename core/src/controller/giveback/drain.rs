@@ -251,7 +251,7 @@ impl Machine {
         }
     }
 
-    /// Sends the hook a notice of every drain that nobody had vouched for when the recovery ended.
+    /// Sends the hook a notice of every drain that was still unvouched when the recovery ended.
     pub(in crate::controller) fn tell_doubted_drains(&mut self) {
         for drain in self.drains.values().filter(|drain| drain.unvouched).cloned().collect::<Vec<_>>() {
             let telling = drain.telling.saturating_add(1);
@@ -294,7 +294,7 @@ impl Machine {
         if !self.settings.drain_hook {
             let waiting: Vec<DrainRow> = self.drains.values().filter(|d| d.lifted || !d.confirmed).cloned().collect();
             for drain in waiting {
-                // The drain exists, so this cannot fail.
+                // The drain exists, so the confirmation cannot fail.
                 let _ = self.drain_done(&drain.host, drain.telling, drain.lifted);
             }
         } else {

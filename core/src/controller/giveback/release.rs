@@ -64,7 +64,7 @@ impl Action {
             // An open-ended action: ranks that the job hands over later form another batch.
             ReleasePolicy::Together | ReleasePolicy::Each => self.done_part(),
             ReleasePolicy::Batches { first_ms, ceiling_ms } => {
-                // Short-circuits, so that not every arriving resource costs a look at every waiting one.
+                // `||` skips the second condition: not every arriving resource costs a look at every waiting resource.
                 let waits = !self.done.is_empty() || !self.done_resources().is_empty();
                 if !self.batches.due(waits, first_ms, ceiling_ms, mono_ms) {
                     return Part::default();
@@ -195,8 +195,8 @@ impl Machine {
         }
     }
 
-    /// Repeats a release, because the resource manager still lists these ranks as held. Sends another notice about
-    /// those that are released, unless a notice about them is still in the outbox.
+    /// Repeats a release, because the resource manager still lists these ranks as held. Sends another notice about the
+    /// released ranks, unless a notice about them is still in the outbox.
     pub(in crate::controller) fn release_again(&mut self, job: &JobId, number: Attempt, listed: &IdSet) {
         let Some(attempt) = self.jobs.attempt(job, number) else { return };
         let mut ranks = attempt.released.ranks.intersection(listed);

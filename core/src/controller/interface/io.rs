@@ -114,7 +114,7 @@ pub enum Input {
     },
     Tick,
     Settings(Settings),
-    /// Whether the store's disk is full. A full disk makes the controller refuse new prologs.
+    /// `true`: the store's disk is full, and the controller refuses new prologs.
     StoreFull(bool),
 }
 
@@ -124,7 +124,7 @@ pub enum Input {
 pub enum Edge {
     /// A program on the local API, which reports the sequence number up to which it has applied entries.
     Manager,
-    /// The command of `[release]`, which gets one entry at a time.
+    /// The release hook (`[release]`): the hook gets one entry at a time.
     ReleaseHook,
 }
 

@@ -159,7 +159,7 @@ pub enum Request {
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunRequest {
     pub job: JobId,
-    /// `None`: the open attempt, or the first.
+    /// The attempt; `None`: the open attempt, or the first attempt of a new job.
     pub attempt: Option<Attempt>,
     pub action: ActionName,
     /// The job's hosts in rank order; `None`: the hosts that the attempt already has.
@@ -318,7 +318,7 @@ pub struct JobAdd {
     /// The edge that adds the job; `None`: a hook or an operator adds the job.
     pub source: Option<Source>,
     pub job: JobId,
-    /// `None`: the open attempt, or the first.
+    /// The attempt; `None`: the open attempt, or the first attempt of a new job.
     pub attempt: Option<Attempt>,
     /// The job's hosts in rank order; `None` where `terms.r` names the hosts.
     pub nodes: Option<HostList>,
@@ -374,7 +374,7 @@ pub enum Reply {
         actions: u64,
         tasks: u64,
     },
-    /// The controller is not quiesced; `was_quiet`: it was until this request.
+    /// The controller is not quiesced. `was_quiet`: the controller was quiesced until this request.
     Resumed {
         was_quiet: bool,
     },

@@ -23,7 +23,7 @@ pub struct PsRow {
     pub action: ActionName,
     pub ranks: IdSet,
     pub hosts: HostList,
-    /// `waiting`, `sent`, `accepted`, `running`, `overdue`, `lingering`, `rebooting`, `resolving`, `unknown`,
+    /// One of `waiting`, `sent`, `accepted`, `running`, `overdue`, `lingering`, `rebooting`, `resolving`, `unknown`,
     /// `external`, `telling`, `draining`, `held`.
     pub state: String,
     /// The reason for the wait, or the name of the running script.
@@ -95,7 +95,7 @@ pub struct RankView {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeView {
     pub host: String,
-    /// `online`, `offline`, `probing`.
+    /// One of `online`, `offline`, `probing`.
     pub state: String,
     pub since_ms: u64,
     pub machine: Option<String>,
@@ -260,6 +260,6 @@ pub struct OrphanView {
     pub attempt: Attempt,
     pub action: ActionName,
     pub rank: Rank,
-    /// `unclaimed`, `live`, `ended`.
+    /// One of `unclaimed`, `live`, `ended`.
     pub state: String,
 }

@@ -36,9 +36,9 @@ const PRUNE_EVERY_MS: u64 = 3_600_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum May {
     Never,
-    /// When the attempt is past its retention.
+    /// The attempt is past its retention.
     Old,
-    /// When the attempt is past its retention, or when too many attempts are kept.
+    /// The attempt is past its retention, or the store keeps too many attempts.
     Any,
 }
 

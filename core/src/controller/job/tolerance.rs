@@ -24,7 +24,7 @@ use crate::task::Ended;
 /// The type of the exception that names ranks which failed within a job's tolerance (RFC 21: severity 1 is not fatal).
 pub(in crate::controller) const EXCEPTION: &str = "node-failure";
 
-/// The limits of what a job forgives in one action.
+/// Limits on the failures that a job forgives in one action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::controller) struct Forgiveness {
     /// Maximum number of forgiven ranks and resources.

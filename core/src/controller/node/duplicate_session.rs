@@ -33,8 +33,8 @@ impl Node {
     }
 
     /// Returns `true` if the network may have held back a Hello from this address. For an address other than the last
-    /// session's, this lasts a minute after that session. So a thief's session numbers and boots do not lock the true
-    /// agent out for longer.
+    /// session's, returns `true` only within a minute after that session. So a thief's session numbers and boots do
+    /// not lock the true agent out for longer.
     fn may_be_late(&self, from: &str, now: Now) -> bool {
         let recent = self.session.is_none() && now.mono_ms < self.since_ms.saturating_add(LATE_MS);
         self.address == from || recent

@@ -54,7 +54,7 @@ impl Machine {
         // A node takes no part in external actions.
         let tasks: Vec<TaskId> =
             node.tasks.iter().filter(|task| !self.jobs.is_external(task.action)).copied().collect();
-        // The host's own tasks never reach the controller's books: no session reports their ends.
+        // The controller ignores the host's own tasks: no session reports their ends.
         let held: BTreeMap<TaskId, Held> = held.into_iter().filter(|h| !h.local).map(|h| (h.task, h)).collect();
         for task in &tasks {
             let frozen = self.is_frozen_action(task.action);

@@ -121,7 +121,7 @@ impl Machine {
         let known = self.nodes.get(&host).map(|node| node.row.clone());
         let boot_number = match &known {
             Some(row) if row.machine == machine && (row.boot == boot || defect!(RebootUnnoticed)) => row.boot_number,
-            // A boot id contains a count of soft reboots, so the number of missed soft reboots is known.
+            // A boot id contains a count of soft reboots, so the controller can count the soft reboots that it missed.
             Some(row) if row.machine == machine => {
                 row.boot_number.saturating_add(row.boot.soft_reboots_until(&boot).map_or(1, |reboots| reboots.max(1)))
             }

@@ -110,7 +110,7 @@ impl Machine {
         host.is_some_and(|host| self.is_draining(&host)) && !defect!(ResolveBeforeDrain)
     }
 
-    /// Applies a waiting resolution to an end of its task; returns `None` if the resolution waits on.
+    /// Applies a waiting resolution to an end of its task; returns `None` if the resolution must keep waiting.
     pub(in crate::controller) fn weigh(&self, task: TaskId, ended: Ended, now: Now) -> Option<Ended> {
         let Some(word) = self.jobs.action(task.action).and_then(|action| action.resolving(task.rank)) else {
             return Some(ended);

@@ -88,7 +88,7 @@ impl Machine {
                 format!("attempts {} of job {job} wait for a word each: name one (--attempt N)", numbers.join(", "));
             return Err(Refusal::Conflict(text));
         }
-        // Orphans show the attempt's nodes that have one, but not the job's other nodes.
+        // Orphans show only the nodes that hold them, not the job's other nodes.
         let is_known = |of: &(JobId, Attempt)| word != Confirm::Running || self.jobs.attempt(&of.0, of.1).is_some();
         let unknown = waiting.iter().find(|of| !is_known(of)).cloned();
         waiting.retain(is_known);

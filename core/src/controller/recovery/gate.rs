@@ -158,7 +158,7 @@ impl Machine {
             && self.jobs.action(id).is_some_and(|action| self.is_frozen(&action.row.job, action.row.attempt))
     }
 
-    /// Asserts an attempt, because its source or an operator says that it exists and holds its ranks.
+    /// Asserts an attempt: its source or an operator has stated that the attempt exists and holds its ranks.
     pub(in crate::controller) fn assert_attempt(&mut self, job: &JobId, number: Attempt, now: Now) {
         let in_recovery = self.recovery.is_on();
         let Some(attempt) = self.jobs.attempt_mut(job, number).filter(|attempt| !attempt.asserted) else { return };

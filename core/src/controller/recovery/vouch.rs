@@ -151,7 +151,7 @@ impl Machine {
         attempt.layout.rank(host.as_str()).is_some() && self.outbox.manager(0).any(of)
     }
 
-    /// Returns the oldest newer attempt of this job that holds this host.
+    /// Returns the oldest of this job's newer attempts that hold this host.
     fn newer_on(&self, host: &HostName, job: &JobId, number: Attempt) -> Option<Attempt> {
         let newer = self.jobs.get(job)?.attempts.range((Excluded(number), Unbounded));
         newer.filter(|(_, attempt)| self.holds(attempt, host)).map(|(number, _)| *number).next()

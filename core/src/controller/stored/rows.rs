@@ -205,9 +205,10 @@ pub struct ActionRow {
     pub boots: BTreeMap<u32, IdSet>,
     pub verdict: Option<Verdict>,
     pub ended_ms: Option<u64>,
-    /// Position in the job's event log: every event of this action comes after it.
+    /// Position in the job's event log: every event of this action comes after this position.
     pub events_from: u64,
-    /// The part that the action holds: everything that it covers, until it drops its hold on ended ranks and resources.
+    /// The part that the action holds: at first all that the action covers; later, ended ranks and resources leave the
+    /// hold.
     pub held: Part,
     /// The action is an after-action of a job that still holds ranks; those ranks join the action later.
     pub growing: bool,

@@ -202,8 +202,8 @@ fn a_requeue_has_the_terms_of_the_attempt_before() {
     }
 }
 
-/// A service worked on an inherited resource. A later `job add` without the resource left the service with a resource
-/// that its job did not have.
+/// A service works on a resource that a requeue inherited. The controller refuses a later `job add` without that
+/// resource.
 #[test]
 fn a_job_is_not_added_without_what_a_service_of_it_has() {
     let rabbit = || [ResourceName::new("rabbit1").unwrap()].into();

@@ -21,7 +21,7 @@ pub(super) fn over(outcome: Outcome) -> FromAgent {
     FromAgent::Finished { task: t(), ended: Box::new(Ended { expect_reboot: true, ..Ended::bare(outcome, 1) }) }
 }
 
-/// The same report, sent in the boot after the announced reboot.
+/// The node's report after the announced reboot: the task ended `ok`.
 fn booted() -> FromAgent {
     let ended = Ended { expect_reboot: true, booted: true, ..Ended::bare(Outcome::Ok, 1) };
     FromAgent::Finished { task: t(), ended: Box::new(ended) }

@@ -36,7 +36,7 @@ fn running() -> Phase {
     Phase::Running { script: "10-a".into(), index: 1, of: 1, progress: None }
 }
 
-/// Creates one node with an accepted prolog that has reported this phase.
+/// Creates a bench whose only node has accepted a prolog and reported this phase of the prolog.
 fn accepted(phase: Option<Phase>) -> (Bench, SessionId) {
     let (mut b, n) = bench(1, hooked);
     b.run("prolog", "j", "n0");
@@ -157,7 +157,7 @@ fn a_repeated_drain_is_awaited_and_a_lifted_one_is_not() {
     assert_eq!(b.ask(resolve(true)).0, resolved(1, 1));
     confirm(&mut b, "n0");
     assert_eq!(b.action("prolog", "j", 0).verdict, Some(Verdict::Ok));
-    // An operator who undrains the node says that nothing is wrong there.
+    // With an undrain an operator states that the node is in order, so the resolution waits no longer.
     let (mut b, _) = accepted(Some(running()));
     assert_eq!(b.ask(resolve(true)).0, resolved(1, 1));
     b.ask(Request::Undrain { hosts: "n0".parse().unwrap(), forget: false }).0.unwrap();
@@ -169,7 +169,7 @@ fn a_repeated_drain_is_awaited_and_a_lifted_one_is_not() {
     assert_eq!(b.action("prolog", "j", 0).verdict, Some(Verdict::Ok));
 }
 
-/// A task in its node's queue was resolved, and the node got no Cancel: the task ran hours later.
+/// An operator resolved a task that waited on its node. The node got no Cancel, and ran the task hours later.
 #[test]
 fn what_is_resolved_before_it_began_never_begins() {
     let t = task("prolog", "j", 0);
@@ -320,7 +320,8 @@ fn what_lingers_past_the_limit_drains_its_node_and_is_named() {
     }
 }
 
-/// The resolution caused a Cancel, and the task stopped after one script had run.
+/// The resolution makes the controller send a Cancel. The task stops after one script, and the job's log shows the
+/// scripts' own end as late.
 #[test]
 fn the_scripts_own_end_is_told_beside_a_resolution() {
     let (mut b, n0) = accepted(Some(running()));

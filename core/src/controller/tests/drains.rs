@@ -301,8 +301,8 @@ fn a_script_past_its_cancelled_epilog_drains_its_node_again() {
     }
 }
 
-/// Found by a review: the same with a prolog that was lost by then. Its node came back and reported that the prolog had
-/// run.
+/// Found by a review: an operator cancelled the epilog, and the prolog became lost. Then the node came back and
+/// reported that the prolog had run.
 #[test]
 fn a_lost_script_past_its_cancelled_epilog_drains_its_node() {
     let ran = Ended { steps: vec![step()], ..ended(Outcome::Cancelled { status: None }) };

@@ -124,7 +124,8 @@ fn a_growing_epilog_waits_for_a_later_service() {
     assert_eq!(begun(&b.ask(Request::Report(Box::new(said))).1), one("epilog", 1));
 }
 
-/// The site shortens its list of after-actions while one of them waits for another.
+/// The site empties its list of after-actions while `sweep` waits for the epilog: `sweep` begins after the epilog all
+/// the same.
 #[test]
 fn what_follows_jobs_no_more_is_not_waited_for() {
     let name = |name| ActionName::new(name).unwrap();

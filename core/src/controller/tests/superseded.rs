@@ -276,8 +276,8 @@ fn hears(b: &mut Bench, request: Request) -> (String, String, String) {
     (ended.to_string(), open.to_string(), cancelling.to_string())
 }
 
-/// A service knows nothing of a requeue. Its report without an attempt means the attempt that it works for, and the
-/// reply asks it to stop.
+/// A service knows nothing of a requeue. Its report without a number means the attempt for which the service works,
+/// and the reply asks the service to stop.
 #[test]
 fn a_service_of_the_older_attempt_is_heard_and_told_to_stop() {
     let failed = || Said::Failed { check: None, message: "stopped".into() };
