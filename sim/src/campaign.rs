@@ -1,4 +1,4 @@
-//! Many histories: fresh seeds on all cores, for a while or a number of them.
+//! Campaign: runs many histories from fresh seeds on all cores, for a period or up to a number.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::history::{History, Trace, Violation};
 use crate::plan::{self, Plan};
 
-/// One world in this many has a thousand nodes.
+/// Interval of seeds at which a world has a thousand nodes.
 const BREADTH_EVERY: u64 = 2_000;
 
 /// The sum of many histories.
@@ -21,16 +21,16 @@ pub struct Sum {
     pub injected: Spread,
     /// The number of hits by effect and fault (`plan::Spring::word`).
     pub hits: BTreeMap<(String, &'static str), u64>,
-    /// As of [`History::memory`].
+    /// Counts by name, as in [`History::memory`].
     pub memory: BTreeMap<&'static str, u64>,
-    /// The plans with a violation, and the violation.
+    /// Plans with a violation, each with its violation.
     pub failed: Vec<(Plan, Violation)>,
 }
 
-/// How a number is spread over histories.
+/// Distribution of a number over histories.
 #[derive(Debug, Default)]
 pub struct Spread {
-    /// How many histories had so many.
+    /// Number of histories with each value.
     counts: BTreeMap<u64, u64>,
 }
 
@@ -39,7 +39,7 @@ impl Spread {
         *self.counts.entry(number).or_default() += 1;
     }
 
-    /// The total over all histories.
+    /// Returns the total over all histories.
     pub fn sum(&self) -> u64 {
         self.counts.iter().map(|(number, times)| number * times).sum()
     }
@@ -74,12 +74,12 @@ impl Sum {
     }
 }
 
-/// The plan of a seed.
+/// Returns the plan of a seed.
 pub fn plan_of(seed: u64) -> Plan {
     if seed % BREADTH_EVERY == BREADTH_EVERY - 1 { plan::breadth(seed) } else { plan::depth(seed) }
 }
 
-/// A panic of a machine is a violation like any other.
+/// Runs a plan; a panic of a machine becomes a violation.
 pub fn survive(plan: &Plan, trace: Trace) -> History {
     catch_unwind(AssertUnwindSafe(|| crate::run(plan, trace))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
@@ -91,8 +91,8 @@ pub fn survive(plan: &Plan, trace: Trace) -> History {
     })
 }
 
-/// Seeds from `first` on, on `threads` threads, until `go_on` says no or `most_failed` have failed. `heard` is told how
-/// far it is after each.
+/// Runs the plans of the seeds from `first` on, on `threads` threads. Ends when `go_on` returns `false`, or when
+/// `most_failed` histories have failed. Calls `heard` with the sum after each history.
 pub fn run(
     first: u64,
     threads: usize,

@@ -14,9 +14,9 @@ use perilog_sim::shrink::shrink;
 
 use crate::defects;
 
-/// Failures after which a campaign ends: each is shrunk, and one cause often fails many seeds.
+/// Number of failures after which a campaign ends: the campaign shrinks each, and one cause often fails many seeds.
 const MOST_FAILED: usize = 5;
-/// How often a campaign says how far it is.
+/// Interval at which a campaign reports its progress.
 const PROGRESS: Duration = Duration::from_secs(10);
 
 /// Options with a value that accompany a command.
@@ -24,11 +24,11 @@ const PROGRESS: Duration = Duration::from_secs(10);
 struct Options {
     /// The first seed; `None`: a fresh random seed.
     from: Option<u64>,
-    /// Where the report goes for programs.
+    /// The file for the report in JSON.
     json: Option<PathBuf>,
-    /// Where the smallest plans of what failed are kept.
+    /// The directory for the smallest plans of failed seeds.
     keep: Option<PathBuf>,
-    /// Stop at the first violation.
+    /// Ends the campaign at the first violation.
     first: bool,
 }
 
@@ -106,7 +106,7 @@ fn history(plan: &Plan) -> Result<bool, String> {
 }
 
 fn search(options: &Options, go_on: impl Fn(u64) -> bool + Sync) -> Result<bool, String> {
-    // Creates the directory before the hours of search whose results go there.
+    // Creates directory and file before the search, so that a mistake shows before hours pass.
     if let Some(keep) = &options.keep {
         std::fs::create_dir_all(keep).map_err(|e| format!("--keep {}: {e}", keep.display()))?;
     }
@@ -115,7 +115,7 @@ fn search(options: &Options, go_on: impl Fn(u64) -> bool + Sync) -> Result<bool,
     }
     let first = options.from.unwrap_or_else(fresh_seed);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    // A panic is reported as a violation of its seed.
+    // The campaign reports a panic as a violation of its seed.
     std::panic::set_hook(Box::new(|_| {}));
     let most_failed = if options.first { 1 } else { MOST_FAILED };
     let began = now();
@@ -140,7 +140,7 @@ fn search(options: &Options, go_on: impl Fn(u64) -> bool + Sync) -> Result<bool,
     Ok(sum.failed.is_empty())
 }
 
-/// Each violation, and where its smallest plan can be read.
+/// Prints each violation, shrinks its plan, and keeps the smallest plan.
 fn tell_failed(sum: &Sum, keep: Option<&Path>) -> Result<(), String> {
     for (plan, violation) in &sum.failed {
         say(&format!("\nVIOLATED by seed {}: {violation}\n", plan.seed));
@@ -188,6 +188,6 @@ fn now() -> Instant {
 #[allow(clippy::disallowed_methods, reason = "a seed that is new every time")]
 fn fresh_seed() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    // Apart from the seeds of any other campaign of the same day.
+    // The seeds of two campaigns on one day differ.
     since.as_secs().wrapping_mul(1_000_000)
 }

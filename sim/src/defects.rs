@@ -6,7 +6,7 @@ pub(crate) fn switch_on(name: &str) -> Result<(), String> {
     perilog_core::defect::switch_on(name)
 }
 
-/// The table, as JSON.
+/// Returns the table of defects as JSON.
 #[cfg(feature = "defects")]
 pub(crate) fn table() -> Result<String, String> {
     let row = |row: &perilog_core::defect::Row| serde_json::json!({"name": row.name(), "ident": row.ident, "wrong": row.wrong, "breaks": row.breaks, "hunt": row.hunt});

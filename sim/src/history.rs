@@ -1,4 +1,4 @@
-//! The record of a history: its lines, if somebody reads them; the violation; counts of events.
+//! The record of a history: its lines if a reader asked for them, its violation, and counts of events.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 #[derive(Debug, Default)]
 pub struct Trace {
     text: Option<String>,
-    /// Events so far.
+    /// Number of events so far.
     pub steps: u64,
 }
 
@@ -28,7 +28,7 @@ impl Trace {
 
     pub(crate) fn say(&mut self, t: u64, line: impl FnOnce() -> String) {
         if let Some(text) = &mut self.text {
-            // A String never fails to be written to.
+            // A write to a String never fails.
             let _ = writeln!(text, "{:>6}.{:03}  {}", t / 1000, t % 1000, brief(&line()));
         }
     }
@@ -52,20 +52,20 @@ impl fmt::Display for Violation {
     }
 }
 
-/// A history that is over.
+/// A finished history.
 #[derive(Debug)]
 pub struct History {
     pub trace: Trace,
     pub violation: Option<Violation>,
-    /// Faults that were done.
+    /// Number of faults.
     pub injected: u64,
     /// Number of scripts that ran, and of tasks whose outcome was committed.
     pub scripts: u64,
     pub outcomes: u64,
-    /// How often each trap was sprung.
+    /// Number of times that each trap went off.
     pub hits: BTreeMap<(String, &'static str), u64>,
-    /// How often what a controller or a resource manager remembers was put back ([`crate::plan::Fault::of_memory`]),
-    /// and recoveries that were entered.
+    /// Number of times that a fault restored a memory ([`crate::plan::Fault::of_memory`]), and of recoveries entered
+    /// and left.
     pub memory: BTreeMap<&'static str, u64>,
 }
 

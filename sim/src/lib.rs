@@ -21,7 +21,7 @@ mod world;
 use history::{History, Trace};
 use plan::Plan;
 
-/// Lets a plan happen.
+/// Runs a plan in a world, and returns the history.
 pub fn run(plan: &Plan, trace: Trace) -> History {
     let mut world = world::World::new(plan.clone(), trace);
     world.run();

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use crate::campaign::Sum;
 use crate::plan::{OF_MEMORY, RECOVERIES, Spring, possible};
 
-/// Hits that each fault at each effect shall have in an hour's campaign: fewer prove little.
+/// Number of hits that each fault at each effect should have in an hour's campaign: fewer hits prove little.
 pub const ENOUGH: u64 = 100;
 
-/// As text: figures, a table of hits, and what was hit too rarely.
+/// Returns the report as text: figures, a table of hits, and the faults with too few hits.
 pub fn text(first: u64, sum: &Sum, took: Duration) -> String {
     let seconds = took.as_secs_f64();
     let mut text = format!(
@@ -32,7 +32,8 @@ pub fn text(first: u64, sum: &Sum, took: Duration) -> String {
     text
 }
 
-/// A line for each effect; not where most of them are, as after a short run.
+/// Returns a line for each effect with too few hits; after a short run, when most effects have too few hits, only
+/// their number.
 fn rare_text(rare: &[(&'static str, &'static str, u64)]) -> String {
     if rare.is_empty() {
         return format!("\nunder {ENOUGH}: none\n");
@@ -81,7 +82,7 @@ fn table(sum: &Sum) -> String {
     text
 }
 
-/// As wide as the longest word.
+/// Width of a column: the longest word fits.
 const COLUMN: usize = 12;
 
 fn unique<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {

@@ -1,4 +1,4 @@
-//! Seeded dice. Everything that is left to chance in a world is thrown here.
+//! Seeded dice. Every random choice of a world comes from these dice.
 
 /// A stream of numbers. Streams of different purposes are independent: leaving a fault out of a plan leaves the scripts
 /// unchanged.
@@ -12,14 +12,14 @@ impl Rng {
 
     /// Creates the stream of a named purpose.
     pub fn named(seed: u64, name: &str) -> Self {
-        // FNV-1a: stable over versions of everything, which std's hasher is not.
+        // FNV-1a is the same in every version of the compiler, unlike the hasher of std.
         let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
         });
         Self::new(seed ^ hash)
     }
 
-    /// `low ..= high`.
+    /// Returns a number in `low ..= high`.
     pub fn range(&mut self, low: u64, high: u64) -> u64 {
         self.0.u64(low..=high.max(low))
     }
@@ -29,7 +29,7 @@ impl Rng {
         if n == 0 { 0 } else { self.0.usize(0..n) }
     }
 
-    /// Once in `n` times.
+    /// Returns `true` once in `n` times.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.0.u64(0..n.max(1)) == 0
     }
@@ -38,11 +38,11 @@ impl Rng {
         of.get(self.below(of.len()))
     }
 
-    /// Mostly near `low`, at times near `high`: how long things take.
+    /// Returns a duration: mostly near `low`, at times near `high`.
     pub fn skewed(&mut self, low: u64, high: u64) -> u64 {
         let spread = high.saturating_sub(low);
         let part = self.0.f64();
-        // The cube keeps nine of ten below a quarter.
+        // With the cube, half of the numbers lie below an eighth of the spread.
         low + (part * part * part * spread as f64) as u64
     }
 }

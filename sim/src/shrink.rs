@@ -3,16 +3,16 @@
 use crate::history::Trace;
 use crate::plan::{Op, Plan, Step, What};
 
-/// Runs that shrinking may take; a plan has some fifty parts, and is gone through a few times.
+/// Maximum number of runs of one shrinking: a plan has some fifty parts, and shrinking goes through them a few times.
 const MAX_RUNS: usize = 1_000;
 
-/// The smallest plan found that still violates the same invariant.
+/// Returns the smallest plan found that still violates the same invariant.
 pub fn shrink(plan: &Plan) -> Plan {
     let Some(invariant) = violated(plan) else { return plan.clone() };
     shrink_while(plan, |candidate| violated(candidate).as_ref() == Some(&invariant))
 }
 
-/// The smallest plan found of which `holds` still is true.
+/// Returns the smallest plan found for which `holds` returns `true`.
 fn shrink_while(plan: &Plan, holds: impl Fn(&Plan) -> bool) -> Plan {
     let mut best = plan.clone();
     let mut runs = 0;
@@ -50,7 +50,7 @@ fn smaller(of: &Plan) -> Vec<Change> {
     for nodes in [1, of.nodes / 2, of.nodes.saturating_sub(1)] {
         changes.push(Box::new(move |plan| (nodes < plan.nodes).then(|| with_nodes(plan, nodes)).flatten()));
     }
-    // Faults stop sooner; then all that happens does, from the last step on, and then all of it together.
+    // First the faults stop sooner. Then the steps come sooner, from the last step on.
     let last = of.steps.iter().map(|step| step.at_ms).max().unwrap_or_default();
     for horizon_ms in [last + 1, last / 2 + of.horizon_ms / 2] {
         let sooner = move |plan: &mut Plan| plan.horizon_ms = plan.horizon_ms.min(horizon_ms);
@@ -111,7 +111,7 @@ fn from(plan: &mut Plan, at: usize, shorter: impl Fn(u64) -> u64) {
     plan.horizon_ms = plan.horizon_ms.saturating_sub(sooner);
 }
 
-/// The invariant that a plan violates; of several sentences of the truth, which.
+/// Returns the invariant that a plan violates, with the begin of its text: one invariant has several checks.
 fn violated(plan: &Plan) -> Option<String> {
     crate::campaign::survive(plan, Trace::unread())
         .violation
@@ -149,7 +149,7 @@ mod tests {
         ];
         let runs = |plan: &Plan| plan.steps.iter().filter(|step| matches!(step.what, What::Do(_))).count();
         let small = shrink_while(&plan, |plan| power_failures(plan) >= 1 && runs(plan) >= 1);
-        // Of two sufficient steps the last one remains, and it needs its node: the run covers that number of nodes.
+        // Of two sufficient steps the last one remains. The run covers node 4, so five nodes remain.
         assert_eq!((small.steps.len(), small.traps.len(), small.exclusive.len()), (2, 0, 0), "{small:?}");
         assert!(small.steps.iter().all(|step| step.at_ms < 100) && small.horizon_ms < 1_000, "{small:?}");
         let small = shrink_while(&plan, |plan| runs(plan) >= 1);

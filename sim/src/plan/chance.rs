@@ -5,8 +5,8 @@ use super::{ACTIONS, AGENT_EFFECTS, CONTROLLER_EFFECTS, Fault, Op, Side, Spring,
 use crate::rng::Rng;
 use crate::world::site;
 
-/// The number of jobs per time span in a small world; few, so that attempts and actions meet. Each span has its own
-/// jobs: the number of a job with pruned attempts never returns.
+/// Number of jobs per time span in a small world; few, so that attempts and actions meet. Each span has its own jobs:
+/// the number of a job with pruned attempts never returns.
 const JOBS: usize = 3;
 const SPANS: usize = 3;
 
@@ -14,12 +14,12 @@ fn job_of(dice: &mut Rng, span: usize) -> usize {
     span * JOBS + dice.below(JOBS)
 }
 
-/// The first number for plans with jobs of their own, behind the jobs of `pruned_early`.
+/// First job number for steps with separate jobs, above the numbers of `pruned_early`.
 const OWN_JOBS: usize = JOBS * SPANS + JOBS + 1;
-/// Jobs of a span whose tolerance is spent.
+/// Number of jobs per span for `spent`: the first check spends the tolerance of such a job.
 const SPENT: usize = 8;
 
-/// The newest attempt of each job, so that a requeue really is one.
+/// The newest attempt of each job: a requeue gets the next number.
 #[derive(Default)]
 pub(super) struct Runs {
     attempts: [u64; JOBS * SPANS],
@@ -36,7 +36,7 @@ pub(super) fn op(dice: &mut Rng, nodes: usize, span: usize, runs: &mut Runs) -> 
     };
     match dice.below(46) {
         0..=5 => Op::Run { to, job, action, attempt: None, nodes: Some(some(dice)) },
-        // The same nodes every time: a repeated request then attaches.
+        // The same nodes each time: a repeated request attaches.
         6..=8 => Op::Run { to, job, action, attempt: None, nodes: None },
         9..=11 => {
             let last = runs.attempts.get_mut(at);
@@ -96,7 +96,7 @@ pub(super) fn op(dice: &mut Rng, nodes: usize, span: usize, runs: &mut Runs) -> 
     }
 }
 
-/// Returns a random tolerance: a number of ranks, or with `true` a percentage.
+/// Returns a random tolerance: a number of ranks, or a percentage if the second value is `true`.
 fn tolerance(dice: &mut Rng, least: u64, most: u64) -> (u32, bool) {
     if dice.one_in(3) { (dice.range(0, 100) as u32, true) } else { (dice.range(least, most) as u32, false) }
 }
@@ -129,7 +129,7 @@ fn memory_fault(dice: &mut Rng, nodes: usize) -> Fault {
     }
 }
 
-/// Jobs that the resource manager has at once, at most.
+/// Maximum number of jobs that the resource manager has at once.
 const LAUNCHED: u64 = 5;
 
 /// Returns steps of the resource manager with its own jobs.
@@ -208,7 +208,7 @@ pub(super) fn trap_at(dice: &mut Rng, nodes: usize, effect: &'static str) -> Tra
 
 type Make = fn(&mut Rng, usize, usize, u64) -> Vec<Step>;
 
-/// Rare effects, each with the function that returns steps from a moment on which lead a machine there.
+/// Rare effects, each with the function that returns steps which lead a machine to the effect.
 pub(super) const AIMS: [(&str, Make); 23] = [
     ("answer", asked),
     ("send-answer", asked),
@@ -240,8 +240,8 @@ fn run_on(dice: &mut Rng, nodes: usize, span: usize, action: &str) -> Op {
     Op::Run { to: 0, job, action: action.to_owned(), attempt: None, nodes: Some((0, nodes)) }
 }
 
-/// Returns steps for lingering processes: `sweep` kills the leftovers of its scripts; an operator kills those of other
-/// actions.
+/// Returns steps for lingering processes: `sweep` kills the leftovers of its scripts; an operator kills the leftovers
+/// of other actions.
 fn lingering(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let action = ["sweep", "sweep", "sweep", "prolog"][dice.below(4)];
     let run = run_on(dice, nodes, span, action);
@@ -249,7 +249,7 @@ fn lingering(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step>
     vec![Step { at_ms, what: What::Do(run) }, Step { at_ms: at_ms + dice.skewed(1_000, 30_000), what: What::Do(kill) }]
 }
 
-/// Returns steps with a cancel between intent and claim, where the claim decides.
+/// Returns steps with a cancel between intent and claim, where the claim decides whether the task begins.
 fn cancelled_early(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let run = run_on(dice, nodes, span, "prolog");
     let Op::Run { job, .. } = run else { return Vec::new() };
@@ -333,8 +333,8 @@ pub(super) fn pruned_early(dice: &mut Rng, nodes: usize, (from, to): (u64, u64))
     steps
 }
 
-/// Returns steps in which somebody removes a task's directory. The agent finds out when it starts, or when the task
-/// ends.
+/// Returns steps in which a cleaner removes a task's directory. The agent notices at its start, or at the end of the
+/// task.
 fn cleared(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let action = ["prolog", "sweep", "unlimited", "epilog"][dice.below(4)];
     let run = run_on(dice, nodes, span, action);
@@ -345,7 +345,7 @@ fn cleared(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
         Step { at_ms: lost_at, what: What::Fault(Fault::LoseSpool { node }) },
     ];
     if dice.one_in(4) {
-        // Then what is left is an orphan.
+        // The unit that remains is an orphan.
         let taken = Fault::TakeName { node, ms: dice.skewed(1, 60_000) };
         steps.push(Step { at_ms: at_ms + dice.range(5, 60), what: What::Fault(taken) });
     }
@@ -356,8 +356,8 @@ fn cleared(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     steps
 }
 
-/// Returns steps in which a Start is lost with its session, so that the cancel finds nothing. An older copy of the
-/// store then asks for the task once more in the same boot.
+/// Returns steps in which a Start is lost with its session, so the cancel finds no task. An older copy of the store
+/// then requests the task once more in the same boot.
 fn cancelled_unknown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let run = run_on(dice, nodes, span, "prolog");
     let Op::Run { job, .. } = run else { return Vec::new() };
@@ -376,8 +376,8 @@ fn cancelled_unknown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> V
     steps
 }
 
-/// Returns steps in which an agent dies while systemd starts a unit, and the next agent is told to cancel the unclaimed
-/// task. The fault `late` at the start, and a controller that dies before it acknowledges, let PID 1 carry out the
+/// Returns steps in which an agent dies while systemd starts a unit, and the next agent gets a Cancel of the unclaimed
+/// task. The fault `late` at the start, and a controller that dies before its acknowledgement, let PID 1 carry out the
 /// start between the outcome and the burial.
 fn cancelled_in_flight(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let run = run_on(dice, nodes, span, "prolog");
@@ -398,13 +398,13 @@ pub(super) fn late(dice: &mut Rng, nodes: usize) -> Trap {
     Trap { node: Some(dice.below(nodes)), effect: "start-unit".to_owned(), nth: dice.range(0, 2) as u32, spring }
 }
 
-/// Returns steps in which an operator lifts drains, here or in the resource manager alone, while what is stuck goes on,
-/// and the controller dies.
+/// Returns steps in which an operator lifts drains, here or in the resource manager alone. Meanwhile the stuck scripts
+/// live, and the controller dies.
 fn lifted(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let action = ["prolog", "mount", "epilog"][dice.below(3)];
     let mut steps = vec![Step { at_ms, what: What::Do(run_on(dice, nodes, span, action)) }];
     let outside = dice.one_in(3);
-    // Jobs of the span that ends with an hour may be pruned by then, and do not come again.
+    // The controller may have pruned the jobs of the span that ends with an hour: these jobs do not return.
     let more = outside && span != 1;
     let lift = |node| if outside { Op::LiftOutside { node } } else { Op::Undrain { to: 0, node } };
     for _ in 0..2 {
@@ -456,10 +456,10 @@ fn grown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
 
 /// Returns steps with consecutive checks, each of which fails on some node: the first check spends the job's tolerance.
 fn spent(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
-    // A separate job, so that nothing happens between the two checks.
+    // A separate job: no other step comes between the two checks.
     let job = (OWN_JOBS + span * SPENT + dice.below(SPENT)) as u8;
     let (attempt, (tolerate, percent), keep, rabbits) = (None, tolerance(dice, 1, 2), None, false);
-    // Few ranks: with many, more findings come than the job tolerates.
+    // Few ranks: checks on many ranks have more findings than the job tolerates.
     let count = dice.range(2, 4) as usize;
     let of = (0, count.min(nodes));
     let add = Op::AddJob { to: 0, job, attempt, nodes: of, tolerate, percent, keep, shrink: dice.one_in(3), rabbits };
@@ -471,8 +471,8 @@ fn spent(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     steps
 }
 
-/// Returns steps in which the resource manager's jobs end, other jobs get the hosts, and then an earlier memory is
-/// restored.
+/// Returns steps in which the resource manager's jobs end, other jobs get the hosts, and a fault then restores an
+/// earlier memory.
 fn remembered(dice: &mut Rng, nodes: usize, _: usize, at_ms: u64) -> Vec<Step> {
     let step = |at_ms, op| Step { at_ms, what: What::Do(op) };
     let launch = |dice: &mut Rng, job: u8| Op::Launch {
@@ -491,7 +491,7 @@ fn remembered(dice: &mut Rng, nodes: usize, _: usize, at_ms: u64) -> Vec<Step> {
         _ => Fault::CopyPutBack { raw: true, ms },
     };
     steps.push(Step { at_ms: copied_at, what: What::Fault(fault) });
-    // In the life that will be lost.
+    // These jobs belong to the life that the fault loses.
     for job in 2..4 {
         steps.push(step(copied_at + dice.range(0, ms), launch(dice, job)));
     }
@@ -509,7 +509,7 @@ fn remembered(dice: &mut Rng, nodes: usize, _: usize, at_ms: u64) -> Vec<Step> {
     steps
 }
 
-/// Returns steps in which a node is cut off before the store is restored, with tasks of the lost life, and returns much
+/// Returns steps in which a node with tasks of the lost life is cut off before the store is restored, and returns much
 /// later.
 fn away_over_a_recovery(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let mut steps = remembered(dice, nodes, span, at_ms);

@@ -4,8 +4,8 @@ use perilog_core::agent::Effect as AgentEffect;
 use perilog_core::controller::Effect as ControllerEffect;
 use perilog_core::message::{FromAgent, ToAgent};
 
-/// The names, and which effect has which. `beside`: what traps can be set at and is no effect. `unmet`: what no world
-/// has, and no plan.
+/// Defines the names of effects, and the function from an effect to its name. `beside`: names of traps without an
+/// effect. `unmet`: effects that occur in no world and no plan.
 macro_rules! table {
     ($names:ident, $name_of:ident: $effect:ty; beside $($beside:literal),*;
      $($pattern:pat => $name:literal),*; unmet $($other:pat => $unmet:literal),*) => {
@@ -44,7 +44,7 @@ table! {
     AgentEffect::Send(FromAgent::Finished { .. }) => "send-finished",
     AgentEffect::Send(FromAgent::ExpectsBoot { .. }) => "send-expects-boot",
     AgentEffect::Send(FromAgent::Probed { .. }) => "send-probed",
-    // This effect is not the machine's: the edge sends the answer that it gathered.
+    // The edge sends this effect, with the answer that the edge gathered; the machine never does.
     AgentEffect::Send(FromAgent::Answer { .. }) => "send-answer",
     AgentEffect::Hang { .. } => "hang",
     AgentEffect::RedialWindow { .. } => "redial-window",
@@ -54,9 +54,9 @@ table! {
     AgentEffect::Answer { .. } => "answer",
     AgentEffect::Note { .. } => "note";
     unmet
-    // No hook of this world asks to be told.
+    // No hook of this world asks for notices.
     AgentEffect::Tell(_) => "tell",
-    // All daemons of a world are of one version.
+    // All daemons of a world have the same version.
     AgentEffect::Send(FromAgent::Unsupported { .. }) => "send-unsupported"
 }
 

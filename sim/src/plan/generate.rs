@@ -6,24 +6,24 @@ use crate::rng::Rng;
 use crate::world::site;
 
 const ONE_HOUR_MS: u64 = 3_600_000;
-/// The spans, from and to, in which things happen in a world that lasts for hours: the controller prunes attempts past
-/// their retention, and agents forget tombstones.
+/// The spans (begin, end) of steps in a world that lasts for hours: the controller prunes attempts past their
+/// retention, and agents forget tombstones.
 const LONG: [(u64, u64); 3] = [
     (0, 120_000),
     (ONE_HOUR_MS - 10_000, ONE_HOUR_MS + 130_000),
     (2 * ONE_HOUR_MS - 20_000, 2 * ONE_HOUR_MS + 260_000),
 ];
-/// The spans of such a world in which the controller prunes attempts of the second span at its end, while their tasks
-/// may still begin. Nothing of these attempts returns.
+/// The spans of such a world in which the controller prunes attempts of the second span at the span's end, while their
+/// tasks may still begin. No pruned attempt returns.
 const FORGETFUL: [(u64, u64); 3] =
     [(0, 60_000), (ONE_HOUR_MS - 60_000, ONE_HOUR_MS - 1_000), (2 * ONE_HOUR_MS - 20_000, 2 * ONE_HOUR_MS + 260_000)];
-/// The time in which the controller has [`site::FORGETFUL`] settings. The controller looks for attempts to prune one
-/// hour after its start.
+/// The period in which the controller has [`site::FORGETFUL`] settings. The controller first looks for attempts to
+/// prune one hour after its start.
 const FORGETS: (u64, u64) = (ONE_HOUR_MS - 70_000, ONE_HOUR_MS + 240_000);
 /// Number of traps on the effect that a world aims at.
 const AIMED: usize = 8;
 
-/// Generates a world of 1-8 nodes, with much going on.
+/// Generates a world of 1-8 nodes with many events.
 pub fn depth(seed: u64) -> Plan {
     let mut dice = Rng::named(seed, "depth");
     let nodes = dice.skewed(1, 8) as usize;
@@ -43,20 +43,20 @@ pub fn depth(seed: u64) -> Plan {
         let what = What::Do(chance::op(&mut dice, nodes, span, &mut runs));
         steps.push(Step { at_ms, what });
     }
-    // A change of controllers weakens the expectations of the others; most worlds have one controller.
+    // Faults of a controller's memory weaken the checks, so only every third world has such faults.
     let strange = dice.one_in(3);
     for _ in 0..faults {
         let at_ms = moment(&mut dice, &spans).1;
         let fault = chance::fault(&mut dice, nodes, strange);
         if matches!(fault, Fault::Restore { .. } | Fault::SecondController { .. }) && dice.one_in(2) {
-            // Somebody notices that no agent obeys. Otherwise the world would stay like that for an hour, or to its
-            // end.
+            // An operator notices that no agent obeys the controller, and takes over. Otherwise no agent would obey
+            // for an hour, or until the world ends.
             let after_ms = if spans.len() > 1 { dice.range(30_000, 90_000) } else { dice.skewed(100, 60_000) };
             steps.push(Step { at_ms: at_ms + after_ms, what: What::Do(Op::TakeOver { to: 0 }) });
         }
         steps.push(Step { at_ms, what: What::Fault(fault) });
     }
-    // Hooks that hang, where the world is long enough past the hour at which attempts are looked through.
+    // The hooks hang; in a long world past the hour at which the controller looks for attempts to prune.
     if dice.one_in(4) {
         let ms = if spans.len() > 1 { dice.range(ONE_HOUR_MS, 2 * ONE_HOUR_MS) } else { dice.skewed(1_000, 120_000) };
         steps.push(Step { at_ms: moment(&mut dice, &spans).1, what: What::Fault(Fault::HangHooks { ms }) });
@@ -71,7 +71,7 @@ pub fn depth(seed: u64) -> Plan {
         steps.extend([configure(from, settings + site::FORGETFUL), configure(to, settings)]);
         steps.extend((0..AIMED / 2).flat_map(|_| chance::pruned_early(&mut dice, nodes, FORGETFUL[1])));
     }
-    // A resource manager with jobs of its own.
+    // A resource manager launches its own jobs.
     let scheduler = Some(if dice.one_in(2) { Scheduler::Edge } else { Scheduler::Hooks });
     for _ in 0..dice.range(0, 10) {
         let at_ms = moment(&mut dice, &spans).1;
@@ -81,7 +81,7 @@ pub fn depth(seed: u64) -> Plan {
         let down = Fault::SchedulerDown { ms: dice.skewed(500, 60_000) };
         steps.push(Step { at_ms: moment(&mut dice, &spans).1, what: What::Fault(down) });
     }
-    // Something must run for anything to happen.
+    // Every world runs at least one prolog.
     let nodes_of_all = Some((0, nodes));
     let first = Op::Run { to: 0, job: 0, action: "prolog".to_owned(), attempt: None, nodes: nodes_of_all };
     steps.push(Step { at_ms: dice.range(0, 3_000), what: What::Do(first) });
@@ -110,7 +110,7 @@ pub fn depth(seed: u64) -> Plan {
     Plan { story: String::new(), seed, nodes, exclusive, scheduler, horizon_ms, steps, traps }
 }
 
-/// Chooses a span, and a moment in it.
+/// Chooses a span, and a moment in the span.
 fn moment(dice: &mut Rng, spans: &[(u64, u64)]) -> (usize, u64) {
     let span = dice.below(spans.len());
     let (from, to) = spans.get(span).copied().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! A plan: all events that a world goes through, with their times. The seed of a plan only decides durations and what
-//! scripts do. So parts of a plan can be left out, and a plan can be kept as a file (`sim/regressions/*.json`).
+//! A plan: all events of a world, with their times. The plan's seed decides only durations and the behaviour of
+//! scripts. So shrinking can leave out parts of a plan, and a file can keep a plan (`sim/regressions/*.json`).
 
 mod chance;
 mod effects;
@@ -15,7 +15,7 @@ pub use spring::{Spring, Trap, possible};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// One line on what a kept plan showed.
+    /// For a kept plan, one line about the violation that the plan showed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub story: String,
     pub seed: u64,
@@ -26,19 +26,19 @@ pub struct Plan {
     /// A resource manager gives hosts to jobs of its own ([`Op::Launch`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<Scheduler>,
-    /// When faults stop.
+    /// Time at which faults stop.
     pub horizon_ms: u64,
     pub steps: Vec<Step>,
     pub traps: Vec<Trap>,
 }
 
-/// How a resource manager that gives hosts to jobs speaks to the controller.
+/// Kind of the resource manager that gives hosts to jobs, by its way to the controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scheduler {
-    /// An edge, which asserts its attempts each time that it connects.
+    /// An edge, which asserts its attempts at each connection.
     Edge,
-    /// Hooks only: after a recovery a person says what is true.
+    /// Hooks only: after a recovery an operator states the truth about each job.
     Hooks,
 }
 
@@ -56,8 +56,8 @@ pub enum What {
     Fault(Fault),
 }
 
-/// A request of a person or of the resource manager. `to`: 0 is the controller, 1 the second controller, while one
-/// exists.
+/// A request of an operator or of the resource manager. `to`: 0 is the first controller, 1 the second controller while
+/// one exists.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Op {
@@ -88,7 +88,7 @@ pub enum Op {
     TakeOver {
         to: usize,
     },
-    /// Looks at everything that can be looked at.
+    /// Requests every view of the controller.
     Look {
         to: usize,
         job: u8,
@@ -113,12 +113,12 @@ pub enum Op {
     },
     /// Copies the first controller's store.
     Backup,
-    /// A live question to all hosts, or to those of a job.
+    /// Asks all hosts, or the hosts of a job, a live question.
     Ask {
         to: usize,
         job: Option<u8>,
     },
-    /// Somebody on the node asks the agent for its tasks.
+    /// A caller on the node asks the agent for its tasks.
     Status {
         node: usize,
     },
@@ -127,7 +127,7 @@ pub enum Op {
         node: usize,
         policy: u8,
     },
-    /// The controllers' configuration.
+    /// Changes the controllers' configuration.
     Configure {
         settings: u8,
     },
@@ -146,14 +146,14 @@ pub enum Op {
         #[serde(default)]
         rabbits: bool,
     },
-    /// Finishes all ranks, or a number of ranks from the first named one on.
+    /// Finishes all ranks; `ranks`: only these ranks, as the first rank and the number of ranks.
     Finish {
         to: usize,
         job: u8,
         ranks: Option<(u32, u32)>,
     },
-    /// A service outside runs an action of this job: over these nodes, or all of the job's, or with `rabbits` over the
-    /// rabbits.
+    /// A service runs an external action of this job: over `nodes`, or over all nodes of the job; with `rabbits`, over
+    /// the job's rabbits.
     Serve {
         job: u8,
         nodes: Option<(usize, usize)>,
@@ -172,11 +172,11 @@ pub enum Op {
         to: usize,
         node: usize,
     },
-    /// Somebody lifts the drain in the resource manager only.
+    /// An operator lifts the drain in the resource manager alone.
     LiftOutside {
         node: usize,
     },
-    /// Reports for all ranks, or for a number of ranks from the first named one on.
+    /// Reports the milestone for all ranks; `ranks`: only for these ranks, as the first rank and the number of ranks.
     Milestone {
         to: usize,
         job: u8,
@@ -189,19 +189,19 @@ pub enum Op {
     Resume {
         to: usize,
     },
-    /// The resource manager launches a job of its own on this number of free hosts, for this time; repeated as another
-    /// attempt.
+    /// The resource manager launches one of its jobs on this number of free hosts, for this time. A repetition
+    /// launches another attempt.
     Launch {
         job: u8,
         count: usize,
         ms: u64,
     },
-    /// The resource manager's job keeps this number of ranks and continues.
+    /// A running job of the resource manager keeps this number of ranks and continues.
     Shrink {
         job: u8,
         keep: u32,
     },
-    /// The resource manager ends this job of its own.
+    /// The resource manager ends one of its jobs.
     End {
         job: u8,
     },
@@ -211,7 +211,7 @@ pub enum Op {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fault {
-    /// The connection ends for both, or for one of the two only.
+    /// The connection ends for both sides, or for one side only.
     Drop {
         node: usize,
         side: Side,
@@ -224,7 +224,7 @@ pub enum Fault {
         node: usize,
         down_ms: u64,
     },
-    /// SIGSTOP, and SIGCONT.
+    /// The agent gets SIGSTOP, and later SIGCONT.
     StopAgent {
         node: usize,
         ms: u64,
@@ -237,22 +237,22 @@ pub enum Fault {
     Burn {
         node: usize,
     },
-    /// User space anew: processes end, /run stays.
+    /// The user space restarts: processes end, and /run stays.
     SoftReboot {
         node: usize,
         down_ms: u64,
     },
-    /// dbus-daemon restarts, or PID 1 is re-executed.
+    /// dbus-daemon restarts, or PID 1 re-executes.
     LoseBus {
         node: usize,
         ms: u64,
     },
-    /// daemon-reexec: PID 1 does nothing for a while, and returns under another name on the bus.
+    /// PID 1 re-executes (daemon-reexec): PID 1 does nothing for a while, and returns under another name on the bus.
     Reexec {
         node: usize,
         ms: u64,
     },
-    /// The machine sleeps: all its processes stop, and CLOCK_BOOTTIME continues.
+    /// The machine sleeps: all processes stop, and CLOCK_BOOTTIME continues.
     Suspend {
         node: usize,
         ms: u64,
@@ -273,11 +273,11 @@ pub enum Fault {
     KillRunner {
         node: usize,
     },
-    /// An operator stops a unit of ours.
+    /// An operator stops a unit of perilog.
     StopUnit {
         node: usize,
     },
-    /// A unit of somebody else takes the name of a task.
+    /// A foreign unit takes the name of a task.
     TakeName {
         node: usize,
         ms: u64,
@@ -290,7 +290,7 @@ pub enum Fault {
         node: usize,
         by_ms: i64,
     },
-    /// A second machine with this host's certificate.
+    /// A second machine starts with this host's name and certificate.
     Clone {
         node: usize,
         ms: u64,
@@ -305,16 +305,16 @@ pub enum Fault {
     FullStore {
         ms: u64,
     },
-    /// The resource manager does not come to its hooks.
+    /// The resource manager does not run its hooks.
     HangHooks {
         ms: u64,
     },
-    /// The controller is stopped and comes up on an old copy of its store; without any, on an empty one.
+    /// The controller stops, and starts on an old copy of its store; without a copy, on an empty store.
     Restore {
         empty: bool,
     },
-    /// A copy of the store, made now, replaces the store after this time. `raw`: made by `cp`, so the copy has no
-    /// backup stamp. The anchor stays.
+    /// A copy of the store, made now, replaces the store after this time. `raw`: `cp` makes the copy, which therefore
+    /// has no backup stamp. The anchor stays.
     CopyPutBack {
         raw: bool,
         ms: u64,
@@ -328,7 +328,8 @@ pub enum Fault {
     MemoryRolledBack {
         ms: u64,
     },
-    /// A stolen key: for this time the node's Hello names a commit of a far epoch, or a commit that no controller made.
+    /// A thief has the node's key: for this time the node's Hello names a commit of a far epoch, or a commit that no
+    /// controller made.
     ForgedMark {
         node: usize,
         far: bool,
@@ -430,5 +431,5 @@ pub enum Side {
     Controller,
 }
 
-/// The actions that nodes are configured with (`world::site` describes each).
+/// The actions that nodes configure (`world::site` describes each).
 pub const ACTIONS: [&str; 6] = ["prolog", "epilog", "sweep", "mount", "unlimited", "firmware"];

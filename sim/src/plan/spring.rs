@@ -37,11 +37,11 @@ pub enum Spring {
     },
     /// The effect fails and reports the failure.
     Fail,
-    /// A start: it happens, or not, and the reply is lost.
+    /// A start: PID 1 carries out the call or not (`happens`), and the reply is lost.
     Unanswered {
         happens: bool,
     },
-    /// A start: the call is delivered so much later.
+    /// A start: the call reaches PID 1 later by this time.
     Late {
         ms: u64,
     },
@@ -100,7 +100,7 @@ fn of_controller(effect: &'static str) -> impl Iterator<Item = &'static str> {
     })
 }
 
-/// Every (effect, word of a spring) that a plan can have.
+/// Returns every pair of an effect and a spring's word that a plan can have.
 pub fn possible() -> impl Iterator<Item = (&'static str, &'static str)> {
     let agent = AGENT_EFFECTS.iter().flat_map(|effect| of_agent(effect).map(move |word| (*effect, word)));
     let controller =

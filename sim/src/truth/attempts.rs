@@ -198,8 +198,8 @@ impl Truth {
             if let Some(why) = self.owed_of(store, row, before) {
                 self.broken(|| format!("4 forgotten: {job} attempt {attempt}, and {why}"));
             }
-            // A node that was away may bring the attempt back, and its actions on other nodes are forgotten: they
-            // become doubtful.
+            // A node that was away may bring the attempt back. Its actions on other nodes are forgotten, so the
+            // actions become doubtful.
             let of_it = |row: &&ActionRow| row.job == *job && row.attempt == *attempt;
             let actions: Vec<ActionId> = store.actions.iter().filter(of_it).map(|row| row.id).collect();
             self.doubtful.extend(actions);

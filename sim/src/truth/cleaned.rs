@@ -43,7 +43,8 @@ impl Truth {
     pub(super) fn check_cleaned(&mut self, store: &Snapshot, row: &AttemptRow, given: &IdSet) {
         let mine = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt;
         if row.open && !self.given.is_forgetful(&row.job) {
-            // By the store alone, whether or not a script ran there. After a superseded hold no after-action follows.
+            // By the store alone, an epilog must cover each rank, even if no script ran there. After a superseded hold
+            // no after-action follows.
             let mut left = given.clone();
             let epilogs = store.actions.iter().filter(mine).filter(|a| a.name.as_str() == EPILOG);
             epilogs.for_each(|a| left.subtract(&a.ranks));

@@ -437,7 +437,7 @@ impl Truth {
         let outcomes: Vec<Outcome> = outcomes.iter().filter(|outcome| counts(outcome)).cloned().collect();
         let bad: Vec<&Outcome> = outcomes.iter().filter(|outcome| !outcome.is_ok()).collect();
         let strict = Verdict::of(&outcomes);
-        // Ranks that other actions of the attempt forgave, and that are good in this action.
+        // Ranks that other actions of the attempt forgave and that are good in this action.
         let bad_of = |id| -> IdSet {
             let rows = store.ranks.iter().filter(|rank| rank.task.action == id && !rank.ended.outcome.is_ok());
             rows.map(|rank| rank.task.rank.0).collect()
@@ -448,7 +448,7 @@ impl Truth {
         let forgiven = |a: &&ActionRow| a.verdict == Some(Verdict::Ok) && a.name.as_str() != "epilog";
         let mut others = false;
         for other in store.actions.iter().filter(of_attempt) {
-            // Both actions were decided in one batch, so their order is invisible.
+            // Both actions were decided in one batch, so no check can see the order of the two.
             others |= other.ended_ms == row.ended_ms;
             if forgiven(&other) {
                 used.extend_with(&bad_of(other.id).intersection(&other.ended).difference(&never_begun(other)));

@@ -12,7 +12,8 @@ impl Truth {
         self.told_cancelled.insert((machine, boot, task));
     }
 
-    /// Returns `true` if the caller got such an end, and the node or a controller can still know it.
+    /// Returns `true` if a caller there was told that the task was cancelled, and the node or a controller can still
+    /// know of this.
     pub(crate) fn was_told_cancelled(&self, machine: usize, boot: u64, task: TaskId) -> bool {
         let known = !self.is_cleared(task) || !self.is_doubtful(task, None);
         known && self.told_cancelled.contains(&(machine, boot, task))
@@ -78,7 +79,7 @@ impl Truth {
         self.stops.written(task);
     }
 
-    /// Records that an agent buries a task: every machine that needs the end knows it.
+    /// Records that an agent buries a task: every machine that needs the task's end knows the end.
     pub(crate) fn buried(&mut self, at: usize, task: TaskId) {
         self.at_rest.insert((task, at), true);
     }

@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    /// Gathers an answer: sends a part at once, or not, and the rest later.
+    /// Gathers an answer: sends a part at once by chance, and the rest later.
     fn gather(&mut self, at: usize, question: u64) {
         let Some((life, conn)) = self.nodes[at].agent.as_ref().map(|agent| (agent.life, agent.conn)) else { return };
         let Some(conn) = conn else { return };

@@ -191,8 +191,8 @@ impl World {
             let text = format!("c{which} acknowledges {task}, and its {} does not cover that rank", row.name);
             return self.violate("5 acknowledged", &text);
         }
-        // The controller acknowledges a report about another host's task, so that the agent stops repeating it, and
-        // ignores the outcome.
+        // The controller acknowledges a report about another host's task, so that the agent stops repeating the
+        // report, and ignores the outcome.
         let own = conn.is_some_and(|conn| Some(self.nodes[conn.node].host.as_str()) == host);
         let given_up = self.person.has_spoken_for(&row.job, row.attempt);
         if own && !has && row.ranks.contains(rank) && !given_up {

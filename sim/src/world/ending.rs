@@ -17,11 +17,12 @@ pub(super) const VERDICTS_MS: u64 = 400_000;
 /// Time after which no node has work left. Agents give up abandoned tasks of their hosts after an hour, and the
 /// controller prunes attempts past their retention within two hours.
 const REST_MS: u64 = 2 * 3_600_000 + 600_000;
-/// Time before the rest in which every agent says a last Hello, so that the controller tells it what to forget.
+/// Time before the rest at which every agent says a last Hello, so that the controller can tell each agent which tasks
+/// to forget.
 const RECONNECT_MS: u64 = 120_000;
 /// Time before the last Hello in which an idle agent must not have woken.
 const IDLE_MS: u64 = 1_800_000;
-/// Time that nodes of a restored store get to report what they obeyed.
+/// Time for the nodes of a restored store to report the commits that they have obeyed.
 const NODES_TELL_MS: u64 = 60_000;
 const TIDY_UP_EVERY_MS: u64 = 30_000;
 

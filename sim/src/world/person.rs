@@ -54,7 +54,7 @@ impl World {
             *self.memory.entry(what).or_default() += 1;
             if which == 0 && row.ended_ms.is_none() {
                 self.call_person();
-                // An edge sees in its feed that its attempts are unvouched, and asserts them again.
+                // An edge follows its attempts, so it sees that they are unvouched, and asserts them again.
                 if self.plan.scheduler == Some(Kind::Edge) {
                     self.scheduler_cut();
                 }

@@ -128,7 +128,8 @@ impl World {
                 && stone.attempt == start.attempt
                 && stone.action.as_str() == "epilog"
                 && !stone.local
-                // An agent that lost the task's directory rebuilt it from its unit, which does not name after-actions.
+                // If an agent lost the task's directory, the agent rebuilt the directory from the unit, which does not
+                // name after-actions.
                 && !self.truth.is_cleared(stone.task)
         };
         let stone = spool.tombstones.values().filter(|_| is_setup).find(of)?;

@@ -1,5 +1,5 @@
-//! Scripts that announce a reboot of their node and then reboot it: after the controller's confirmation, without
-//! waiting for it, too late, or never.
+//! Scripts that announce a reboot of their node and then reboot the node: after the controller's confirmation, without
+//! waiting, too late, or never.
 
 use perilog_core::task::Report;
 

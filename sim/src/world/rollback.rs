@@ -36,7 +36,7 @@ pub(crate) struct Memory {
     mono_lag: u64,
 }
 
-/// A forged mark that a node reports in place of its own.
+/// A forged mark that a node reports in place of its own mark.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Forged {
     until: u64,

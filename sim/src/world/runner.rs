@@ -9,7 +9,7 @@ use super::site::{self, Behaviour};
 use super::systemd::{Exit, Leftover, Life};
 use crate::rng::Rng;
 
-/// Status of the unit for a script whose exit status would mean that the runner ran nothing.
+/// Exit status of a runner after a script whose own exit status would mean that no script ran.
 const FAILED: u8 = 1;
 /// Exit statuses of a runner besides the statuses of its scripts (`agent/src/runner/exit.rs`).
 const NO_RESULT: u8 = 74;
@@ -26,7 +26,8 @@ pub(crate) struct Runner {
     /// The directory that the runner opened.
     dir: u64,
     began_at: u64,
-    /// Time from which only KILL ends the runner: it installs its handlers before its claim.
+    /// Time at which the runner installs its signal handlers, before its claim. From then on only KILL ends the
+    /// runner.
     pub(super) handles_from: u64,
     pub(super) behaviour: Option<Behaviour>,
     /// Index of the next script.

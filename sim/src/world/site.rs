@@ -240,7 +240,7 @@ pub(crate) fn tries(action: &ActionName) -> u32 {
     if action.as_str() == "mount" { 1 + RETRIES.count } else { 1 }
 }
 
-/// Behaviour of a task's scripts. It depends only on seed and task, so that no fault changes it.
+/// Behaviour of a task's scripts. It depends only on seed and task, so a fault never changes the behaviour.
 #[derive(Debug, Clone)]
 pub(crate) struct Behaviour {
     pub(crate) scripts: Vec<Script>,

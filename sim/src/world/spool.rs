@@ -84,7 +84,7 @@ impl Spool {
             .max_by_key(|commit| (commit.epoch.number, commit.number))
     }
 
-    /// Adds the files to an inspection of the unit.
+    /// Adds the node's files about the unit to an inspection.
     pub(crate) fn look(&self, stem: &str, mut seen: Seen) -> Seen {
         if let Some(dir) = self.tasks.get(stem) {
             seen.claim.clone_from(&dir.claim);

@@ -9,7 +9,7 @@ use perilog_core::task::{Intent, Process, UnitFacts};
 
 use super::runner::Runner;
 
-/// Result of an inspection of a unit: its properties, its ids, its processes.
+/// Result of an inspection of a unit: properties, ids and processes.
 pub(crate) type UnitLook = (UnitFacts, Option<UnitIds>, Vec<Process>);
 
 const CLD_EXITED: i32 = 1;

@@ -29,7 +29,7 @@ pub(crate) struct Watch {
     /// Time of each action's first commit by the first controller; `begun_anywhere`: by any controller.
     begun: BTreeMap<ActionId, u64>,
     begun_anywhere: BTreeMap<ActionId, u64>,
-    /// Time at which the action was last written to a store without it.
+    /// Time at which the action was last written to a store that lacked the action.
     written: BTreeMap<ActionId, u64>,
 }
 

@@ -363,8 +363,7 @@ pub enum Reply {
     Reached {
         tasks: u64,
     },
-    /// Number of tasks that the resolution settled; `waiting` counts tasks whose resolution waits for the drain of
-    /// their node.
+    /// Number of settled tasks; `waiting` counts tasks whose resolution waits for the drain of their node.
     Resolved {
         tasks: u64,
         waiting: u64,
