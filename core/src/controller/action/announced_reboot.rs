@@ -45,7 +45,7 @@ pub(in crate::controller) struct Expected {
     pub(in crate::controller) row: RankRow,
     /// Deadline (CLOCK_MONOTONIC) for the Hello of the next boot; `None`: no deadline.
     pub(in crate::controller) until_ms: Option<u64>,
-    /// Have the task's scripts ended, so that only the reboot is left?
+    /// `true` if the task's scripts have ended, and only the reboot is left.
     pub(in crate::controller) is_over: bool,
 }
 
@@ -104,7 +104,7 @@ impl Machine {
         let Some((boot_number, machine)) = self.boot_of(task) else { return };
         let Some(action) = self.jobs.action_mut(task.action) else { return };
         if !action.is_open_on(task.rank) {
-            // The rank has ended: no reboot will end it, and its script gets no confirmation.
+            // The rank has ended: no reboot will end the rank, and the script gets no confirmation.
             return;
         }
         if action.stand(task.rank) != Stand::Accepted {
@@ -141,7 +141,7 @@ impl Machine {
         node.is_some_and(|node| boot == Some(node.row.boot_number))
     }
 
-    /// Ends the rank if it expects the reboot of its node; returns `false` if no reboot was expected.
+    /// Ends the rank if the rank expects the reboot of its node; returns `false` if no reboot was expected.
     pub(in crate::controller) fn booted(&mut self, task: TaskId, boot_number: u32, now: Now) -> bool {
         let machine = self.boot_of(task).map(|(_, machine)| machine);
         let Some(action) = self.jobs.action_mut(task.action) else { return false };
@@ -150,7 +150,7 @@ impl Machine {
             return false;
         }
         if expected.row.expects.as_ref().map(|expects| &expects.machine) != machine.as_ref() {
-            // Another machine has taken the node's place, so the task's result is unknown.
+            // Another machine has taken the node's place: the task's result is unknown.
             self.lose(task, Loss::Rebooted, now);
             return true;
         }
@@ -302,7 +302,7 @@ impl Machine {
 }
 
 impl Action {
-    /// Records that a reboot of the node will end this rank. A tombstone has no details, so earlier details stand.
+    /// Records that a reboot of the node will end the rank. A tombstone has no details: earlier details stand.
     fn expect(&mut self, rank: Rank, expects: Expects, ended: Ended, mono_ms: u64, grace_ms: u64) {
         let told = self.expected.get(&rank).map(|expected| &expected.row.ended).filter(|_| ended.steps.is_empty());
         let ended = match told {

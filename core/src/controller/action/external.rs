@@ -48,14 +48,14 @@ impl External {
     }
 }
 
-/// Returns the row of a new external action: the action holds its part, and its ranks are accepted.
+/// Returns the row of a new external action: the action holds its part, and the ranks are accepted.
 pub(in crate::controller) fn row(row: ActionRow, external: External) -> ActionRow {
     let held = Part { ranks: row.ranks.clone(), resources: external.resources.clone() };
     let (accepted, external) = (row.ranks.clone(), Some(Box::new(external)));
     ActionRow { waiting: IdSet::new(), accepted, timeout_ms: None, held, external, ..row }
 }
 
-/// Checks that the job has these resources, and has not released them.
+/// Checks that the job has the resources, and has not released any of them.
 pub(in crate::controller) fn check_resources(
     entry: Option<&JobAttempt>,
     run: &RunRequest,
@@ -166,7 +166,7 @@ impl Machine {
         Ok(reply)
     }
 
-    /// Ends these resources with one outcome.
+    /// Ends the resources with one outcome.
     pub(in crate::controller) fn end_resources(
         &mut self,
         id: ActionId,
@@ -301,8 +301,8 @@ impl Action {
         Part { ranks: self.open(), resources }
     }
 
-    /// Returns the resources that did not end well, with their results: `{name: result}`; `None` if every resource
-    /// ended well.
+    /// Returns the resources that did not end well, with the result of each: `{name: result}`; `None` if every
+    /// resource ended well.
     pub(in crate::controller) fn bad_resources(&self) -> Option<serde_json::Value> {
         let bad = self.row.external.iter().flat_map(|external| external.bad());
         let bad: serde_json::Map<_, _> =
@@ -317,7 +317,7 @@ impl Action {
         part
     }
 
-    /// Asks the service to stop its work on this part.
+    /// Asks the service to stop work on the part.
     pub(in crate::controller) fn stop_service(&mut self, part: &Part, why: &str) {
         part.ranks.iter().for_each(|rank| self.cancelling(Rank(rank), why));
         if let Some(external) = self.external_mut().filter(|_| !part.resources.is_empty()) {

@@ -42,7 +42,7 @@ impl Action {
         true
     }
 
-    /// Was a script of this rank reported as overdue?
+    /// Returns `true` if a node has reported a script of this rank as overdue.
     pub(in crate::controller) fn was_overdue(&self, rank: Rank) -> bool {
         self.row.overdue.values().any(|ranks| ranks.contains(rank.0))
     }
@@ -61,7 +61,7 @@ impl Action {
         self.moved.insert(rank.0);
     }
 
-    /// Records that scripts of this rank live, although the rank is `lost`. Returns `true` the first time.
+    /// Records that scripts of the rank live, although the rank is `lost`. Returns `true` the first time.
     pub(in crate::controller) fn lives_after_all(&mut self, rank: Rank) -> bool {
         let lost = self.ended.get(&rank).is_some_and(|row| matches!(row.ended.outcome, Outcome::Lost { .. }));
         let is_news = lost && !self.row.lingering.contains(rank.0);
@@ -77,7 +77,7 @@ impl Action {
         row.late.last().cloned()
     }
 
-    /// Records the limit that the node reported for this rank.
+    /// Records the limit that the node reported for the rank.
     pub(in crate::controller) fn limited(&mut self, rank: Rank, limit_ms: Option<u64>) {
         let Some(limit) = limit_ms.filter(|limit| Some(*limit) != self.limit(rank) && !defect!(NodesLimitUnknown))
         else {
@@ -94,7 +94,7 @@ impl Action {
         self.moved.insert(rank.0);
     }
 
-    /// Returns the time limit of a rank's scripts: the limit that its node reported, or else the request's limit.
+    /// Returns the time limit of a rank's scripts: the limit that the node reported, or else the request's limit.
     pub(in crate::controller) fn limit(&self, rank: Rank) -> Option<u64> {
         let told = self.row.limits.iter().find_map(|(limit, ranks)| ranks.contains(rank.0).then_some(*limit));
         told.or(self.row.timeout_ms)
@@ -139,7 +139,7 @@ impl Machine {
         }
     }
 
-    /// Records the limit that a node reported for its task.
+    /// Records the limit that a node reported for the task.
     pub(in crate::controller) fn limit_told(&mut self, host: &HostName, task: TaskId, limit_ms: Option<u64>) {
         if self.jobs.host_of(task).as_ref() != Some(host) {
             return;
@@ -149,7 +149,7 @@ impl Machine {
         }
     }
 
-    /// Schedules checks of accepted tasks whose node left: they may become unreachable.
+    /// Schedules checks of accepted tasks whose node left: the tasks may become unreachable.
     pub(in crate::controller) fn watch_absence(&mut self, host: &HostName, now: Now) {
         let at = now.mono_ms.saturating_add(self.settings.unreachable_grace_ms);
         let ids: Vec<ActionId> =

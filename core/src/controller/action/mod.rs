@@ -40,7 +40,7 @@ const MAX_REMARK: usize = 200;
 pub(in crate::controller) struct Action {
     pub(in crate::controller) row: ActionRow,
     pub(in crate::controller) ended: BTreeMap<Rank, RankRow>,
-    /// Open ranks that an announced reboot of their node will end.
+    /// Open ranks that an announced reboot of the node will end.
     pub(in crate::controller) expected: BTreeMap<Rank, Expected>,
     /// CLOCK_MONOTONIC at which the limits began to count: when the action began, or when this controller did.
     pub(in crate::controller) armed_ms: u64,
@@ -51,9 +51,9 @@ pub(in crate::controller) struct Action {
     pub(in crate::controller) batches: Batches,
     /// External action: time (wall clock) of the last message of its service; the row holds an approximation.
     pub(in crate::controller) heard_ms: u64,
-    /// Ranks that ended in this batch and are not in the event log yet.
+    /// Ranks that ended in the batch and are not in the event log yet.
     pub(in crate::controller) fresh: Vec<Fresh>,
-    /// Ranks that ended in this batch; later actions that waited for these ranks may begin.
+    /// Ranks that ended in the batch; later actions that waited for these ranks may begin.
     freed: IdSet,
     /// Ended ranks that the action still holds.
     pub(in crate::controller) done: IdSet,
@@ -62,10 +62,10 @@ pub(in crate::controller) struct Action {
     pub(in crate::controller) lingering: BTreeMap<Rank, u64>,
     pub(in crate::controller) changed: bool,
     changed_ranks: BTreeSet<Rank>,
-    /// Ranks whose state has changed since the store last wrote it.
+    /// Ranks whose present state the store has not written yet.
     pub(in crate::controller) moved: IdSet,
-    /// Approximate bytes of the deltas written since the whole row; `None`: unknown, because another controller wrote
-    /// the row.
+    /// Approximate bytes of the deltas written since the whole row; `None`: unknown, because an earlier controller
+    /// wrote the row.
     beside: Option<usize>,
     /// Number of events that each rank's node has added to the job's log ([`Self::may_tell`]).
     pub(in crate::controller) told: BTreeMap<Rank, u8>,
@@ -231,7 +231,7 @@ impl Action {
         self.row.boots.retain(|_, ranks| !ranks.is_empty());
     }
 
-    /// Moves a rank back to `waiting`: its node did not get the Start, and must not get it now.
+    /// Moves a rank back to `waiting`: the node did not get the Start, and must not get the Start now.
     pub(in crate::controller) fn unsend(&mut self, rank: Rank) {
         self.leave(rank);
         self.row.waiting.insert(rank.0);
@@ -285,7 +285,7 @@ impl Action {
         if ended.outcome == Outcome::Ok {
             self.row.ok.insert(rank.0);
             self.remark(rank, &ended);
-            // A rank that expected a reboot has a row already, which must contain its end.
+            // A rank that expected a reboot has a row already, and the row must contain the end.
             if ended.note.is_none() && ended.lingering.is_empty() && ended.user_message.is_none() && !expected {
                 return;
             }

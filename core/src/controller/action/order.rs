@@ -35,8 +35,8 @@ impl Jobs {
         self.before(id, rank).is_some()
     }
 
-    /// Returns the action that blocks this action on a rank: an action of the same or an earlier attempt that has not
-    /// ended on the rank's host.
+    /// Returns the action that blocks the given action on a rank: an action of the same or an earlier attempt that has
+    /// not ended on the rank's host.
     pub(in crate::controller) fn before(&self, id: ActionId, rank: Rank) -> Option<&Action> {
         let action = self.action(id)?;
         let row = &action.row;
@@ -45,8 +45,8 @@ impl Jobs {
         let older = entry.attempts.range(..row.attempt).map(|(_, older)| older);
         for older in older.filter(|older| self.is_at_work(older) && !defect!(AttemptsOverlap)) {
             let there = attempt.layout.host(rank).and_then(|host| older.layout.rank(host.as_str())).map(Rank);
-            // The older attempt's action waits until this attempt has released the host, so it must not block this
-            // action.
+            // The older attempt's action waits until the newer attempt has released the host, and must not block the
+            // newer attempt.
             let waits = |action: &Action, there: Rank| {
                 older.disowned.contains(there.0) && action.stand(there) == Stand::Waiting
             };
@@ -104,7 +104,7 @@ impl Jobs {
 }
 
 impl Machine {
-    /// Starts actions that waited for the ranks of this action that have just ended.
+    /// Starts actions that waited for ranks of the given action, once these ranks have ended.
     pub(in crate::controller) fn start_later(&mut self, id: ActionId, now: Now) {
         let Some(action) = self.jobs.action_mut(id) else { return };
         let freed = action.take_freed();
@@ -132,7 +132,7 @@ impl Machine {
         }
     }
 
-    /// Starts actions that waited on this host for a cause other than an action, after that cause has ended.
+    /// Starts actions that waited on the host for a cause other than an action, after the end of the cause.
     pub(in crate::controller) fn reordered_on(&mut self, host: &HostName, now: Now) {
         let waiting = self.jobs.actions.iter().filter(|(_, action)| !action.row.waiting.is_empty());
         let there = waiting.filter_map(|(id, _)| Some((*id, self.jobs.layout(*id)?.rank(host.as_str())?)));
@@ -141,8 +141,9 @@ impl Machine {
         }
     }
 
-    /// Has this node been away longer than start-grace while this controller ran? When the node connects, the answer to
-    /// its Hello cancels the tasks that ended meanwhile. An announced reboot does not count as down.
+    /// Returns `true` if the node has been away longer than start-grace while this controller ran. When the node
+    /// connects, the answer to its Hello cancels the tasks that ended meanwhile. An announced reboot does not count as
+    /// down.
     fn is_down(&self, node: &Node, now: Now) -> bool {
         let away = node.session.is_none() && now.mono_ms >= node.since_ms.saturating_add(self.settings.start_grace_ms);
         away && !self.is_to_boot(&node.row.host)
@@ -161,14 +162,14 @@ impl Machine {
         if let Some(action) = self.jobs.action_mut(id) {
             action.ready(&ready, now.mono_ms);
         }
-        // Starts are committed with the batch that sends them.
+        // The batch that sends a Start also commits the Start.
         self.touch(id, now);
         self.check_by(id, now.mono_ms.saturating_add(self.settings.start_grace_ms));
         let mut to: Vec<(SessionId, Rank, BootId)> = Vec::new();
         let (mut unknown, mut down) = (Vec::new(), Vec::new());
         for (rank, host) in layout.pairs(&ready) {
             match self.nodes.get(host) {
-                // The task may run there already: a lost store may have sent its Start.
+                // The task may run there already: a lost store may have sent the Start.
                 None if now.mono_ms < self.young_until_ms => {}
                 None => unknown.push(rank),
                 Some(node) if self.is_down(node, now) => down.push(rank),

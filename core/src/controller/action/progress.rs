@@ -29,8 +29,8 @@ impl Jobs {
         outcome.went_well() && (*outcome == Outcome::Ok || !sheds())
     }
 
-    /// Returns the after-action that should have cleaned up after this end, but was cancelled before its node got it.
-    /// The operator who undrained the node after the cancel could not know of this task, or how it would end.
+    /// Returns the after-action that should have cleaned up after the end, but was cancelled before the node got its
+    /// Start. The operator who undrained the node after the cancel could not know the task, or how the task would end.
     pub(in crate::controller) fn unfollowed(&self, task: TaskId, ended: &Ended) -> Option<&ActionName> {
         let action = self.action(task.action).filter(|action| !self.follows(action))?;
         // A cancelled service reports no work, although it may have worked.
@@ -54,7 +54,7 @@ impl Machine {
         self.end_task(task, self.lost(task, why, now), now);
     }
 
-    /// Gives a task its outcome; no other function does. Drains the node if the outcome is the node's fault.
+    /// Gives a task its outcome; no other function does. Drains the node if the node is at fault for the outcome.
     pub(in crate::controller) fn end_task(&mut self, task: TaskId, ended: Ended, now: Now) {
         let Some(ended) = self.weigh(task, ended, now) else { return };
         let ended = if self.is_undone(task, &ended) {
@@ -68,7 +68,7 @@ impl Machine {
         let Some(action) = self.jobs.action_mut(task.action) else {
             return;
         };
-        // The node was drained when the script became overdue; that drain covers this end.
+        // The controller drained the node when the script became overdue: the drain covers the end.
         let told = action.was_overdue(task.rank) && matches!(ended.outcome, Outcome::Timeout { .. });
         let blame = (!ok && !told || is_unfollowed).then(|| ended.clone());
         let expected = action.expected.contains_key(&task.rank);
@@ -91,8 +91,8 @@ impl Machine {
         self.touch(task.action, now);
     }
 
-    /// Is this the good end of a setup task in an earlier boot? A soft reboot ends all processes, but leaves /run with
-    /// the records of their ends.
+    /// Returns `true` for the good end of a setup task in an earlier boot. A soft reboot ends all processes, but
+    /// leaves /run with the records of their ends.
     fn is_undone(&self, task: TaskId, ended: &Ended) -> bool {
         let Some(action) = self.jobs.action(task.action) else { return false };
         let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
@@ -128,7 +128,8 @@ impl Machine {
                 action.limited(task.rank, limit_ms);
                 self.touch(task.action, now);
             }
-            // The task has ended for the controller and must not begin. If it has begun, the Cancel stops it.
+            // The task has ended for the controller and must not begin. If the task has begun, the Cancel stops the
+            // scripts.
             Stand::Ended => {
                 self.send_cancel(id, task, "it has ended for the controller");
             }
@@ -170,8 +171,8 @@ impl Machine {
         self.remember_phase(host, task, phase, now.mono_ms.saturating_sub(age_ms));
     }
 
-    /// Handles an overdue script: logs it once, and drains its node once. The operator who lifts that drain has seen
-    /// the script, even if another controller hears of the script later.
+    /// Handles an overdue script: logs the script once, and drains the node once. The operator who lifts the drain has
+    /// seen the script, even if a later controller hears of the script again.
     pub(in crate::controller) fn past_its_limit(&mut self, host: &HostName, task: TaskId, phase: &Phase, now: Now) {
         let Phase::Overdue { script, limit_ms, doing } = phase else { return };
         let script = script_name(script);
@@ -195,7 +196,8 @@ impl Machine {
     }
 
     /// Drains the host of a live task that ended as `lost`. The operator who lifted the drain for the loss could not
-    /// know that the task lives. This drain comes only once: the operator who lifts it has seen the task.
+    /// know that the task lives. The new drain comes only once: the operator who lifts the new drain has seen the
+    /// task.
     pub(in crate::controller) fn lives_after_all(&mut self, task: TaskId, phase: &Phase, now: Now) {
         let Some(action) = self.jobs.action_mut(task.action).filter(|_| !is_before_its_begin(phase)) else { return };
         if action.lives_after_all(task.rank) && !defect!(LostMayLive) {
@@ -268,8 +270,8 @@ impl Machine {
         // A result that a reboot has invalidated does not blame the node.
         let undone = |ended: &Ended| ended.outcome.went_well() && ended.reboot().is_past();
         if let Some(ended) = found.filter(|ended| has_run && !undone(ended)) {
-            // Drains the node again: the operator who undrained it knew only that the task was lost or alive, not how
-            // it ended. `reboot-cleans` does not apply to a failure.
+            // Drains the node again: the operator who undrained the node knew that the task was lost or alive, but not
+            // how the task ended. `reboot-cleans` does not apply to a failure.
             self.drain_for(task, &ended, now);
         }
         self.event(&job, now, "late", context);

@@ -68,8 +68,8 @@ impl Action {
         ranks
     }
 
-    /// Returns the never-begun ranks that the job has handed over while it continues with other ranks of the action. An
-    /// action that began on no rank sheds no ranks: it did not end well.
+    /// Returns the never-begun ranks that the job has handed over while the job continues with other ranks of the
+    /// action. An action that began on no rank sheds no ranks: the action did not end well.
     pub(in crate::controller) fn shed(&self, hold: &IdSet) -> IdSet {
         let shed = self.never_begun().difference(hold);
         if hold.is_empty() || shed == self.row.ranks { IdSet::new() } else { shed }

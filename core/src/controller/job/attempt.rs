@@ -30,22 +30,22 @@ pub(in crate::controller) struct JobAttempt {
     pub(in crate::controller) released: Part,
     pub(in crate::controller) complete: bool,
     pub(in crate::controller) milestones: Milestones,
-    /// Has the event log reported that the attempt has the maximum number of milestones?
+    /// `true` if the event log has reported that the attempt has the maximum number of milestones.
     pub(in crate::controller) too_many_milestones: bool,
     pub(in crate::controller) source: Option<Source>,
     pub(in crate::controller) unvouched: bool,
     pub(in crate::controller) recovered: bool,
     pub(in crate::controller) disowned: IdSet,
-    /// Has an edge or an operator vouched for the attempt in this controller's life, so that it is not frozen? Not
-    /// stored.
+    /// `true` if an edge or an operator has vouched for the attempt in this controller's life: the attempt is not
+    /// frozen. Not stored.
     pub(in crate::controller) asserted: bool,
     /// An operator has vouched for the hosts of its disowned ranks.
     pub(in crate::controller) by_hand: bool,
 }
 
 impl JobAttempt {
-    /// Returns `true` if this attempt waits for an operator: it is unvouched, or no edge can say who holds the hosts of
-    /// its disowned ranks.
+    /// Returns `true` if the attempt waits for an operator: the attempt is unvouched, or no edge can name the holders
+    /// of the hosts of its disowned ranks.
     pub(in crate::controller) fn waits_for_a_word(&self) -> bool {
         self.unvouched || self.wants_a_word_on_hosts()
     }
@@ -62,7 +62,7 @@ impl JobAttempt {
         of.difference(&self.released.ranks)
     }
 
-    /// Returns `true` if the attempt has disowned ranks, and no edge can say who holds their hosts.
+    /// Returns `true` if the attempt has disowned ranks, and no edge can name the holders of the ranks' hosts.
     pub(in crate::controller) fn wants_a_word_on_hosts(&self) -> bool {
         let disowned = !self.disowned.is_subset(&self.released.ranks);
         // A bare run of a lost life needs no operator as long as the run itself holds its ranks.
@@ -122,7 +122,7 @@ impl JobAttempt {
         Ok(Self::new(layout, userid, terms, false, wall_ms))
     }
 
-    /// Creates an attempt from its row; `None` if the row's ranks and hosts do not match.
+    /// Creates an attempt from a stored row; `None` if ranks and hosts of the row do not match.
     pub(in crate::controller) fn stored(row: AttemptRow) -> Option<(JobId, Attempt, Self)> {
         let layout = Layout::new(row.ranks, row.hosts).ok()?;
         let entry = Self {

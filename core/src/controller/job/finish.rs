@@ -17,7 +17,7 @@ use crate::idset::IdSet;
 use crate::job::{Part, Terms};
 
 impl Jobs {
-    /// Returns the named resources that actions of this attempt cover, each with the action's name.
+    /// Returns the named resources that the attempt's actions cover, each with the action's name.
     fn in_use(&self, job: &JobId, number: Attempt) -> impl Iterator<Item = (&ActionName, &ResourceName)> {
         let attempt = self.attempt(job, number);
         let actions = attempt.into_iter().flat_map(|attempt| &attempt.actions).filter_map(|id| self.action(*id));
@@ -167,13 +167,13 @@ impl Machine {
         Refusal::NoSuchJob(format!("no job {job}{hint}"))
     }
 
-    /// Returns the option with which a command names this attempt; empty if the default is this attempt.
+    /// Returns the option with which a command names the attempt; empty if the default is the same attempt.
     pub(in crate::controller) fn attempt_option(&self, job: &JobId, number: Attempt) -> String {
         let meant = self.attempt_of(job, None).is_ok_and(|(meant, _)| meant == number);
         if meant { String::new() } else { format!(" --attempt {number}") }
     }
 
-    /// Hands a part of the job's hold over to its after-actions, in one step; returns the part.
+    /// Hands a part of the job's hold over to the job's after-actions, in one step; returns the part.
     pub(in crate::controller) fn let_go(&mut self, job: &JobId, number: Attempt, asked: &Part, now: Now) -> Part {
         let Some(entry) = self.jobs.attempt_mut(job, number) else {
             return Part::default();
@@ -210,7 +210,7 @@ impl Machine {
         part
     }
 
-    /// Seals the after-actions of a job that holds no ranks any more: no rank joins them later.
+    /// Seals the after-actions of a job that holds no ranks any more: no rank joins an after-action later.
     pub(in crate::controller) fn nothing_more(&mut self, job: &JobId, number: Attempt) {
         let attempt = self.jobs.attempt(job, number);
         for id in attempt.map(|attempt| attempt.actions.clone()).unwrap_or_default() {
@@ -221,7 +221,7 @@ impl Machine {
         }
     }
 
-    /// Begins an after-action on these ranks, or adds the ranks to the after-action that exists.
+    /// Begins an after-action on the ranks, or adds the ranks to the existing after-action.
     pub(in crate::controller) fn follow(
         &mut self,
         job: &JobId,
@@ -236,7 +236,7 @@ impl Machine {
             return;
         }
         if let Some(action) = self.jobs.action(id) {
-            // An operator may have begun the after-action by hand: it has covered its own ranks.
+            // An operator may have begun the after-action by hand: only ranks outside the after-action are new.
             let new = ranks.difference(&action.row.ranks);
             if action.row.verdict.is_none() && action.row.external.is_none() {
                 self.grow(id, &new, now);
@@ -277,7 +277,7 @@ impl Machine {
         let (id, job, ranks) = (row.id, row.job.clone(), row.ranks.clone());
         row.events_from = self.jobs.get(&job).map_or(0, |j| j.events_last);
         let (name, attempt, external) = (row.name.clone(), row.attempt, row.external.clone());
-        // Actions are stored in the order in which they began: that order decides which action waits for which.
+        // The store keeps actions in the order in which they began: the order decides which action waits for which.
         self.batch.records.push(Record::Action(Box::new(row.clone())));
         self.load_action(Action::new(row, now.mono_ms));
         self.adopt(id, &ranks, now);

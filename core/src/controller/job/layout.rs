@@ -117,7 +117,7 @@ impl Layout {
         self.pairs(self.ranks()).all(|(rank, host)| whole.rank(host) == Some(rank.0))
     }
 
-    /// Returns the part of this layout on these hosts; `None` if a host is outside the layout.
+    /// Returns the part of the layout on the given hosts; `None` if a host is outside the layout.
     pub fn on(&self, hosts: &HostList) -> Option<Self> {
         let ranks: Option<IdSet> = hosts.iter().map(|host| self.rank(host)).collect();
         let ranks = ranks?;

@@ -19,7 +19,7 @@ pub(in crate::controller) struct Saying {
     job: JobId,
     attempt: Attempt,
     name: MilestoneName,
-    /// The action that reported the milestone; `None` for a report by hand.
+    /// The reporting action; `None` for a report by hand.
     action: Option<ActionName>,
     /// The user id of the operator who reported the milestone by hand.
     by: Option<u32>,
@@ -31,7 +31,7 @@ impl Machine {
         let Some(action) = self.jobs.action(task.action).filter(|a| a.stand(task.rank) != Stand::NotMine) else {
             return;
         };
-        // The runner rejects other names, so this error does not occur.
+        // The runner rejects other names: the error does not occur.
         let Ok(name) = MilestoneName::new(name) else { return };
         let (job, attempt, action) = (action.row.job.clone(), action.row.attempt, Some(action.row.name.clone()));
         let saying = Saying { job, attempt, name, action, by: None };
@@ -97,7 +97,7 @@ impl Machine {
         }
     }
 
-    /// Logs this batch's reports, and then the milestones that jobs have reached with these reports.
+    /// Logs the batch's reports, and then the milestones that jobs have reached with these reports.
     pub(in crate::controller) fn tell_milestones(&mut self, now: Now) {
         for (saying, ranks) in std::mem::take(&mut self.batch.said) {
             let Saying { job, attempt, name, action, by } = saying;
@@ -127,7 +127,7 @@ impl Machine {
         }
     }
 
-    /// Logs milestones that the job has reached, after a report or after ranks that no longer need to report.
+    /// Logs milestones that the job has reached, after a report or after some ranks no longer need to report.
     pub(in crate::controller) fn reach_milestones(&mut self, job: &JobId, number: Attempt, now: Now) {
         let entry = self.jobs.attempt(job, number);
         if !entry.is_some_and(|entry| entry.milestones.is_under_way()) {

@@ -92,8 +92,7 @@ impl Jobs {
         self.layout(task.action)?.host(task.rank)
     }
 
-    /// Returns the tasks of a node that is new to this store: the tasks of actions that were requested before the node
-    /// connected.
+    /// Returns the tasks of a node that is new to the store: the tasks of actions requested before the node connected.
     pub(in crate::controller) fn waiting_for(&self, host: &HostName) -> BTreeSet<TaskId> {
         let shown = |a: &&Action| a.row.external.is_some() && a.row.verdict.is_none();
         let open = self.actions.values().filter(|a| !a.row.waiting.is_empty() || shown(a));

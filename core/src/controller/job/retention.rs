@@ -50,8 +50,8 @@ struct Owed<'a> {
 }
 
 impl Jobs {
-    /// Returns `true` if the after-actions cover all ranks that the attempt holds. With every action ended, such an
-    /// attempt is over, although no resource manager finished it.
+    /// Returns `true` if the after-actions cover all ranks that the attempt holds. Once every action has ended, the
+    /// attempt is over, although no resource manager finished the attempt.
     fn is_followed(&self, attempt: &JobAttempt) -> bool {
         let after = &self.after;
         let actions = || attempt.actions.iter().filter_map(|id| self.action(*id)).map(|action| &action.row);
@@ -138,7 +138,7 @@ impl Machine {
         }
     }
 
-    /// Forgets an attempt with its actions, and tells its nodes to forget them; `why`: for the journal.
+    /// Forgets an attempt with its actions, and tells the nodes to forget the tasks; `why`: for the journal.
     pub(in crate::controller) fn forget(&mut self, job: &JobId, number: Attempt, why: &str) {
         let Some(entry) = self.jobs.get_mut(job) else { return };
         let Some(attempt) = entry.attempts.remove(&number) else {

@@ -122,8 +122,8 @@ impl Jobs {
                     run.job
                 )));
             }
-            // A requeue without nodes uses the nodes of the attempt before, as long as that attempt holds them: other
-            // jobs may have the nodes that it released.
+            // A requeue without nodes uses the nodes of the attempt before, as long as that attempt holds the nodes.
+            // Released nodes may belong to other jobs.
             (None, Some(before)) => {
                 let gone = before.layout.ranks().difference(&before.hold.ranks);
                 if !gone.is_empty() && !defect!(RequeueTakesBack) {

@@ -55,7 +55,7 @@ impl Machine {
         }
     }
 
-    /// Closes an attempt: hands its ranks to its after-actions, or releases the ranks; `why`: for the event log.
+    /// Closes an attempt: hands its ranks to the after-actions, or releases the ranks; `why`: for the event log.
     pub(in crate::controller) fn close_attempt(&mut self, job: &JobId, number: Attempt, why: &str, now: Now) {
         let Some(entry) = self.jobs.attempt_mut(job, number) else { return };
         let was_open = std::mem::replace(&mut entry.open, false);
@@ -78,7 +78,7 @@ impl Machine {
         }
     }
 
-    /// Withdraws the setup tasks on ranks `of` that were never sent to their node.
+    /// Withdraws the setup tasks on ranks `of` that the controller never sent to the node.
     pub(in crate::controller) fn withdraw(&mut self, job: &JobId, number: Attempt, of: &IdSet, why: &str, now: Now) {
         let waiting = |action: &Action| action.row.waiting.intersection(of);
         let unbegun = self.jobs.preparing(job, number).map(|action| (action.row.id, waiting(action)));

@@ -29,7 +29,7 @@ pub(in crate::controller) const EXCEPTION: &str = "node-failure";
 pub(in crate::controller) struct Forgiveness {
     /// Maximum number of forgiven ranks and resources.
     pub(in crate::controller) ranks: u64,
-    /// Maximum number of forgiven failures of each check that has a tolerance of its own.
+    /// Maximum number of forgiven failures for each check with a tolerance of its own.
     pub(in crate::controller) checks: BTreeMap<CheckName, u64>,
     /// `true` if the job forgives failures of other checks, and failures that name no check.
     pub(in crate::controller) others: bool,
@@ -67,13 +67,13 @@ fn names(ended: &Ended, check: &CheckName) -> bool {
     ended.checks.iter().any(|failed| failed.check == check.as_str())
 }
 
-/// Returns `true` if this end has failed checks, and each of them has a tolerance of its own.
+/// Returns `true` if the end has failed checks, and each check has a tolerance of its own.
 fn is_of(ended: &Ended, checks: &BTreeMap<CheckName, u64>) -> bool {
     !ended.checks.is_empty() && ended.checks.iter().all(|failed| checks.contains_key(failed.check.as_str()))
 }
 
 impl Action {
-    /// Returns the ranks that failed this check.
+    /// Returns the ranks on which the check failed.
     fn failed(&self, check: &CheckName) -> IdSet {
         let bad = self.bad();
         let failed = self.ended.iter().filter(|(rank, row)| bad.contains(rank.0) && names(&row.ended, check));
@@ -82,7 +82,7 @@ impl Action {
 }
 
 impl Jobs {
-    /// Returns the ranks that failed in an action of this attempt whose verdict is `ok`.
+    /// Returns the ranks that failed in an action of the attempt with the verdict `ok`.
     pub(in crate::controller) fn tolerated(&self, job: &JobId, attempt: Attempt) -> IdSet {
         let mut tolerated = IdSet::new();
         let ids = self.attempt(job, attempt).map(|attempt| attempt.actions.clone());
@@ -94,7 +94,7 @@ impl Jobs {
         tolerated
     }
 
-    /// Lists the failures on these ranks: each check with its ranks and messages, and each outcome without a check.
+    /// Lists the failures on the ranks: each check with ranks and messages, and each outcome without a check.
     pub(in crate::controller) fn failed_checks(&self, id: ActionId, ranks: &IdSet) -> Vec<Value> {
         let Some(action) = self.action(id) else { return Vec::new() };
         let mut by: BTreeMap<(String, String), IdSet> = BTreeMap::new();
@@ -131,7 +131,7 @@ impl Machine {
         let Some(action) = self.jobs.action(id) else { return none };
         let row = &action.row;
         let Some(attempt) = self.jobs.attempt(&row.job, row.attempt) else { return none };
-        // The job does not wait for its after-actions, so tolerance does not apply to them.
+        // The job does not wait for its after-actions, so tolerance does not apply to after-actions.
         if self.settings.after.contains(&row.name) {
             return none;
         }
@@ -146,7 +146,7 @@ impl Machine {
             .terms
             .forgives(attempt.layout.ranks().len())
             .saturating_sub(if defect!(ToleranceStartsAnew) { 0 } else { before });
-        // Only ranks that the job still holds count: the others may have been released.
+        // Only ranks that the job still holds count: the controller may have released the rest.
         let left = attempt.hold.ranks.difference(&bad).len();
         // A job that sheds its last rank cannot continue.
         let sheds = attempt.terms.sheds();
@@ -180,8 +180,8 @@ impl Machine {
         attempt.terms.checks.iter().map(left).collect()
     }
 
-    /// Handles an action that succeeded without some of its ranks: reports the failed ranks with reasons, and hands
-    /// ranks over if the job asked for that.
+    /// Handles an action that succeeded without some ranks: reports the failed ranks with reasons, and hands the ranks
+    /// over if the job asked for that.
     pub(in crate::controller) fn forgive(&mut self, id: ActionId, now: Now) {
         let Some(action) = self.jobs.action(id) else { return };
         let (job, number, name) = (action.row.job.clone(), action.row.attempt, action.row.name.clone());
@@ -195,7 +195,7 @@ impl Machine {
         let surplus: IdSet = match terms.keep {
             // Before the `keep-after` action, further ranks may still fail.
             Some(keep) if name == self.settings.keep_after => {
-                // Ranks outside the action are not prepared, so they do not count towards `keep`.
+                // Ranks outside the action are not prepared, and do not count towards `keep`.
                 let good = attempt.hold.ranks.intersection(&action.row.ranks).difference(&bad);
                 good.iter().skip(keep as usize - usize::from(defect!(KeepsOneLess))).collect()
             }

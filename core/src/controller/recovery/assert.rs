@@ -185,8 +185,8 @@ impl Machine {
     }
 }
 
-/// Returns the contradiction between a listed attempt and the known attempt with its number, if there is one. Job
-/// numbers repeat: the listed job can be another job.
+/// Returns the contradiction between a listed attempt and the known attempt of the same number, if any. Job numbers
+/// repeat: the listed job can be a different job.
 fn contradicts(attempt: &JobAttempt, listed: &Layout, userid: Option<u32>) -> Option<String> {
     let elsewhere = listed.pairs(listed.ranks()).find(|(rank, host)| attempt.layout.rank(host) != Some(rank.0));
     if let Some((rank, host)) = elsewhere {

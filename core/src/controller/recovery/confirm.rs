@@ -20,7 +20,7 @@ use crate::job::{Part, Terms};
 use crate::outcome::Outcome;
 use crate::task::Ended;
 
-/// Reason of tasks that never begin, because an operator said that the lost life had released their hosts.
+/// Reason of tasks that never begin, because an operator said that the lost life had released the hosts.
 const GIVEN_BACK: &str = "given back before the store was put back";
 
 impl Jobs {
@@ -40,8 +40,8 @@ impl Machine {
         }
     }
 
-    /// Takes over: begins a new epoch above every epoch that agents reported. Commits of those epochs prove a lost
-    /// life, so recovery begins.
+    /// Takes over: begins a new epoch above every epoch that agents reported. Commits of the reported epochs prove a
+    /// lost life: recovery begins.
     fn take_over(&mut self, uid: u32, now: Now) -> Reply {
         let seen = self.highest_seen.as_ref().map_or(0, |(_, epoch)| epoch.number);
         let suspects = self.recovery.suspects.values().map(|commit| commit.epoch.number.min(MAX_SEEN)).max();
@@ -196,9 +196,9 @@ impl Machine {
         self.batch.let_go.entry((job.clone(), number)).or_default().extend_with(&part);
     }
 
-    /// Adopts the orphans of an attempt, each on the rank that its node reported. Gives up orphans that contradict the
-    /// store: a running one gets TERM, and the controller acknowledges its end. Returns the ranks on which an orphaned
-    /// after-action shows that the lost life had handed them over.
+    /// Adopts the orphans of an attempt, each on the rank that the node reported. Gives up orphans that contradict the
+    /// store: a running orphan gets TERM, and the controller acknowledges the end. Returns the ranks that the lost
+    /// life had handed over, as an orphaned after-action there shows.
     fn adopt_orphans_of(&mut self, job: &JobId, number: Attempt, word: Confirm, now: Now) -> IdSet {
         let of: Vec<(HostName, TaskId, ActionName, Option<u32>, bool)> = self
             .orphans()

@@ -27,11 +27,11 @@ use super::Gate;
 const SHUT_MS: u64 = 5_000;
 /// The same wait in redial windows: within one window each agent dials once.
 const SHUT_WINDOWS: u64 = 3;
-/// Note on a setup action of a restored store that ends because no request named it again.
+/// Note on the end of a setup action of a restored store that no request named again.
 pub(in crate::controller) const NOT_ASKED_AGAIN: &str =
     "the store was put back, and nobody asked for this again before the job was over";
 
-/// Returns the time (ms) that a start waits for nodes that do not come.
+/// Returns the time (ms) that a start waits for absent nodes.
 pub(super) fn shut_ms(nodes: usize, redial_per_second: u64) -> u64 {
     redial_window_ms(nodes as u64, redial_per_second).saturating_mul(SHUT_WINDOWS).max(SHUT_MS)
 }
@@ -74,7 +74,7 @@ impl Machine {
         self.open_gate_if_due(now);
     }
 
-    /// Records that a node of the store has said Hello; the gate opens after the last one.
+    /// Records that a node of the store has said Hello; the gate opens after the last node.
     pub(in crate::controller) fn gate_hears(&mut self, host: &HostName, now: Now) {
         if let Some(gate) = &mut self.recovery.gate {
             gate.missing.remove(host);
@@ -124,7 +124,7 @@ impl Machine {
         for (job, number) in released {
             self.drop_owed(&job, number);
         }
-        // No edge vouches for a bare run, and the resource manager may have given its hosts to other jobs.
+        // No edge vouches for a bare run, and the resource manager may have given the hosts to other jobs.
         for (job, number, ranks) in spent.into_iter().filter(|_| !defect!(SpentStaysOwner)) {
             self.disown(&job, number, &ranks);
         }
@@ -147,8 +147,7 @@ impl Machine {
         }
     }
 
-    /// Returns `true` if this attempt is frozen: none of its tasks begins, none of its ranks is released, and no notice
-    /// is sent.
+    /// Returns `true` if the attempt is frozen: no task begins, no rank is released, and no notice is sent.
     pub(in crate::controller) fn is_frozen(&self, job: &JobId, number: Attempt) -> bool {
         self.recovery.freezes() && self.jobs.attempt(job, number).is_some_and(|attempt| !attempt.asserted)
     }
@@ -158,7 +157,7 @@ impl Machine {
             && self.jobs.action(id).is_some_and(|action| self.is_frozen(&action.row.job, action.row.attempt))
     }
 
-    /// Asserts an attempt: its source or an operator has stated that the attempt exists and holds its ranks.
+    /// Asserts an attempt: the source or an operator has stated that the attempt exists and holds its ranks.
     pub(in crate::controller) fn assert_attempt(&mut self, job: &JobId, number: Attempt, now: Now) {
         let in_recovery = self.recovery.is_on();
         let Some(attempt) = self.jobs.attempt_mut(job, number).filter(|attempt| !attempt.asserted) else { return };
@@ -267,15 +266,15 @@ impl Machine {
         }
     }
 
-    /// Records that the node does not hold this task of a frozen attempt.
+    /// Records that the node does not hold the task of a frozen attempt.
     pub(in crate::controller) fn leave_absent(&mut self, task: TaskId) {
         if let Some(node) = self.jobs.host_of(task).and_then(|host| self.nodes.get_mut(&host)) {
             node.unsettled.absent.insert(task);
         }
     }
 
-    /// Has the task's node reported, while the attempt is frozen, that it does not hold the task? The task's end is
-    /// decided when the attempt thaws.
+    /// Returns `true` if the task's node has reported, while the attempt is frozen, that the node does not hold the
+    /// task. The task's end is decided when the attempt thaws.
     pub(in crate::controller) fn is_absent(&self, task: TaskId) -> bool {
         let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
         node.is_some_and(|node| node.unsettled.absent.contains(&task))
@@ -291,7 +290,7 @@ impl Machine {
         action.row.unvouched || self.has_orphans() || disowned()
     }
 
-    /// Returns the reason why the attempt or one of its actions waits, for clients that wait for the job.
+    /// Returns the reason why the attempt or an action of the attempt waits, for clients that wait for the job.
     pub(in crate::controller) fn waits_for(&self, job: &JobId, number: Attempt) -> Option<String> {
         let attempt = self.jobs.attempt(job, number).filter(|attempt| !attempt.complete || attempt.unvouched)?;
         if let Some(why) = self.is_frozen(job, number).then(|| unasserted(job, attempt)) {
@@ -304,7 +303,7 @@ impl Machine {
         })
     }
 
-    /// Returns the reason why recovery keeps this action from beginning on a rank; `None` if the action may begin.
+    /// Returns the reason why recovery keeps the action from beginning on a rank; `None` if the action may begin.
     pub(in crate::controller) fn is_held_back(&self, id: ActionId, rank: Rank) -> Option<String> {
         let action = self.jobs.action(id)?;
         let row = &action.row;

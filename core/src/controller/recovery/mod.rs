@@ -47,7 +47,7 @@ pub(super) struct Recovery {
     /// Stored row of the last recovery, even if the recovery is over.
     pub(super) row: Option<RecoveryRow>,
     gate: Option<Gate>,
-    /// Hosts that get no Welcome, with the foreign commit that each reported.
+    /// Hosts without a Welcome, each with the foreign commit that the host reported.
     pub(in crate::controller) suspects: BTreeMap<HostName, Commit>,
     /// Lives that nodes have obeyed and this store never had. Each life counts as evidence once in this recovery. At
     /// most [`MAX_JUDGED`].
@@ -66,7 +66,7 @@ pub(super) struct Recovery {
     cleaning: BTreeSet<(JobId, Attempt)>,
 }
 
-/// The wait after a start, and the conditions that end it.
+/// The wait after a start, and the conditions that end the wait.
 #[derive(Debug, Clone, PartialEq)]
 struct Gate {
     until_ms: u64,
@@ -81,7 +81,7 @@ pub(super) struct Unsettled {
     absent: BTreeSet<TaskId>,
     /// Unclaimed tasks on the node that must not begin yet.
     unclaimed: BTreeSet<TaskId>,
-    /// The node's orphans: tasks that this store neither knows nor has pruned.
+    /// The node's orphans: tasks that the store neither knows nor has pruned.
     pub(super) orphans: BTreeMap<TaskId, Orphan>,
     /// Tombstones of unknown tasks. A tombstone can be the outcome of an after-action.
     tombstones: BTreeMap<TaskId, HeldState>,
@@ -102,7 +102,8 @@ impl Unsettled {
     }
 }
 
-/// Maximum number of lives that count as evidence in one recovery; forged marks of further lives are ignored.
+/// Maximum number of lives that count as evidence in one recovery; the controller ignores forged marks of further
+/// lives.
 const MAX_JUDGED: usize = 16;
 
 impl Recovery {
@@ -110,7 +111,7 @@ impl Recovery {
         self.judged.contains(&epoch) || self.judged.len() >= MAX_JUDGED
     }
 
-    /// Records the lives that suspects reported, so that each life is evidence once.
+    /// Records the lives that suspects reported: each life is evidence once.
     fn judge_suspects(&mut self) {
         let epochs = self.suspects.values().map(|commit| commit.epoch);
         self.judged.extend(epochs.take(MAX_JUDGED.saturating_sub(self.judged.len())));

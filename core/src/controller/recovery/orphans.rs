@@ -30,18 +30,18 @@ use super::gate::shut_ms;
 /// Maximum number of tombstones of unknown tasks kept for one node; an agent keeps as many by default.
 const MAX_TOMBSTONES: usize = 4_096;
 
-/// A task on a node that this store does not know.
+/// A task that a node holds and the store does not know.
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::controller) struct Orphan {
     pub(in crate::controller) job: JobId,
     pub(in crate::controller) attempt: Attempt,
     pub(in crate::controller) action: ActionName,
     pub(super) userid: Option<u32>,
-    /// The state that the node reported last, the time of that report, and the task's limit.
+    /// The state that the node reported last, the time of the report, and the task's limit.
     state: HeldState,
     told_ms: u64,
     limit_ms: Option<u64>,
-    /// Has an operator given the orphan up, so that the controller acknowledges its end?
+    /// `true` if an operator has given the orphan up: the controller then acknowledges the orphan's end.
     pub(super) given_up: bool,
 }
 
@@ -64,7 +64,8 @@ impl Orphan {
 }
 
 impl Machine {
-    /// Handles a task of a Hello that this store does not know. Returns `true` if the node may forget its tombstone.
+    /// Handles a task of a Hello that the store does not know. Returns `true` if the node may forget the task's
+    /// tombstone.
     pub(in crate::controller) fn on_unknown(&mut self, id: SessionId, host: &HostName, held: &Held, now: Now) -> bool {
         let is_past = held.commit.is_some_and(|commit| self.history.place(commit) == Place::Past);
         match &held.state {
@@ -295,8 +296,8 @@ impl Machine {
         }
     }
 
-    /// Forgets a host's reports that the store does not have: its orphans and tombstones, its marks of other lives, its
-    /// session number and its boots. The host's session ends, and its agent reports anew.
+    /// Forgets the reports of a host that the store does not have: orphans and tombstones, marks of other lives,
+    /// session number and boots. The host's session ends, and the agent reports anew.
     pub(super) fn forget_told(&mut self, host: &HostName, uid: u32, now: Now) -> Result<Reply, Refusal> {
         let was_suspect = self.recovery.suspects.remove(host).is_some();
         self.highest_seen.take_if(|(of, _)| of == host);

@@ -31,15 +31,15 @@ impl Jobs {
         disowned.map(|(job, number, _)| (job.clone(), number)).collect()
     }
 
-    /// Returns `true` if this is a bare run whose actions have all ended. No task of the attempt runs, and no resource
-    /// manager will finish it.
+    /// Returns `true` for a bare run whose actions have all ended. No task of the attempt runs, and no resource
+    /// manager will finish the attempt.
     pub(in crate::controller) fn is_spent(&self, attempt: &JobAttempt) -> bool {
         !attempt.added && attempt.open && self.of(attempt).all(|action| action.row.verdict.is_some())
     }
 }
 
 impl Machine {
-    /// Marks ranks as disowned: the resource manager no longer holds them for this attempt.
+    /// Marks ranks as disowned: the resource manager no longer holds the ranks for this attempt.
     pub(in crate::controller) fn disown(&mut self, job: &JobId, number: Attempt, ranks: &IdSet) {
         let Some(attempt) = self.jobs.attempt_mut(job, number) else { return };
         let new = ranks.difference(&attempt.released.ranks).difference(&attempt.disowned);
@@ -53,8 +53,8 @@ impl Machine {
         self.recovery.cleaning.insert((job.clone(), number));
     }
 
-    /// Takes disowned ranks back, because the resource manager holds them for this attempt after all. Actions that
-    /// waited there begin.
+    /// Takes disowned ranks back, because the resource manager holds the ranks for this attempt after all. Actions
+    /// that waited there begin.
     pub(in crate::controller) fn own(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
         let Some(attempt) = self.jobs.attempt_mut(job, number) else { return };
         let back = attempt.disowned.intersection(ranks).difference(&attempt.released.ranks);
@@ -232,7 +232,7 @@ impl Machine {
         hosts.iter().for_each(|host| self.lift_passing(host, &passing));
     }
 
-    /// Ends a task with the outcome in its node's tombstone; returns `false` if the node has no such tombstone.
+    /// Ends a task with the outcome in the node's tombstone; returns `false` if the node has no tombstone of the task.
     fn answered_by_tombstone(&mut self, host: &HostName, task: TaskId, now: Now) -> bool {
         let Some(node) = self.nodes.get_mut(host) else { return false };
         let Some(session) = node.session else { return false };

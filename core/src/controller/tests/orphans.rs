@@ -1,4 +1,4 @@
-//! Orphans: an orphan blocks its host, a request adopts it, or an operator decides about it.
+//! Orphans: an orphan blocks its host; a request adopts the orphan, or an operator decides about it.
 
 use super::recovery::{confirm, owing};
 use super::release::{contexts, finish};

@@ -161,7 +161,8 @@ fn what_is_known_of_other_lives_is_no_evidence() {
     assert!(!b.in_recovery() && b.view().suspects.is_empty());
 }
 
-/// The machine's memory was restored with its nonce: it uses its commit numbers a second time.
+/// A fault restored the controller's memory with its nonce, so the controller repeats its commit numbers. It continues
+/// in a new life.
 #[test]
 fn a_process_that_was_put_back_goes_on_in_an_epoch_of_its_own() {
     let (mut b, n) = bench(2, |_| {});

@@ -108,7 +108,7 @@ fn advice_names_the_attempt_if_the_default_is_another() {
     assert_eq!(reply, Err(Refusal::NoSuchAction(text)));
 }
 
-/// The epilog never runs beside its prolog, and follows the prolog however that ends.
+/// The epilog never runs beside its prolog, and follows the prolog however the prolog ends.
 #[test]
 fn a_prolog_that_runs_goes_on_and_its_epilog_comes_after_it() {
     for outcome in [Outcome::Ok, exit(3)] {

@@ -84,7 +84,7 @@ fn a_check_with_a_tolerance_of_its_own_has_no_more() {
     let levels: &[_] = &[("gpu", "0"), ("lustre", "50%")];
     #[rustfmt::skip]
     let table: &[(&str, &[(&str, &str)], [Ended; 4], Verdict)] = &[
-        // Only one check is named: the job forgives this check and no other.
+        // The terms name one check: the job forgives failures of that check only.
         ("", two, [lustre(), lustre(), ok(), ok()], Verdict::Ok),
         ("", two, [lustre(), lustre(), lustre(), ok()], Verdict::Failed),
         ("", two, [lustre(), gpu(), ok(), ok()], Verdict::Failed),
