@@ -377,8 +377,8 @@ fn cancelled_unknown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> V
 }
 
 /// Returns steps in which an agent dies while systemd starts a unit, and the next agent gets a Cancel of the unclaimed
-/// task. The fault `late` at the start, and a controller that dies before its acknowledgement, let PID 1 carry out the
-/// start between the outcome and the burial.
+/// task. If the fault `late` hits the start and the controller dies before its acknowledgement, PID 1 carries out the
+/// start between outcome and burial.
 fn cancelled_in_flight(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let run = run_on(dice, nodes, span, "prolog");
     let Op::Run { job, .. } = run else { return Vec::new() };

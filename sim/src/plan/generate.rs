@@ -13,8 +13,8 @@ const LONG: [(u64, u64); 3] = [
     (ONE_HOUR_MS - 10_000, ONE_HOUR_MS + 130_000),
     (2 * ONE_HOUR_MS - 20_000, 2 * ONE_HOUR_MS + 260_000),
 ];
-/// The spans of such a world in which the controller prunes attempts of the second span at the span's end, while their
-/// tasks may still begin. No pruned attempt returns.
+/// The spans of such a world with early pruning. The controller prunes attempts of the second span at the span's end,
+/// while their tasks may still begin. No pruned attempt returns.
 const FORGETFUL: [(u64, u64); 3] =
     [(0, 60_000), (ONE_HOUR_MS - 60_000, ONE_HOUR_MS - 1_000), (2 * ONE_HOUR_MS - 20_000, 2 * ONE_HOUR_MS + 260_000)];
 /// The period in which the controller has [`site::FORGETFUL`] settings. The controller first looks for attempts to

@@ -1,5 +1,5 @@
-//! The host guard: no task begins while a script of another attempt or action of its job lives on the host, nor beside
-//! a script of a released attempt. On an exclusive host all tasks queue.
+//! The host guard: no task begins while a script of another attempt or action of its job lives on the host. No task
+//! begins beside a script of a released attempt. On an exclusive host all tasks queue.
 
 use perilog_core::TaskId;
 use perilog_core::task::Lingering;

@@ -235,8 +235,8 @@ impl World {
             Ok(Reply::Ps { rows, .. }) => self.check_ps(which, controller.asked_held.contains(&client), &rows),
             Ok(Reply::Show(view)) => view.attempts.iter().flat_map(|attempt| &attempt.actions).find_map(|action| {
                 let row = store.actions.iter().find(|row| row.id == action.id)?;
-                // Ranks that ended later in the same batch are not shown yet, and ranks that were lost later in the
-                // batch are shown as they were.
+                // Ranks that ended later in the same batch are not shown yet. Ranks that were lost later in the batch
+                // are shown as they were.
                 let of = |rank| TaskId { action: row.id, rank: Rank(rank) };
                 let unstored = action.ok.difference(&row.ok);
                 let differs = unstored.iter().any(|rank| !controller.ok_before.contains(&of(rank)))

@@ -1,5 +1,5 @@
-//! Time limits: start-grace, absent nodes, lingering processes. All limits use the monotonic clock and count only while
-//! this controller runs, so neither a restart nor a clock step makes a task late.
+//! Time limits: start-grace, absent nodes, lingering processes. All limits use the monotonic clock and count only
+//! while this controller runs. So neither a restart nor a clock step makes a task late.
 
 use crate::controller::action::Action;
 use crate::controller::io::Now;

@@ -57,7 +57,7 @@ pub(in crate::controller) struct Action {
     freed: IdSet,
     /// Ended ranks that the action still holds.
     pub(in crate::controller) done: IdSet,
-    /// Ranks with lingering processes whose nodes are not drained for these processes yet, each with the time
+    /// Ranks with lingering processes whose nodes are not drained for these processes yet. The value is the time
     /// (monotonic) at which this controller learned of the processes.
     pub(in crate::controller) lingering: BTreeMap<Rank, u64>,
     pub(in crate::controller) changed: bool,

@@ -1,5 +1,5 @@
-//! Outbox: entries by receiver, in order. A hook that was away for a day finds thousands of a job's releases here and
-//! takes one at a time, so no operation walks all of them.
+//! Outbox: entries by receiver, in order. A hook that returns after a day finds thousands of a job's releases here, and
+//! takes one at a time. So no operation walks all entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -223,7 +223,7 @@ impl Machine {
 
     /// Returns `true` if the task belongs to another host. The controller then ignores the report and shows it in the
     /// node's note; the session stays open. Closing the session would be wrong: after a reused job number or a lost
-    /// store, an attempt may return on other hosts, and its first hosts would be locked out for ever.
+    /// store, an attempt may return on other hosts. Its first hosts would be locked out for ever.
     pub(in crate::controller) fn is_anothers(&mut self, host: &HostName, task: TaskId) -> bool {
         let external = self.jobs.is_external(task.action);
         let Some(of) = self.jobs.host_of(task).filter(|of| of != host || external) else { return false };

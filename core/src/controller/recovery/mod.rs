@@ -1,5 +1,5 @@
-//! Recovery: a store that may be behind what its nodes have obeyed begins no task, sends no notice and releases no rank
-//! until a source or an operator has vouched.
+//! Recovery: a store may be behind what its nodes have obeyed. Then the controller begins no task, sends no notice and
+//! releases no rank until a source or an operator has vouched.
 //!
 //! ```text
 //!   start --> settling --all nodes said Hello, or a time passed--> open

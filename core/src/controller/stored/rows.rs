@@ -218,8 +218,8 @@ pub struct ActionRow {
     pub external: Option<Box<External>>,
     /// Scripts that nodes reported as overdue, with the open ranks of each; the last script of each rank counts.
     pub overdue: BTreeMap<String, IdSet>,
-    /// Ranks with lingering processes on a drained node. Either the rank is open and its scripts left processes, or the
-    /// rank was `lost` or was released as never begun, and turned out to be alive.
+    /// Ranks with lingering processes on a drained node. Either the rank is open and its scripts left processes. Or
+    /// the rank was `lost` or was released as never begun, and turned out to be alive.
     pub lingering: IdSet,
     /// Limits in milliseconds that nodes reported and that differ from the action's own limit, with their ranks.
     pub limits: BTreeMap<u64, IdSet>,
