@@ -101,7 +101,7 @@ impl Global {
         Door { daemon: Daemon::Controller, path: self.socket.clone() }
     }
 
-    /// Standard output as it was asked for; also settles colours for standard error.
+    /// Returns standard output in the requested face; also settles colours for standard error.
     pub(crate) fn out(&self) -> Out {
         let choice = match self.color {
             Color::Auto => ColorChoice::Auto,
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn commands_that_the_controller_hands_out_are_understood() {
-        // `WhyTask::next`, core/src/controller/interface/view.rs.
+        // The commands of `WhyTask::next` (core/src/controller/interface/view.rs).
         for line in [
             "perilog logs f1 --rank 3",
             "perilog resolve f1 prolog --ranks 3 --reason TEXT",

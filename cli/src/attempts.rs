@@ -1,5 +1,5 @@
-//! Choice of a job's attempt if the operator names none: the newest requested one. An attempt that only a node reports
-//! is an orphan until a request names it, whatever its number (docs/decisions/0014).
+//! Choice of a job's attempt if the operator names none: the newest requested attempt. An attempt that only a node
+//! reports is an orphan until a request names it, whatever its number (docs/decisions/0014).
 //!
 //! The controller logs the event `attempt` once for each requested attempt. After a loss of the store no such event
 //! exists, and the choice is the newest reported attempt.
@@ -21,7 +21,7 @@ impl Asked {
         }
     }
 
-    /// Chooses among these attempts; `None` if there are none.
+    /// Chooses among these attempts; `None` if the list is empty.
     pub(crate) fn meant(&self, of: impl Iterator<Item = Attempt>) -> Option<Attempt> {
         of.max_by_key(|number| (self.0.contains(number), *number))
     }

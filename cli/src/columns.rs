@@ -1,17 +1,17 @@
 //! Aligned columns without lines, as `ps` prints them.
 //!
-//! A column that is empty in every row is left out. On a terminal, the last column is wrapped at words under its own
-//! head, and long cells of other columns are cut. In a pipe no cell is cut, so `grep` sees everything. Widths are
-//! counted in characters: names are ASCII, and foreign text is in the last column.
+//! A column that is empty in every row does not appear. On a terminal, the last column wraps at words under its own
+//! head, and long cells of other columns are cut. In a pipe no cell is cut, so `grep` sees everything. Widths count
+//! characters: names are ASCII, and foreign text is in the last column.
 
 use owo_colors::Style;
 
 use crate::style;
 
-/// Longest cell of any but the last column: this part of the terminal's width, and never less than the least.
+/// Bounds of the widest cell in any but the last column: a part of the terminal's width, and a least width.
 const WIDEST_PART: usize = 4;
 const WIDEST_LEAST: usize = 20;
-/// The last column is not made narrower than this, however narrow the terminal.
+/// Least width of the last column, also on a narrow terminal.
 const NARROWEST: usize = 24;
 const GAP: &str = "  ";
 
@@ -20,7 +20,7 @@ pub(crate) struct Cell {
     style: Style,
 }
 
-/// A cell without style.
+/// Makes a cell without style.
 pub(crate) fn cell(text: impl Into<String>) -> Cell {
     Cell { text: text.into(), style: style::PLAIN }
 }
@@ -29,7 +29,7 @@ pub(crate) fn styled(text: impl Into<String>, style: Style) -> Cell {
     Cell { text: text.into(), style }
 }
 
-/// A word of the field in its colour.
+/// Makes a cell with a word of the field in its colour.
 pub(crate) fn word(word: &str) -> Cell {
     styled(word, style::of(word))
 }
@@ -65,7 +65,7 @@ impl<const N: usize> Columns<N> {
         self.rows.push(cells);
     }
 
-    /// Renders whole lines. `width` is that of the terminal, if any; `indent` is the number of spaces before each line.
+    /// Renders whole lines. `width` is the terminal's width, if any; `indent` is the number of spaces before each line.
     pub(crate) fn render(self, width: Option<usize>, indent: usize) -> String {
         let heads = self.heads.map(|heads| heads.map(|head| styled(head, style::STRONG)));
         let shown: Vec<usize> = (0..N).filter(|&i| self.rows.iter().any(|row| !row[i].text.is_empty())).collect();
@@ -108,7 +108,7 @@ impl<const N: usize> Columns<N> {
     }
 }
 
-/// Lines of at most `room` characters, broken at spaces where there are some.
+/// Returns lines of at most `room` characters, broken at spaces if possible.
 fn wrap(text: &str, room: Option<usize>) -> Vec<String> {
     let Some(room) = room else { return if text.is_empty() { Vec::new() } else { vec![text.to_owned()] } };
     let mut lines: Vec<String> = Vec::new();

@@ -1,7 +1,5 @@
-//! Local sockets of controller and agent, as a client: one call, one typed answer, and a [`Fault`] that says what to
-//! do.
-//!
-//! `perilog_core` defines the types of the replies; `io.perilog.Controller` and `io.perilog.Agent` define the methods.
+//! Local sockets of controller and agent, for a client: one call, one typed answer, and a [`Fault`] that names the
+//! remedy.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,7 +12,7 @@ use serde_json::Value;
 
 use crate::fault::Fault;
 
-/// Limit for one answer of a daemon. A commit takes milliseconds; only a hanging disk takes longer than the limit.
+/// Limit for an answer of a daemon. A commit takes milliseconds; only a hanging disk takes longer than the limit.
 const ANSWER: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +78,7 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// A connection; each answer on it may take as long as [`ANSWER`].
+    /// Opens a connection; each answer may take as long as [`ANSWER`].
     pub(crate) fn open(&self) -> Result<Client, Fault> {
         let mut client = Client::connect(&self.path).map_err(|error| self.fault(error))?;
         client.set_timeout(Some(ANSWER)).map_err(|error| self.fault(error))?;
@@ -106,7 +104,7 @@ impl Door {
         self.read(raw)
     }
 
-    /// The version of the daemon that listens here.
+    /// Returns the version of the daemon that listens here.
     pub(crate) fn version(&self) -> Result<String, Fault> {
         #[derive(Deserialize)]
         struct Info {
@@ -116,7 +114,7 @@ impl Door {
         self.read(raw).map(|answer: Answer<Info>| answer.body.version)
     }
 
-    /// Makes a call with many answers and passes each to `take` until the daemon ends the stream.
+    /// Makes a call with many answers and passes each answer to `take` until the daemon ends the stream.
     pub(crate) fn follow<T: DeserializeOwned, E: From<Fault>>(
         &self,
         client: &mut Client,
@@ -132,7 +130,7 @@ impl Door {
         Ok(())
     }
 
-    /// The next answer may be a day away.
+    /// Removes the limit: the next answer may be a day away.
     pub(crate) fn wait_for_ever(&self, client: &mut Client) -> Result<(), Fault> {
         client.set_timeout(None).map_err(|error| self.fault(error))
     }

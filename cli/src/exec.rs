@@ -12,11 +12,11 @@ use crate::fault::Fault;
 use crate::patience::{Stop, Teller};
 use crate::text;
 
-/// Reply of `Exec`; the last one reports the end.
+/// A reply of `Exec`; the last reply reports the end.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Reply {
     pub(crate) unit: String,
-    /// Which attempt this is, where the host counts.
+    /// The attempt, if the host counts attempts.
     #[serde(default)]
     pub(crate) attempt: Option<Attempt>,
     #[serde(default)]
@@ -25,7 +25,7 @@ pub(crate) struct Reply {
     pub(crate) phase: Option<Phase>,
     #[serde(default)]
     pub(crate) ended: Option<Ended>,
-    /// The task ended before the call, and only its tombstone is left.
+    /// The outcome, if the task ended before the call and only its tombstone is left.
     #[serde(default)]
     pub(crate) outcome: Option<Outcome>,
     #[serde(default)]
@@ -48,7 +48,7 @@ impl Reply {
         }
     }
 
-    /// The outcome for people.
+    /// Returns the outcome for people.
     pub(crate) fn result(&self) -> Option<String> {
         let ended = self.ended.as_ref().map(Ended::result);
         ended.or_else(|| self.outcome.as_ref().map(ToString::to_string)).map(|result| text::line(&result))
@@ -59,8 +59,8 @@ impl Reply {
     }
 }
 
-/// Asks on this connection and passes on each reply, after `note` has seen it. If the stream ends before the task does,
-/// the agent went away.
+/// Sends the request on this connection and passes on each reply, after `note` has seen the reply. If the stream ends
+/// before the task does, the agent went away.
 pub(crate) fn session(
     door: &Door,
     client: &mut Client,
@@ -82,7 +82,7 @@ pub(crate) fn session(
     }
 }
 
-/// Where a task stands, in a line.
+/// Describes a task's phase in a line.
 pub(crate) fn describe(phase: &Phase) -> String {
     match phase {
         Phase::Waiting { why } => format!("waiting: {}", text::line(why)),

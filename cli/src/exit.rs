@@ -4,7 +4,7 @@
 
 use perilog_core::Verdict;
 
-/// How `perilog` ends.
+/// The ways in which `perilog` ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
     Ok,
@@ -21,7 +21,7 @@ pub(crate) enum Exit {
     PipeClosed,
     /// ssh(1) ends so by itself.
     NoHost,
-    /// A script's own status (`run --propagate`, `try`).
+    /// The status of a script (`run --propagate`, `try`).
     Status(u8),
 }
 
@@ -63,7 +63,7 @@ impl Exit {
     }
 }
 
-/// The worse of two verdicts, in the order of [`Verdict::of`].
+/// Returns the worse of two verdicts, in the order of [`Verdict::of`].
 pub(crate) fn worse(a: Verdict, b: Verdict) -> Verdict {
     const fn blame(verdict: Verdict) -> u8 {
         match verdict {

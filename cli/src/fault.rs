@@ -1,4 +1,4 @@
-//! Errors on the way to an answer, as an operator reads them: what happened, where, and what to do.
+//! Errors as an operator reads them: what happened, where, and the remedy.
 
 use std::io;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ pub(crate) enum Fault {
     #[error("the {} did not answer within {} s: systemctl status {}", daemon.word(), limit.as_secs(), daemon.unit())]
     NoAnswer { daemon: Daemon, limit: Duration },
 
-    /// `Busy` of either interface: a daemon that has no seat for us.
+    /// `Busy` of either interface: the daemon has no seat for this client.
     #[error("the {} has no room for another client: {}", daemon.word(), text::line(text))]
     Busy { daemon: Daemon, text: String },
 
@@ -57,7 +57,7 @@ pub(crate) enum Fault {
     #[error("the {} answered with an error: {}", daemon.word(), text::line(what))]
     Remote { daemon: Daemon, what: String },
 
-    /// Contradictory or malformed request, found before any daemon was asked.
+    /// A contradictory or malformed request, found before the verb asked a daemon.
     #[error("{0}")]
     Usage(String),
 
@@ -97,7 +97,7 @@ impl Fault {
         }
     }
 
-    /// Is the daemon away (for now), rather than refusing?
+    /// Returns `true` if the daemon is away (for now), rather than refusing.
     pub(crate) fn is_absence(&self) -> bool {
         match self {
             Self::NoDaemon { .. }
@@ -112,7 +112,7 @@ impl Fault {
         }
     }
 
-    /// Did the controller answer that it does not know the job, or the attempt?
+    /// Returns `true` if the controller answered that it does not know the job, or the attempt.
     pub(crate) fn is_unknown(&self) -> bool {
         matches!(self, Self::Refused { code, .. } if [NO_SUCH_JOB, NO_SUCH_ATTEMPT].contains(&code.as_str()))
     }

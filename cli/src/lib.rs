@@ -1,11 +1,11 @@
 //! `perilog`: the command of operators and resource managers.
 //!
-//! It asks the controller (or, for `try`, this host's agent) over a Varlink socket and shows the answer; it decides
-//! nothing about jobs. Each verb is a file in `verb/`. Every verb prints through [`out::Faces`] in three faces: a table
-//! for people, the API's JSON for programs, and bare names or nothing for shell scripts. [`fault::Fault`] holds all
-//! errors, [`exit::Exit`] all exit codes.
+//! The command asks the controller (or, for `try`, this host's agent) over a Varlink socket and shows the answer; the
+//! command decides nothing about jobs. Each verb is a file in `verb/`. Every verb prints through [`out::Faces`] in
+//! three faces: a table for people, the API's JSON for programs, and bare names or nothing for shell scripts.
+//! [`fault::Fault`] holds all errors, [`exit::Exit`] all exit codes.
 //!
-//! It is a library only for `pages/`, which makes manual pages and completions from [`command`].
+//! The crate is a library only for `pages/`, which makes manual pages and completions from [`command`].
 
 mod args;
 mod attempts;
@@ -34,7 +34,7 @@ use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::remote::Remote;
 
-/// All of the program.
+/// Runs the whole program.
 pub fn main() -> ExitCode {
     let exit = run().unwrap_or_else(|fault| {
         if !matches!(fault, Fault::PipeClosed) {

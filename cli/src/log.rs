@@ -1,7 +1,7 @@
-//! Event log of a job (RFC 18) as the API returns it, and its events as lines for people.
+//! Event log of a job (RFC 18) as the API returns it, and the log's events as lines for people.
 //!
-//! The controller defines names and contexts. An unknown event, or one with an unexpected context, is shown unchanged:
-//! a newer controller may log more.
+//! The controller defines names and contexts. The command shows an unknown event, or an event with an unexpected
+//! context, unchanged: a newer controller may log more.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::out::{Faces, Page};
 use crate::{style, text, when};
 
-/// Event with its place in the log.
+/// An event with its place in the log.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(crate) struct Entry {
     pub(crate) sequence: u64,
@@ -38,14 +38,14 @@ fn entries<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Entr
     raw.into_iter().map(|raw| Entry::read(raw).map_err(serde::de::Error::custom)).collect()
 }
 
-/// Shortest, median and longest, in milliseconds.
+/// Shortest, median and longest time, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub(crate) struct Spread {
     pub(crate) min: u64,
     pub(crate) max: u64,
 }
 
-/// Ranks ended alike.
+/// Ranks with equal ends.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(crate) struct Finish {
     pub(crate) ranks: IdSet,
@@ -53,7 +53,7 @@ pub(crate) struct Finish {
     pub(crate) hosts: Option<HostList>,
     /// The outcome's word.
     pub(crate) outcome: String,
-    /// For people: `failed (exit 7)`.
+    /// The outcome for people: `failed (exit 7)`.
     pub(crate) result: String,
     #[serde(default)]
     pub(crate) elapsed_ms: Option<Spread>,
@@ -63,7 +63,7 @@ pub(crate) struct Finish {
     pub(crate) checks: Vec<Check>,
 }
 
-/// Sum of an action's outcomes.
+/// The sum of an action's outcomes.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(crate) struct Decided {
     pub(crate) action: ActionName,
@@ -79,7 +79,7 @@ pub(crate) struct Decided {
     pub(crate) by_outcome: BTreeMap<String, IdSet>,
 }
 
-/// An event, understood.
+/// A parsed event.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Told {
     Start {
@@ -88,8 +88,8 @@ pub(crate) enum Told {
     },
     Finish(Finish),
     Verdict(Decided),
-    /// Line about an event without a variant of its own (overdue, lingering, milestone, cancel, late, and unknown
-    /// ones), in the style of its first word.
+    /// A line about an event without a variant of its own (overdue, lingering, milestone, cancel, late, and unknown
+    /// events), in the style of the line's first word.
     Other {
         at: Option<String>,
         word: &'static str,
@@ -115,7 +115,7 @@ impl Entry {
     }
 
     pub(crate) fn wall_ms(&self) -> u64 {
-        // Saturates; a negative or absurd stamp is shown as such, not trusted.
+        // The cast saturates: the line shows a negative or absurd time stamp instead of trusting it.
         (self.timestamp * 1000.0).round() as u64
     }
 
@@ -138,7 +138,7 @@ impl Entry {
         known.unwrap_or_else(|| self.other())
     }
 
-    /// Ranks and resources, in words.
+    /// Returns ranks and resources, in words.
     fn part(&self) -> String {
         Part::deserialize(&self.context).map_or_else(|_| "?".to_owned(), |part| part.to_string())
     }
@@ -236,13 +236,13 @@ impl Entry {
     }
 }
 
-/// `: lustre: mount missing`, of each check.
+/// Returns `: lustre: mount missing`, for each check.
 fn checks(list: &Value) -> String {
     let list = Vec::<Check>::deserialize(list).unwrap_or_default();
     list.iter().take(4).map(|c| format!(": {}: {}", text::line(&c.check), text::line(&c.message))).collect()
 }
 
-/// A value for people: texts without quotes.
+/// Returns a value for people: texts without quotes.
 fn value(value: &Value) -> String {
     text::line(&value.as_str().map_or_else(|| value.to_string(), str::to_owned))
 }
@@ -301,7 +301,7 @@ impl Faces for Entry {
 }
 
 impl Finish {
-    /// `failed (exit 7): "mount: no such device"  400ms`
+    /// Returns `failed (exit 7): "mount: no such device"  400ms`.
     pub(crate) fn words(&self) -> String {
         result_line(
             &self.outcome,
@@ -338,7 +338,7 @@ pub(crate) fn result_line(
 }
 
 impl Decided {
-    /// `ok on 4 ranks`, or `failed: 3 ok, 1 failed (n3)` where the hosts are known.
+    /// Returns `ok on 4 ranks`, or with known hosts `failed: 3 ok, 1 failed (n3)`.
     pub(crate) fn words(&self, roster: Option<&Roster>) -> String {
         let verdict = style::worded(self.verdict.word(), self.verdict.word());
         let bad: Vec<_> = self.by_outcome.iter().filter(|(word, _)| *word != "ok").collect();
@@ -367,17 +367,17 @@ impl Decided {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Roster {
     pub(crate) ranks: IdSet,
-    /// In rank order.
+    /// The hosts, in rank order.
     pub(crate) hosts: HostList,
 }
 
 impl Roster {
-    /// Returns the known ones of `ranks`, each with its host, in one walk.
+    /// Returns the known ranks of `ranks`, each with its host, in one walk.
     pub(crate) fn of<'a>(&'a self, ranks: &'a IdSet) -> impl Iterator<Item = (u32, &'a str)> {
         self.ranks.iter().zip(self.hosts.iter()).filter(|(rank, _)| ranks.contains(*rank))
     }
 
-    /// The hosts of `ranks`, folded; the ranks themselves where their hosts are not known.
+    /// Returns the hosts of `ranks`, folded; returns the ranks themselves if their hosts are not known.
     pub(crate) fn name(&self, ranks: &IdSet) -> String {
         match HostList::from_names(self.of(ranks).map(|(_, host)| host)) {
             Ok(hosts) if hosts.len() as u64 == ranks.len() => hosts.to_string(),

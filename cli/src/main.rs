@@ -1,4 +1,4 @@
-//! `perilog`: see the library beside this file.
+//! `perilog`: the library beside this file describes the program.
 
 use std::process::ExitCode;
 

@@ -28,7 +28,7 @@ pub(crate) trait Faces {
     fn quiet(&self, page: &mut Page);
 }
 
-/// Lines being composed. Foreign text passes through [`crate::text`] first.
+/// Lines of an unfinished output. Foreign text first passes through [`crate::text`].
 pub(crate) struct Page {
     text: String,
     /// Width of the terminal; `None` without one.
@@ -66,7 +66,7 @@ pub(crate) struct Out {
 }
 
 impl Out {
-    /// Standard output; colours as `--color`, NO_COLOR and the terminal say.
+    /// Opens standard output; colours follow `--color`, NO_COLOR and the terminal.
     pub(crate) fn stdout(face: Face) -> Self {
         let stdout = io::stdout();
         let width = stdout.is_terminal().then(|| rustix::termios::tcgetwinsize(&stdout).ok()).flatten();
@@ -98,7 +98,7 @@ impl Out {
     }
 }
 
-/// Prints a note on standard error, whatever the face. Ignores a closed standard error.
+/// Prints a note on standard error, in every face. Ignores a closed standard error.
 pub(crate) fn aside(text: impl Display) {
     let _ = writeln!(anstream::stderr(), "perilog: {text}");
 }
@@ -107,7 +107,7 @@ pub(crate) fn aside(text: impl Display) {
 pub(crate) mod tests {
     use super::*;
 
-    /// The faces of `what` without colours, as written to a file at the moment `now_ms`.
+    /// Returns the faces of `what` without colours, as written to a file at the time `now_ms`.
     pub(crate) fn faces(what: &dyn Faces, now_ms: u64) -> [String; 3] {
         let mut table = Page::new(None, now_ms);
         what.table(&mut table);
@@ -117,7 +117,7 @@ pub(crate) mod tests {
         [anstream::adapter::strip_str(&table.text).to_string(), json, quiet.text]
     }
 
-    /// Returns an [`Out`] in `face` and the recorder of its output.
+    /// Returns an [`Out`] in `face` and the recorder of the output.
     pub(crate) fn recorder(face: Face) -> (Out, Recorder) {
         let recorder = Recorder::default();
         (Out { face, to: Box::new(recorder.clone()), width: None }, recorder)

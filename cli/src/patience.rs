@@ -1,4 +1,4 @@
-//! Patience with a daemon that may go away and come back at any moment, while its scripts go on.
+//! Patience with a daemon that may go away and come back at any time, while its scripts go on.
 //!
 //! [`keep`] runs a *session* (calls on one connection) in a separate thread. Whenever the daemon goes away, the thread
 //! runs the session again on a new connection, until the session is done, the daemon refuses, or the verb stops
@@ -16,26 +16,27 @@ use crate::door::Door;
 use crate::exit::Exit;
 use crate::fault::Fault;
 
-/// Event for a verb that waits for a daemon.
+/// An event for a verb that waits for a daemon.
 #[derive(Debug)]
 pub(crate) enum Happening<T> {
     Told(T),
-    /// The daemon is away; said once until [`Happening::Back`].
+    /// The daemon is away; sent once until [`Happening::Back`].
     Away(Fault),
-    /// The absence has ended; how, in words.
+    /// The absence has ended; the text describes how.
     Back(String),
-    /// The session is done: nothing more will be told.
+    /// The session is done: no further message follows.
     Done,
     /// The session failed for good.
     Over(Fault),
-    /// A signal that asks to stop: of [`ANY`] or [`TYPED`].
+    /// A signal of [`ANY`] or [`TYPED`], which asks the verb to stop.
     Interrupted,
 }
 
-/// Most events that wait to be shown. The log can be read again, so a slow terminal delays only its own reader.
+/// Maximum number of events that wait for display. The session can read the log again, so a slow terminal delays only
+/// its own reader.
 const BACKLOG: usize = 256;
 
-/// Pauses between tries to reach a daemon that is away: soon, because a restart takes less than a second; then seldom.
+/// Pauses between tries to reach an absent daemon: first short, because a restart takes less than a second; then long.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -46,20 +47,20 @@ pub(crate) const ANY: Asking = &[Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP
 /// stops or has lost its main process.
 pub(crate) const TYPED: Asking = &[Signal::SIGINT];
 
-/// Sender of a session's events.
+/// The sender of a session's events.
 pub(crate) struct Teller<T> {
     to: SyncSender<Happening<T>>,
     /// The text that ends a reported absence.
     away: Option<String>,
-    /// Has the daemon accepted a connection once? From then on the session waits out its absence.
+    /// Whether the daemon has accepted a connection once. From then on the session waits out an absence.
     met: bool,
     pause: Duration,
 }
 
-/// Why a session ended early.
+/// The reason why a session ended early.
 pub(crate) enum Stop {
     Fault(Fault),
-    /// The session asks anew at once.
+    /// The session sends its request again at once.
     Again,
     /// The verb stopped listening.
     Unheard,
@@ -72,7 +73,7 @@ impl From<Fault> for Stop {
 }
 
 impl<T> Teller<T> {
-    /// The daemon has answered.
+    /// Records that the daemon has answered.
     pub(crate) fn met(&mut self) -> Result<(), Stop> {
         self.met = true;
         self.pause = FIRST_PAUSE;
@@ -89,7 +90,7 @@ impl<T> Teller<T> {
     }
 }
 
-/// Runs `session` until it is done (see the module). If the daemon never accepted a connection, ends with
+/// Runs `session` until the session is done (see the module). If the daemon never accepted a connection, ends with
 /// [`Happening::Over`]: patience is for a daemon that was there once.
 pub(crate) fn keep<T, S>(door: Door, interruptible: bool, session: S) -> Result<Receiver<Happening<T>>, Fault>
 where
@@ -99,7 +100,7 @@ where
     work(door, interruptible.then_some(ANY), false, session)
 }
 
-/// Runs `session` as [`keep`] does, and also waits for a daemon that is not there yet: a node may run a job's prolog
+/// Runs `session` as [`keep`] does, and also waits for a daemon that has not started yet: a node may run a job's prolog
 /// while it boots.
 pub(crate) fn keep_from_the_start<T, S>(door: Door, asking: Asking, session: S) -> Result<Receiver<Happening<T>>, Fault>
 where
@@ -154,8 +155,8 @@ where
     Ok(happenings)
 }
 
-/// From here on, the first signal is reported and the second one ends the process. Other signals of [`ANY`] are
-/// ignored, and those that the parent ignored (nohup) stay ignored.
+/// Reports the first signal; the second signal ends the process. Other signals of [`ANY`] are ignored, and signals that
+/// the parent ignored (nohup) stay ignored.
 fn interrupts<T: Send + 'static>(asking: Asking, to: SyncSender<Happening<T>>) -> Result<(), Fault> {
     let failed = |errno: nix::Error| Fault::Other(format!("cannot wait for signals: {errno}"));
     let ignored = ignored_signals();
@@ -186,7 +187,7 @@ fn interrupts<T: Send + 'static>(asking: Asking, to: SyncSender<Happening<T>>) -
     Ok(())
 }
 
-/// Returns the mask of ignored signals, proc(5); empty if it cannot be read.
+/// Returns the mask of ignored signals (proc(5)); empty if unreadable.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,4 +1,4 @@
-//! Meaning of colours. Colours only repeat the words; [`crate::out`] drops them where they are unwanted.
+//! Meaning of colours. Colours only repeat the words; [`crate::out`] drops unwanted colours.
 
 use owo_colors::Style;
 
@@ -8,10 +8,10 @@ pub(crate) const STRONG: Style = Style::new().bold();
 pub(crate) const QUIET: Style = Style::new().dimmed();
 pub(crate) const GOOD: Style = Style::new().green();
 pub(crate) const BAD: Style = Style::new().red().bold();
-/// Not as it should be, and not lost yet.
+/// A state that needs care, but is no loss yet.
 pub(crate) const CARE: Style = Style::new().yellow();
 
-/// The style of a word of the field: an outcome, a verdict, a state of a task or node.
+/// Returns the style of a word of the field: an outcome, a verdict, a state of a task or node.
 pub(crate) fn of(word: &str) -> Style {
     match word {
         "ok" | "online" => GOOD,
@@ -22,7 +22,7 @@ pub(crate) fn of(word: &str) -> Style {
     }
 }
 
-/// `text` in the style of `word`.
+/// Returns `text` in the style of `word`.
 pub(crate) fn worded(word: &str, text: &str) -> String {
     of(word).style(text).to_string()
 }

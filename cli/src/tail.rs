@@ -1,4 +1,4 @@
-//! A place in a job's event log from which to read on, across connections.
+//! A place in a job's event log. A tail continues reading there, across connections.
 
 use perilog_core::controller::view::JobView;
 use perilog_core::{ActionId, Attempt, HostList, IdSet, JobId};
@@ -13,14 +13,14 @@ use crate::patience::{Stop, Teller};
 
 /// News for a follower of a log.
 pub(crate) enum News {
-    /// For `run` only: the action exists, begun by this or another request.
+    /// For `run` only: the action exists, begun by this request or another.
     Attached(Answer<Running>),
-    /// Reason for which this attempt waits, for people.
+    /// The reason why this attempt waits, for people.
     Waits(Attempt, String),
-    /// The controller's store was put back: its older log follows from the start.
+    /// An operator restored the controller's store: the store's older log follows from the start.
     Anew,
     Event(Entry),
-    /// All events that the log had are reported.
+    /// The tail has reported all existing events.
     CaughtUp,
 }
 
@@ -31,13 +31,13 @@ pub(crate) struct Running {
     pub(crate) attempt: Attempt,
     pub(crate) id: ActionId,
     pub(crate) ranks: IdSet,
-    /// In rank order.
+    /// The hosts in rank order.
     pub(crate) hosts: HostList,
-    /// The action existed before this request.
+    /// Whether the action existed before this request.
     pub(crate) attached: bool,
-    /// The log past here has everything of this action.
+    /// The sequence after which the log has all events of this action.
     pub(crate) events_after: u64,
-    /// Reason for which something of its attempt waits.
+    /// The reason why a part of the attempt waits.
     #[serde(default)]
     pub(crate) waits: Option<String>,
 }
@@ -51,11 +51,11 @@ pub(crate) struct Shown {
 pub(crate) struct Tail {
     door: Door,
     job: JobId,
-    /// Sequence after which the tail begins.
+    /// The sequence after which the tail begins.
     start: u64,
     /// Sequence and time of the last reported event.
     last: Option<(u64, f64)>,
-    /// Does the tail end with [`Stop::Again`] when the attempt waits for an operator's word?
+    /// Whether the tail ends with [`Stop::Again`] when the attempt waits for vouching.
     asks_again: bool,
 }
 
@@ -70,7 +70,8 @@ impl Tail {
         Self { door, job, start, last: None, asks_again: false }
     }
 
-    /// Makes the tail end with [`Stop::Again`] at an event that asks for a word. The verb's own request is that word.
+    /// Makes the tail end with [`Stop::Again`] at an event that asks for vouching. The verb's own request vouches for
+    /// the attempt.
     pub(crate) fn asking_again(self) -> Self {
         Self { asks_again: true, ..self }
     }
@@ -86,7 +87,7 @@ impl Tail {
         teller.tell(News::CaughtUp)
     }
 
-    /// Reports what keeps attempts of the job waiting.
+    /// Reports the reasons why attempts of the job wait.
     pub(crate) fn waits(&self, client: &mut Client, teller: &mut Teller<News>) -> Result<(), Stop> {
         match self.door.ask_on::<Shown>(client, "Show", &json!({"job": self.job})) {
             Ok(shown) => {
@@ -107,13 +108,13 @@ impl Tail {
     pub(crate) fn follow<T: From<Entry>>(&mut self, client: &mut Client, teller: &mut Teller<T>) -> Result<(), Stop> {
         self.door.wait_for_ever(client)?;
         self.read(client, true, teller)?;
-        // The stream never ends by itself: the controller disconnects a slow reader, which then reads on from its
+        // The stream never ends by itself. The controller disconnects a slow reader, which then continues from its
         // place.
         Err(Fault::WentAway { daemon: self.door.daemon, why: "the stream of events ended".to_owned() }.into())
     }
 
-    /// Checks on a new connection whether the log is still the same one. A store that was put back has an older log,
-    /// and the tail begins anew. Returns whether it does.
+    /// Checks on a new connection whether the log is still the same. A restored store has an older log, and the tail
+    /// begins anew. Returns `true` if the tail begins anew.
     pub(crate) fn resume(&mut self, client: &mut Client) -> Result<bool, Fault> {
         let Some(last) = self.last else { return Ok(false) };
         let parameters = json!({"job": self.job, "after": last.0 - 1, "follow": false});
@@ -147,7 +148,7 @@ impl Tail {
     }
 }
 
-/// Event of an attempt that waits for a word, after the store was put back.
+/// The event of an attempt that waits for vouching, after an operator restored the store.
 pub(crate) const UNVOUCHED: &str = "attempt-unvouched";
-/// Event of an attempt that got the word.
+/// The event of a vouched attempt.
 pub(crate) const VOUCHED: &str = "attempt-vouched";

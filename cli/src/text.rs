@@ -1,8 +1,9 @@
 //! Foreign text made harmless, and lengths of time made short.
 //!
-//! What a script printed may have been written by a user: its control characters never reach an operator's terminal.
+//! A user may have written the text that a script prints: control characters of such a text never reach an operator's
+//! terminal.
 
-/// Longest foreign text on a line of its own; `logs` and `--json` show all of it.
+/// Longest foreign text in a line; `logs` and `--json` show all of the text.
 const SHOWN: usize = 300;
 
 /// Returns `text` as one line: escapes control characters and those that reorder text, and cuts a long text.
@@ -21,7 +22,7 @@ pub(crate) fn line(text: &str) -> String {
     shown
 }
 
-/// `text` with its lines and tabs kept, everything else escaped as in [`line`].
+/// Returns `text` with its lines and tabs; escapes everything else as in [`line`].
 pub(crate) fn block(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -37,7 +38,8 @@ pub(crate) fn block(text: &str) -> String {
 }
 
 /// Returns a value as JSON that cannot steer a terminal: JSON allows some characters that a terminal obeys (C1
-/// controls, characters that reorder text). Escaped, they mean the same to every JSON reader.
+/// controls, characters that reorder text). The function escapes these characters, which does not change their meaning
+/// in JSON.
 pub(crate) fn json(value: &serde_json::Value) -> String {
     let text = value.to_string();
     if !text.chars().any(is_harmful) {
@@ -70,12 +72,12 @@ fn harmless(c: char, shown: &mut String) {
     }
 }
 
-/// `rank 4`, `ranks 0-3,7`.
+/// Formats `rank 4`, `ranks 0-3,7`.
 pub(crate) fn ranks(ranks: &perilog_core::IdSet) -> String {
     format!("rank{} {ranks}", if ranks.len() == 1 { "" } else { "s" })
 }
 
-/// The age of something that goes on: `42s`, `4m12s`, `2h03m`, `3d04h`.
+/// Formats the age of unfinished work: `42s`, `4m12s`, `2h03m`, `3d04h`.
 pub(crate) fn age(ms: u64) -> String {
     let (s, m, h) = (ms / 1000, ms / 60_000, ms / 3_600_000);
     match () {
@@ -86,7 +88,7 @@ pub(crate) fn age(ms: u64) -> String {
     }
 }
 
-/// How long something took: as [`age`], but finer below a minute: `420ms`, `4.2s`, `42.0s`.
+/// Formats a duration as [`age`] does, but finer below a minute: `420ms`, `4.2s`, `42.0s`.
 pub(crate) fn took(ms: u64) -> String {
     match ms {
         0..1000 => format!("{ms}ms"),
@@ -95,13 +97,13 @@ pub(crate) fn took(ms: u64) -> String {
     }
 }
 
-/// From the quickest to the slowest.
+/// Formats the range from the quickest to the slowest.
 pub(crate) fn took_between(min: u64, max: u64) -> String {
     let (min, max) = (took(min), took(max));
     if min == max { min } else { format!("{min}-{max}") }
 }
 
-/// `1 node`, `2 nodes`.
+/// Formats `1 node`, `2 nodes`.
 pub(crate) fn count(n: u64, of: &str) -> String {
     format!("{n} {of}{}", if n == 1 { "" } else { "s" })
 }

@@ -1,4 +1,4 @@
-//! Values that an operator types, checked before any daemon is asked. An error shows a malformed value with a caret
+//! Values that an operator types, checked before the verb asks a daemon. An error shows a malformed value with a caret
 //! under the wrong place.
 
 use std::fmt;
@@ -10,15 +10,15 @@ use perilog_core::{
     Targets, Tolerance, environment,
 };
 
-/// Most characters of a malformed text shown on either side of the place.
+/// Maximum number of characters that an error shows on either side of the place.
 const AROUND: usize = 40;
 
-/// [`ParseError`] as clap shows it, under the line that names the option.
+/// A [`ParseError`] as clap shows it, under the line that names the option.
 #[derive(Debug)]
 pub(crate) struct Pointed {
     expected: String,
     shown: String,
-    /// Characters of `shown` before the place.
+    /// Number of characters of `shown` before the place.
     before: usize,
 }
 
@@ -56,8 +56,8 @@ fn pointed<T: FromStr<Err = ParseError>>(text: &str) -> Result<T, Pointed> {
     text.parse().map_err(|error| Pointed::of(text, error))
 }
 
-/// Parses a job's name. A Flux id with its sign becomes the plain F58 that perilog uses: `ƒuZZybuNNy` is `fuZZybuNNy`.
-/// Other forms stay unchanged, because another resource manager may use them: `1234` is a job of Slurm.
+/// Parses a job's name. A Flux id with its sign becomes perilog's plain F58: `ƒuZZybuNNy` is `fuZZybuNNy`. Other forms
+/// stay unchanged, because another resource manager may use them: `1234` is a job of Slurm.
 pub(crate) fn job(text: &str) -> Result<JobId, Pointed> {
     if text.trim_start().starts_with('\u{192}') {
         return pointed::<Fluid>(text).map(Fluid::job);
@@ -87,7 +87,7 @@ pub(crate) fn hosts(text: &str) -> Result<HostList, Pointed> {
     if hosts.is_empty() {
         return Err(nobody(text));
     }
-    // RFC 29 allows in a name what no host can be called.
+    // RFC 29 allows names that no host can have.
     let wrong = hosts.iter().find_map(|name| HostName::new(name).err());
     let Some(error) = wrong else { return Ok(hosts) };
     let at = text.find(&error.input).map_or(0, |start| start + error.at);
@@ -123,7 +123,7 @@ pub(crate) fn span(text: &str) -> Result<Span, Pointed> {
     pointed(text)
 }
 
-/// `NAME=VALUE`. What perilog sets itself cannot be given.
+/// Parses `NAME=VALUE`. Refuses variables that perilog sets.
 pub(crate) fn variable(text: &str) -> Result<(String, String), Pointed> {
     let (name, value) = text.split_once('=').ok_or_else(|| Pointed::new(text, text.len(), "NAME=VALUE".to_owned()))?;
     if let Err(at) = environment::check_name(name) {
@@ -135,14 +135,14 @@ pub(crate) fn variable(text: &str) -> Result<(String, String), Pointed> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// `TERM`, `SIGTERM` or `15`, as its canonical name.
+/// Parses `TERM`, `SIGTERM` or `15`; returns the canonical name.
 pub(crate) fn signal(text: &str) -> Result<String, Pointed> {
     signal_number(text)
         .map(signal_name)
         .ok_or_else(|| Pointed::new(text, 0, "a signal such as TERM, KILL, USR1 or 10 (kill -l lists them)".to_owned()))
 }
 
-/// A uid, or the name of a user of this host.
+/// Parses a uid, or the name of a user of this host.
 pub(crate) fn user(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(uid) => Ok(uid),
@@ -158,7 +158,7 @@ pub(crate) struct Awaited {
 }
 
 impl Awaited {
-    /// Not an event that every log may have.
+    /// Returns `true` if the event is not in the list of events that every log may have.
     pub(crate) fn is_milestone(&self) -> bool {
         !perilog_core::milestone::EVENTS.contains(&self.event.as_str())
     }

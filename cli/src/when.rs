@@ -1,4 +1,4 @@
-//! Moments as an operator's clock shows them: local time, in the format of systemd and journalctl.
+//! Times as an operator's clock shows them: local time, in the format of systemd and journalctl.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
@@ -6,27 +6,27 @@ use jiff::tz::TimeZone;
 use perilog_core::Span;
 use perilog_host::clock;
 
-/// `2026-11-20 03:12:07`. `wall_ms`: milliseconds since the epoch.
+/// Formats `2026-11-20 03:12:07`. `wall_ms`: milliseconds since the epoch.
 pub(crate) fn second(wall_ms: u64) -> String {
     shown(wall_ms, "%Y-%m-%d %H:%M:%S", &TimeZone::system())
 }
 
-/// `2026-11-20 03:12:07.123`
+/// Formats `2026-11-20 03:12:07.123`.
 pub(crate) fn milli(wall_ms: u64) -> String {
     shown(wall_ms, "%Y-%m-%d %H:%M:%S.%3f", &TimeZone::system())
 }
 
-/// `2026-11-20`
+/// Formats `2026-11-20`.
 pub(crate) fn day(wall_ms: u64) -> String {
     shown(wall_ms, "%Y-%m-%d", &TimeZone::system())
 }
 
-/// RFC 3339 in UTC, for programs.
+/// Formats RFC 3339 in UTC, for programs.
 pub(crate) fn rfc3339(wall_ms: u64) -> String {
     shown(wall_ms, "%Y-%m-%dT%H:%M:%SZ", &TimeZone::UTC)
 }
 
-/// Parses an elapsed length of time (`2h`), a date, or a date and time of the local clock, or RFC 3339. Returns
+/// Parses an elapsed length of time (`2h`), a date, a date and time of the local clock, or RFC 3339. Returns
 /// milliseconds since the epoch.
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     if let Ok(span) = text.parse::<Span>() {

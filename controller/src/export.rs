@@ -21,6 +21,8 @@ pub fn check_store(store: &Path, arguments: &Arguments) -> Result<(), String> {
     crate::store::install(store, Path::new(to)).map_err(|error| format!("{to}: {error}"))
 }
 
+/// Prints the store, as the arguments ask.
+///
 /// # Errors
 /// Text, for standard error.
 pub fn export(store: &Path, arguments: &Arguments) -> Result<(), String> {

@@ -1,5 +1,5 @@
-//! `perilog action`: external actions, which no agent runs. A service starts one, reports its ranks, and renews its
-//! lease.
+//! `perilog action`: external actions, which no agent runs. A service starts such an action, reports its ranks, and
+//! renews its lease.
 
 use clap::{Subcommand, ValueEnum};
 use perilog_core::{ActionName, Attempt, HostList, IdSet, JobId, MilestoneName, Part, ResourceName, Span, Targets};
@@ -140,7 +140,7 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
     Ok(Exit::Ok)
 }
 
-/// An answer about an action, and how it is told.
+/// An answer about an action, with the sentence for people.
 struct Told<T>(Of, Answer<T>);
 
 trait Sentence {
@@ -163,7 +163,7 @@ impl Sentence for Started {
     }
 }
 
-/// How an action stands after a report.
+/// The state of an action after a report.
 #[derive(Debug, Deserialize)]
 struct Stands {
     ended: Part,

@@ -37,7 +37,7 @@ pub(crate) fn take(file: &Path, door: &Door) -> Result<u64, Fault> {
         Ok(size)
     });
     if taken.is_err() {
-        // A second failure changes nothing; the first one is reported.
+        // A second failure changes nothing; the verb reports the first.
         let _ = fs::remove_file(&temporary);
     }
     taken
@@ -47,7 +47,8 @@ fn fill(mut made: File, file: &Path, door: &Door) -> Result<u64, Fault> {
     let failed = |source| Fault::File { what: "cannot write", path: file.to_owned(), source };
     let malformed = |why: &str| Fault::Malformed { daemon: door.daemon, why: why.to_owned() };
     let mut client = door.open()?;
-    // A large store on a slow disk is copied and checked before the first piece comes.
+    // The controller copies and checks the store before it sends the first piece, which takes long for a large store on
+    // a slow disk.
     door.wait_for_ever(&mut client)?;
     let (mut written, mut size) = (0, None);
     door.follow(&mut client, "Backup", &json!({}), |answer: Answer<Piece>| {

@@ -1,4 +1,4 @@
-//! `perilog cancel`: asks scripts to stop (SIGTERM once, which they can trap) and keeps waiting ones from beginning.
+//! `perilog cancel`: asks scripts to stop (SIGTERM once, which they can trap) and keeps waiting scripts from beginning.
 
 use serde::Serialize;
 

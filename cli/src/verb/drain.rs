@@ -1,4 +1,4 @@
-//! `perilog drain` and `perilog undrain`: who shall get no work, since when and why.
+//! `perilog drain` and `perilog undrain`: drained nodes, each with time and reason.
 
 use perilog_core::HostList;
 use perilog_core::controller::io::DrainRow;
@@ -44,7 +44,7 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
     match (args.nodes, args.reason) {
         (Some(nodes), Some(reason)) => {
             let mut parameters = json!({"nodes": nodes, "reason": reason});
-            // Leaves the parameter out for older controllers, which refuse it.
+            // Leaves out the parameter for older controllers, which refuse it.
             if args.force {
                 parameters["force"] = true.into();
             }
@@ -60,7 +60,7 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
 pub(crate) fn lift(args: Lift, door: &Door, mut out: Out) -> Result<Exit, Fault> {
     let some = format!("{}: drain lifted", args.nodes);
     let mut parameters = json!({"nodes": args.nodes});
-    // Leaves the parameter out for older controllers, which refuse it.
+    // Leaves out the parameter for older controllers, which refuse it.
     if args.forget {
         parameters["forget"] = true.into();
     }
@@ -73,7 +73,7 @@ struct Drains {
     drains: Vec<DrainRow>,
 }
 
-/// How far a drain is.
+/// Returns the state of a drain.
 pub(super) const fn state(drain: &DrainRow) -> &'static str {
     match (drain.lifted, drain.confirmed) {
         (true, _) => "lifting",

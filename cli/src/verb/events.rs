@@ -1,4 +1,4 @@
-//! `perilog events`: a job's event log (RFC 18), and what comes later.
+//! `perilog events`: the event log of a job (RFC 18), and later events.
 
 use perilog_core::JobId;
 

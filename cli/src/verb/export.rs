@@ -1,4 +1,4 @@
-//! `perilog export`: what the controller's store knows of jobs, as JSON lines.
+//! `perilog export`: the controller's records of jobs, as JSON lines.
 
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -66,7 +66,7 @@ struct Lines {
     lines: Vec<Value>,
 }
 
-/// Line of the export, equal in every face.
+/// A line of the export, equal in every face.
 struct Line(Value);
 
 impl Faces for Line {

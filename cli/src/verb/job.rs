@@ -157,7 +157,7 @@ fn read(file: &std::path::Path) -> Result<ResourceSet, Fault> {
     ResourceSet::from_json(&text).map_err(|error| Fault::Usage(format!("{}: {error}", file.display())))
 }
 
-/// An answer about a job, and how it is told.
+/// An answer about a job, with the sentence for people.
 struct Told<T>(JobId, Answer<T>);
 
 trait Sentence {

@@ -1,4 +1,4 @@
-//! `perilog logs`: what a job's scripts printed, asked of the nodes themselves.
+//! `perilog logs`: the output of a job's scripts, read from the nodes themselves.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ pub(crate) struct Args {
     lines: Option<u32>,
 }
 
-/// Part size for a line that does not end.
+/// Size of a part of a line that does not end.
 const LONGEST_LINE: usize = 64 * 1024;
 
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
@@ -71,9 +71,9 @@ struct Part {
     unreachable: Option<String>,
 }
 
-/// Whole lines out of parts, host by host.
+/// Assembles whole lines from parts, host by host.
 struct Lines {
-    /// The begun line of each host; at most [`LONGEST_LINE`] each.
+    /// The unfinished line of each host; at most [`LONGEST_LINE`] each.
     begun: BTreeMap<String, String>,
     none: bool,
 }

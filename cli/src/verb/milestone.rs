@@ -1,4 +1,4 @@
-//! `perilog milestone`: says by hand, or for the resource manager, that a job's ranks have reached a point.
+//! `perilog milestone`: reports by hand, or for the resource manager, that a job's ranks have reached a milestone.
 
 use perilog_core::{Attempt, IdSet, JobId, MilestoneName, Part, Targets};
 use serde::{Deserialize, Serialize};

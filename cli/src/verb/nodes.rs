@@ -1,4 +1,4 @@
-//! `perilog nodes`: agents that the controller knows, all of them folded, or some of them one by one.
+//! `perilog nodes`: agents that the controller knows: all, folded, or some, one by one.
 
 use std::collections::BTreeMap;
 
@@ -70,7 +70,7 @@ impl Faces for OneByOne {
         let mut columns =
             Columns::new(["NODE", "STATE", "SINCE", "TASKS", "VERSION", "BOOT", "FROM", "NOTE"]).right(2).right(3);
         for node in &self.0.body.nodes {
-            // The first digits tell boot ids apart; the number counts the boots that this controller saw.
+            // The first digits distinguish boot ids; the number counts the boots that this controller saw.
             let boot = node.boot.as_deref().map(|id| id.chars().take(8).collect::<String>()).unwrap_or_default();
             let boot = node.boot_number.map_or_else(|| boot.clone(), |n| format!("{boot} (#{n})"));
             columns.row([

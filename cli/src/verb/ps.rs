@@ -1,4 +1,4 @@
-//! `perilog ps`: unfinished work, oldest first, with its age and the reason for which it waits.
+//! `perilog ps`: unfinished work, oldest first, with its age and the reason to wait.
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     held: bool,
 }
 
-/// Points to the verb for one node or job.
+/// Refers to the verb for a node or a job.
 fn elsewhere(name: &str) -> Result<Infallible, String> {
     let name = text::line(name);
     Err(format!("ps shows what has not ended anywhere; of a node: perilog why {name}; of a job: perilog show {name}"))
@@ -71,7 +71,7 @@ impl Faces for Answer<Ps> {
             return;
         }
         rows.sort_by_key(|row| std::cmp::Reverse(row.age_ms));
-        // Attempts are the resource manager's business, until two of one job are in sight.
+        // The verb shows no attempts, unless two attempts of one job are in the list.
         let mut attempts = HashMap::new();
         let several = rows
             .iter()

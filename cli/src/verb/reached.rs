@@ -1,4 +1,4 @@
-//! Common part of `cancel`, `kill` and `resolve`: a choice of tasks, and how many were reached.
+//! Common part of `cancel`, `kill` and `resolve`: a choice of tasks, and the number of reached tasks.
 
 use perilog_core::{ActionName, Attempt, JobId, Targets};
 use serde::{Deserialize, Serialize};
@@ -36,7 +36,8 @@ struct Reached {
     none: String,
 }
 
-/// Asks and tells: `some` has the count in the place of `{}`, `none` is the sentence for nobody. How many were reached.
+/// Asks the controller and prints a sentence: `some` has `{}` in place of the count, `none` is the sentence for no
+/// task. Returns the number of reached tasks.
 pub(crate) fn reach(
     door: &Door,
     out: &mut Out,

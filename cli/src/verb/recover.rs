@@ -1,4 +1,4 @@
-//! `perilog controller recover`: the list that a store in recovery waits for, and an operator's word for it.
+//! `perilog controller recover`: the list of jobs that a store in recovery waits for, and an operator's vouching.
 
 use perilog_core::controller::view::RecoveryView;
 use perilog_core::{Attempt, HostName, JobId};

@@ -1,4 +1,4 @@
-//! `perilog resolve`: an operator's word in the place of an outcome that will not come.
+//! `perilog resolve`: an operator's resolution in place of an outcome that will not come.
 
 use perilog_core::ResourceName;
 use serde::{Deserialize, Serialize};

@@ -1,8 +1,8 @@
-//! `perilog controller restore FILE`: replaces the store by a copy, and starts the controller with it.
+//! `perilog controller restore FILE`: replaces the store by a copy, and starts the controller with the copy.
 //!
-//! The controller's program makes the copy: it includes a log beside FILE, and stamps the copy, so that the controller
-//! starts in recovery whatever FILE is: a backup, a file from a snapshot, or the store itself. The anchor beside the
-//! store stays. The store that was there is kept under another name.
+//! The controller's program makes the copy. FILE may be a backup, a file from a snapshot, or the store itself. The copy
+//! includes a log beside FILE. The copy is stamped, so that the controller starts in recovery. The anchor beside the
+//! store stays. The old store stays under another name.
 
 use std::fs;
 use std::io;
@@ -29,11 +29,11 @@ pub(crate) struct Args {
     config: Option<PathBuf>,
 }
 
-/// Result of a restore.
+/// The result of a restore.
 pub(crate) struct Restored {
     file: PathBuf,
     store: PathBuf,
-    /// Name of the store that was there.
+    /// The new name of the old store.
     before: Option<PathBuf>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn restore(args: &Args) -> Result<Restored, Fault> {
             Ok(Restored { file: args.file.clone(), store, before })
         }
         Err(fault) if ran => {
-            // The store is what it was.
+            // The store is unchanged.
             start()?;
             Err(fault)
         }
@@ -97,8 +97,8 @@ fn store(config: Option<&Path>) -> Result<PathBuf, Fault> {
 }
 
 /// Installs the copy that `copy` makes, with the owner of the directory. SQLite's side files belong to the old store:
-/// applied to the copy, they would undo the restore or damage it. `keep`: the old store gets another name, which is
-/// returned, with its log.
+/// applied to the copy, they would undo the restore or damage the copy. `keep`: renames the old store with its log, and
+/// returns the new name.
 fn put(copy: impl FnOnce(&Path) -> Result<(), Fault>, store: &Path, keep: bool) -> Result<Option<PathBuf>, Fault> {
     let directory = store.parent().unwrap_or(Path::new("/"));
     let fault = |what, path: &Path| {
@@ -118,7 +118,7 @@ fn put(copy: impl FnOnce(&Path) -> Result<(), Fault>, store: &Path, keep: bool) 
     owned().map_err(fault("cannot prepare", &temporary))?;
     let before = if keep && store.exists() { free_name(store) } else { None };
     if let Some(before) = &before {
-        // The log first: under its old name it would be applied to the copy.
+        // Renames the log first: under its old name SQLite would apply it to the copy.
         gone_is_fine(fs::rename(beside(store, "-wal"), beside(before, "-wal"))).map_err(fault("cannot keep", store))?;
         fs::rename(store, before).map_err(fault("cannot keep", store))?;
     }
@@ -131,7 +131,7 @@ fn put(copy: impl FnOnce(&Path) -> Result<(), Fault>, store: &Path, keep: bool) 
     Ok(before)
 }
 
-/// Returns the first name like `controller.db-before-1` that is free.
+/// Returns the first free name like `controller.db-before-1`.
 fn free_name(store: &Path) -> Option<PathBuf> {
     (1..u16::MAX).map(|n| beside(store, &format!("-before-{n}"))).find(|path| !path.exists())
 }

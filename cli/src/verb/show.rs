@@ -25,10 +25,10 @@ pub(crate) struct Args {
     attempt: Option<Attempt>,
 }
 
-/// Most groups of ranks shown one by one, and most lines of a script's output.
+/// Maximum number of groups of ranks that the verb shows one by one, and of lines of a script's output.
 const GROUPS: usize = 12;
 const LAST_LINES: usize = 4;
-/// Most lines of forensics of a script past its limit; --json has all of them.
+/// Maximum number of lines of forensics of a script past its limit; --json has all lines.
 const FORENSIC_LINES: usize = 12;
 
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
@@ -160,7 +160,7 @@ fn action(view: &ActionView, job: &JobId, page: &mut Page) {
     }
 }
 
-/// Ranks that ended alike, and one of them to show.
+/// Ranks with equal ends, and one of their ends to show.
 struct Group<'a> {
     key: (String, Option<String>),
     hosts: Vec<&'a str>,
@@ -188,7 +188,7 @@ fn groups(ended: &[RankView]) -> Vec<Group<'_>> {
     groups
 }
 
-/// The last thing that a failed script said.
+/// Returns the last line of a failed script.
 pub(crate) fn last_line(ended: &Ended) -> Option<String> {
     let lines = ended.tails.iter().rev().flat_map(|tail| tail.text.lines().rev());
     lines.map(str::trim).find(|line| !line.is_empty()).map(text::line)
@@ -219,7 +219,7 @@ impl Group<'_> {
     }
 }
 
-/// Returns the text inside the parentheses of `failed (exit 7)`; the word before them is printed already.
+/// Returns the text inside the parentheses of `failed (exit 7)`; the output already has the word before them.
 fn detail<'a>(result: &'a str, outcome: &str) -> &'a str {
     let rest = result.strip_prefix(outcome).unwrap_or(result).trim_start();
     rest.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).unwrap_or(rest)

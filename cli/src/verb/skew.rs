@@ -1,4 +1,4 @@
-//! `perilog skew`: scripts that are not the same on all nodes.
+//! `perilog skew`: scripts that differ between nodes.
 
 use perilog_core::{ActionName, HostList, Span};
 use serde::Deserialize;
@@ -26,7 +26,7 @@ pub(crate) struct Args {
     since: Span,
 }
 
-/// Digits of a SHA-256 that tell two scripts apart for people; --json has all of them.
+/// Number of SHA-256 digits that distinguish two scripts for people; --json has all digits.
 const DIGEST: usize = 12;
 
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {

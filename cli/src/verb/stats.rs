@@ -1,4 +1,4 @@
-//! `perilog stats`: how often each action and script ran and failed, and how long it took.
+//! `perilog stats`: how often each action and script ran and failed, and the durations.
 
 use perilog_core::{ActionName, Span};
 use serde::Deserialize;

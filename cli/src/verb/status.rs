@@ -1,4 +1,4 @@
-//! `perilog status`: does the controller run, how much work is open, and what should an operator know?
+//! `perilog status`: whether the controller runs, how much work is open, and notes for the operator.
 
 use perilog_core::controller::view::StatusView;
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! `perilog token`: one-time tokens, by which nodes without a certificate enrol.
+//! `perilog token`: one-time tokens, with which nodes without a certificate enrol.
 
 use perilog_core::{HostList, Span};
 use serde::Deserialize;

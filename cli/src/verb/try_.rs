@@ -1,6 +1,6 @@
 //! `perilog try`: runs script directories on this host exactly as a task's unit would, for authors of scripts.
 //!
-//! This host's agent runs them; no controller is involved. The output is read from the journal.
+//! This host's agent runs the scripts; no controller is involved. The verb reads the output from the journal.
 
 mod journal;
 mod trial;
@@ -66,7 +66,7 @@ struct Request {
     directories: Vec<PathBuf>,
 }
 
-/// How often the journal is looked at while scripts print into it.
+/// Period of reading the journal while scripts print.
 const LOOK: Duration = Duration::from_millis(500);
 
 pub(crate) fn run(args: Args, out: Out) -> Result<Exit, Fault> {
@@ -116,7 +116,7 @@ impl Args {
             }
             directories.push(absolute);
         }
-        // A fresh name: with a used one, the call would attach to a task that ended long ago.
+        // A fresh name: with a used name, the call would attach to a task that ended long ago.
         let fresh = format!("try-{}-{}", std::process::id(), clock::wall_ms());
         let job = match self.job {
             Some(job) => job,

@@ -1,5 +1,4 @@
-//! `perilog wait`: waits for the verdicts of a job's actions, or for an event. Everything comes from the job's event
-//! log.
+//! `perilog wait`: waits for the verdicts of a job's actions, or for an event. The verb reads only the job's event log.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::RecvTimeoutError;
@@ -67,7 +66,7 @@ pub(crate) fn run(args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
     })?;
     let mut ledger = Ledger::new(args);
     loop {
-        // Reads the whole existing log first, whatever the limit: `--timeout 0s` asks about now.
+        // Reads the whole existing log first, with any limit: `--timeout 0s` asks about now.
         let happening = match deadline_ms.filter(|_| ledger.caught_up) {
             None => happenings.recv().map_err(|_| RecvTimeoutError::Disconnected),
             Some(deadline_ms) => happenings.recv_timeout(clock::until(deadline_ms)),
@@ -102,11 +101,11 @@ pub(crate) fn run(args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
     }
 }
 
-/// Action of the awaited attempt.
+/// An action of the awaited attempt.
 #[derive(Default)]
 struct Action {
     roster: Roster,
-    /// Is the action an after-action, begun after the job handed over ranks?
+    /// Whether the action is an after-action, begun after the job handed over ranks.
     follows: bool,
     verdict: Option<(Decided, Entry)>,
 }
@@ -115,9 +114,9 @@ struct Action {
 struct AttemptLog {
     actions: BTreeMap<String, Action>,
     closed: Option<String>,
-    /// Everything was given back.
+    /// Whether everything is released.
     clean: bool,
-    /// The job has let go of something: what begins from here on cleans up.
+    /// Whether the job has handed over a part: actions that begin from here on are after-actions.
     let_go: bool,
     awaited: Option<Entry>,
     /// Reported milestones, and whether their number is exhausted.
@@ -126,7 +125,7 @@ struct AttemptLog {
 }
 
 impl AttemptLog {
-    /// The actions that were to clean up and did not end well, in words.
+    /// Returns the after-actions that did not end well, in words.
     fn unclean(&self, job: &JobId) -> Vec<String> {
         let bad = |action: &&Action| action.verdict.as_ref().is_some_and(|(decided, _)| decided.verdict != Verdict::Ok);
         self.actions
@@ -144,11 +143,11 @@ struct Ledger {
     attempts: BTreeMap<Attempt, AttemptLog>,
     asked: Asked,
     caught_up: bool,
-    /// The attempt that is waited for; settled when the log was read once.
+    /// The awaited attempt; settled after the first read of the log.
     chosen: Option<Attempt>,
 }
 
-/// Result of waiting.
+/// The result of waiting.
 struct End {
     exit: Exit,
     lines: Vec<String>,
@@ -160,13 +159,13 @@ impl Ledger {
         Self { args, attempts: BTreeMap::new(), asked: Asked::default(), caught_up: false, chosen: None }
     }
 
-    /// Forgets what the log of the lost life said.
+    /// Forgets the log of the lost life.
     fn begin_anew(&mut self) {
         aside(format_args!("the controller's store was put back: the log of {} is read from its start", self.args.job));
         (self.attempts, self.asked, self.caught_up) = (BTreeMap::new(), Asked::default(), false);
     }
 
-    /// Tells the operator at once when the attempt begins to wait for a word, and when an operator has given it.
+    /// Reports at once when the attempt begins to wait for vouching, and when an operator has vouched for it.
     fn say(&self, entry: &Entry) {
         let is_vouching = [UNVOUCHED, VOUCHED].contains(&entry.name.as_str());
         if is_vouching
@@ -228,7 +227,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Returns the result, once waiting is over.
+    /// Returns the result, once the wait has ended.
     fn end(&self) -> Option<End> {
         let log = self.attempts.get(&self.chosen?)?;
         if let Some(awaited) = &self.args.awaited {
@@ -276,8 +275,8 @@ impl Ledger {
             return Some(self.never(format!("the attempt has as many milestones as it may without {}", awaited.event)));
         }
         let action = awaited.action.as_ref().map(|action| log.actions.get(action.as_str()));
-        // Running actions of a closed attempt go on and its after-actions begin, until everything is released; no other
-        // action begins.
+        // Running actions of a closed attempt go on, and its after-actions begin, until everything is released. No
+        // other action begins.
         let goes_on = action.map_or(!awaited.is_milestone(), |action| action.is_some());
         if let Some(why) = log.closed.as_ref().filter(|_| !goes_on) {
             return Some(self.never(format!("the attempt was closed ({why}) without {}", awaited.event)));
@@ -285,7 +284,7 @@ impl Ledger {
         if log.clean && action.is_none() && (awaited.is_milestone() || log.closed.is_some()) {
             return Some(self.never(format!("everything was given back without {}", awaited.event)));
         }
-        // After its verdict an action tells no more than late results.
+        // After its verdict an action logs only late results.
         let (decided, _) = action??.verdict.as_ref()?;
         (awaited.event != "late")
             .then(|| self.never(format!("{} ended ({}) without {}", decided.action, decided.verdict, awaited.event)))
@@ -299,7 +298,7 @@ impl Ledger {
         }
     }
 
-    /// Describes the open work when the time is over.
+    /// Describes the open work at the time limit.
     fn still(&self) -> String {
         let waits = |text: String| format!("still waiting for {text}; see: perilog ps");
         let (Some(log), None) = (self.chosen.and_then(|n| self.attempts.get(&n)), &self.args.awaited) else {
@@ -324,7 +323,8 @@ impl Action {
     }
 }
 
-/// An event; or a milestone, of a rank in that action or else of the job.
+/// Returns `true` for the awaited event, or for the awaited milestone: of a rank in the named action, or else of the
+/// job.
 fn is_awaited(awaited: &Awaited, entry: &Entry) -> bool {
     let named = match awaited.event.as_str() {
         "clean" => is_last_release(entry),

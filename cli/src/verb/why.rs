@@ -1,4 +1,4 @@
-//! `perilog why`: the chain from a node to the stuck task on it, and what to type next.
+//! `perilog why`: the chain from a node to the stuck task on it, and the next command to type.
 
 use perilog_core::controller::view::{PsRow, WhyTask, WhyView};
 use perilog_core::message::Phase;
@@ -77,7 +77,7 @@ impl Faces for Answer<Why> {
             let head = style::QUIET.style(if at == 0 { "next" } else { "or  " });
             page.line(format_args!("  {head}  {}", text::line(command)));
         }
-        // Attempts are the resource manager's business, until another than the job's first is in sight.
+        // The verb shows no attempts, unless the list has another attempt than the job's first.
         let all = || open.iter().chain(failed);
         let requeued = |job: &JobId| all().any(|task| task.job == *job && task.attempt != Attempt::FIRST);
         for task in open {
@@ -114,7 +114,7 @@ trait Chain {
 }
 
 impl Chain for WhyTask {
-    /// From the task to the next command, one link a line.
+    /// Prints the chain from the task to the next command, one link a line.
     fn show(&self, page: &mut Page, requeued: bool, age: &str) {
         let outcome = self.ended.as_ref().map(|ended| ended.outcome.to_string());
         let (state, word) = match (&self.ended, &outcome) {

@@ -94,7 +94,7 @@ pub(super) async fn take_back(api: &Api, call: Call) -> Result<(), Gone> {
     }
 }
 
-/// Parses host names. RFC 29 allows names that no host can have, so the function also checks each name.
+/// Parses host names. The function also checks each name, because RFC 29 allows names that no host can have.
 fn hosts(text: &str) -> Result<HostList, Refusal> {
     let hosts: HostList = parse(text)?;
     if hosts.is_empty() {

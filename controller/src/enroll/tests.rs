@@ -175,7 +175,7 @@ async fn who_cannot_tell_what_is_revoked_renews_nothing() {
         assert!(no.told.starts_with("an error of the controller") && no.logged.contains(part), "{no:?}");
     }
     assert_eq!(bed.known().len(), 0);
-    // A token of an operator counts without these records.
+    // An operator's token counts also without a readable list.
     bed.answer(None, "n0", Some(&bed.token("n0")), &key).await.unwrap();
 }
 

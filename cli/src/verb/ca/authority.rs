@@ -1,4 +1,4 @@
-//! Certificates from names and days, and the list of revoked ones.
+//! Certificates from names and days, and the list of revoked certificates.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -23,12 +23,12 @@ pub(super) enum Role {
     Controller,
 }
 
-/// A new authority. `now_ms`: milliseconds since the epoch.
+/// Creates an authority. `now_ms`: milliseconds since the epoch.
 pub(super) fn new(name: &str, days: u32, now_ms: u64) -> Result<Made, Fault> {
     Ok(authority::new(name, now_ms.saturating_sub(BACKDATED_MS), now_ms + u64::from(days) * DAY_MS)?)
 }
 
-/// Authority that signs.
+/// The authority that signs.
 pub(super) struct Signer {
     issuer: Issuer<'static, KeyPair>,
     not_after_ms: u64,
@@ -39,7 +39,7 @@ pub(super) struct Signer {
 const ENROLS: &str = "CN=perilog enrolment of ";
 
 impl Signer {
-    /// Opens the authority in this directory; refuses one that has run out.
+    /// Opens the authority in this directory; refuses an expired authority.
     pub(super) fn open(dir: &Path, now_ms: u64) -> Result<Self, Fault> {
         let path = dir.join(CA_CERT);
         let cert = files::read(&path)?;
@@ -55,17 +55,19 @@ impl Signer {
         Ok(Self { issuer, not_after_ms: own.not_after_ms, subject: own.subject })
     }
 
-    /// Does the controller enrol nodes with this authority? The controller reads the authority's lists in place.
+    /// Returns `true` if the controller enrols nodes with this authority. The controller reads such an authority's
+    /// lists in place.
     pub(super) fn enrols(&self) -> bool {
         self.subject.starts_with(ENROLS)
     }
 
-    /// A revocation list (PEM). It lasts as long as the authority.
+    /// Makes a revocation list (PEM). The list lasts as long as the authority.
     pub(super) fn revocations(&self, number: u64, list: &[Revoked], now_ms: u64) -> Result<String, Fault> {
         Ok(authority::revocations(&self.issuer, number, list, now_ms, self.not_after_ms)?)
     }
 
-    /// Issues a certificate for these names, with the first as subject; it ends no later than its authority.
+    /// Issues a certificate for these names, with the first name as subject. The certificate expires no later than the
+    /// authority.
     pub(super) fn issue(&self, role: Role, names: &[Name], days: u32, now_ms: u64) -> Result<Made, Fault> {
         let until_ms = (now_ms + u64::from(days) * DAY_MS).min(self.not_after_ms);
         let mut params = authority::lasting(now_ms.saturating_sub(BACKDATED_MS), until_ms);
@@ -84,7 +86,7 @@ impl Signer {
     }
 }
 
-/// A name that a peer is known by.
+/// A name of a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Name {
     Host(HostName),

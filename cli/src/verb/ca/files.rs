@@ -15,9 +15,9 @@ use crate::fault::Fault;
 pub(super) const CERT: &str = "cert.pem";
 pub(super) const KEY: &str = "key.pem";
 
-/// A certificate or key has no megabyte.
+/// Largest certificate or key: real ones are far smaller.
 const LARGEST: u64 = 1024 * 1024;
-/// Largest list of issued and revoked certificates: room for far more than a hundred thousand.
+/// Largest list of issued or revoked certificates: room for far more than a hundred thousand.
 const LARGEST_LIST: u64 = 256 * 1024 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(super) enum Who {
     OwnerOnly,
 }
 
-/// Creates `dir` and its parents; other users may not look into new ones.
+/// Creates `dir` and its parents; other users may not read new directories.
 pub(super) fn directory(dir: &Path) -> Result<(), Fault> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.map_err(|source| Fault::File { what: "cannot make", path: dir.to_owned(), source })
@@ -37,12 +37,12 @@ pub(super) fn lock(dir: &Path) -> Result<Lock, Fault> {
     Lock::take(dir).map_err(|source| Fault::File { what: "cannot lock", path: dir.to_owned(), source })
 }
 
-/// Is the file absent, rather than unreadable?
+/// Returns `true` if the file is absent, rather than unreadable.
 pub(super) fn is_missing(path: &Path) -> bool {
     path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-/// Refuses where one of `names` is in `dir` already.
+/// Refuses if `dir` already contains one of `names`.
 pub(super) fn absent(dir: &Path, names: &[&str], advice: &str) -> Result<(), Fault> {
     match names.iter().map(|name| dir.join(name)).find(|path| path.symlink_metadata().is_ok()) {
         Some(path) => Err(Fault::Usage(format!("{} exists: {advice}", path.display()))),
@@ -50,12 +50,13 @@ pub(super) fn absent(dir: &Path, names: &[&str], advice: &str) -> Result<(), Fau
     }
 }
 
-/// Writes a whole file or nothing (temporary file, fsync, rename). On return it is on disk under its name.
+/// Writes a whole file or nothing (temporary file, fsync, rename). On return the file is on disk under its name.
 pub(super) fn write(path: &Path, who: Who, text: &str) -> Result<(), Fault> {
     write_as(path, who, who == Who::Everybody, text)
 }
 
-/// Writes a file. `give_away`: to the owner of the existing file, or of the directory. A key stays with its maker.
+/// Writes a file. `give_away`: gives the file to the owner of the existing file, or of the directory. A key stays with
+/// its maker.
 fn write_as(path: &Path, who: Who, give_away: bool, text: &str) -> Result<(), Fault> {
     let failed = |source| Fault::File { what: "cannot write", path: path.to_owned(), source };
     let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -64,14 +65,14 @@ fn write_as(path: &Path, who: Who, give_away: bool, text: &str) -> Result<(), Fa
     let written =
         write_new(&temporary, give_away.then_some(path), who, text).and_then(|()| fs::rename(&temporary, path));
     written.map_err(|error| {
-        // A second failure changes nothing; the first one is reported.
+        // A second failure changes nothing; the verb reports the first.
         let _ = fs::remove_file(&temporary);
         failed(error)
     })?;
     sync(path).map_err(failed)
 }
 
-/// Writes a temporary file; `like` is the path whose owner it gets.
+/// Writes a temporary file; `like` is the path whose owner the file gets.
 fn write_new(temporary: &Path, like: Option<&Path>, who: Who, text: &str) -> io::Result<()> {
     let mode = match who {
         Who::Everybody => 0o644,
@@ -81,13 +82,13 @@ fn write_new(temporary: &Path, like: Option<&Path>, who: Who, text: &str) -> io:
     if let Some(path) = like {
         give(&file, path)?;
     }
-    // Sets the mode explicitly, because the umask could make a list unreadable for the daemon that needs it.
+    // Sets the mode explicitly, because the umask could make a list unreadable for the daemon.
     file.set_permissions(Permissions::from_mode(mode))?;
     file.write_all(text.as_bytes())?;
     file.sync_all()
 }
 
-/// Gives the new file to the owner of the file at `path`, or of its directory. Only root can give a file away.
+/// Gives the new file to the owner of the file at `path`, or of the directory. Only root can give a file away.
 fn give(file: &File, path: &Path) -> io::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());
@@ -100,7 +101,7 @@ fn give(file: &File, path: &Path) -> io::Result<()> {
     fchown(file, Some(whose.uid()), Some(whose.gid()))
 }
 
-/// A rename lasts when its directory is on the disk.
+/// Makes a rename durable: its directory has to be on the disk.
 fn sync(path: &Path) -> io::Result<()> {
     File::open(directory_of(path))?.sync_all()
 }
@@ -147,7 +148,7 @@ fn read_up_to(path: &Path, largest: u64, why: &str) -> Result<Vec<u8>, Fault> {
     fs::read(path).map_err(failed)
 }
 
-/// Reads a key; only its owner may be able to read it.
+/// Reads a key; refuses a key that other users can read.
 pub(super) fn read_secret(path: &Path) -> Result<String, Fault> {
     let failed = |source| Fault::File { what: "cannot read", path: path.to_owned(), source };
     let mode = fs::metadata(path).map_err(failed)?.mode() & 0o777;

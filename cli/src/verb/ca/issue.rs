@@ -42,7 +42,7 @@ pub(crate) struct Args {
     force: bool,
 }
 
-/// Names in one HOST argument.
+/// The names in a HOST argument.
 #[derive(Debug, Clone)]
 struct Names(Vec<Name>);
 

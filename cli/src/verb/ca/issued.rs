@@ -11,7 +11,7 @@ use super::read::Read;
 use crate::fault::Fault;
 use crate::out::aside;
 
-/// Appends certificates to the list of the authority in `dir`; they are on disk on return.
+/// Appends certificates to the list of the authority in `dir`; the records are on disk on return.
 pub(super) fn add(dir: &Path, made: &[Read]) -> Result<(), Fault> {
     let issued = |read: &Read| Issued {
         serial: read.serial.clone(),
@@ -26,8 +26,8 @@ pub(super) fn add(dir: &Path, made: &[Read]) -> Result<(), Fault> {
     remember(&lock, &issued).map_err(|source| Fault::File { what: "cannot write", path: dir.join(ISSUED), source })
 }
 
-/// Returns the whole list; empty if the authority has none. Warns of a line that is no record and skips it: a line torn
-/// by a crash must not keep an operator from revoking.
+/// Returns the whole list; empty if the authority has no list. Warns of a malformed line and skips it: a line torn by a
+/// crash must not keep an operator from revoking.
 pub(super) fn list(dir: &Path) -> Result<Vec<Issued>, Fault> {
     let path = dir.join(ISSUED);
     if files::is_missing(&path) {

@@ -1,14 +1,14 @@
-//! `perilog ca`: a small certificate authority for sites that have none.
+//! `perilog ca`: a small certificate authority for sites without one.
 //!
 //! `init` makes an authority in a directory. `issue` makes the files of a node or a controller under /etc/perilog/tls
-//! (ca.pem, cert.pem, key.pem), `revoke` revokes them, `show` reads certificates. Keys are EC P-256. An authority's
-//! directory:
+//! (ca.pem, cert.pem, key.pem), `revoke` revokes certificates, `show` reads certificates. Keys are EC P-256. An
+//! authority's directory:
 //!
 //! ```text
-//!   ca.pem, ca-key.pem     the authority     issued.jsonl   each certificate it issued, and to whom
-//!   crl.pem                what it revoked
+//!   ca.pem, ca-key.pem     the authority     issued.jsonl   each issued certificate, and its host
+//!   crl.pem                the revoked certificates
 //! ```
-//! Not here: automatic renewal.
+//! Automatic renewal is not part of this module.
 
 mod authority;
 mod files;

@@ -1,4 +1,4 @@
-//! Content of a certificate, read from PEM.
+//! Contents of a certificate, read from PEM.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use super::authority::Revoked;
 use crate::fault::Fault;
 use crate::{text, when};
 
-/// A certificate as `ca show` tells it. Times are milliseconds since the epoch.
+/// A certificate as `ca show` prints it. Times are milliseconds since the epoch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::verb) struct Read {
     pub(in crate::verb) file: String,
@@ -23,9 +23,9 @@ pub(in crate::verb) struct Read {
     pub(in crate::verb) role: &'static str,
     /// Host names and addresses (subjectAltName).
     pub(in crate::verb) names: Vec<String>,
-    /// Key identifiers of the subject and of the signer, where present: authorities may share a name.
+    /// Key identifiers of the subject and of the signer, if present: authorities may share a name.
     pub(in crate::verb) keys: (Option<String>, Option<String>),
-    /// Hexadecimal, two digits a byte.
+    /// The serial number in hexadecimal, two digits a byte.
     pub(in crate::verb) serial: String,
     pub(in crate::verb) not_before_ms: u64,
     pub(in crate::verb) not_after_ms: u64,
@@ -33,7 +33,7 @@ pub(in crate::verb) struct Read {
     pub(in crate::verb) fingerprint: String,
 }
 
-/// Returns all certificates of a PEM text, in order; skips keys and other content.
+/// Returns all certificates of a PEM text, in order; skips keys and other contents.
 pub(in crate::verb) fn certificates(file: &Path, pem: &str) -> Result<Vec<Read>, Fault> {
     let bad = |why: String| Fault::Usage(format!("{}: {why}", file.display()));
     let mut found = Vec::new();
@@ -66,7 +66,7 @@ fn read(file: &Path, certificate: &X509Certificate<'_>, der: &[u8]) -> Read {
     }
 }
 
-/// Reads a revocation list: its number and its entries.
+/// Reads a revocation list: the list's number and entries.
 pub(super) fn revocations(file: &Path, pem: &[u8]) -> Result<(u64, Vec<Revoked>), Fault> {
     let bad = |why: String| Fault::Usage(format!("{}: {why}", file.display()));
     let block = Pem::iter_from_buffer(pem).find_map(Result::ok).filter(|block| block.label == "X509 CRL");
@@ -81,7 +81,7 @@ pub(super) fn revocations(file: &Path, pem: &[u8]) -> Result<(u64, Vec<Revoked>)
     Ok((number, revoked.collect()))
 }
 
-/// Subject and authority key identifier (RFC 5280, 4.2.1.1 and 4.2.1.2).
+/// Returns the subject and authority key identifiers (RFC 5280, 4.2.1.1 and 4.2.1.2).
 fn keys(certificate: &X509Certificate<'_>) -> (Option<String>, Option<String>) {
     let (mut own, mut signer) = (None, None);
     for extension in certificate.extensions() {
@@ -129,7 +129,7 @@ fn name(name: &GeneralName<'_>) -> String {
 }
 
 impl Read {
-    /// Did this authority issue the certificate, judging by names and key identifiers?
+    /// Returns `true` if this authority issued the certificate, by names and key identifiers.
     pub(super) fn is_of(&self, authority: &Self) -> bool {
         let same_key = self.keys.1.is_none() || self.keys.1 == authority.keys.0;
         self.role != "authority" && self.issuer == authority.subject && same_key

@@ -19,8 +19,8 @@ use crate::fault::Fault;
 use crate::out::{Face, Faces, Out, Page, aside};
 use crate::{style, text, when};
 
-/// Keeps a revoked certificate on the list for this time after it ran out. By then the operator has brought the list to
-/// the controllers, and sessions with that certificate are over (RFC 5280, section 3.3).
+/// Time for which a revoked certificate stays on the list after its expiry. By then the operator has brought the list
+/// to the controllers, and sessions with the certificate have ended (RFC 5280, section 3.3).
 const KEPT_MS: u64 = 30 * 86_400_000;
 
 /// Revokes certificates: adds them to the authority's revocation list, DIR/crl.pem.
@@ -97,8 +97,8 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     Ok(Exit::Ok)
 }
 
-/// Checks the size: a controller refuses a larger list. A running controller would keep its old list, and would not
-/// start again.
+/// Checks the size: a controller refuses a larger list. A running controller would continue with its old list, and
+/// would not start again.
 fn fits(path: &Path, bytes: u64) -> Result<(), Fault> {
     if bytes <= MAX_FILE {
         return Ok(());
@@ -109,7 +109,7 @@ fn fits(path: &Path, bytes: u64) -> Result<(), Fault> {
     )))
 }
 
-/// Returns what the operator must do for the list to take effect.
+/// Returns the operator's next steps, which put the list into effect.
 fn next(path: &Path, enrols: bool) -> String {
     let reload = "systemctl reload perilog-controller";
     let path = path.display();
@@ -127,7 +127,7 @@ struct Issuances {
     issued: Vec<Issued>,
     /// Index by serial number.
     at: HashMap<String, usize>,
-    /// The serial numbers of the newest of each host.
+    /// The serial number of the newest certificate of each host.
     newest: HashSet<String>,
     now_ms: u64,
 }
@@ -159,20 +159,20 @@ impl Issuances {
         self.get(serial).map(|issued| issued.names.join(", ")).unwrap_or_default()
     }
 
-    /// May the entry leave the list? The certificate must have run out and been revoked long ago, and the entry must
-    /// not be the evidence that the host was revoked.
+    /// Returns `true` if the entry may leave the list. The certificate's expiry and revocation must be long ago, and
+    /// the entry must not be the evidence that the host was revoked.
     fn is_over(&self, revoked: &Revoked) -> bool {
         let long_ago = |at_ms: u64| at_ms.saturating_add(KEPT_MS) < self.now_ms;
         let has_run_out = self.get(&revoked.serial).is_some_and(|issued| long_ago(issued.not_after_ms));
         has_run_out && long_ago(revoked.at_ms) && !self.newest.contains(&revoked.serial)
     }
 
-    /// Does this authority enrol nodes? The controller then reads the list in place.
+    /// Returns `true` if this authority enrols nodes. The controller then reads the list in place.
     fn enrols(&self) -> bool {
         self.issued.iter().any(|issued| issued.enrolled_ms.is_some())
     }
 
-    /// Returns the hosts that the operator named by one of their certificates, with the number of their other good
+    /// Returns the hosts that the operator named by one of their certificates, with the number of their other valid
     /// certificates.
     fn left(&self, args: &Args, revoked: &HashSet<String>) -> Vec<(String, usize)> {
         let one = args.what.iter().filter(|what| !matches!(what, What::Host(_)));
@@ -209,7 +209,7 @@ impl Issuances {
     }
 }
 
-/// The first certificate of a file, which is this authority's.
+/// Returns the first certificate of a file; this authority must have issued it.
 fn of_file(dir: &Path, file: &Path) -> Result<Read, Fault> {
     let authority = certificates(&dir.join(CA_CERT), &files::read(&dir.join(CA_CERT))?)?;
     let Some(first) = certificates(file, &files::read(file)?)?.into_iter().next() else {

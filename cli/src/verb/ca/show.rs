@@ -1,4 +1,4 @@
-//! `perilog ca show`: content of certificates.
+//! `perilog ca show`: contents of certificates.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ pub(crate) struct Args {
 }
 
 const DAY_MS: u64 = 86_400_000;
-/// Days before a certificate's end from which on it is coloured.
+/// Number of days before a certificate's expiry from which on the verb colours it.
 const SOON_DAYS: u64 = 30;
 
 pub(crate) fn run(args: Args, mut out: Out) -> Result<Exit, Fault> {
@@ -55,7 +55,7 @@ pub(crate) fn run(args: Args, mut out: Out) -> Result<Exit, Fault> {
     Ok(if valid { Exit::Ok } else { Exit::Failed })
 }
 
-/// `*.pem` of a directory and of the directories in it, sorted.
+/// Returns the `*.pem` files of a directory and of its subdirectories, sorted.
 fn pem_files(dir: &Path) -> Result<Vec<PathBuf>, Fault> {
     let list = |dir: &Path| -> Result<Vec<PathBuf>, Fault> {
         let failed = |source| Fault::File { what: "cannot read", path: dir.to_owned(), source };

@@ -1,5 +1,5 @@
-//! Enrolment authority on the controller's host: can the controller read its list, who owns its files, how much has it
-//! signed, and do the names that munge enrols resolve?
+//! Checks of the enrolment authority on the controller's host: whether the controller can read the list, who owns the
+//! files, how many certificates the authority has signed, and whether the names that munge enrols resolve.
 
 use std::fs::Metadata;
 use std::io;
@@ -15,14 +15,14 @@ use super::{Finding, shell};
 use crate::text;
 
 const ABOUT: &str = "enrolment";
-/// Size of issued.jsonl for a warning. `perilog ca` reads at most 256 MiB; half of that leaves a year.
+/// Size of issued.jsonl for a warning. `perilog ca` reads at most 256 MiB; half of that size leaves a year.
 const MANY_ISSUED: u64 = 128 * 1024 * 1024;
-/// All names are looked up as long; those of a cluster take a second by /etc/hosts.
+/// Limit for the lookups of all names; the names of a cluster take a second by /etc/hosts.
 const LOOKUPS_MS: u64 = 5_000;
-/// Names in a finding.
+/// Maximum number of names in a finding.
 const NAMES: usize = 20;
 
-/// Inspects the authority. No findings if none exists and none is configured.
+/// Inspects the authority. Returns no findings if no authority exists and the configuration names none.
 pub(super) fn look(dir: &Path, listens: bool) -> Vec<Finding> {
     let shown = dir.display();
     let missing = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
@@ -41,7 +41,7 @@ pub(super) fn look(dir: &Path, listens: bool) -> Vec<Finding> {
     findings
 }
 
-/// Can the owner of the directory read this file in it?
+/// Returns `true` if the owner of the directory can read this file of the directory.
 fn reads(own: &Metadata, file: &Metadata) -> bool {
     let bit = match (file.uid() == own.uid(), file.gid() == own.gid()) {
         (true, _) => 0o400,
@@ -120,7 +120,7 @@ fn owner(path: &Path, own: &Metadata) -> Option<Finding> {
     None
 }
 
-/// Checks the names: munge enrols only a host whose name resolves to the asking address.
+/// Checks the names: munge enrols only a host whose name resolves to the peer's address.
 pub(super) fn names(hosts: &HostList, getent: &str) -> Finding {
     let until_ms = clock::mono_ms() + LOOKUPS_MS;
     let (mut unknown, mut looked) = (Vec::new(), 0_u64);
@@ -186,7 +186,7 @@ mod tests {
         fs::write(&crl, vec![b'x'; usize::try_from(MAX_FILE).unwrap() + 1]).unwrap();
         assert!(look(dir, true)[0].what.contains("no more than 8388608 are read"));
 
-        // As root under umask 077, in the directory of the controller's user.
+        // Files of root under umask 077, in the directory of the controller's user.
         if !rustix::process::geteuid().is_root() {
             return;
         }
@@ -209,8 +209,8 @@ mod tests {
         let (program, text) = (dir.path().join("getent"), dir.path().join("text"));
         fs::write(&text, "#!/bin/sh\ncase $2 in n[02]) exit 2;; esac\n").unwrap();
         fs::set_permissions(&text, Permissions::from_mode(0o755)).unwrap();
-        // `cp` makes the executable: if this process wrote the file, a test that forks at this moment would inherit the
-        // open file, and exec would fail with "text file busy".
+        // `cp` makes the executable: another test that forks at this moment would inherit a file that this process
+        // wrote, and exec would fail with "text file busy".
         assert!(std::process::Command::new("cp").args([&text, &program]).status().unwrap().success());
         let of = |hosts: &str| names(&hosts.parse().unwrap(), program.to_str().unwrap());
         let found = of("n[0-3]");

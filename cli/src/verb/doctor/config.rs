@@ -1,4 +1,4 @@
-//! Configuration, as its daemon reads it.
+//! Checks of the configuration, as the daemon reads it.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use toml::Table;
 
 use super::{Finding, Role, enroll, node, shell, tls};
 
-/// Where packages put daemons; beside ourselves where they are built.
+/// Returns the daemon's path: the path of the packages, or for a build the path beside this program.
 pub(super) fn program(role: Role) -> PathBuf {
     let installed = Path::new("/usr/sbin").join(role.program());
     let beside = std::env::current_exe().ok().map(|own| own.with_file_name(role.program()));
@@ -16,7 +16,7 @@ pub(super) fn program(role: Role) -> PathBuf {
     }
 }
 
-/// Returns the whole configuration with every default, unless it is wrong.
+/// Returns the whole configuration with every default, unless the configuration is wrong.
 pub(super) fn look(role: Role, file: &Path, findings: &mut Vec<Finding>) -> Option<Table> {
     const ABOUT: &str = "configuration";
     let (program, file) = (program(role), file.display().to_string());
@@ -66,8 +66,8 @@ pub(super) fn look(role: Role, file: &Path, findings: &mut Vec<Finding>) -> Opti
     table
 }
 
-/// Does another room report this warning, with its remedy? After a change of the daemon's wording, the operator sees
-/// the warning twice, never not at all.
+/// Returns `true` if another module of doctor reports this warning, with a remedy. After a change of the daemon's
+/// wording, the operator sees the warning twice, never not at all.
 fn told_elsewhere(warning: &str) -> bool {
     warning.starts_with("tls: ")
         || warning.starts_with("tls.enabled is false")
@@ -77,7 +77,7 @@ fn told_elsewhere(warning: &str) -> bool {
         || warning.starts_with("action.") && warning.contains(": there is no directory ")
 }
 
-/// Reports the files of a correct configuration. A daemon starts without any, and then does little.
+/// Reports the files of a correct configuration. A daemon also starts without files, and then does little.
 fn found(role: Role, file: &Path) -> Finding {
     const ABOUT: &str = "configuration";
     let shown = file.display();
@@ -103,14 +103,14 @@ fn found(role: Role, file: &Path) -> Finding {
     }
 }
 
-/// A text in the configuration, by the names of its tables.
+/// Returns a text of the configuration, by the names of its tables.
 pub(super) fn text<'a>(table: &'a Table, path: &[&str]) -> Option<&'a str> {
     let (last, tables) = path.split_last()?;
     let inner = tables.iter().try_fold(table, |table, name| table.get(*name)?.as_table())?;
     inner.get(*last)?.as_str()
 }
 
-/// A list of texts.
+/// Returns a list of texts.
 pub(super) fn texts<'a>(table: &'a Table, name: &str) -> Vec<&'a str> {
     table.get(name).and_then(toml::Value::as_array).into_iter().flatten().filter_map(toml::Value::as_str).collect()
 }

@@ -1,5 +1,5 @@
-//! Needs of the controller beside its configuration: a disk for its store, its socket and port, executable hooks,
-//! agents of its own version.
+//! Checks of the controller beside its configuration: a disk for the store, socket and port, executable hooks, agents
+//! of the same version.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
@@ -17,11 +17,12 @@ use super::{Finding, Role, config, flux, kernel, limits};
 use crate::door::{Answer, Door};
 use crate::text;
 
-/// Least free disk: making the store's reserve (8 MiB) takes twice its size; below that the controller refuses prologs.
+/// Least free disk: making the store's reserve (8 MiB) needs twice the reserve's size; below that the controller
+/// refuses prologs.
 const LEAST_DISK: u64 = 16 * 1024 * 1024;
 const LITTLE_DISK: u64 = 1024 * 1024 * 1024;
 const CONNECT: Duration = Duration::from_secs(2);
-/// Node names in a finding.
+/// Maximum number of node names in a finding.
 const NAMES: usize = 20;
 
 #[derive(Debug, Deserialize)]
@@ -121,7 +122,7 @@ fn hooks(config: &Table) -> Vec<Finding> {
         .collect()
 }
 
-/// Can agents dial the port? With the socket unit, systemd listens while the controller is down.
+/// Checks whether agents can dial the port. With the socket unit, systemd listens while the controller is down.
 fn port(config: &Table) -> Option<Finding> {
     const ABOUT: &str = "port";
     let listen: SocketAddr = config::text(config, &["listen"])?.parse().ok()?;
@@ -171,7 +172,7 @@ fn said(status: &StatusView) -> Vec<Finding> {
         let what = format!("the release hook has not taken {releases} yet");
         findings.push(Finding::warning("outbox", what, "perilog ps shows which, and what a hook said"));
     }
-    // A recovery is the first note.
+    // The first note is about a recovery.
     let notes = status.notes.iter().enumerate();
     findings.extend(notes.map(|(i, note)| match (&status.recovery, i) {
         (Some(_), 0) => {
@@ -182,7 +183,8 @@ fn said(status: &StatusView) -> Vec<Finding> {
     findings
 }
 
-/// Reports versions of agents. Versions N and N-1 work together; more than two at a time is a forgotten upgrade.
+/// Reports versions of agents. Versions N and N-1 work together; more than two versions at a time mean a forgotten
+/// upgrade.
 fn agents(controller: &str, nodes: &[NodeView]) -> Vec<Finding> {
     let mut by_version: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for node in nodes.iter().filter(|node| node.state == "online") {

@@ -1,4 +1,4 @@
-//! Unit of the daemon: whether it runs, its last log lines, and its program.
+//! Checks of the daemon's unit: whether it runs, its last log lines, and its program.
 
 use std::collections::HashMap;
 
@@ -85,7 +85,7 @@ fn last_words(unit: &str) -> String {
     line.map(|line| format!("; its last error: {line}")).unwrap_or_default()
 }
 
-/// A package that was upgraded under a running daemon.
+/// Reports a package that was upgraded under a running daemon.
 fn program(pid: u32, unit: &str) -> Option<Finding> {
     let exe = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
     let exe = exe.to_string_lossy().into_owned();

@@ -1,4 +1,4 @@
-//! Enrolment: can a node get and renew its certificate, and can the controller issue one?
+//! Checks of enrolment: whether a node can get and renew its certificate, and whether the controller can issue one.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -16,15 +16,15 @@ use super::{Finding, Role, authority, config, tls};
 use crate::text;
 
 const ABOUT: &str = "enrolment";
-/// A controller on the same network answers in milliseconds.
+/// Limit for a controller's answer; on the same network a controller answers in milliseconds.
 const REACH: Duration = Duration::from_secs(5);
-/// The first port that is not root's alone (ip(7)).
+/// The first port that other users than root can bind (ip(7)).
 const UNPRIVILEGED: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 const GETENT: &str = "/usr/bin/getent";
-/// munged's, unless it was built or told otherwise.
+/// The default socket of munged.
 const MUNGED: &str = "/run/munge/munge.socket.2";
 
-/// Does this node renew its certificate itself?
+/// Returns `true` if this node renews its certificate itself.
 pub(super) fn renews_itself(table: &Table) -> bool {
     of(table).is_some_and(|enroll| !config::texts(enroll, "controller").is_empty())
 }
@@ -33,14 +33,14 @@ fn of(table: &Table) -> Option<&Table> {
     table.get("enroll")?.as_table()
 }
 
-/// Inspects enrolment. No findings if it is not configured.
+/// Inspects enrolment. Returns no findings if enrolment is not configured.
 pub(super) fn look(role: Role, table: &Table) -> Vec<Finding> {
     let Some(enroll) = of(table) else { return Vec::new() };
     let munge = enroll.get("munge").and_then(toml::Value::as_bool).unwrap_or(false);
     let listens = enroll.contains_key("listen");
     let mut findings = match role {
         Role::Node if renews_itself(table) => node(table, enroll, munge),
-        // The certificates that it has signed count, whether it still signs or not.
+        // Signed certificates count, even after the authority stopped signing.
         Role::Controller if tls::files(table).is_some() => keeps(enroll, listens),
         _ => Vec::new(),
     };
@@ -90,8 +90,8 @@ fn node(table: &Table, enroll: &Table, munge: bool) -> Vec<Finding> {
     findings
 }
 
-/// Reports renewal. The agent renews between two thirds and five sixths of a certificate's life: past that, it has
-/// tried and failed.
+/// Reports renewal. The agent renews between two thirds and five sixths of a certificate's life: past that, the agent
+/// has tried and failed.
 fn renewal((from_ms, until_ms): (u64, u64), now_ms: u64) -> Finding {
     let lasts_ms = until_ms.saturating_sub(from_ms);
     let todo = "journalctl -u perilog-agent says why it cannot renew it; the port of [enroll] is looked at below";
@@ -126,7 +126,7 @@ fn token(path: &Path, spare: bool) -> Finding {
     }
 }
 
-/// Shakes hands and asks nothing.
+/// Shakes hands and sends no request.
 fn reach(address: &str, files: &TlsFiles, name: Option<&str>) -> Finding {
     let tls = match ClientTls::load_anonymous(files) {
         Ok(tls) => tls,
@@ -279,7 +279,7 @@ mod tests {
         let of = |role, text: &str| look(role, &text.parse().unwrap());
         assert_eq!(of(Role::Node, "[enroll]\ncontroller = []\nmunge = false"), []);
         assert_eq!(of(Role::Controller, "[enroll]\ndirectory = '/d'\nmunge = false"), []);
-        // A port of loopback that was just let go of.
+        // A port of loopback that was just freed.
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let found = of(Role::Controller, &format!("[enroll]\nlisten = '0.0.0.0:{port}'"));
         assert!(found.len() == 1 && found[0].what.contains("no node can enrol"), "{found:?}");

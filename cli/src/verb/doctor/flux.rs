@@ -1,4 +1,4 @@
-//! The edge of Flux: its state, its rights at the controller, and how much Flux remembers of a crash.
+//! Checks of the edge of Flux: its state, its permissions at the controller, and how much Flux forgets in a crash.
 
 use toml::Table;
 
@@ -24,7 +24,7 @@ pub(super) fn look(controller: Option<&Table>) -> Vec<Finding> {
     findings
 }
 
-/// Checks that the edge works; names what it waits for.
+/// Checks that the edge works; names the reason why the edge waits.
 fn edge(state: &str, status: &str) -> Finding {
     let todo = "systemctl status perilog-flux; journalctl -u perilog-flux";
     if state != "active" {
@@ -55,7 +55,7 @@ fn settings(controller: &Table) -> Vec<Finding> {
     findings
 }
 
-/// How much does rank 0 forget in a crash?
+/// Reports how much rank 0 forgets in a crash.
 fn checkpoints(said: Result<shell::Said, String>) -> Finding {
     let said = match said {
         Ok(said) if said.ok => said.stdout,

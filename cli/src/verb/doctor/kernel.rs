@@ -1,14 +1,15 @@
-//! Clock, and kernel settings for a host that talks to many nodes. Figures and reasons are in sysctl's terms; values
-//! that cannot be read here (a container) are skipped.
+//! Checks of the clock, and of kernel settings for a host that talks to many nodes. Figures and reasons are in sysctl's
+//! terms; the checks skip values that cannot be read here (a container).
 
 use std::path::Path;
 
 use super::{Finding, shell};
 
-/// Without a better knowledge of how many nodes there are.
+/// Number of nodes if the number is unknown.
 const SOME_NODES: u64 = 1_000;
 
-/// Is the clock synchronised? Certificates and log times depend on the clock; perilog's decisions do not.
+/// Checks whether the clock is synchronised. Certificates and log times depend on the clock; perilog's decisions do
+/// not.
 pub(super) fn clock(findings: &mut Vec<Finding>) {
     const ABOUT: &str = "clock";
     let said = shell::ask("timedatectl", &["show", "--property", "NTPSynchronized", "--value"]);
@@ -34,8 +35,8 @@ pub(super) fn for_many(nodes: Option<u64>, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Checks the listen queue. Agents dial within a window from the controller, but after a power failure, agents whose
-/// first dial failed come all at once.
+/// Checks the listen queue. Agents dial within a window from the controller. But after a power failure, agents whose
+/// first dial failed dial all at once.
 fn somaxconn(found: Option<u64>, nodes: u64) -> Finding {
     const ABOUT: &str = "backlog";
     match found {
@@ -56,7 +57,8 @@ fn somaxconn(found: Option<u64>, nodes: u64) -> Finding {
     }
 }
 
-/// Nodes on the same segment each need an entry: past the limit connections fail as if the node were dead.
+/// Checks the neighbour table. Nodes on the same segment each need an entry: past the limit connections fail as if the
+/// node were dead.
 fn neighbours(family: &str, found: Option<u64>, nodes: u64) -> Finding {
     const ABOUT: &str = "neighbours";
     let name = format!("net.{family}.neigh.default.gc_thresh3");

@@ -1,4 +1,4 @@
-//! Limits of the daemon on this host: of the running process, or else of its unit.
+//! Checks of the daemon's limits on this host: the limits of the running process, or else of its unit.
 
 use std::collections::HashMap;
 
@@ -9,14 +9,14 @@ use super::{Finding, Role, shell};
 use crate::text;
 
 const ABOUT: &str = "limits";
-/// Without a better knowledge of how many nodes there are.
+/// Number of nodes if the number is unknown.
 const SOME_NODES: u64 = 1_000;
 const MIB: u64 = 1024 * 1024;
 
-/// Least value that a daemon needs of a limit.
+/// Least value of a limit that a daemon needs.
 #[derive(Debug, Clone, Copy)]
 struct Need {
-    /// In systemd's words; the property is of the same name (`Soft` of a resource limit).
+    /// The limit in systemd's words; the property has the same name (`Soft` of a resource limit).
     directive: &'static str,
     /// The limit's line in /proc/PID/limits; `None` for a limit of the unit's control group.
     line: Option<&'static str>,
@@ -24,38 +24,38 @@ struct Need {
     least: u64,
 }
 
-/// `nodes`: of which the controller knows.
+/// Returns the needs of a daemon; `nodes` is the number of nodes that the controller knows.
 fn needs(role: Role, nodes: u64) -> [Need; 6] {
     let need = |directive, line, what, least| Need { directive, line, what, least };
-    // (files, bytes of a file, threads, MiB of memory).
+    // Numbers of files, bytes of a file, threads, bytes of memory.
     let (files, file, threads, memory) = match role {
-        // A task waits on its cgroup and has a few files open at times; files of the spool are small, and so is the
+        // A task waits on its cgroup and sometimes has a few open files. Files of the spool are small, and so is the
         // agent.
         Role::Node => (1_024, 64 * MIB, 64, 64 * MIB),
-        // A connection for each agent, and a second one for half of them, in case old ones linger; clients, the store,
-        // hooks. The store is one file. A connection takes 16 KiB (docs/performance.md), the state of its node about as
-        // much.
+        // A connection for each agent, and a second connection for half of them, in case old connections linger;
+        // clients, the store, hooks. The store is one file. A connection takes 16 KiB (docs/performance.md), the state
+        // of the node about as much.
         Role::Controller => (nodes + nodes / 2 + 1_024, 1_024 * MIB, 256, 128 * MIB + nodes * MIB / 16),
     };
     [
         need("LimitNOFILE", Some("Max open files"), "open files", files),
         need("LimitFSIZE", Some("Max file size"), "bytes in a file", file),
         need("LimitNPROC", Some("Max processes"), "processes and threads of its user", threads),
-        // Stacks of threads and mapped files count, used or not.
+        // Stacks of threads and mapped files count, also unused ones.
         need("LimitAS", Some("Max address space"), "bytes of addresses", 1_024 * MIB + memory),
         need("TasksMax", None, "processes and threads", threads),
         need("MemoryMax", None, "bytes of memory", memory),
     ]
 }
 
-/// `nodes`: how many the controller knows; `None` where nobody says.
+/// Checks the limits; `nodes` is the number of nodes that the controller knows, `None` if unknown.
 pub(super) fn look(role: Role, nodes: Option<u64>, findings: &mut Vec<Finding>) {
     let unit = role.program();
     let nodes = nodes.unwrap_or(0).max(SOME_NODES);
     let needs = needs(role, nodes);
     let properties: Vec<String> = needs.iter().map(property).chain(["MainPID".to_owned()]).collect();
     let asked = ["show", &format!("{unit}.service"), "--property", &properties.join(",")];
-    // A missing answer was reported with the unit.
+    // The module for the unit reports a missing answer.
     let shown = shell::ask("systemctl", &asked).ok().filter(|said| said.ok).map(|said| said.stdout).unwrap_or_default();
     let shown: HashMap<&str, &str> = shown.lines().filter_map(|line| line.split_once('=')).collect();
     let pid = shown.get("MainPID").and_then(|pid| pid.parse::<u32>().ok()).filter(|pid| *pid > 0);
@@ -114,13 +114,13 @@ fn judge(unit: &str, nodes: Option<u64>, needs: &[Need], limit: impl Fn(&Need) -
     found
 }
 
-/// `Max open files  SOFT  HARD  files` (proc(5)).
+/// Parses `Max open files  SOFT  HARD  files` (proc(5)).
 fn soft(limits: &str, line: &str) -> Option<u64> {
     let rest = limits.lines().find_map(|found| found.strip_prefix(line))?;
     number(rest.split_whitespace().next()?)
 }
 
-/// Old systemd writes no limit as the largest number.
+/// Parses a limit. Old systemd writes "no limit" as the largest number.
 fn number(text: &str) -> Option<u64> {
     match text {
         "unlimited" | "infinity" => Some(u64::MAX),

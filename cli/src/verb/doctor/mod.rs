@@ -1,8 +1,8 @@
-//! `perilog doctor`: inspects what a node or the controller needs, whether its daemon runs or not, and says for each
-//! problem what to do.
+//! `perilog doctor`: inspects everything that a node or the controller needs, also if the daemon is down, and names the
+//! remedy of each problem.
 //!
-//! Each room inspects and returns [`Finding`]s; none changes anything. The daemons' own programs read the configuration
-//! (`--check-config`, `--print-config`), because only they know its meaning.
+//! Each room inspects and returns [`Finding`]s; no room changes anything. The daemons' own programs read the
+//! configuration (`--check-config`, `--print-config`), because only they know its meaning.
 //!
 //! | room | inspects |
 //! |---|---|
@@ -10,13 +10,13 @@
 //! | `tls` | certificates: readable, a pair, for this host, how long they last |
 //! | `enroll` | enrolment of a node and renewal: port, token, munge |
 //! | `authority` | the authority that enrols nodes: its list, its files, the names that munge enrols |
-//! | `daemon` | the unit, its log, the program that it runs |
+//! | `daemon` | the unit, its log, its program |
 //! | `limits` | limits of the daemon on this host: files, processes, memory, inotify instances |
 //! | `version` | systemd, agent, controller and this program |
 //! | `scripts` | the scripts of each action, as perilog-runner finds them |
 //! | `node` | the bus, /run, the agent, the connection to the controller |
 //! | `slurm` | on a node of Slurm: settings that let a job run during an epilog |
-//! | `flux` | beside rank 0 of Flux: the edge, what it may do, and how much Flux forgets in a crash |
+//! | `flux` | beside rank 0 of Flux: the edge, its permissions, and how much Flux forgets in a crash |
 //! | `controller` | the store's disk, the socket, hooks, versions of agents |
 //! | `kernel` | the clock, and settings of the kernel that many nodes need |
 
@@ -93,7 +93,7 @@ impl Role {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
     Ok,
-    /// Could not be inspected, which alone is no fault.
+    /// The check was impossible, which alone is no fault.
     Skipped,
     Warning,
     Wrong,
@@ -110,13 +110,13 @@ impl Level {
     }
 }
 
-/// Result of inspecting one subject.
+/// The result of inspecting a subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
     level: Level,
     about: &'static str,
     what: String,
-    /// The remedy; empty if none is needed.
+    /// The remedy; empty if no remedy is needed.
     todo: String,
 }
 

@@ -1,5 +1,5 @@
-//! Needs of a node's agent beside its configuration: the bus, room in /run, and a controller that accepts the agent and
-//! speaks the same protocol.
+//! Checks of a node's agent beside its configuration: the bus, room in /run, and a controller that accepts the agent
+//! and speaks the same protocol.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -20,10 +20,10 @@ use crate::door::{Answer, Daemon, Door};
 const BUS: &str = "/run/dbus/system_bus_socket";
 const RUN: &str = "/run/perilog";
 const SOCKET: &str = "/run/perilog/agent.sock";
-/// Least free space of /run: an intent and an outcome are a few KiB, kept output 64 KiB for each failed script.
+/// Least free space of /run: an intent and an outcome have a few KiB, kept output 64 KiB for each failed script.
 const LEAST_RUN: u64 = 16 * 1024 * 1024;
 const LEAST_INODES: u64 = 1_000;
-/// A controller on the same network answers in milliseconds.
+/// Limit for a controller's answer; on the same network a controller answers in milliseconds.
 const REACH: Duration = Duration::from_secs(5);
 
 pub(super) fn look(config: Option<&Table>, findings: &mut Vec<Finding>) {
@@ -53,7 +53,7 @@ fn bus() -> Finding {
     }
 }
 
-/// Tasks are kept there, and outlive the agent.
+/// Checks the directory of tasks, which outlive the agent.
 fn run_directory(path: &Path) -> Vec<Finding> {
     const ABOUT: &str = "directories";
     let mut findings = Vec::new();
@@ -87,12 +87,13 @@ fn run_directory(path: &Path) -> Vec<Finding> {
     findings
 }
 
-/// Should this node have a session with a controller, now or after enrolling?
+/// Returns `true` if this node should have a session with a controller, now or after enrolling.
 pub(super) fn has_controller(config: &Table) -> bool {
     !config::texts(config, "controller").is_empty() || enroll::renews_itself(config)
 }
 
-/// Dials each controller as the agent does, and hears whether it is let in, and by which version.
+/// Dials each controller as the agent does, and reports whether the controller accepts the node, and the controller's
+/// version.
 fn reach(config: &Table, agent: Option<&str>) -> Vec<Finding> {
     const ABOUT: &str = "controller";
     let addresses = config::texts(config, "controller");
@@ -127,7 +128,7 @@ fn one(address: &str, client: Option<ClientTls>, name: Option<&str>, agent: Opti
     };
     let greeted = runtime.block_on(async {
         let mut link = dial(&to).await.map_err(|error| error.to_string())?;
-        // A controller speaks first, but only after checking the client's certificate.
+        // A controller sends first, but only after checking the client's certificate.
         match tokio::time::timeout(REACH, link.reader.next()).await {
             Err(_) => Err(format!(
                 "{address} is connected and silent: its controller hangs, or does not run behind its socket"
@@ -181,7 +182,7 @@ fn agent(door: &Door, has_controller: bool) -> Option<Finding> {
             format!("{} has no session with a controller", body.host),
             "journalctl -u perilog-agent says why; scripts that run go on",
         ),
-        // The unit's own finding reports an agent that does not run.
+        // The module for the unit reports an agent that does not run.
         Err(fault) if !Path::new(SOCKET).exists() => Finding::skipped(ABOUT, format!("does not answer: {fault}")),
         Err(fault) => Finding::wrong(ABOUT, fault.to_string(), "systemctl status perilog-agent"),
     })
@@ -198,15 +199,15 @@ mod tests {
 
     #[test]
     fn nobody_there_is_said_with_the_address() {
-        // A port of loopback that was just let go of.
+        // A port of loopback that was just freed.
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let found = one(&format!("127.0.0.1:{port}"), None, None, None);
         assert!(found.len() == 1 && found[0].level == Level::Wrong, "{found:?}");
         assert!(found[0].what.contains(&port.to_string()) && !found[0].todo.is_empty(), "{found:?}");
     }
 
-    /// A controller names itself in its first message. doctor reports a controller of another version, and a port of
-    /// another service.
+    /// A controller names its version in its first message. doctor reports a controller of another version, and a port
+    /// of another service.
     #[test]
     fn what_a_controller_says_first_is_heard() {
         let to_come = Preamble { lowest: 900, highest: 901, release: "9.0".to_owned() };

@@ -1,4 +1,4 @@
-//! Scripts of each action, listed by perilog-runner's own rules (`perilog_host::scripts`), so that both agree.
+//! Checks of each action's scripts, listed by perilog-runner's own rules (`perilog_host::scripts`), so that both agree.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -13,7 +13,7 @@ use crate::text;
 
 const ABOUT: &str = "scripts";
 
-/// Inspects the scripts: a user who can write a script, or a directory above it, is root on this node.
+/// Inspects the scripts: a user who can write a script, or a directory above the script, is root on this node.
 pub(super) fn look(config: &Table) -> Vec<Finding> {
     let Some(actions) = config.get("action").and_then(toml::Value::as_table).filter(|actions| !actions.is_empty())
     else {
@@ -87,7 +87,7 @@ fn wrong(name: &str, why: &Wrong) -> Finding {
     Finding::wrong(ABOUT, format!("{name}: {why}: every task fails"), todo)
 }
 
-/// Is this a directory like /tmp, with the sticky bit?
+/// Returns `true` for a directory like /tmp, with the sticky bit.
 fn is_for_everyone(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|found| found.is_dir() && found.mode() & 0o1002 == 0o1002)
 }
@@ -110,7 +110,7 @@ mod tests {
             ("directories = ['/no/such/prolog.d']", "prolog: /no: No such file", "make /no, or"),
             ("command = ['/no/such']", "prolog: /no: No such file", "make /no, or"),
             ("command = ['true']", "prolog: true: not an absolute path", "see what true is"),
-            // With the sticky bit, a user cannot rename another's files, but can still add one.
+            // With the sticky bit, a user cannot rename files of other users, but can still add a file.
             ("directories = ['/tmp']", "prolog: /tmp: everyone can write it", "keep scripts elsewhere"),
         ] {
             let found = of(&format!("[action.prolog]\n{action}"));
@@ -119,7 +119,7 @@ mod tests {
         }
     }
 
-    /// A prolog that lost its mode is switched off, and every task of it is ok.
+    /// A prolog whose scripts lost their mode is switched off, and every task of the prolog is ok.
     #[test]
     fn skipped_scripts_are_told_from_an_empty_directory() {
         assert!(rustix::process::geteuid().is_root(), "needs root: others cannot make a file that root trusts");
@@ -169,7 +169,7 @@ mod tests {
         let expected = [
             (Level::Wrong, "20-open: everyone can write it"),
             (Level::Warning, "30-data is skipped: not executable"),
-            // Not above it by name: where the link leads.
+            // The check follows links to the real directories above the file.
             (Level::Wrong, "/open: everyone can write it"),
             (Level::Wrong, "60-gone: No such file"),
         ];
@@ -178,7 +178,7 @@ mod tests {
             assert!(finding.level == level && finding.what.contains(part) && !finding.todo.is_empty(), "{finding:?}");
         }
 
-        // Above where a link leads, which the path in the configuration does not show.
+        // A directory above the link's target, which the path in the configuration does not show.
         fs::set_permissions(at("real"), Permissions::from_mode(0o1777)).unwrap();
         let found = prolog();
         assert!(found.len() == 1 && found[0].what.contains("/real: everyone can write it"), "{found:?}");

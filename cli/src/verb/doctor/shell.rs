@@ -9,9 +9,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// systemctl and its like answer in milliseconds, or are stuck.
+/// Limit of a program: systemctl and similar programs answer in milliseconds, or hang.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Most bytes of output.
+/// Maximum size of the output in bytes.
 const MOST: u64 = 1024 * 1024;
 
 /// Exit and output of a program.
@@ -22,12 +22,12 @@ pub(super) struct Said {
     pub(super) stderr: String,
 }
 
-/// Runs a program. `Err`: it does not exist, or did not end; a text for people.
+/// Runs a program. `Err` is a text for people: the program does not exist, or did not end.
 pub(super) fn ask(program: &str, arguments: &[&str]) -> Result<Said, String> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| format!("{program}: {error}"))?;
-    // Read beside waiting: a full pipe would hold it up.
+    // Reads beside waiting: a full pipe would block the program.
     let reading = |from: Option<Box<dyn Read + Send>>| {
         std::thread::spawn(move || {
             let mut bytes = Vec::new();
@@ -54,7 +54,7 @@ pub(super) fn ask(program: &str, arguments: &[&str]) -> Result<Said, String> {
     Ok(Said { ok: status.success(), stdout: text(stdout), stderr: text(stderr) })
 }
 
-/// Waits until the program ends, up to the limit, without reaping it.
+/// Waits until the program ends, up to the limit, without reaping the program.
 fn ends(child: &Child, limit: Duration) -> Result<bool, Errno> {
     let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
     let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);

@@ -1,4 +1,4 @@
-//! Slurm's settings that let a job run during an epilog, or on a node whose epilog failed; inspected on a node with a
+//! Checks of Slurm's settings that let a job run during an epilog, or on a node whose epilog failed, on a node with a
 //! slurmd.
 
 use perilog_core::Span;
@@ -40,7 +40,7 @@ fn value<'a>(config: &'a str, key: &str) -> Option<&'a str> {
     config.lines().find_map(|line| Some(line.strip_prefix(key)?.trim_start().strip_prefix('=')?.trim()))
 }
 
-/// Returns the longer limit of both actions; infinite if one has none.
+/// Returns the longer limit of both actions; infinite if an action has no limit.
 fn longest(config: &Table) -> Span {
     let limit = |action: &&str| -> Option<Span> {
         config.get("action")?.as_table()?.get(*action)?.get("timeout")?.as_str()?.parse().ok()
@@ -98,7 +98,7 @@ fn kills(config: &str, limit: Span) -> Finding {
     }
 }
 
-/// A time as systemctl shows it: `1min 30s`, `infinity`.
+/// Parses a time as systemctl shows it: `1min 30s`, `infinity`.
 fn span(text: &str) -> Option<Span> {
     if text == "infinity" {
         return Some(Span::INFINITE);

@@ -1,4 +1,4 @@
-//! Certificates: existing, a pair, for this host, and how long they last.
+//! Checks of certificates: existing, a pair, for this host, and how long they last.
 
 use std::path::{Path, PathBuf};
 
@@ -11,11 +11,11 @@ use crate::verb::ca::read::{Read, certificates};
 use crate::{text, when};
 
 const DAY_MS: u64 = 86_400_000;
-/// Days that leave time to issue another certificate without haste.
+/// Number of days that leave time to issue another certificate without haste.
 const SOON_DAYS: u64 = 30;
 const ABOUT: &str = "certificate";
 
-/// The files, unless TLS is switched off.
+/// Returns the files, unless TLS is switched off.
 pub(super) fn files(table: &Table) -> Option<TlsFiles> {
     let tls = table.get("tls")?.as_table()?;
     let path = |name: &str| config::text(table, &["tls", name]).map(PathBuf::from);
@@ -51,10 +51,10 @@ pub(super) fn look(role: Role, table: &Table, findings: &mut Vec<Finding>) {
         Ok(names) => findings.push(names_of(role, &names, own_name(table).as_deref(), &files.cert)),
     }
     let now_ms = clock::wall_ms();
-    // A certificate that the node renews lasts a month; the room for enrolment checks the renewal.
+    // A certificate that the node renews lasts a month; the module for enrolment checks the renewal.
     let own = (role == Role::Controller || !enroll::renews_itself(table)).then_some(&files.cert);
     for path in own.into_iter().chain([&files.ca]) {
-        // An unreadable file was reported above.
+        // An earlier finding reports an unreadable file.
         let Ok(pem) = std::fs::read_to_string(path) else { continue };
         match certificates(path, &pem) {
             Ok(found) => findings.extend(found.iter().map(|read| validity(read, now_ms))),

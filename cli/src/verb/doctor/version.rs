@@ -1,4 +1,4 @@
-//! Versions: do these programs fit together, and does systemd have the needed features?
+//! Checks of versions: whether these programs fit together, and whether systemd has the needed features.
 
 use perilog_proto::{Agreed, Mismatch};
 
@@ -6,7 +6,7 @@ use super::{Finding, shell};
 use crate::door::Door;
 
 const ABOUT: &str = "version";
-/// Oldest supported systemd, that of RHEL 8. doctor does not look for features that older ones lack
+/// Oldest supported systemd, that of RHEL 8. doctor does not check features that older versions lack
 /// (docs/administration.md).
 const LEAST_SYSTEMD: u32 = 239;
 const OURS: &str = env!("CARGO_PKG_VERSION");
@@ -62,7 +62,7 @@ pub(super) fn systemd() -> Finding {
     judge_systemd(said.ok().filter(|said| said.ok).map(|said| said.stdout).unwrap_or_default().trim())
 }
 
-/// `252.39-1~deb12u1`, `239 (239-82.el8)`, `v255.4`.
+/// Judges systemd's version, written as `252.39-1~deb12u1`, `239 (239-82.el8)`, `v255.4`.
 fn judge_systemd(said: &str) -> Finding {
     let digits = said.trim_start_matches(|c: char| !c.is_ascii_digit());
     let digits = &digits[..digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len())];

@@ -1,4 +1,4 @@
-//! Environment that the resource manager gave this process, and the variables to pass on to scripts.
+//! Environment that the resource manager gave this process, and the variables for the scripts.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -8,8 +8,9 @@ use perilog_core::{ParseError, environment};
 use crate::fault::Fault;
 use crate::out::aside;
 
-/// Most bytes passed on. A node refuses more than [`environment::MAX_BYTES`], and a refusal drains it. The job's owner
-/// chooses the name, comment and variables of a job, so the hook drops the excess here.
+/// Maximum number of bytes that the hook passes on. A node refuses more than [`environment::MAX_BYTES`], and a refusal
+/// drains the node. The job's owner chooses the name, comment and variables of a job, so the hook drops the excess
+/// here.
 const MOST: usize = environment::MAX_BYTES / 2;
 
 pub(super) struct Environment(BTreeMap<String, String>);
@@ -23,18 +24,18 @@ impl Environment {
         Self(std::env::vars_os().filter_map(text).collect())
     }
 
-    /// Empty is as good as not set.
+    /// Returns a variable; an empty value counts as unset.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    /// Reads a variable; `None` if it is not set.
+    /// Parses a variable; `None` if unset.
     pub(super) fn read<T: FromStr<Err: std::fmt::Display>>(&self, name: &str) -> Result<Option<T>, Fault> {
         let wrong = |value: &str, error: T::Err| Fault::Usage(format!("{name}={value:?}: {error}"));
         self.get(name).map(|value| value.trim().parse().map_err(|error| wrong(value, error))).transpose()
     }
 
-    /// Reads a mandatory variable; `who` should have set it.
+    /// Parses a mandatory variable; `who` should have set it.
     pub(super) fn need<T: FromStr<Err = ParseError>>(&self, name: &str, who: &str) -> Result<T, Fault> {
         let missing = || {
             Fault::Usage(format!(
@@ -44,7 +45,7 @@ impl Environment {
         self.read(name)?.ok_or_else(missing)
     }
 
-    /// Returns the variables that `wanted` accepts; the node's own list decides which of them a script sees. Values
+    /// Returns the variables that `wanted` accepts; the node's own list decides which variables a script sees. Values
     /// that a user controls must not make a node refuse.
     pub(super) fn offer(&self, wanted: impl Fn(&str) -> bool) -> BTreeMap<String, String> {
         let good = |name: &&String| wanted(name) && environment::check_name(name).is_ok();

@@ -1,10 +1,10 @@
-//! Flux's prologs, epilogs and housekeeping: the variables that Flux sets, and the data to ask Flux for.
+//! Flux's prologs, epilogs and housekeeping: the variables that Flux sets, and the data that the hook reads from Flux.
 //!
 //! * FLUX_JOB_ID: for a prolog and an epilog in F58 with its sign, for housekeeping in decimal. Scripts get the id
 //!   unchanged; all forms name the same job.
-//! * FLUX_JOB_RANKS (RFC 22), FLUX_JOB_USERID. Flux sets no hosts: they are in R, `flux job info ID R`.
-//! * Attempt: Flux launches a job again under the same id after it rolled back the launch with the KVS, so the attempt
-//!   is the time of the job's `alloc`.
+//! * FLUX_JOB_RANKS (RFC 22), FLUX_JOB_USERID. Flux sets no hosts: R has the hosts, `flux job info ID R`.
+//! * Attempt: after Flux has rolled back a launch with the KVS, it launches the job again under the same id. So the
+//!   attempt is the time of the job's `alloc`.
 //! * Flux only logs housekeeping's status, so a hook that wants the node drained must drain the node before the exit.
 
 use std::process::{Command, Stdio};
@@ -24,8 +24,7 @@ use crate::text;
 
 pub(super) const BROKER: &str = "Flux";
 
-/// Builds the call for housekeeping. Does not read the job's eventlog: that would cost a call from every node to rank 0
-/// for each job.
+/// Builds the call for housekeeping. Does not read the job's eventlog: each node would call rank 0 for each job.
 pub(super) fn node(env: &Environment, action: Option<ActionName>) -> Result<node::Call, Fault> {
     let id: Fluid = env.need("FLUX_JOB_ID", BROKER)?;
     Ok(node::Call {
@@ -40,7 +39,7 @@ pub(super) fn node(env: &Environment, action: Option<ActionName>) -> Result<node
     })
 }
 
-/// The rank of this node's broker.
+/// Returns the rank of this node's broker.
 pub(super) fn rank() -> u32 {
     let rank = flux(&["getattr", "rank"]).and_then(|rank| {
         let text = |error| Fault::Other(format!("`flux getattr rank` says {rank:?}: {error}"));
@@ -70,12 +69,12 @@ pub(super) fn job(env: &Environment, of: OfJob) -> Result<job::Call, Fault> {
     })
 }
 
-/// The rest of the broker's environment is not the job's.
+/// Returns `true` if the variable belongs to the job; all others belong to the broker.
 fn is_of_the_job(name: &str) -> bool {
     name.starts_with("FLUX_JOB_")
 }
 
-/// Returns when the job got its resources, from its eventlog (RFC 18, RFC 21).
+/// Returns when the job got its resources, from the job's eventlog (RFC 18, RFC 21).
 fn allocated(eventlog: &str, job: &str) -> Result<Attempt, Fault> {
     let mut alloc = None;
     for line in eventlog.lines().filter(|line| !line.trim().is_empty()) {

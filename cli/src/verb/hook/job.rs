@@ -1,5 +1,5 @@
-//! Hooks through the controller. The prolog's hook adds the job and runs its prolog. The epilog's hook finishes the job
-//! and waits for its after-actions.
+//! Hooks through the controller. The prolog's hook adds the job and runs the job's prolog. The epilog's hook finishes
+//! the job and waits for the job's after-actions.
 //!
 //! The hook repeats every request on each new connection, which is harmless. The controller drains, releases and goes
 //! on whether the hook lives or not.
@@ -25,18 +25,18 @@ use crate::tail::{News, Running, Tail, UNVOUCHED, VOUCHED};
 use crate::text;
 use crate::verb::run::watch::Watch;
 
-/// Request to the controller.
+/// A request to the controller.
 pub(super) struct Call {
     pub(super) job: JobId,
     /// `None`: the controller's log determines the attempt.
     pub(super) attempt: Option<Attempt>,
     /// `R` or `nodes`, as in `JobAdd`.
     pub(super) place: Value,
-    /// Only these ranks of the job; all if `None`.
+    /// Only these ranks of the job; `None`: all ranks.
     pub(super) ranks: Option<IdSet>,
     pub(super) userid: Option<u32>,
     pub(super) env: BTreeMap<String, String>,
-    /// Signals that mean: the resource manager wants the scripts to stop.
+    /// Signals by which the resource manager asks to stop the scripts.
     pub(super) asking: Asking,
     pub(super) of: OfJob,
 }
@@ -45,7 +45,7 @@ pub(super) struct Call {
 #[derive(Debug, Deserialize)]
 struct Added {
     attempt: Attempt,
-    /// The attempt existed and has handed over everything.
+    /// Whether the attempt existed and has handed over everything.
     #[serde(default)]
     over: bool,
 }
@@ -61,7 +61,7 @@ impl Call {
             "timeout": self.of.timeout.map(Span::to_exact)})
     }
 
-    /// Adds the job, or finds it added; then its attempt is known.
+    /// Adds the job, or finds it added; afterwards the job's attempt is known.
     fn add(&mut self, door: &Door, client: &mut Client) -> Result<Added, Fault> {
         let mut parameters =
             json!({"job": self.job, "attempt": self.attempt, "userid": self.userid, "tolerate": self.of.tolerate});
@@ -74,8 +74,8 @@ impl Call {
     }
 
     /// Determines the attempt of a prolog if the resource manager names none. An attempt that has handed over its nodes
-    /// is over, and the next call begins the next one. Orphan attempts, reported only by nodes, do not count. `None`:
-    /// the controller does not know the job.
+    /// has ended, and the next call begins a new attempt. Orphan attempts, reported only by nodes, do not count.
+    /// `None`: the controller does not know the job.
     fn counted(&self, door: &Door, client: &mut Client) -> Result<Option<Attempt>, Fault> {
         let (mut known, mut over, mut asked) = (BTreeSet::new(), BTreeSet::new(), Asked::default());
         let parameters = json!({"job": self.job, "after": 0, "follow": false});
@@ -103,13 +103,13 @@ impl Call {
 const NO_SUCH_JOB: &str = "no-such-job";
 const CONFLICT: &str = "conflict";
 
-/// State common to both hooks: waiting out the controller's absence, and passing on a stop.
+/// The state common to both hooks: waiting out the controller's absence, and passing on a stop.
 struct Waiting {
     door: Door,
     job: JobId,
     patience: Span,
     give_up_ms: Option<u64>,
-    /// The resource manager wants a stop, and the controller could not be told yet.
+    /// Whether the resource manager wants a stop, and the controller does not know yet.
     stopping: bool,
 }
 
@@ -160,7 +160,7 @@ impl Waiting {
         }
     }
 
-    /// Has the controller been away for too long?
+    /// Returns the exit if the controller has been away for too long.
     fn given_up(&self) -> Option<Exit> {
         self.give_up_ms.filter(|deadline_ms| clock::mono_ms() >= *deadline_ms)?;
         aside(format_args!(
@@ -189,7 +189,7 @@ pub(super) fn prolog(mut call: Call, door: Door, out: Out) -> Result<Exit, Fault
         }
         let added = call.add(&at, client)?;
         if added.over && origin.is_none() {
-            // That prolog prepared nodes that were released since, so its end says nothing about a job that begins now.
+            // The earlier prolog prepared nodes that are released now. Its end says nothing about the job that begins now.
             let (job, attempt) = (&call.job, added.attempt);
             let text = format!(
                 "attempt {attempt} of job {job} is over, and holds nothing any more: its prolog says nothing of a job that begins now"
@@ -301,11 +301,11 @@ pub(super) fn epilog(mut call: Call, door: Door) -> Result<Exit, Fault> {
     }
 }
 
-/// After-actions of a job, as its log reports them.
+/// After-actions of a job, according to the job's log.
 struct Behind {
     action: ActionName,
     attempt: Option<Attempt>,
-    /// Has the job handed over ranks? Actions that begin later are after-actions.
+    /// Whether the job has handed over ranks. Actions that begin later are after-actions.
     let_go: bool,
     follows: BTreeMap<String, (Roster, Option<Decided>)>,
 }

@@ -1,6 +1,6 @@
 //! `perilog hook`: the program that a resource manager (Slurm, Flux) runs as its prolog or epilog.
 //!
-//! A hook starts no script itself and keeps no state. It asks the agent of its node ([`node`]) or the controller
+//! A hook starts no script itself and keeps no state. The hook asks the agent of its node ([`node`]) or the controller
 //! ([`job`]) to start the action or attach to it, waits for the end, and exits with the action's status. So a killed
 //! hook loses nothing, and a repeated hook doubles nothing: the same (job, attempt, action, rank) is the same task.
 //!
@@ -172,7 +172,7 @@ pub(crate) fn run(args: Args, door: Door, out: Out) -> Result<Exit, Fault> {
     }
 }
 
-/// The action of a hook where no other is asked for.
+/// Returns the hook's default action.
 fn named(name: &str) -> Result<ActionName, Fault> {
     ActionName::new(name).map_err(|error| Fault::Usage(error.to_string()))
 }

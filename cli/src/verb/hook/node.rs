@@ -1,4 +1,4 @@
-//! Hooks through the agent of their node: `Exec`, until the task has ended.
+//! Hooks through the agent of their node: the hook calls `Exec` until the task has ended.
 //!
 //! ```text
 //!   ask ---> attached ---> ended: exit with its status
@@ -8,7 +8,7 @@
 //!    |              (an epilog of Slurm's that has not begun: only stay)
 //!    +-- refused: exit with 5
 //! ```
-//! The daemon that runs a hook may be dead, and its pipe closed: printing never fails the hook.
+//! The daemon that runs a hook may be dead, and its pipe closed: a failed print never fails the hook.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
@@ -31,7 +31,7 @@ use crate::out::aside;
 use crate::patience::{ANY, Happening, Stop, keep_from_the_start};
 use crate::text;
 
-/// Effect of an action on an attempt, for a host that counts attempts.
+/// The effect of an action on an attempt, for a host that counts attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Turn {
@@ -41,13 +41,13 @@ pub(super) enum Turn {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Manager {
-    /// Drains the node by itself.
+    /// Slurm drains the node by itself.
     Slurm,
-    /// Logs the status of its housekeeping, and takes the node back in any case.
+    /// Flux only logs the status of its housekeeping, and returns the node to service in any case.
     Flux,
 }
 
-/// Request to the agent.
+/// A request to the agent.
 #[derive(Debug, Clone)]
 pub(super) struct Call {
     pub(super) job: JobId,
@@ -57,12 +57,12 @@ pub(super) struct Call {
     pub(super) rank: u32,
     pub(super) userid: Option<u32>,
     pub(super) env: BTreeMap<String, String>,
-    /// Tells two jobs with the same number apart.
+    /// Distinguishes two jobs with the same number.
     pub(super) instance: Option<String>,
 }
 
 impl Call {
-    /// Returns the parameters of `Exec`. `is_older`: only those that an agent of the version before knows.
+    /// Returns the parameters of `Exec`. `is_older`: only parameters that an agent of the version before knows.
     fn request(&self, options: &OnNode, is_older: bool) -> Value {
         let mut request = json!({"job": self.job, "action": self.action, "rank": self.rank, "userid": self.userid, "env": self.env,
             "timeout": options.timeout.map(Span::to_exact)});
@@ -79,16 +79,16 @@ impl Call {
         request
     }
 
-    /// Which daemon of the host runs this hook.
+    /// Returns the name of the slurmd that runs this hook, if Slurm sets the name.
     fn node(&self) -> Option<&str> {
         self.env.get("SLURMD_NODENAME").map(String::as_str)
     }
 }
 
-/// Next event for the hook.
+/// The next event for the hook.
 enum Event {
     Agent(Happening<Answer<Reply>>),
-    /// The hook's parent has died: its status will reach no daemon.
+    /// The hook's parent has died: no daemon will get the hook's status.
     Orphaned,
 }
 
@@ -137,7 +137,7 @@ pub(super) fn run(call: Call, options: OnNode, manager: Manager) -> Result<Exit,
     }
 }
 
-/// Room for both who tell; each waits for the loop, which is quick.
+/// Room for the events of both threads; each thread waits for the loop, which is quick.
 const EVENTS: usize = 16;
 
 fn note(owed: &Owed, call: &Call) -> Note {
@@ -151,10 +151,10 @@ fn events(door: &Door, mut call: Call, options: &OnNode) -> Result<Receiver<Even
     let mut is_older = false;
     let happenings = keep_from_the_start(door.clone(), ANY, move |client, teller| {
         let request = call.request(&options, is_older);
-        // From the first answer on the call is for that attempt, whatever the host would count later.
+        // From the first answer on the call is for that attempt, also if the host would count another attempt later.
         let ended = exec::session(&at, client, &request, teller, |reply| call.attempt = call.attempt.or(reply.attempt));
         match ended {
-            // In the middle of an upgrade: a hook that fails would drain the node.
+            // An upgrade is under way: a hook that fails would drain the node.
             Err(Stop::Fault(fault @ Fault::Unsupported { .. })) if !is_older => {
                 aside(format_args!("{fault}; asked without what an older agent does not know"));
                 is_older = true;
@@ -172,7 +172,7 @@ fn events(door: &Door, mut call: Call, options: &OnNode) -> Result<Receiver<Even
     if let Some(starter) = starter {
         start("starter", move || {
             starter.wait();
-            // The loop may have come to its end.
+            // The loop may have ended.
             let _ = to.send(Event::Orphaned);
         })?;
     }
@@ -184,7 +184,7 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Fault> 
     started.map(drop).map_err(|error| Fault::Other(format!("cannot start a thread: {error}")))
 }
 
-/// State of one hook, from its first answer to its exit.
+/// State of a hook, from its first answer to its exit.
 struct Hook {
     call: Call,
     manager: Manager,
@@ -192,11 +192,11 @@ struct Hook {
     /// Has a script of the task begun, as far as the hook was told?
     begun: bool,
     said: Option<Phase>,
-    /// Has the hook seen the task go on?
+    /// Whether the hook has seen the running task.
     followed: bool,
-    /// A stop was requested, and the agent could not be told yet.
+    /// Whether a stop was requested, and the agent does not know yet.
     stopping: bool,
-    /// Has the hook's parent died?
+    /// Whether the hook's parent has died.
     orphaned: bool,
 }
 
@@ -205,7 +205,7 @@ impl Hook {
         Self { call, manager, unit: None, begun: false, said: None, followed: false, stopping: false, orphaned: false }
     }
 
-    /// `prolog of 5`.
+    /// Returns a name such as `prolog of 5`.
     fn name(&self) -> String {
         format!("{} of {}", self.call.action, self.call.job)
     }
@@ -224,11 +224,11 @@ impl Hook {
             self.stop(door);
         }
         if self.orphaned {
-            // Repeated on each connection: the agent may have restarted.
+            // The hook repeats the report on each connection, because the agent may have restarted.
             self.say_orphaned(door);
         }
         if let Some(phase) = reply.phase.as_ref().filter(|phase| self.said.as_ref() != Some(*phase)) {
-            // Normal phases are in the journal; a reader of this output has a hanging node.
+            // Normal phases are in the journal; a person who reads this output has a hanging node.
             if matches!(phase, Phase::Waiting { .. } | Phase::Overdue { .. } | Phase::Lingering { .. }) {
                 aside(format_args!("{}: {}", self.name(), describe(phase)));
             }
@@ -265,8 +265,8 @@ impl Hook {
         self.say_orphaned(door);
     }
 
-    /// Tells the agent that the hook is orphaned. An absent agent is told when it is back; by then it may have buried
-    /// the task and run the program.
+    /// Reports to the agent that the hook is orphaned. An absent agent gets the report when it is back; by then it may
+    /// have buried the task and run the program.
     fn say_orphaned(&self, door: &Door) {
         if let Some(unit) = &self.unit {
             let _ = door.ask::<Value>("Orphaned", &json!({ "unit": unit }));
@@ -300,12 +300,12 @@ impl Hook {
     }
 }
 
-/// The end in a line, and what the failed scripts said last.
+/// Returns the end in a line, and the last lines of the failed scripts.
 fn summary(name: &str, reply: &Reply, followed: bool) -> Vec<String> {
     let Some(outcome) = reply.outcome() else { return vec![format!("{name}: the agent told no outcome")] };
     let Some(ended) = &reply.ended else {
         let outcome = text::line(&outcome.to_string());
-        // Over while the agent was away, or long ago: its tombstone has no more.
+        // The task ended while the agent was away, or long ago: the tombstone has no more details.
         return vec![match followed {
             true => format!("{name}: {outcome}"),
             false => format!("{name} ended before: {outcome}; it is not run again"),

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   DIR/5-0.json            on the disk: the epilog has begun, and has not ended
-//!   /run/perilog/owed/...   its twin: ... in this boot
+//!   /run/perilog/owed/...   the twin: the epilog began in this boot
 //! ```
 //! A note without its twin is from an earlier boot.
 
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::exit::Exit;
 use crate::out::aside;
 
-/// A hook's call, to be made again.
+/// The call of a hook, which a later hook can repeat.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Called {
     /// Arguments of this program.
@@ -37,15 +37,15 @@ pub(super) struct Owed {
 }
 
 impl Owed {
-    /// `disk`: outlives a boot. `socket`: the agent's, in a directory that does not.
+    /// Creates the directories. `disk`: outlives a boot. `socket`: the agent's, in a directory that a boot clears.
     pub(super) fn new(disk: &Path, socket: &Path) -> Self {
         Self { disk: disk.to_owned(), run: socket.with_file_name("owed") }
     }
 
-    /// Notes a call. Where that cannot be, the epilog runs all the same.
+    /// Records a call. If the write fails, the epilog runs all the same.
     pub(super) fn note(&self, name: &str, called: &Called) -> Note {
         let note = Note { disk: self.disk.join(name), run: self.run.join(name) };
-        // The twin first: a note without one is of an earlier boot.
+        // Writes the twin first: a note without a twin would be from an earlier boot.
         let write = || {
             private(&self.run)?;
             File::create(&note.run)?;
@@ -60,8 +60,8 @@ impl Owed {
         note
     }
 
-    /// Makes the calls that a boot cut off, one after the other. If one fails, this hook exits with that status,
-    /// because the node is not clean.
+    /// Repeats the calls that a boot cut off, one after the other. If a call fails, this hook exits with the call's
+    /// status, because the node is not clean.
     pub(super) fn settle(&self, is_env: impl Fn(&str) -> bool) -> Option<Exit> {
         for name in self.cut_off() {
             let note = Note { disk: self.disk.join(&name), run: self.run.join(&name) };
@@ -93,7 +93,7 @@ impl Owed {
     }
 }
 
-/// Reads a note. An unreadable one cannot be run; the operator finds the message in the log of slurmd.
+/// Reads a note. The hook cannot repeat an unreadable note; the log of slurmd has the message for the operator.
 fn read(path: &Path) -> Option<Called> {
     let read = || -> io::Result<Called> { Ok(serde_json::from_slice(&fs::read(path)?)?) };
     let called = read();
@@ -103,7 +103,7 @@ fn read(path: &Path) -> Option<Called> {
     called.ok()
 }
 
-/// Runs the call again and returns its status; 255 if it was killed.
+/// Runs the call again and returns its status; 255 if the program was killed.
 fn again(called: &Called, is_env: impl Fn(&str) -> bool) -> io::Result<u8> {
     let mut command = Command::new(std::env::current_exe()?);
     for (name, _) in std::env::vars_os() {
@@ -115,7 +115,7 @@ fn again(called: &Called, is_env: impl Fn(&str) -> bool) -> io::Result<u8> {
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
 }
 
-/// Recorded call.
+/// A recorded call.
 #[derive(Debug)]
 pub(super) struct Note {
     disk: PathBuf,
@@ -123,7 +123,7 @@ pub(super) struct Note {
 }
 
 impl Note {
-    /// Removes the note after the call's end. The twin goes last, as it came first.
+    /// Removes the note after the call's end. The twin goes last.
     pub(super) fn remove(&self) {
         for path in [&self.disk, &self.run] {
             if let Err(error) = fs::remove_file(path)
@@ -134,7 +134,7 @@ impl Note {
         }
     }
 
-    /// Whole, or not at all.
+    /// Writes the note whole, or not at all.
     fn write(&self, called: &Called) -> io::Result<()> {
         let temporary = self.disk.with_extension(format!("{}", std::process::id()));
         let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;

@@ -2,13 +2,13 @@
 //!
 //! * SLURM_JOB_ID, SLURM_JOB_UID: a task of a job array and a component of a heterogeneous job each have an id of their
 //!   own.
-//! * SLURM_JOB_RESTART_COUNT: for a prolog, the number of its attempt. Not for an epilog: if the job was requeued, it
-//!   is already that of the next attempt, so two epilogs have the same number. An epilog belongs to the newest attempt
-//!   that the host, or the controller, knows.
+//! * SLURM_JOB_RESTART_COUNT: for a prolog, the number of its attempt. An epilog of a requeued job already gets the
+//!   number of the next attempt, so two epilogs have the same number. So an epilog belongs to the newest attempt that
+//!   the host, or the controller, knows.
 //! * SLURM_NODELIST on a node, and SLURM_JOB_NODELIST beside slurmctld and on nodes of newer releases.
-//! * SLURM_JOB_START_TIME, since 24.11: tells two jobs with the same number apart, after Slurm lost count.
-//! * SLURMD_NODENAME: this node. Its place in the list is the rank, as SLURM_NODEID is within the job. The name may
-//!   differ from the agent's: one host may run several slurmds.
+//! * SLURM_JOB_START_TIME, since 24.11: distinguishes two jobs with the same number, after Slurm lost count.
+//! * SLURMD_NODENAME: this node. The node's place in the list is the rank, as SLURM_NODEID is within the job. The name
+//!   may differ from the agent's: one host may run several slurmds.
 
 use perilog_core::{ActionName, HostList};
 use serde_json::json;
@@ -27,7 +27,7 @@ pub(super) enum Side {
 }
 
 const RESTARTS: &str = "SLURM_JOB_RESTART_COUNT";
-/// Since 24.11.
+/// Available since 24.11.
 const BEGAN: &str = "SLURM_JOB_START_TIME";
 const NODES: [&str; 2] = ["SLURM_JOB_NODELIST", "SLURM_NODELIST"];
 
@@ -44,7 +44,7 @@ pub(super) fn node(env: &Environment, side: Side, action: Option<ActionName>) ->
         rank: rank(env)?,
         userid: env.read("SLURM_JOB_UID")?,
         env: env.offer(is_slurms),
-        // An epilog belongs to the newest known attempt, whenever its job began by Slurm's account.
+        // An epilog belongs to the newest known attempt, at any start time that Slurm gives.
         instance: (side == Side::Prolog).then(|| env.get(BEGAN)).flatten().map(str::to_owned),
     })
 }
@@ -65,12 +65,13 @@ pub(super) fn job(env: &Environment, side: Side, of: OfJob) -> Result<job::Call,
     })
 }
 
-/// Slurm's own, and what a job has set for SPANK. The rest of a daemon's environment is not the job's.
+/// Returns `true` for Slurm's own variables, and for variables that a job has set for SPANK. All others belong to the
+/// daemon.
 pub(super) fn is_slurms(name: &str) -> bool {
     ["SLURM_", "SLURMD_", "SPANK_"].iter().any(|own| name.starts_with(own))
 }
 
-/// 0 where Slurm does not say which nodes the job has.
+/// Returns the rank of this node; 0 if Slurm does not name the job's nodes.
 fn rank(env: &Environment) -> Result<u32, Fault> {
     let list = NODES.into_iter().find(|name| env.get(name).is_some());
     let (Some(node), Some(list)) = (env.get("SLURMD_NODENAME"), list) else { return Ok(0) };

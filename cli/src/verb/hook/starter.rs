@@ -1,8 +1,9 @@
-//! Daemon that waits for this hook's status. If the daemon dies (kill -9 of slurmd, of a broker), the hook goes on, and
-//! its status reaches no daemon. The hook tells the agent, which runs the site's program (`--orphaned`).
+//! The daemon that waits for this hook's status. If the daemon dies (kill -9 of slurmd, of a broker), the hook goes on,
+//! and no daemon gets the hook's status. The hook reports that to the agent, which runs the site's program
+//! (`--orphaned`).
 //!
 //! The daemon is the hook's parent, with one exception. Under Slurm's `PrologFlags=RunInJob` the parent is a
-//! slurmstepd, which outlives its slurmd, and no later slurmd reads its result. There the hook watches slurmd.
+//! slurmstepd, which outlives its slurmd, and no later slurmd reads the result. In that case the hook watches slurmd.
 
 use std::os::fd::OwnedFd;
 use std::thread;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
 
-/// Where the kernel cannot tell of another process's end (before 5.3).
+/// Period of checks if the kernel cannot report the end of another process (before 5.3).
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(super) struct Starter {
@@ -24,7 +25,7 @@ pub(super) struct Starter {
 
 impl Starter {
     /// Finds the daemon. `node` names the node of slurmd if several slurmds share a host. `None` if no daemon can die
-    /// without this process: PID 1 of a container takes the process with it.
+    /// without this process: PID 1 of a container kills the process with it.
     pub(super) fn of_this_process(node: Option<&str>) -> Option<Self> {
         let parent = getppid()?;
         let is_step = Process::of(parent).is_some_and(|process| process.name == "slurmstepd");
@@ -35,11 +36,11 @@ impl Starter {
 
     /// Waits until the daemon is dead.
     pub(super) fn wait(&self) {
-        // The process may have died, and its pid been reused, before its pidfd was opened.
+        // Before the pidfd was opened, the process may have died, and another process may have got its pid.
         while self.lives() {
             match &self.alive {
                 None => thread::park_timeout(LOOK),
-                // An error but EINTR cannot be; looking again is never wrong.
+                // poll(2) returns no error but EINTR; a further check does no harm.
                 Some(alive) => {
                     if poll(&mut [PollFd::new(alive, PollFlags::IN)], None).is_ok() {
                         return;
@@ -75,7 +76,7 @@ impl Process {
     }
 }
 
-/// The first 15 bytes of its program's name (proc(5)).
+/// Returns the first 15 bytes of the program's name (proc(5)).
 fn name_of(pid: Pid) -> Option<String> {
     let name = std::fs::read_to_string(format!("/proc/{}/comm", pid.as_raw_nonzero())).ok()?;
     Some(name.trim_end().to_owned())
@@ -87,8 +88,8 @@ fn processes() -> Vec<Process> {
     pids.filter_map(Process::of).collect()
 }
 
-/// Returns the slurmd of this host, or of this node if the host runs several. Skips children of slurmd, which have its
-/// name until they exec.
+/// Returns the slurmd of this host, or of this node if the host runs several. Skips children of slurmd, which have the
+/// name slurmd until they exec.
 fn slurmd(processes: &[Process], node: Option<&str>) -> Option<Pid> {
     let all = || processes.iter().filter(|process| process.name == "slurmd");
     let is_child = |process: &&Process| all().any(|other| Some(other.pid) == process.parent);

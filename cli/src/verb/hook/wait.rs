@@ -1,10 +1,10 @@
-//! `flux-wait`: Flux's housekeeping on a node, where perilog runs the epilog. The hook waits for the end of the epilog
-//! on this node, so that Flux takes back each node when it is clean.
+//! `flux-wait`: Flux's housekeeping on a node whose epilog perilog runs. The hook waits for the end of the epilog on
+//! this node, so that Flux returns each node to service when the node is clean.
 //!
 //! ```text
-//!   Await of this node's agent ---> over, ok: 0               Flux takes the node back
-//!                              ---> over, and not ok          drained first: the edge's own drain may come later
-//!                              ---> not over at the limit     drained first
+//!   Await of this node's agent ---> ended, ok: 0              Flux returns the node to service
+//!                              ---> ended, not ok             drained first: the edge's drain may come later
+//!                              ---> still running at the limit   drained first
 //!   SIGTERM (the broker ends; flux housekeeping kill)         ends at once: the epilog goes on
 //! ```
 
@@ -49,7 +49,7 @@ struct Reply {
     status: Option<u8>,
 }
 
-/// How the wait ended: the exit status, and a reason to drain the node.
+/// The end of the wait: the exit status, and a reason to drain the node.
 #[derive(Debug, PartialEq)]
 struct End {
     exit: Exit,
@@ -70,7 +70,7 @@ pub(super) fn run(args: &Args, env: &Environment) -> Result<Exit, Fault> {
             asked["limit"] = format!("{}ms", until_ms.saturating_sub(clock::mono_ms()).max(1)).into();
         }
         let reply: Answer<Reply> = at.ask_on(client, "Await", &asked).map_err(|fault| match fault {
-            // In the middle of an upgrade: the agent is restarted soon, and knows the call then.
+            // An upgrade is under way: the agent restarts soon, and then knows the call.
             Fault::Unsupported { .. } => Fault::WentAway { daemon: Daemon::Agent, why: fault.to_string() },
             fault => fault,
         })?;
@@ -79,7 +79,7 @@ pub(super) fn run(args: &Args, env: &Environment) -> Result<Exit, Fault> {
     let end = loop {
         let happening = match until_ms {
             None => happenings.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            // The agent keeps the limit, where there is one.
+            // The agent enforces the limit, if the call has one.
             Some(until_ms) => happenings.recv_timeout(clock::until(until_ms.saturating_add(AGENT_MS))),
         };
         match happening {
@@ -104,10 +104,11 @@ pub(super) fn run(args: &Args, env: &Environment) -> Result<Exit, Fault> {
     Ok(end.exit)
 }
 
-/// How much later than at its limit the agent may answer.
+/// Time after the limit within which the agent may answer.
 const AGENT_MS: u64 = 5_000;
 
-/// The edge takes the drain for an old one of its own: it puts its own reason there, and `perilog undrain` lifts it.
+/// Returns a reason that the edge takes for an older reason of the edge: the edge replaces the reason with its own, and
+/// `perilog undrain` lifts the drain.
 fn marked(reason: &str) -> String {
     format!("perilog: {reason} [perilog:0]")
 }

@@ -1,11 +1,11 @@
-//! The progress bar: on standard error, and only where that is a terminal and the answer is for people.
+//! The progress bar: on standard error, and only if that is a terminal and the output is for people.
 
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// How often the elapsed time is drawn.
+/// Period of drawing the elapsed time.
 const TICK: Duration = Duration::from_secs(1);
 
 pub(super) struct Bar {
@@ -18,7 +18,7 @@ impl Bar {
             return Self { bar: None };
         }
         let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr()).with_prefix(title);
-        // A template that did not parse would leave indicatif's own default: still a bar.
+        // A template that does not parse leaves indicatif's default, which is also a bar.
         if let Ok(style) = ProgressStyle::with_template("{prefix}  {bar:24} {pos}/{len}  {elapsed}  {wide_msg}") {
             bar.set_style(style.progress_chars("━╸ "));
         }
@@ -39,7 +39,7 @@ impl Bar {
         }
     }
 
-    /// Takes the bar off the screen while `print` prints.
+    /// Removes the bar from the screen while `print` prints.
     pub(super) fn beside<R>(&self, print: impl FnOnce() -> R) -> R {
         match &self.bar {
             Some(bar) => bar.suspend(print),

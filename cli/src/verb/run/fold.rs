@@ -1,4 +1,4 @@
-//! Folds equal results that come close together into one line.
+//! Folds equal results that arrive close together into one line.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(super) struct Group {
     took: Option<(u64, u64)>,
 }
 
-/// Groups in the order of their first rank's arrival.
+/// Groups, in the order in which their first ranks arrived.
 #[derive(Debug, Default)]
 pub(super) struct Fold {
     groups: Vec<Group>,
@@ -66,7 +66,7 @@ impl Fold {
 }
 
 impl Group {
-    /// `n[0-2]: ok  800ms-1.2s`
+    /// Returns `n[0-2]: ok  800ms-1.2s`.
     pub(super) fn line(&self) -> String {
         let hosts = HostList::from_names(self.hosts.values()).map(|hosts| hosts.to_string());
         let at = hosts.ok().filter(|hosts| !hosts.is_empty()).unwrap_or_else(|| crate::text::ranks(&self.ranks));

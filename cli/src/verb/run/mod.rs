@@ -1,7 +1,8 @@
-//! `perilog run`: starts an action of a job, or attaches to it, and stays until its verdict.
+//! `perilog run`: starts an action of a job, or attaches to it, and stays until the action's verdict.
 //!
-//! The controller does the work; this program may be stopped, restarted or lose its controller at any moment. The first
-//! answer identifies the action (job, attempt, name); to attach again, the program repeats the request.
+//! The controller does the work; an operator may stop or restart this program, or the program may lose its controller,
+//! at any time. The first answer identifies the action (job, attempt, name); to attach again, the program repeats the
+//! request.
 
 mod bar;
 mod fold;
@@ -127,12 +128,12 @@ impl Args {
     }
 }
 
-/// Session on one connection: attaches, then follows the log from its last place.
+/// The session on a connection: attaches, then follows the log from its last place.
 struct Session {
     door: Door,
     request: Request,
     tail: Tail,
-    /// Sequence at which the action's events begin; a changed number means another log (after a lost store).
+    /// The sequence at which the action's events begin; another number means another log (after a lost store).
     origin: Option<u64>,
 }
 

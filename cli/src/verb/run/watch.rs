@@ -1,4 +1,4 @@
-//! Output of `run` from an action's events: lines for people, events for programs, at last an exit code.
+//! Output of `run` from an action's events: lines for people, events for programs, and an exit code.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,8 @@ use crate::out::{Face, Faces, Out, Page, aside};
 use crate::tail::{Running, UNVOUCHED, VOUCHED};
 use crate::{style, text};
 
-/// Time for which equal results are collected into a line: less than a person notices, more than ten thousand ranks
-/// need to arrive.
+/// Time for which the watch collects equal results into a line: less than a person notices, more than ten thousand
+/// ranks need to arrive.
 const FOLD_MS: u64 = 150;
 
 pub(crate) struct Watch {
@@ -25,21 +25,21 @@ pub(crate) struct Watch {
     job: JobId,
     action: ActionName,
     propagate: bool,
-    /// Known once attached.
+    /// The attempt, known once attached.
     attempt: Option<Attempt>,
     roster: Roster,
     events_after: u64,
-    /// Ranks whose end was seen.
+    /// Ranks whose end the watch has seen.
     ended: IdSet,
     /// Unusual states of unfinished ranks.
     odd: BTreeMap<String, &'static str>,
     fold: Fold,
     flush_ms: Option<u64>,
-    /// Reason for which the attempt waits, as the watch said it last.
+    /// The last printed reason why the attempt waits.
     waits: Option<String>,
 }
 
-/// Events are for programs, lines for people; `--quiet` has its exit status.
+/// Output of the watch: events for programs, lines for people. `--quiet` has only the exit status.
 enum Said<'a> {
     Attached(&'a Answer<Running>),
     Event(&'a Entry),
@@ -84,7 +84,7 @@ impl Watch {
         }
     }
 
-    /// When [`Watch::flush`] is due, in milliseconds of CLOCK_MONOTONIC.
+    /// Returns when [`Watch::flush`] is due, in milliseconds of CLOCK_MONOTONIC.
     pub(crate) const fn due_ms(&self) -> Option<u64> {
         self.flush_ms
     }
@@ -117,7 +117,7 @@ impl Watch {
         Ok(None)
     }
 
-    /// `now_ms`: CLOCK_MONOTONIC.
+    /// Handles an event; `now_ms` is CLOCK_MONOTONIC.
     pub(crate) fn event(&mut self, entry: &Entry, now_ms: u64) -> Result<Option<Exit>, Fault> {
         let is_vouching = [UNVOUCHED, VOUCHED].contains(&entry.name.as_str());
         if entry.attempt() != self.attempt || (entry.action() != Some(self.action.as_str()) && !is_vouching) {
@@ -127,7 +127,7 @@ impl Watch {
         match entry.told() {
             Told::Start { .. } => {}
             Told::Finish(mut finish) => {
-                // A restarted log repeats events that were shown already.
+                // A restarted log repeats events that the watch has shown already.
                 finish.ranks.subtract(&self.ended);
                 if finish.ranks.is_empty() {
                     return Ok(None);
@@ -137,7 +137,7 @@ impl Watch {
                     self.odd.remove(host);
                 }
                 self.fold.push(finish, &self.roster);
-                // Drawn with the flush: ten thousand ends are not ten thousand drawings.
+                // Drawn with the flush: ten thousand ends do not cause ten thousand drawings.
                 self.flush_ms.get_or_insert(now_ms + FOLD_MS);
             }
             Told::Verdict(decided) => {
@@ -171,7 +171,7 @@ impl Watch {
 
     fn verdict(&mut self, decided: &Decided) -> Result<(), Fault> {
         self.say(&format!("{} of {} {}", self.action, self.job, decided.words(Some(&self.roster))))?;
-        // Points to the logs if a script failed, to the node if the node is at fault.
+        // Refers to the logs if a script failed, to the node if the node is at fault.
         let (spoke, lost) = (decided.ranks(&["failed", "timeout", "tolerable", "cancelled"]), decided.ranks(&["lost"]));
         let next = match (spoke.is_empty(), lost.is_empty()) {
             (false, _) => format!("see: perilog logs {} --rank {spoke} --action {}", self.job, self.action),

@@ -1,4 +1,4 @@
-//! `perilog timeline`: which rank and which script of a job took how long, as a table and as a drawing.
+//! `perilog timeline`: the duration of each rank and each script of a job, as a table and as a drawing.
 
 mod svg;
 mod table;
@@ -78,7 +78,7 @@ pub(crate) fn run(mut args: Args, door: &Door, mut out: Out) -> Result<Exit, Fau
     Ok(Exit::Ok)
 }
 
-/// Chooses among attempts that began something. `None`: the controller chooses, or says why there is none.
+/// Chooses among attempts that began an action. `None`: the controller chooses, or explains why no attempt exists.
 fn meant(job: &JobId, door: &Door) -> Result<Option<Attempt>, Fault> {
     let shown: Answer<Show> = door.ask("Show", &json!({ "job": job }))?;
     let views = shown.body.job.attempts.iter().filter(|view| !view.actions.is_empty());
@@ -116,7 +116,7 @@ impl Faces for Raw {
     fn quiet(&self, _page: &mut Page) {}
 }
 
-/// Finished task. Times in milliseconds; `asked_ms` by the controller's clock, `began_ms` by its node's.
+/// A finished task. Times are in milliseconds; `asked_ms` is by the controller's clock, `began_ms` by the node's clock.
 #[derive(Debug, Clone, Deserialize)]
 struct Task {
     attempt: Attempt,
@@ -135,7 +135,7 @@ struct Step {
     script: String,
     #[serde(rename = "try")]
     nth: u32,
-    /// Since the task's begin.
+    /// Milliseconds since the task's begin.
     after_ms: u64,
     elapsed_ms: u64,
     /// `None`: the script did not end.
@@ -149,7 +149,7 @@ impl Step {
         self.status != Some(0)
     }
 
-    /// Returns how the script ended, if that is unusual.
+    /// Returns the end of the script, if unusual.
     fn word(&self) -> String {
         let status = match self.status {
             None => "did not end".to_owned(),
@@ -166,7 +166,7 @@ impl Step {
     }
 }
 
-/// Content of an attempt's timeline.
+/// The contents of an attempt's timeline.
 struct Timeline {
     job: JobId,
     attempt: Option<AttemptView>,
@@ -174,7 +174,7 @@ struct Timeline {
     all: bool,
 }
 
-/// Action with its tasks by rank.
+/// An action with its tasks by rank.
 struct Action {
     name: ActionName,
     began_ms: u64,
@@ -183,9 +183,9 @@ struct Action {
     ended_ms: Option<u64>,
     tasks: Vec<Task>,
     open: Vec<PsRow>,
-    /// Names, in the order in which they were met.
+    /// Names of scripts, in the order of their first appearance.
     scripts: Vec<String>,
-    /// Ended without a word of their scripts: lost, refused, resolved.
+    /// Ranks that ended without a result of their scripts: lost, refused, resolved.
     untold: IdSet,
 }
 

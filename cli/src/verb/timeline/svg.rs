@@ -12,9 +12,9 @@ const RIGHT: f64 = 110.0;
 /// Space of a panel above and below its lines: title, legend and scale.
 const HEAD: f64 = 66.0;
 const FOOT: f64 = 18.0;
-/// Most lines: more are unreadable, and slow in a browser. The slowest ranks are drawn.
+/// Maximum number of lines: more are unreadable, and slow in a browser. The drawing shows the slowest ranks.
 const MOST: usize = 2_000;
-/// Told apart without seeing red and green apart; red is kept for failures.
+/// Colours that differ also without seeing red and green; red marks failures.
 const COLOURS: [&str; 9] =
     ["#4477aa", "#ddaa33", "#44bb99", "#aa4499", "#77aadd", "#997700", "#225555", "#ee99aa", "#8899aa"];
 
@@ -47,7 +47,7 @@ pub(super) fn draw(timeline: &Timeline, now_ms: u64) -> String {
     )
 }
 
-/// Line of a panel.
+/// A line of a panel.
 enum Line<'a> {
     Task(&'a Task),
     /// Ranks in the same state.
@@ -58,7 +58,7 @@ enum Line<'a> {
     },
 }
 
-/// Milliseconds since the action was asked for, to the right place.
+/// Converts milliseconds since the action's request to a position.
 struct Scale {
     begin_ms: u64,
     span_ms: f64,
@@ -98,7 +98,7 @@ fn panel(to: &mut String, action: &Action, top: f64, now_ms: u64) -> f64 {
     grid(to, &scale, top + HEAD, bottom);
     for (at, line) in lines.iter().enumerate() {
         let y = top + HEAD + height * at as f64;
-        // Narrow lines are named by the tip only, and every so many.
+        // On narrow lines only some have a name; the tip names all.
         let named = height >= 12.0 || at % (14.0 / height).ceil() as usize == 0;
         match line {
             Line::Task(task) => bar(to, action, task, &scale, y, height, named),
@@ -149,7 +149,7 @@ fn legend(to: &mut String, action: &Action, y: f64) {
     let scripts = &action.scripts;
     for (at, name) in scripts.iter().enumerate() {
         let shown: String = text::line(name).chars().take(32).collect();
-        // Not measured, but near enough for any sans-serif of this size.
+        // An estimate, near enough for any sans-serif font of this size.
         let wide = 24.0 + 7.2 * shown.chars().count() as f64;
         if x + wide > WIDTH - 60.0 {
             words(to, x, y, "quiet", &format!("and {} more", scripts.len() - at));
@@ -181,7 +181,7 @@ fn grid(to: &mut String, scale: &Scale, top: f64, bottom: f64) {
     }
 }
 
-/// A round number of milliseconds that is not less.
+/// Returns a round number of milliseconds that is at least `least_ms`.
 fn nice(least_ms: f64) -> f64 {
     const MINUTES: [f64; 8] = [60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0, 21_600.0];
     let least_ms = least_ms.max(1.0);
@@ -242,7 +242,7 @@ fn words(to: &mut String, x: f64, y: f64, class: &str, what: &str) {
     let _ = writeln!(to, "<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"{class}\">{}</text>", escaped(what));
 }
 
-/// Draws a bar; one without duration is still visible.
+/// Draws a bar; a bar without duration is still visible.
 fn rect(to: &mut String, class: &str, fill: Option<&str>, at: (f64, f64), size: (f64, f64), tip: &str) {
     let fill = fill.map(|fill| format!(" fill=\"{fill}\"")).unwrap_or_default();
     let class = if class.is_empty() { String::new() } else { format!(" class=\"{class}\"") };

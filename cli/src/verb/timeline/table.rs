@@ -5,7 +5,7 @@ use crate::columns::{Columns, cell, word};
 use crate::out::{Faces, Page};
 use crate::{style, text, when};
 
-/// Ranks that are shown of an action where not all are asked for.
+/// Number of ranks that the table shows of an action by default.
 const SLOWEST: usize = 20;
 
 impl Faces for Timeline {

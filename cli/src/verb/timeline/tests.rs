@@ -84,7 +84,7 @@ fn the_drawing_is_xml_with_a_bar_for_each_try() {
     ] {
         assert!(svg.contains(part), "{part} is not in\n{svg}");
     }
-    // Every element is closed, nothing of a script's name is markup.
+    // Every element is closed, and no part of a script's name is markup.
     for tag in ["text", "rect", "title", "style", "svg"] {
         let (begins, ends) = (format!("<{tag}"), format!("</{tag}>"));
         let alone = svg.lines().filter(|line| line.contains(&begins) && line.ends_with("/>")).count();

@@ -1,8 +1,8 @@
-//! `perilog top`: unfinished work, kept current on a terminal: nodes, actions, and stragglers.
+//! `perilog top`: unfinished work on a terminal, kept current: nodes, actions, and stragglers.
 //!
-//! It asks the controller periodically and draws the answers; `screen` draws, and does not know their source. If the
-//! controller goes away, a message says so and the last picture stays. The terminal is restored, however the program
-//! ends.
+//! The verb asks the controller periodically and draws the answers; `screen` draws, and does not know their source. If
+//! the controller goes away, a message reports that and the last picture stays. The verb restores the terminal at every
+//! end of the program.
 
 mod screen;
 
@@ -36,22 +36,22 @@ pub(crate) struct Args {
 
 /// Shortest period, so that the controller has time for other work.
 const LEAST: Duration = Duration::from_millis(200);
-/// Turns between two requests for all nodes: on a large cluster the list is long, and changes slowly.
+/// Number of turns between two requests for all nodes: on a large cluster the list is long, and changes slowly.
 const NODES_EVERY: u32 = 5;
 
-/// Picture to draw.
+/// The picture to draw.
 #[derive(Debug, Default)]
 struct Picture {
     status: Option<StatusView>,
     rows: Vec<PsRow>,
     nodes: Vec<NodeView>,
     drains: Vec<DrainRow>,
-    /// When the rows were asked for, and when the nodes, milliseconds since 1970.
+    /// The times of the requests for the rows and for the nodes, in milliseconds since 1970.
     asked_ms: u64,
     nodes_ms: u64,
-    /// Why there is nothing newer.
+    /// The reason why the picture is not current.
     trouble: Option<String>,
-    /// First straggler on the screen.
+    /// The first straggler on the screen.
     scrolled: usize,
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn run(args: Args, door: &Door, out: &Out) -> Result<Exit, Fault> {
         ));
     }
     let every = args.every.as_millis().map_or(LEAST, Duration::from_millis).max(LEAST);
-    // An error of the first request is reported as in any other verb.
+    // The verb reports an error of the first request as any other verb does.
     let mut picture = Picture::default();
     picture.ask(door, 0)?;
     let mut terminal = ratatui::try_init().map_err(Fault::Output)?;

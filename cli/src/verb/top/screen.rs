@@ -1,4 +1,4 @@
-//! The screen of `perilog top`: a head, trouble with nodes where there is some, open actions, stragglers.
+//! The screen of `perilog top`: a head, nodes with trouble, open actions, stragglers.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +14,11 @@ use super::Picture;
 use crate::verb::status::cluster;
 use crate::{text, when};
 
-/// Most lines of the two upper tables; the rest is for the stragglers.
+/// Maximum number of lines of the two upper tables; the stragglers get the rest.
 const ACTIONS: usize = 8;
 const TROUBLES: usize = 6;
 
-/// Widest column except the last, as a part of the screen, and its width on a narrow one.
+/// Widest column except the last, as a part of the screen, and its width on a narrow screen.
 const WIDEST_PART: usize = 6;
 const NARROWEST: usize = 10;
 
@@ -27,7 +27,7 @@ const QUIET: Style = Style::new().add_modifier(Modifier::DIM);
 const BAD: Style = Style::new().fg(Color::Red).add_modifier(Modifier::BOLD);
 const CARE: Style = Style::new().fg(Color::Yellow);
 
-/// As [`crate::style::of`], which is for text that goes to a pipe.
+/// Returns the style of a word, as [`crate::style::of`] does for text that goes to a pipe.
 fn style_of(word: &str) -> Style {
     match word {
         "overdue" | "offline" | "refused" => BAD,
@@ -109,14 +109,14 @@ fn head(picture: &Picture) -> Vec<Line<'static>> {
     lines
 }
 
-/// Returns state, names, since when, note: nodes with trouble, those in the same state together.
+/// Returns state, names, since when, note: nodes with trouble, grouped by state.
 fn troubles(picture: &Picture) -> Vec<[String; 4]> {
     let mut alike: BTreeMap<(String, String), (Vec<&str>, u64)> = BTreeMap::new();
     for node in picture.nodes.iter().filter(|node| node.state != "online" || node.note.is_some()) {
         let key = (text::line(&node.state), node.note.as_deref().map(text::line).unwrap_or_default());
         let (names, since) = alike.entry(key).or_default();
         names.push(&node.host);
-        // The list is asked for now and then; time goes on in between.
+        // The list is requested only now and then; the age grows in between.
         *since = (node.since_ms + picture.asked_ms.saturating_sub(picture.nodes_ms)).max(*since);
     }
     for drain in &picture.drains {
@@ -145,7 +145,7 @@ fn nodes(frame: &mut Frame<'_>, area: Rect, troubles: &[[String; 4]]) {
     table(frame, area, title, ["STATE", "NODES", "SINCE", "NOTE"], rows);
 }
 
-/// Open action, with the states of its ranks.
+/// An open action, with the states of its ranks.
 struct Open {
     job: String,
     action: String,
@@ -221,7 +221,7 @@ fn stragglers(frame: &mut Frame<'_>, area: Rect, picture: &mut Picture) {
     table(frame, area, title, ["AGE", "NODES", "STATE", "JOB", "ACTION", "SCRIPT, OR WHY IT WAITS"], rows);
 }
 
-/// Draws a table. Columns are as wide as their content, within a part of the screen; the last takes the rest.
+/// Draws a table. Columns are as wide as their contents, within a part of the screen; the last column gets the rest.
 fn table<const N: usize>(
     frame: &mut Frame<'_>,
     area: Rect,
@@ -318,7 +318,7 @@ mod tests {
         assert!(lines.iter().any(|line| line.contains("10-umount.sh")));
     }
 
-    /// Found by a trial: nodes are asked for once in several turns, and an offline one was "1s" for ten seconds.
+    /// Found by a trial: the verb asks for nodes once in several turns, and an offline node was "1s" for ten seconds.
     #[test]
     fn a_node_that_is_away_grows_older_between_two_looks_at_it() {
         let mut picture = picture();

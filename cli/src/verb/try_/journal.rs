@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 
-/// A place in the journal of one unit.
+/// A place in the journal of a unit.
 pub(super) struct Journal {
     unit: String,
     cursor: Option<String>,
@@ -15,7 +15,7 @@ impl Journal {
         Self { unit, cursor: None }
     }
 
-    /// Returns the new lines since the last call; none without a journal.
+    /// Returns the new lines since the last call; no lines without a journal.
     pub(super) fn news(&mut self) -> Vec<String> {
         let mut command = Command::new("journalctl");
         command.args(["--quiet", "--no-pager", "--boot", "--output=cat", "--show-cursor"]);
@@ -23,7 +23,7 @@ impl Journal {
             Some(cursor) => format!("--after-cursor={cursor}"),
             None => "--lines=all".to_owned(),
         });
-        // Only output of the unit's processes, without systemd's messages about it.
+        // Only output of the unit's processes, without systemd's messages about the unit.
         command.arg(format!("_SYSTEMD_UNIT={}", self.unit)).stdin(Stdio::null()).stderr(Stdio::null());
         let Ok(output) = command.output() else { return Vec::new() };
         self.take(&String::from_utf8_lossy(&output.stdout))
@@ -38,7 +38,7 @@ impl Journal {
         lines
     }
 
-    /// Waits until everything printed so far can be read.
+    /// Waits until the journal has all output so far.
     pub(super) fn settle() {
         // Fails harmlessly without a journal.
         let _ = Command::new("journalctl")
@@ -59,7 +59,7 @@ mod tests {
         let mut journal = Journal::new("u.service".to_owned());
         assert_eq!(journal.take("one\ntwo\n-- cursor: s=1;i=2\n"), ["one", "two"]);
         assert_eq!(journal.cursor.as_deref(), Some("s=1;i=2"));
-        // Without new lines, journalctl prints no cursor, and the old one stays.
+        // Without new lines, journalctl prints no cursor, and the old cursor stays.
         assert!(journal.take("").is_empty());
         assert_eq!(journal.cursor.as_deref(), Some("s=1;i=2"));
     }

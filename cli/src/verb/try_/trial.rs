@@ -1,4 +1,4 @@
-//! Progress of a trial for people: its phase, its output, how each step ended.
+//! Progress of a trial for people: the phase, the output, the end of each step.
 
 use perilog_core::ExitStatus;
 use perilog_core::message::Phase;
@@ -16,13 +16,13 @@ use crate::{style, text};
 
 pub(super) struct Trial {
     out: Out,
-    /// Known with the first reply.
+    /// The unit and its journal, known with the first reply.
     journal: Option<(String, Journal)>,
     said: Option<Phase>,
 }
 
 enum Said<'a> {
-    /// Unchanged reply, for programs.
+    /// An unchanged reply, for programs.
     Raw(&'a Value),
     Line(String),
     End(&'a Reply),
@@ -40,7 +40,7 @@ impl Trial {
     pub(super) fn reply(&mut self, reply: &Answer<Reply>) -> Result<Option<Exit>, Fault> {
         self.out.show(&Said::Raw(&reply.raw))?;
         let body = &reply.body;
-        // Before its task is known a reply has no unit.
+        // Before the task is known a reply has no unit.
         if !body.unit.is_empty() && self.unit() != Some(&body.unit) {
             let attached = if body.attached == Some(true) { "attached to " } else { "" };
             self.out
@@ -95,7 +95,7 @@ impl Faces for Said<'_> {
     fn quiet(&self, _page: &mut Page) {}
 }
 
-/// The end of a trial.
+/// Prints the end of a trial.
 fn end(reply: &Reply, page: &mut Page) {
     if let Some(ended) = &reply.ended {
         let mut columns = Columns::new(["SCRIPT", "RESULT", "TOOK", "NOTE"]).right(2);
