@@ -1,5 +1,7 @@
 //! Local sockets of controller and agent, for a client: one call, one typed answer, and a [`Fault`] that names the
 //! remedy.
+//!
+//! `perilog_core` defines the types of the replies; `io.perilog.Controller` and `io.perilog.Agent` define the methods.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use nix::errno::Errno;
 use nix::unistd::{Gid, Group, Uid, User, getgrouplist, getresgid, getresuid};
 
-/// Account of a user: its passwd(5) entry and its groups.
+/// The account of a user: the user's passwd(5) entry and groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Account {
     pub name: String,
@@ -19,7 +19,7 @@ pub struct Account {
     pub groups: Vec<u32>,
 }
 
-/// Why an account or a group is not known.
+/// The reason why an account or a group is not known.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AccountError {
@@ -34,7 +34,7 @@ pub enum AccountError {
     Lookup { name: String, source: std::io::Error },
 }
 
-/// The account of a name, or of a uid written as a number.
+/// Returns the account of a name, or of a uid written as a number.
 pub fn account(name: &str) -> Result<Account, AccountError> {
     let failed = |errno| lookup(name, errno);
     let found = match User::from_name(name).map_err(failed)? {
@@ -72,7 +72,7 @@ pub fn own_ids() -> std::io::Result<([u32; 3], [u32; 3])> {
     ))
 }
 
-/// The gid of a group's name, or of a gid written as a number (which need not have a name).
+/// Returns the gid of a group's name, or of a gid written as a number (which need not have a name).
 pub fn group_id(name: &str) -> Result<u32, AccountError> {
     match Group::from_name(name).map_err(|errno| lookup(name, errno))? {
         Some(group) => Ok(group.gid.as_raw()),

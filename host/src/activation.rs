@@ -19,7 +19,8 @@ pub struct Activated {
     unix: Vec<(String, UnixListener)>,
 }
 
-/// Why the sockets cannot be taken over. The socket unit is wrong, or whoever started us is.
+/// The reason why the sockets cannot be taken over. The socket unit is wrong, or the program that started this process
+/// is.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ActivationError {
@@ -33,7 +34,7 @@ pub enum ActivationError {
 
 /// Takes over all sockets of LISTEN_FDS. Returns an empty set if systemd passed none, or on a second call.
 pub fn listen_fds() -> Result<Activated, ActivationError> {
-    // Each descriptor has one owner: a second call must not create a second one.
+    // Each descriptor has one owner: a second call must not create a second owner.
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let mut activated = Activated::default();
     if TAKEN.swap(true, Ordering::SeqCst) {
@@ -54,7 +55,7 @@ impl Activated {
         self.tcp.extract_if(.., |(n, _)| n == name).map(|(_, listener)| listener).collect()
     }
 
-    /// Takes the local socket of `name`.
+    /// Takes the local socket named `name`.
     pub fn take_unix(&mut self, name: &str) -> Option<UnixListener> {
         let at = self.unix.iter().position(|(n, _)| n == name)?;
         Some(self.unix.remove(at).1)

@@ -1,28 +1,29 @@
-//! Clocks. This is the only place that reads one; all other code is handed a time.
+//! Clocks. Only this module reads a clock; all other code gets a time from its caller.
 //!
-//! * *mono*: CLOCK_MONOTONIC, for limits and intervals. An administrator cannot set it; it starts anew with each boot.
-//! * *boottime*: CLOCK_BOOTTIME, for deadlines that must hold across a suspend (`not-after`). It starts anew with each
-//!   boot.
-//! * *wall*: CLOCK_REALTIME, for people and event logs. It can jump, so no decision depends on it.
+//! * *mono*: CLOCK_MONOTONIC, for limits and intervals. An administrator cannot set this clock; it begins anew with
+//!   each boot.
+//! * *boottime*: CLOCK_BOOTTIME, for deadlines that must hold across a suspend (`not-after`). This clock begins anew
+//!   with each boot.
+//! * *wall*: CLOCK_REALTIME, for people and event logs. This clock can jump, so no decision depends on it.
 //!
-//! All are in whole milliseconds, except [`wall_seconds`].
+//! All functions return whole milliseconds, except [`wall_seconds`] and [`mono_us`].
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// Milliseconds of CLOCK_MONOTONIC.
+/// Returns milliseconds of CLOCK_MONOTONIC.
 pub fn mono_ms() -> u64 {
     ms(clock_gettime(ClockId::Monotonic))
 }
 
-/// Microseconds of CLOCK_MONOTONIC, the unit of systemd's own time stamps.
+/// Returns microseconds of CLOCK_MONOTONIC, the unit of systemd's own time stamps.
 pub fn mono_us() -> u64 {
     let t = clock_gettime(ClockId::Monotonic);
     unsigned(t.tv_sec) * 1_000_000 + unsigned(t.tv_nsec) / 1_000
 }
 
-/// Milliseconds of CLOCK_BOOTTIME: monotonic, and counting while suspended.
+/// Returns milliseconds of CLOCK_BOOTTIME, which is monotonic and also counts during a suspend.
 pub fn boottime_ms() -> u64 {
     ms(clock_gettime(ClockId::Boottime))
 }
@@ -32,7 +33,7 @@ pub fn wall_ms() -> u64 {
     ms(realtime())
 }
 
-/// Seconds since 1970 (UTC) with a fraction, the form of RFC 18 event time stamps.
+/// Returns seconds since 1970 (UTC) with a fraction, the form of RFC 18 event time stamps.
 pub fn wall_seconds() -> f64 {
     let t = realtime();
     unsigned(t.tv_sec) as f64 + unsigned(t.tv_nsec) as f64 / 1e9
@@ -48,8 +49,8 @@ fn realtime() -> Timespec {
     clock_gettime(ClockId::Realtime)
 }
 
-/// Reads the clock and adds the seconds in the file `clock` beside the fault points: the nodes of a test share one
-/// kernel's clock.
+/// Reads the clock and adds the seconds in the file `clock` beside the fault points, because all nodes of a test share
+/// one kernel's clock.
 #[cfg(feature = "fault-points")]
 fn realtime() -> Timespec {
     let mut t = clock_gettime(ClockId::Realtime);

@@ -1,5 +1,5 @@
-//! Command line of a daemon, and everything a daemon does without serving: check or print its configuration, print its
-//! version or usage.
+//! Command line of a daemon, and the daemon's acts beside serving: check or print the configuration, print version or
+//! usage.
 //!
 //! Exit status of every daemon: 0 asked to end, 1 cannot run, 2 wrong usage or configuration.
 
@@ -17,7 +17,7 @@ const CANNOT: u8 = 1;
 /// Exit status for wrong usage or configuration: the daemon started nothing.
 const WRONG: u8 = 2;
 
-/// Daemon, as its command line describes it.
+/// A daemon, as its command line describes it.
 #[derive(Debug, Clone, Copy)]
 pub struct Program {
     pub name: &'static str,
@@ -29,7 +29,7 @@ pub struct Program {
     pub options: &'static [&'static str],
 }
 
-/// Act that the command line asks for.
+/// The act that the command line requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
     Serve,
@@ -47,14 +47,14 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// The value of an option of the daemon's own.
+    /// Returns the value of an option of this daemon alone.
     pub fn own(&self, name: &str) -> Option<&str> {
         self.own.get(name).map(String::as_str)
     }
 }
 
 impl Program {
-    /// Reads the arguments after the program's name. `--option VALUE` and `--option=VALUE` are the same; the last of
+    /// Parses the arguments after the program's name. `--option VALUE` and `--option=VALUE` are the same; the last of
     /// several counts.
     ///
     /// # Errors
@@ -124,24 +124,24 @@ impl Program {
         }
     }
 
-    /// Prints what is wrong with the command line, and the usage.
+    /// Prints the mistake in the command line, and the usage.
     pub fn misused(&self, text: &str) -> ExitCode {
         self.complain(&format!("{text}\n\n{}", self.usage), WRONG)
     }
 
-    /// Prints why serving ended, and converts it to an exit status.
+    /// Prints the reason why serving ended, and converts it to an exit status.
     pub fn end(&self, served: Result<(), String>) -> ExitCode {
         served.map_or_else(|text| self.complain(&text, CANNOT), |()| ExitCode::SUCCESS)
     }
 
-    /// Ignores errors: standard error may be closed.
+    /// Prints the text. Ignores errors, because standard error may be closed.
     fn complain(&self, text: &str, status: u8) -> ExitCode {
         let _ = writeln!(std::io::stderr(), "{}: {}", self.name, text.trim_end());
         ExitCode::from(status)
     }
 }
 
-/// Prints to standard output; it may be closed.
+/// Prints to standard output. Ignores errors, because standard output may be closed.
 fn say(text: &str) -> ExitCode {
     let _ = std::io::stdout().write_all(text.as_bytes());
     ExitCode::SUCCESS

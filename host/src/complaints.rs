@@ -7,14 +7,15 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::clock;
 
-/// Lines in one window of all strangers together. A misconfigured node or two are all seen; a scanner is not.
+/// Maximum number of lines in a window, for all strangers together. The journal shows a few misconfigured nodes
+/// completely, but not a scanner.
 pub const LINES: u32 = 30;
 pub const WINDOW_MS: u64 = 30_000;
-/// Most lines in one window of one key.
+/// Maximum number of lines in a window of a key.
 pub const LINES_OF_ONE: u32 = 30;
 pub const WINDOW_OF_ONE_MS: u64 = 600_000;
 
-/// Window of lines: when it began, how many lines it has, and how many it left out.
+/// A window of lines: its begin, the number of lines, and the number of omitted lines.
 #[derive(Debug, Default)]
 pub struct Window {
     began_ms: u64,
@@ -27,17 +28,17 @@ impl Window {
         Self { began_ms, ..Self::default() }
     }
 
-    /// Is this window still open?
+    /// Returns `true` if this window is still open.
     pub fn is_open(&self, now_ms: u64, window_ms: u64) -> bool {
         now_ms.saturating_sub(self.began_ms) < window_ms
     }
 
-    /// Counts a line that repeats the line before and is left out.
+    /// Counts an omitted line, which repeats the line before.
     pub fn repeat(&mut self) {
         self.unsaid += 1;
     }
 
-    /// Returns whether this line is logged, and how many lines of the last window were left out.
+    /// Returns whether to log this line, and the number of lines that the last window omitted.
     pub fn admit(&mut self, now_ms: u64, lines: u32, window_ms: u64) -> (bool, u64) {
         let mut unsaid = 0;
         if !self.is_open(now_ms, window_ms) {
@@ -64,18 +65,18 @@ pub struct Each<K> {
 #[derive(Debug, Default)]
 struct Own {
     window: Window,
-    /// The last line: a peer that is not right tries for ever, and is told the same.
+    /// The last line: a misconfigured peer tries for ever, and causes the same line each time.
     last: String,
 }
 
 impl<K: Eq + Hash> Each<K> {
-    /// Room for `most` keys at a time.
+    /// Creates windows for at most `most` keys at a time.
     pub fn new(most: usize) -> Self {
         Self { of: Mutex::default(), most }
     }
 
-    /// Returns whether to log this line about `key` now, and how many lines its last window left out. `None`: there is
-    /// no room for another key.
+    /// Returns whether to log this line about `key` now, and the number of lines that the key's last window omitted.
+    /// `None`: no room for another key.
     pub fn admit(&self, key: K, line: &str) -> Option<(bool, u64)> {
         self.admit_at(key, line, clock::mono_ms())
     }
@@ -125,7 +126,7 @@ mod tests {
         assert_eq!(admit(2, "another", 1000), Some((true, 0)), "what is new is said");
         assert_eq!(admit(3, "the same", 1000), None, "there is room for two");
         assert_eq!(admit(1, "as n999", WINDOW_OF_ONE_MS), Some((true, 1970)));
-        // Keys whose window is over make room.
+        // Keys whose window has ended make room.
         assert_eq!(admit(3, "the same", 1000 + WINDOW_OF_ONE_MS), Some((true, 0)));
     }
 }

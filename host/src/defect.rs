@@ -1,6 +1,6 @@
-//! Which deliberate defect a program is to have: programs of `cargo xtask mutate` alone are built with this.
+//! The deliberate defect of a program. Only programs of `cargo xtask mutate` contain this module.
 
-/// Environment variable that names the defect, for tests and the processes they start.
+/// Environment variable that names the defect, for tests and the processes that they start.
 const VARIABLE: &str = "PERILOG_DEFECT";
 /// File that names the defect, for units of systemd, which do not inherit the tests' environment.
 const FILE: &str = "/etc/perilog/defect";

@@ -1,16 +1,18 @@
-//! Fault points: moments at which a test can kill or stop a daemon. They exist only in builds with the feature
-//! `fault-points`. In other builds [`point`] is empty, and an optimised build for sites cannot have the feature.
+//! Fault points: points in a daemon's code at which a test can kill or stop the daemon. They exist only in builds with
+//! the feature `fault-points`. In other builds [`point`] is empty, and an optimised build for sites cannot have the
+//! feature.
 //!
-//! A test arms a point with a file, `/run/perilog-fault/<name>`: `kill` or `stop`, with a number if a later passing is
-//! meant (`kill 2`). The daemon removes the file before it dies, so a restarted daemon survives the same point.
+//! A test arms a point with a file, `/run/perilog-fault/<name>`. The file contains `kill` or `stop`, with a number for
+//! a later passing (`kill 2`). The daemon removes the file before it dies, so a restarted daemon survives the same
+//! point.
 
 #[cfg(all(feature = "fault-points", not(debug_assertions)))]
 compile_error!("fault-points are for tests: this build has no debug assertions, so it may be one for sites");
 
-/// Where points are armed.
+/// The directory of armed points.
 pub const DIRECTORY: &str = "/run/perilog-fault";
 
-/// A moment in the life of a daemon.
+/// A point in the life of a daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Point {
     pub name: &'static str,
@@ -19,7 +21,7 @@ pub struct Point {
     pub moment: &'static str,
 }
 
-/// All of them.
+/// All fault points.
 #[rustfmt::skip]
 pub const POINTS: [Point; 11] = [
     agent("after-intent", "the intent is written; nothing was said of it, nothing started"),
@@ -49,7 +51,7 @@ mod inert {
     #[inline(always)]
     pub const fn point(_: &str) {}
 
-    /// Passes a point if `is` returns true. Builds without fault points never call `is`.
+    /// Passes a point if `is` returns `true`. Builds without fault points never call `is`.
     #[inline(always)]
     pub fn point_if(_: &str, _: impl FnOnce() -> bool) {}
 

@@ -3,7 +3,7 @@
 //! Callers write `info!(job = %id, rank, "started")`. The journal stores the fields PERILOG_JOB and PERILOG_RANK, so
 //! `journalctl PERILOG_JOB=f2a` shows the line beside the output of the job's units.
 //!
-//! Both outputs are synchronous: keep log lines out of hot loops. Without a buffer, a crash loses no line.
+//! Both outputs are synchronous, so log lines do not belong into hot loops. Without a buffer, a crash loses no line.
 
 use std::io::{self, IsTerminal};
 use std::str::FromStr;
@@ -16,12 +16,12 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, reload};
 
-/// Goes before the level in the configuration.
+/// The variable that overrides the level in the configuration.
 const LEVEL_VARIABLE: &str = "PERILOG_LOG";
 /// Prefix of the targets of all perilog crates and of their journal fields.
 const OURS: &str = "perilog";
 
-/// Why no log could be set up.
+/// The reason why the log could not be set up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JournalError {
@@ -38,7 +38,7 @@ pub enum JournalError {
 /// Sets up logging for the whole process, once.
 ///
 /// `level` is error, warn, info, debug, trace or off, and applies to perilog's crates; libraries log from `warn` up.
-/// `PERILOG_LOG` overrides it. Both may name targets instead (`perilog_agent=trace,zbus=info`).
+/// `PERILOG_LOG` overrides the level. Both may name targets instead (`perilog_agent=trace,zbus=info`).
 pub fn init(identifier: &str, level: &str) -> Result<(), JournalError> {
     let (targets, handle) = reload::Layer::new(targets(&effective(level))?);
     let registry = tracing_subscriber::registry();
@@ -59,7 +59,7 @@ pub fn init(identifier: &str, level: &str) -> Result<(), JournalError> {
         registry.with(layer.with_filter(targets)).try_init()
     }
     .map_err(|_| JournalError::Again)?;
-    // Set once: whoever comes second was turned away above.
+    // Set only once: a second call failed above.
     let _ = FILTER.set(handle);
     Ok(())
 }
@@ -73,7 +73,7 @@ static FILTER: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
 pub fn set_level(level: &str) -> Result<(), JournalError> {
     let targets = targets(&effective(level))?;
     if let Some(filter) = FILTER.get() {
-        // Only a subscriber that is gone cannot be told, and ours is the process's.
+        // A reload fails only if the subscriber is gone, and this subscriber lives as long as the process.
         let _ = filter.reload(targets);
     }
     Ok(())
@@ -84,20 +84,20 @@ fn effective(level: &str) -> String {
     std::env::var(LEVEL_VARIABLE).ok().filter(|level| !level.is_empty()).unwrap_or_else(|| level.to_owned())
 }
 
-/// journald's own scale: what is normal is informational, not a notice.
+/// Returns journald's own scale: a normal line is informational, not a notice.
 fn priorities() -> PriorityMappings {
     PriorityMappings { info: Priority::Informational, debug: Priority::Debug, ..PriorityMappings::new() }
 }
 
 fn targets(level: &str) -> Result<Targets, JournalError> {
-    // To tracing the empty string is the level error; an operator who wrote it hardly meant that.
+    // tracing reads the empty string as the level error; an operator hardly meant that.
     if let Ok(ours) = LevelFilter::from_str(level)
         && !level.is_empty()
     {
         return Ok(Targets::new().with_default(ours.min(LevelFilter::WARN)).with_target(OURS, ours));
     }
     let refused = || JournalError::Level { given: level.to_owned() };
-    // `Targets` takes a bare word for a target; a level that was misspelt must not silence everything.
+    // `Targets` takes a bare word for a target; a misspelt level must not silence everything.
     if !level.split(',').all(|directive| directive.contains('=')) {
         return Err(refused());
     }

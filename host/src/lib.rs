@@ -5,21 +5,23 @@
 //! | [`clock`] | the only place that reads a clock | a source of timers |
 //! | [`command`] | the command line of a daemon, and acts other than serving | the service |
 //! | [`config`] | TOML files and drop-ins, with errors that point | a schema: each daemon has its own |
-//! | [`journal`] | where log lines go | the content of log lines |
+//! | [`journal`] | the output of log lines | the content of log lines |
 //! | [`notify`], [`activation`] | messages between a daemon and systemd | D-Bus |
 //! | [`shutdown`] | the signals that end or reload a daemon | a supervisor |
-//! | [`fault`] | moments at which tests kill a daemon | in a build for sites |
-//! | [`trust`], [`scripts`] | who can write files that root executes; the scripts of a directory | a decision to run one |
+//! | [`fault`] | points at which tests kill a daemon | in a build for sites |
+//! | [`trust`] | the users who can write files that root executes | a decision to run a file |
+//! | [`scripts`] | the scripts of a directory | a decision to run a script |
 //! | [`accounts`] | users and groups of this host | a cache |
-//! | [`tls`] | certificates, mutual TLS 1.3, whom a certificate names | a certificate authority |
+//! | [`tls`] | certificates, mutual TLS 1.3, the hosts that a certificate names | a certificate authority |
 //! | [`authority`] | makes keys, certificates and revocation lists | a decision about who gets one |
-//! | [`enroll`] | the door at which a node asks for its certificate, both sides | a decision about who gets one |
+//! | [`enroll`] | both sides of the door for a node's certificate | a decision about who gets one |
 //! | [`munge`] | munge's two programs: makes a credential, reads one | a decision about a credential's use |
 //! | [`program`] | a child program with one question, within limits | a shell |
 //! | [`link`] | frames over TCP or TLS | messages: a frame is bytes |
 //! | [`varlink`] | the local socket: server and blocking client | interfaces: each daemon has its own |
 //!
-//! The crate knows no job, no rank and no message. An idle daemon does no work here: no module runs a timer when idle.
+//! The crate knows no job, no rank and no message. The crate does no work in an idle daemon: no module runs a timer
+//! when idle.
 
 pub mod accounts;
 pub mod activation;

@@ -1,4 +1,4 @@
-//! munge(7): proof of which user on which host made a text, among hosts that share a key. This module runs munge's two
+//! munge(7): proves which user on which host made a text, among hosts that share a key. This module runs munge's two
 //! programs ([`crate::program`]) instead of linking a library that a host may lack.
 
 use std::net::Ipv4Addr;
@@ -12,24 +12,24 @@ use crate::program::{ProgramError, Said, ask};
 pub const MUNGE: &str = "/usr/bin/munge";
 pub const UNMUNGE: &str = "/usr/bin/unmunge";
 
-/// munged answers within milliseconds. An `unmunge` that knows no `--numeric` looks names up besides.
+/// Limit of a program. munged answers within milliseconds; an `unmunge` without `--numeric` also looks up names.
 const LIMIT: Duration = Duration::from_secs(4);
-/// Fields to ask of `unmunge`; it prints them in its own order.
+/// Fields that the module requests from `unmunge`; `unmunge` prints them in its own order.
 const KEYS: &str = "STATUS,UID,ENCODE_HOST";
-/// Asks for addresses and ids instead of names, so that decoding never waits for a resolver.
+/// Requests addresses and ids instead of names, so that decoding never waits for a resolver.
 const NUMERIC: &str = "--numeric";
 
-/// Valid credential: its maker, its origin and its payload.
+/// The contents of a valid credential: user, origin and payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decoded {
     pub uid: u32,
-    /// Address that munged on the credential's host believes to be its own. Any holder of munge's key can write any
+    /// The address that munged on the credential's host takes for its own. Any holder of munge's key can write any
     /// address.
     pub origin: Ipv4Addr,
     pub payload: Vec<u8>,
 }
 
-/// Why a credential could not be made, or was not accepted.
+/// The reason why a credential could not be made, or was not accepted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MungeError {
@@ -44,11 +44,11 @@ pub enum MungeError {
 }
 
 impl MungeError {
-    /// Could a stranger without munge's key have caused this error?
+    /// Returns `true` if a stranger without munge's key could have caused this error.
     pub fn is_of_strangers(&self) -> bool {
         match self {
             // munge(3): the credential is malformed, or another key made it. An expired, rewound or replayed credential
-            // was good once.
+            // was valid once.
             Self::Failed { status, .. } => matches!(status.code(), Some(8..=14)),
             Self::NoCredential => true,
             Self::Program(_) | Self::Odd { .. } => false,
@@ -56,10 +56,11 @@ impl MungeError {
     }
 }
 
-/// A credential of our user's that says this, for `unmunge` of a host with the same key, once.
+/// Makes a credential of this process's user with this payload. `unmunge` of a host with the same key accepts the
+/// credential once.
 ///
 /// # Errors
-/// [`MungeError`]: mostly, munged does not run here.
+/// [`MungeError`]: mostly, munged does not run on this host.
 pub async fn encode(program: &Path, payload: &str) -> Result<String, MungeError> {
     let said = well(program, ask(program, &[], payload.as_bytes(), LIMIT).await?)?;
     let text = String::from_utf8_lossy(&said);
@@ -89,7 +90,8 @@ pub async fn decode(program: &Path, credential: &str) -> Result<Decoded, MungeEr
     read(&said).map_err(|why| MungeError::Odd { program: program.to_owned(), why: why.to_owned() })
 }
 
-/// Did this `unmunge` refuse the option `--numeric`? It checks its arguments before it reads the credential.
+/// Returns `true` if this `unmunge` refused the option `--numeric`. `unmunge` checks its arguments before it reads the
+/// credential.
 fn knows_no_numeric(said: &Said) -> bool {
     let complaints = String::from_utf8_lossy(&said.complaints);
     said.status.code() == Some(1) && complaints.contains("option") && complaints.contains(NUMERIC)
@@ -109,7 +111,7 @@ fn read(said: &[u8]) -> Result<Decoded, &'static str> {
     let (head, payload) = (std::str::from_utf8(&said[..ends]).map_err(|_| "no text")?, &said[ends + 2..]);
     let value = |key: &str| {
         let mut values = head.lines().filter_map(|line| Some(line.strip_prefix(key)?.strip_prefix(':')?.trim()));
-        // A name that is looked up is no place for a second line.
+        // A field must not appear twice: a name from a resolver could contain a line break.
         let value = values.next().filter(|_| values.next().is_none())?;
         match value.strip_suffix(')') {
             Some(named) => named.rsplit_once('(').map(|(_, number)| number),
@@ -124,7 +126,7 @@ fn read(said: &[u8]) -> Result<Decoded, &'static str> {
     Ok(Decoded { uid, origin, payload: payload.to_owned() })
 }
 
-/// Exit statuses are munge's error numbers (`munge_err_t` of munge(3)).
+/// Returns a hint by the exit status, which is munge's error number (`munge_err_t` of munge(3)).
 fn hint(status: ExitStatus) -> &'static str {
     match status.code() {
         Some(6 | 7) => "; is munged up (systemctl status munge)?",
@@ -160,7 +162,7 @@ mod tests {
     #[test]
     fn what_unmunge_says_is_read_whole_or_not_at_all() {
         let decoded = |payload: &str| Decoded { uid: 0, origin: "10.0.0.3".parse().unwrap(), payload: payload.into() };
-        // The sender controls the payload: no line of it is metadata.
+        // The sender controls the payload: no line of the payload is metadata.
         let forged = "x\nUID: root (1000)\n\nSTATUS: Success (17)\n";
         for good in [GOOD, NAMED] {
             assert_eq!(read(good.as_bytes()), Ok(decoded("")));
@@ -181,7 +183,7 @@ mod tests {
         ] {
             assert_eq!(read(good.replace(from, to).as_bytes()), Err(why), "{from} -> {to}");
         }
-        // A name may have brackets of its own; the number is the last.
+        // A name may contain brackets; the number is in the last pair.
         assert_eq!(read(NAMED.replace("root (0)", "x (0) (1000)").as_bytes()).map(|decoded| decoded.uid), Ok(1000));
     }
 

@@ -1,29 +1,29 @@
 //! Notifications from the daemon to its service manager (sd_notify(3)). Without `NOTIFY_SOCKET` they do nothing.
 //!
-//! A failed notification is logged and otherwise ignored: the daemon does not depend on it.
+//! A failed notification is only logged: the daemon does not depend on it.
 
 use libsystemd::daemon::{NotifyState, notify};
 
 use crate::clock;
 
-/// Start-up is finished, or a reload is; `status` is shown by `systemctl status`.
+/// Reports that the start-up or a reload is complete; `systemctl status` shows `status`.
 pub fn ready(status: &str) {
     send(&[NotifyState::Ready, NotifyState::Status(one_line(status))]);
 }
 
-/// A new status line.
+/// Reports a new status line.
 pub fn status(status: &str) {
     send(&[NotifyState::Status(one_line(status))]);
 }
 
-/// Tells systemd that the daemon reads its configuration again; [`ready`] ends the reload. Carries MONOTONIC_USEC,
-/// which `Type=notify-reload` requires.
+/// Reports that the daemon reads its configuration again; [`ready`] ends the reload. Carries MONOTONIC_USEC, which
+/// `Type=notify-reload` requires.
 pub fn reloading() {
     let stamp = NotifyState::Other(format!("MONOTONIC_USEC={}", clock::mono_us()));
     send(&[NotifyState::Reloading, stamp]);
 }
 
-/// The daemon is ending.
+/// Reports that the daemon is ending.
 pub fn stopping(status: &str) {
     send(&[NotifyState::Stopping, NotifyState::Status(one_line(status))]);
 }

@@ -1,5 +1,6 @@
-//! Child program with one question: the question goes to its standard input, the answer comes from its standard output.
-//! No shell, no environment. Time and output are bounded; past a bound, the program and its children are killed.
+//! A child program with one question: the question goes to the program's standard input, the answer comes from its
+//! standard output. The program gets no shell and no environment. Time and output are bounded; past a bound, the module
+//! kills the program and its children.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin, Command};
 
-/// Most bytes on each output. The programs in use write some hundred bytes.
+/// Maximum number of bytes on each output. The programs in use write some hundred bytes.
 const MOST: u64 = 16 * 1024;
 
 /// Exit status and output of a program.
@@ -21,7 +22,7 @@ pub struct Said {
     pub complaints: Vec<u8>,
 }
 
-/// Why a program gave no answer.
+/// The reason why a program gave no answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProgramError {
@@ -33,7 +34,7 @@ pub enum ProgramError {
     TooMuch { program: PathBuf },
 }
 
-/// Runs the program to its end, within the limit. Dropping the future kills it.
+/// Runs the program to its end, within the limit. Dropping the future kills the program.
 ///
 /// # Errors
 /// [`ProgramError`]. An exit status other than 0 is no error here.
@@ -66,14 +67,14 @@ pub async fn ask(program: &Path, arguments: &[&str], input: &[u8], limit: Durati
     tokio::time::timeout(limit, talk).await.map_err(late)?
 }
 
-/// Writes the input. Ignores errors: a program that ends early says why by its status.
+/// Writes the input. Ignores errors: a program that ends early shows the reason by its status.
 async fn feed(stdin: Option<ChildStdin>, input: &[u8]) {
     if let Some(mut stdin) = stdin {
         let _ = stdin.write_all(input).await;
     }
 }
 
-/// Reads everything; `None` if the output exceeds the bound.
+/// Reads all output; `None` if the output exceeds the bound.
 async fn most(from: Option<impl AsyncRead + Unpin>) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     if let Some(from) = from {
@@ -83,7 +84,8 @@ async fn most(from: Option<impl AsyncRead + Unpin>) -> Option<Vec<u8>> {
     (bytes.len() as u64 <= MOST).then_some(bytes)
 }
 
-/// Process group of the program and its children; dropping it before the program was reaped kills the group.
+/// The process group of the program and its children; dropping this value before the program was reaped kills the
+/// group.
 struct Group(Option<Pid>);
 
 impl Group {
@@ -117,8 +119,8 @@ pub(crate) mod tests {
         let (path, new) = (dir.path().join("program"), dir.path().join("new"));
         std::fs::write(&new, format!("#!/bin/sh\n{body}\n")).unwrap();
         std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o755)).unwrap();
-        // `cp` makes the executable: a test that forks at this moment would inherit this process's open file, and exec
-        // would fail with "text file busy".
+        // `cp` makes the executable: another test that forks at this moment would inherit this process's open file, and
+        // exec would fail with "text file busy".
         let copied = std::process::Command::new("cp").arg("--remove-destination").args([&new, &path]).status();
         assert!(copied.unwrap().success());
         path

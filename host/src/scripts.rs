@@ -1,7 +1,7 @@
-//! Scripts of a directory, as root executes them. perilog-runner runs the scripts found here; `perilog doctor` lists
-//! them by the same rules.
+//! Scripts of a directory, as root executes them. perilog-runner runs the scripts that this module finds; `perilog
+//! doctor` lists them by the same rules.
 //!
-//! Entries that are no scripts are skipped: leftovers of editors and packages silently, all others with a reason.
+//! The module skips entries that are no scripts: leftovers of editors and packages silently, all others with a reason.
 
 use std::fs;
 use std::io;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::trust::{self, Untrusted};
 
-/// Entry of a directory of scripts.
+/// An entry of a directory of scripts.
 #[derive(Debug)]
 pub enum Entry {
     Script {
@@ -19,9 +19,9 @@ pub enum Entry {
         name: String,
         path: PathBuf,
     },
-    /// Skipped entry that the administrator may have meant as a script.
+    /// A skipped entry that the administrator may have meant as a script.
     Skipped { path: PathBuf, why: &'static str },
-    /// Problem that forbids running any script of the directory.
+    /// A problem that forbids running any script of the directory.
     Wrong(Wrong),
 }
 
@@ -35,8 +35,8 @@ pub enum Wrong {
     Name { path: PathBuf },
 }
 
-/// Lists the entries of `directory`, an absolute path, in byte order of their names. Its size bounds the memory used;
-/// only root can write it.
+/// Lists the entries of `directory`, an absolute path, in byte order of their names. The size of the directory bounds
+/// the memory; only root can write the directory.
 ///
 /// # Errors
 /// [`Wrong`]: the directory cannot be read, or other users than root can write it or a parent.
@@ -67,7 +67,7 @@ fn entry(path: PathBuf, name: std::ffi::OsString) -> Result<Entry, Wrong> {
     Ok(Entry::Script { name, path })
 }
 
-/// Did an editor, rpm or dpkg leave this file behind? Hidden files count too.
+/// Returns `true` if an editor, rpm or dpkg left this file behind. Includes hidden files.
 fn is_leaving(name: &[u8]) -> bool {
     let extension = name.rsplit(|b| *b == b'.').next().filter(|e| e.len() < name.len()).unwrap_or_default();
     name.starts_with(b".")

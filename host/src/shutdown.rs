@@ -7,16 +7,16 @@ use std::io;
 
 use tokio::signal::unix::{self, SignalKind};
 
-/// Request of the service manager or an operator.
+/// A request of the service manager or an operator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
-    /// End in good order.
+    /// End in an orderly way.
     Terminate,
     /// Read configuration and certificates again.
     Reload,
 }
 
-/// Stream of signals. Several signals of one kind between two reads count as one.
+/// A stream of signals. Several signals of one kind between two reads count as one.
 #[derive(Debug)]
 pub struct Signals {
     term: unix::Signal,
@@ -34,10 +34,10 @@ impl Signals {
         })
     }
 
-    /// The next signal. Cancel safe.
+    /// Returns the next signal. Cancel safe.
     pub async fn next(&mut self) -> Signal {
         tokio::select! {
-            // Ending goes before reloading: whoever asks for both wants the end.
+            // Ending precedes reloading: an operator who asks for both wants the end.
             biased;
             Some(()) = self.term.recv() => Signal::Terminate,
             Some(()) = self.int.recv() => Signal::Terminate,

@@ -1,8 +1,8 @@
-//! Write access to a path: root alone may be able to write a file that root executes, and every directory and symbolic
-//! link on the way to it.
+//! Write access to a path: only root may be able to write a file that root executes, and every directory and symbolic
+//! link on the way to the file.
 //!
 //! The check is strict on purpose. Other users can write a directory with the sticky bit (/tmp). A group's write bit
-//! passes only for root's group, and only without an access control list: with one, that bit is the list's mask
+//! passes only for root's group, and only without an access control list: with a list, that bit is the list's mask
 //! (acl(5)).
 //!
 //! Between this check and the execution, only root can change the path; the check proves exactly that. So the caller
@@ -16,10 +16,10 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 
-/// As many as the kernel follows (path_resolution(7)).
+/// Maximum number of links: as many as the kernel follows (path_resolution(7)).
 const MAX_LINKS: u32 = 40;
 
-/// Why root must not execute a path: the first obstacle on the way to it.
+/// The reason why root must not execute a path: the first obstacle on the way.
 #[derive(Debug, thiserror::Error)]
 pub enum Untrusted {
     #[error("{}: {who} can write it; only root may", path.display())]
@@ -32,7 +32,7 @@ pub enum Untrusted {
     Links { path: PathBuf },
 }
 
-/// Writer of a file besides root.
+/// A user or group besides root who can write a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Writer {
     Owner(u32),
@@ -78,7 +78,7 @@ pub fn check(path: &Path) -> Result<(), Untrusted> {
             real = next;
             continue;
         }
-        // A user who can change the link can write its directory, which was examined above.
+        // A user who can change the link can write the link's directory, which the loop examined above.
         links += 1;
         if links > MAX_LINKS {
             return Err(Untrusted::Links { path: path.to_owned() });
@@ -94,7 +94,7 @@ pub fn check(path: &Path) -> Result<(), Untrusted> {
     Ok(())
 }
 
-/// The names and `..` of a path.
+/// Returns the names and `..` of a path.
 fn parts(path: &Path) -> impl Iterator<Item = OsString> {
     path.components().filter_map(|component| match component {
         Component::Normal(_) | Component::ParentDir => Some(component.as_os_str().to_owned()),
@@ -113,7 +113,7 @@ fn examine(path: &Path, meta: &Metadata) -> Result<(), Untrusted> {
     }
 }
 
-/// Returns who else than root can write a file of this owner, group and mode.
+/// Returns another user or group than root that can write a file of this owner, group and mode.
 fn others(uid: u32, gid: u32, mode: u32, has_acl: impl FnOnce() -> bool) -> Option<Writer> {
     if uid != 0 {
         Some(Writer::Owner(uid))
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn the_way_is_walked_through_links() {
-        // /proc/self is a link made by root; its target exists, and as root no other user can write it.
+        // /proc/self is a link made by root; its target exists, and for root no other user can write it.
         assert!(check(Path::new("/proc/../proc/version")).is_ok());
         assert!(check(Path::new("/nowhere/at/all")).unwrap_err().to_string().starts_with("/nowhere: "));
         assert!(check(Path::new("/tmp/x")).is_err());

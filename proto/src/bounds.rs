@@ -1,5 +1,5 @@
-//! Bounds on the parts of a frame. Together they keep every message under [`crate::MAX_FRAME`]; tests build the largest
-//! of each.
+//! Bounds on the parts of a frame. Together the bounds keep every message under [`crate::MAX_FRAME`]; tests build the
+//! largest message of each kind.
 
 use std::collections::BTreeMap;
 
@@ -8,27 +8,27 @@ use perilog_core::{HostList, IdSet};
 
 use crate::frame::MAX_FRAME;
 
-/// Most bytes for the texts of an action's ranks (RFC 22) and hosts (RFC 29, folded), together. The rest of a frame
-/// fits any admitted environment: its bytes, at most twelve around each variable, and 8 KiB of ids. 65,536 hosts
+/// Maximum size in bytes of the texts of an action's ranks (RFC 22) and hosts (RFC 29, folded), together. The rest of a
+/// frame fits any admitted environment: its bytes, at most twelve around each variable, and 8 KiB of ids. 65,536 hosts
 /// without a pattern in their names, at eight bytes each, take 576 KiB; every second rank of 65,536 takes 394 KiB.
 pub const MAX_LAYOUT_TEXT: usize = MAX_FRAME - (MAX_ENV_BYTES + 12 * MAX_ENV + 8 * 1024);
-/// Variables of a Start; together they have at most [`perilog_core::environment::MAX_BYTES`].
+/// Maximum number of variables of a Start; together they have at most [`perilog_core::environment::MAX_BYTES`].
 pub const MAX_ENV: usize = 4096;
-/// Bytes in one part of an answer; the agent says more in further parts.
+/// Maximum number of bytes in a part of an answer; the agent sends more in further parts.
 pub const MAX_ANSWER: usize = 256 * 1024;
-/// Most tasks in one Forget.
+/// Maximum number of tasks in a Forget.
 pub const MAX_FORGET: usize = 16_000;
-/// Tasks in one page of Hello; a page of this size always fits. The agent's machine makes no larger pages, and the
-/// decoder refuses them.
+/// Maximum number of tasks in a page of Hello; a page of this size always fits. The agent's machine makes no larger
+/// pages, and the decoder refuses larger pages.
 pub const MAX_PAGE: usize = 512;
 
-/// Bytes of a text for people.
+/// Maximum size in bytes of a text for people.
 pub(crate) const TEXT: usize = 4 * 1024;
-/// Bytes of a text for people in a list that would not fit otherwise.
+/// Maximum size in bytes of a text for people in a list that would not fit otherwise.
 pub(crate) const LISTED_TEXT: usize = 256;
-/// Processes of a phase: what an operator would look at, not a process table.
+/// Maximum number of processes of a phase: processes that an operator would inspect, not a process table.
 pub(crate) const PROCESSES: usize = 32;
-/// Processes in a page of Hello that would not fit otherwise.
+/// Maximum number of processes in a page of Hello that would not fit otherwise.
 pub(crate) const LISTED_PROCESSES: usize = 2;
 
 /// A Start that would not fit into a frame.
@@ -40,8 +40,8 @@ pub struct TooLarge {
     pub most: usize,
 }
 
-/// Does a Start over these ranks and hosts fit? The controller checks this before it adds a job or begins an action. A
-/// Start within the bounds is sent whole.
+/// Checks that a Start over these ranks and hosts fits. The controller checks this before it adds a job or begins an
+/// action. A Start within the bounds is sent whole.
 ///
 /// # Errors
 /// [`TooLarge`] names the part that does not fit.
@@ -57,7 +57,7 @@ pub fn check_start(ranks: &IdSet, hosts: &HostList, env: &BTreeMap<String, Strin
     }
 }
 
-/// Do texts of so many bytes fit beside any environment?
+/// Checks that texts of so many bytes fit beside any environment.
 pub(crate) const fn check_layout(ranks: usize, hosts: usize) -> Result<(), TooLarge> {
     let is = ranks.saturating_add(hosts);
     if is <= MAX_LAYOUT_TEXT {
@@ -66,7 +66,7 @@ pub(crate) const fn check_layout(ranks: usize, hosts: usize) -> Result<(), TooLa
     Err(TooLarge { what: "bytes in the list of ranks and the list of hosts", is, most: MAX_LAYOUT_TEXT })
 }
 
-/// The beginning of `text`, whole characters, at most `most` bytes.
+/// Returns the beginning of `text`: whole characters, at most `most` bytes.
 pub(crate) fn clip(text: &str, most: usize) -> String {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {

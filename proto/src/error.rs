@@ -4,13 +4,13 @@ use std::fmt;
 
 use perilog_core::ParseError;
 
-/// Malformed frame. The receiver ends the session, because the sender does not speak this protocol.
+/// A malformed frame. The receiver ends the session, because the sender does not speak this protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("malformed {message}: {field}{why}", field = self.place())]
 pub struct DecodeError {
-    /// The message: `Finished`, or `frame` where not even that is known.
+    /// The message: `Finished`, or `frame` if even the message is unknown.
     pub message: &'static str,
-    /// From the outside in, joined by dots: `ended.steps.script`. Empty where it is the whole.
+    /// The path from the outside in, joined by dots: `ended.steps.script`. Empty for the whole message.
     pub field: String,
     pub why: String,
 }
@@ -21,12 +21,12 @@ impl DecodeError {
     }
 }
 
-/// Why a body gives no message.
+/// The reason why a body gives no message.
 #[derive(Debug)]
 pub(crate) enum Fault {
-    /// The value is of a kind that this version does not know.
+    /// This version does not know the kind of the value.
     Unknown,
-    /// `path` is collected from the inside out.
+    /// A malformed value; `path` grows from the inside out.
     Bad { path: Vec<&'static str>, why: String },
 }
 
@@ -35,7 +35,7 @@ impl Fault {
         Self::Bad { path: Vec::new(), why: why.to_string() }
     }
 
-    /// The error that people see; `None` for an unknown kind.
+    /// Returns the error for people; `None` for an unknown kind.
     pub(crate) fn in_message(self, message: &'static str) -> Option<DecodeError> {
         match self {
             Self::Unknown => None,
@@ -59,7 +59,7 @@ impl From<prost::DecodeError> for Fault {
     }
 }
 
-/// Says in which field something is wrong.
+/// Adds the name of the wrong field to an error.
 pub(crate) trait At<T> {
     fn at(self, field: &'static str) -> Result<T, Fault>;
 }
@@ -81,7 +81,7 @@ pub(crate) fn need<T>(field: Option<T>) -> Result<T, Fault> {
     field.ok_or_else(|| Fault::bad("missing"))
 }
 
-/// Returns a mandatory kind: an empty `oneof` comes from a later version.
+/// Returns a mandatory kind. An empty `oneof` comes from a later version.
 pub(crate) fn known<T>(kind: Option<T>) -> Result<T, Fault> {
     kind.ok_or(Fault::Unknown)
 }

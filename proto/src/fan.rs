@@ -9,7 +9,7 @@ use crate::frame::seal;
 use crate::to_agent::START;
 use crate::wire;
 
-/// Encoder of one action's Starts.
+/// Encoder of an action's Starts.
 #[derive(Debug, Clone)]
 pub struct StartFan {
     of: Start,
@@ -23,7 +23,8 @@ impl StartFan {
         Self { of: start.clone(), common: common.into() }
     }
 
-    /// Does the common part fit this Start? A requeued action's Starts begin one by one, as their nodes become free.
+    /// Returns `true` if the common part fits this Start. A requeued action's Starts begin one by one, as their nodes
+    /// become free.
     pub fn is_for(&self, start: &Start) -> bool {
         let Start {
             task,
@@ -48,7 +49,8 @@ impl StartFan {
             && (env, milestones) == (&of.env, &of.milestones)
     }
 
-    /// Returns the frame for one rank, equal to that of [`crate::encode_to_agent`]. `commit`: as of [`Start::commit`].
+    /// Returns the frame for one rank, equal to the frame of [`crate::encode_to_agent`]. `commit`: as in
+    /// [`Start::commit`].
     pub fn for_rank(&self, rank: Rank, boot: &BootId, commit: u64) -> Bytes {
         debug_assert!(self.common.has_remaining(), "a Start has ids");
         seal(START, &wire::Start { common: self.common.clone(), rank: rank.0, boot: boot.to_string(), commit })

@@ -1,4 +1,5 @@
-//! Envelope of a message: a number and a body, and the bound on a body's fields before it is read.
+//! Envelope of a message: a number and a body. The module checks the number of a body's fields before it decodes the
+//! body.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message;
@@ -8,15 +9,16 @@ use crate::error::{At, DecodeError, Fault};
 /// The largest frame.
 pub const MAX_FRAME: usize = 1024 * 1024;
 
-/// Most fields in a record with a list. An empty list element takes two bytes on the wire and some hundred in memory:
-/// this bound limits a hostile peer, not the frame.
+/// Maximum number of fields in a record with a list. An empty list element takes two bytes on the wire and some hundred
+/// in memory: this bound limits a hostile peer, not the frame.
 pub const MAX_FIELDS: usize = 16_384;
 
-/// Content of a frame.
+/// The contents of a frame.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Decoded<T> {
     Known(T),
-    /// Message number, or a kind of that message, that this version does not have. Answer `Unsupported` and go on.
+    /// A message number, or a kind of a message, that this version does not know. The receiver answers `Unsupported`
+    /// and goes on.
     Unknown(u32),
 }
 
@@ -29,7 +31,7 @@ pub(crate) fn seal(number: u16, body: &impl Message) -> Bytes {
     frame.freeze()
 }
 
-/// Opens a frame; `read` knows the numbers.
+/// Opens a frame; `read` decodes a body by its number.
 pub(crate) fn open<T>(
     frame: &[u8],
     name: impl Fn(u16) -> Option<&'static str>,
@@ -61,12 +63,12 @@ pub(crate) fn record<M: Message + Default>(bytes: &[u8]) -> Result<M, Fault> {
     Ok(M::decode(bytes)?)
 }
 
-/// Reads such a record that is carried as bytes within another.
+/// Reads a record with a list that another record carries as bytes.
 pub(crate) fn nested<M: Message + Default>(bytes: &[u8], field: &'static str) -> Result<M, Fault> {
     record(bytes).at(field)
 }
 
-/// How many fields a record has, not looking into them (protobuf, "Message Structure"). Groups are not spoken here.
+/// Counts the fields of a record, without nested fields (protobuf, "Message Structure"). The protocol has no groups.
 fn count_fields(mut bytes: &[u8]) -> Result<usize, Fault> {
     let cut = || Fault::bad("ends within a field");
     let mut count = 0;

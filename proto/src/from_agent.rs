@@ -22,7 +22,7 @@ const EXPECTS_BOOT: u16 = 9;
 const NAMES: [&str; 9] =
     ["Hello", "EpochRefused", "Accepted", "Moved", "Finished", "Probed", "Answer", "Unsupported", "ExpectsBoot"];
 
-/// Ample bound for a frame's number, ids and lengths, beside an end or a page of Hello.
+/// Bound for a frame's number, ids and lengths, beside an end or a page of Hello; ample.
 const ASIDE: usize = 128;
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -35,7 +35,7 @@ struct EpochRefused {
 struct Accepted {
     #[prost(message, optional, tag = "1")]
     task: Option<Task>,
-    /// Missing from an older agent.
+    /// An older agent omits the field.
     #[prost(uint64, optional, tag = "2")]
     limit_ms: Option<u64>,
 }

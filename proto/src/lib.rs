@@ -1,10 +1,10 @@
-//! perilog's wire protocol: messages to bytes and back. No sockets, no state. This page and the structures in
-//! `src/wire/` are its reference.
+//! perilog's wire protocol: messages to bytes and back, without sockets and without state. This page and the structures
+//! in `src/wire/` are the reference of the protocol.
 //!
 //! # Frames
 //! A connection carries frames: four bytes of length (big endian), then at most [`MAX_FRAME`] bytes
 //! (`perilog_host::link` handles the length). The first frame in each direction is the [`Preamble`]; each side sends
-//! its own at once and waits for the other. Every later frame is
+//! its own at once and waits for the other. The form of every later frame:
 //!
 //! ```text
 //!   +--------+--------+---------------------------+
@@ -30,12 +30,12 @@
 //!
 //! # How it may change
 //! * Versions N and N-1 work together ([`negotiate`]); a connection speaks the highest version that both sides know.
-//! * A field or message is added with a new number. Numbers are never reused, types never change, and an existing field
+//! * A new field or message has a new number. A number is never reused, a type never changes, and an existing field
 //!   keeps its meaning.
-//! * Unknown fields are skipped. An unknown message, or an unknown kind of one (a new outcome, a new question), decodes
-//!   to [`Decoded::Unknown`]: the receiver answers `Unsupported` and the session goes on. So a sender uses a new kind
-//!   only with a peer of a version that has it.
-//! * `golden/` holds the bytes of every message; changing them requires a new version.
+//! * The decoder skips unknown fields. An unknown message, or an unknown kind of a message (a new outcome, a new
+//!   question), decodes to [`Decoded::Unknown`]: the receiver answers `Unsupported` and the session goes on. So a
+//!   sender uses a new kind only with a peer whose version knows the kind.
+//! * `golden/` has the bytes of every message; a change of these bytes requires a new version.
 //!
 //! # What is checked
 //! Ids, idsets and hostlists go through their constructors in core; [`DecodeError`] names message and field. The frame
@@ -43,14 +43,14 @@
 //! whatever its brackets expand to. Any bytes give a message or an error, never a panic.
 //!
 //! # What fits
-//! Every encoder produces at most [`MAX_FRAME`] bytes, by these bounds: texts for people are cut to 4 KiB, output and
-//! forensics to 64 KiB ([`perilog_core::judge::MAX_TAILS`]), lists of an end to 256
+//! Every encoder produces at most [`MAX_FRAME`] bytes, because these parts are cut: texts for people to 4 KiB, output
+//! and forensics to 64 KiB ([`perilog_core::judge::MAX_TAILS`]), lists of an end to 256 entries
 //! ([`perilog_core::judge::MAX_LISTED`]), a part of an answer to [`MAX_ANSWER`], tasks of Forget to [`MAX_FORGET`].
 //!
 //! The controller checks a job and an action with [`check_start`] when it accepts them: ranks and hosts together have
 //! at most [`MAX_LAYOUT_TEXT`] bytes. A part of a job can have longer texts than the whole job. The node refuses a
-//! Start past the bound, with the reason. An end that still does not fit has its listed texts cut, and its note says
-//! so.
+//! Start past the bound, with the reason. If an end still does not fit, the encoder cuts the listed texts, and the
+//! end's note names the cut.
 
 mod bounds;
 mod error;

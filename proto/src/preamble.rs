@@ -1,4 +1,4 @@
-//! The first frame each way, fixed for all versions to come: who speaks, and which versions.
+//! The first frame of each side, with the same form in all versions: the peer's program and its versions.
 //!
 //! ```text
 //!   "perilog\0" | lowest version u16 | highest version u16 | release, UTF-8, at most 64 bytes
@@ -8,13 +8,13 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 /// Lowest protocol version that this side speaks.
 pub const LOWEST: u16 = 1;
-/// Highest protocol version that this side speaks. It works together with the version before.
+/// Highest protocol version that this side speaks. This version works together with the version before.
 pub const HIGHEST: u16 = 1;
 
 const MAGIC: &[u8; 8] = b"perilog\0";
 const MAX_RELEASE: usize = 64;
 
-/// First frame of a side: its versions and release.
+/// The first frame of a side: versions and release.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preamble {
     pub lowest: u16,
@@ -23,14 +23,14 @@ pub struct Preamble {
     pub release: String,
 }
 
-/// Agreed version, and the peer's release.
+/// The agreed version, and the peer's release.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Agreed {
     pub version: u16,
     pub release: String,
 }
 
-/// Why no session is possible.
+/// The reason why no session is possible.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
     #[error("the peer does not speak perilog's protocol; it began with {0}")]
@@ -44,7 +44,7 @@ pub enum Mismatch {
 }
 
 impl Preamble {
-    /// Ours.
+    /// Returns the preamble of this side.
     pub fn ours(release: &str) -> Self {
         Self { lowest: LOWEST, highest: HIGHEST, release: crate::bounds::clip(release, MAX_RELEASE) }
     }
@@ -62,7 +62,7 @@ impl Preamble {
     /// Decodes the peer's first frame.
     ///
     /// # Errors
-    /// [`Mismatch`]: what the peer is instead.
+    /// [`Mismatch`]: the protocol that the peer speaks instead.
     pub fn decode(frame: &[u8]) -> Result<Self, Mismatch> {
         let Some(rest) = frame.strip_prefix(MAGIC) else {
             let begin = &frame[..frame.len().min(16)];
@@ -131,7 +131,7 @@ mod tests {
         let ours = Preamble::ours("0.1.0");
         assert_eq!(Preamble::decode(&ours.encode()), Ok(ours.clone()));
         assert_eq!(negotiate(&ours.encode()), Ok(Agreed { version: HIGHEST, release: "0.1.0".to_owned() }));
-        // A later version may say more.
+        // A later version may send more.
         let mut longer = ours.encode().to_vec();
         longer.extend(b"\0more");
         assert_eq!(Preamble::decode(&longer), Ok(ours));

@@ -34,7 +34,7 @@ struct Welcome {
     cluster: Uuid,
     #[prost(uint64, tag = "3")]
     redial_window_ms: u64,
-    /// Missing from an older controller: 0.
+    /// An older controller omits the field: 0.
     #[prost(uint64, tag = "4")]
     commit: u64,
 }
@@ -45,7 +45,7 @@ struct TurnedAway {
     why: String,
 }
 
-/// Begin and BootExpected.
+/// The body of Begin and of BootExpected.
 #[derive(Clone, PartialEq, prost::Message)]
 struct OfTask {
     #[prost(message, optional, tag = "1")]
@@ -60,7 +60,7 @@ struct Cancel {
     key: Option<Key>,
     #[prost(string, tag = "3")]
     why: String,
-    /// As of [`Welcome`].
+    /// As in [`Welcome`].
     #[prost(uint64, tag = "4")]
     commit: u64,
 }
@@ -69,7 +69,7 @@ struct Cancel {
 struct Ack {
     #[prost(message, optional, tag = "1")]
     task: Option<Task>,
-    /// As of [`Welcome`].
+    /// As in [`Welcome`].
     #[prost(uint64, tag = "2")]
     commit: u64,
 }
@@ -108,7 +108,7 @@ struct Unsupported {
     message: u32,
 }
 
-/// The frame of a message; never more than [`crate::MAX_FRAME`].
+/// Encodes a message as a frame of at most [`crate::MAX_FRAME`] bytes.
 pub fn encode_to_agent(message: &ToAgent) -> Bytes {
     let of_task = |task| OfTask { task: Some(Task::of(task)) };
     match message {

@@ -1,5 +1,5 @@
-//! Pruning of issued.jsonl. The list grows with each boot of a node; without a limit it would become too large to read
-//! when an operator revokes a host.
+//! Pruning of issued.jsonl. The list grows with each boot of a node; without a limit the list would become too large to
+//! read when an operator revokes a host.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File, OpenOptions};
@@ -8,16 +8,15 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 
 use super::{ISSUED, Issued, Lock, canonical};
 
-/// Keeps a certificate in the list for this time after its end, because clocks differ.
+/// Time for which a certificate stays in the list after its expiry, because clocks differ.
 const KEPT_MS: u64 = 86_400_000;
 
-/// Drops the lines of enrolled certificates that have run out, and returns how many.
+/// Drops the lines of enrolled certificates that have expired, and returns the number of dropped lines.
 ///
 /// Three kinds of line stay: the newest certificate of each host (the evidence that an operator revoked the host),
-/// revoked certificates, and lines that are no record. At every moment the list is complete on disk, with its mode and
-/// owner.
+/// revoked certificates, and malformed lines. At every moment the list is complete on disk, with its mode and owner.
 ///
-/// Call it only where no session depends on a certificate that has run out: revoking the host could no longer end that
+/// Call this only while no session depends on an expired certificate: revoking the host could no longer end such a
 /// session ([`super::run_out`]).
 ///
 /// # Errors
@@ -90,7 +89,7 @@ mod tests {
             issued("07", "n0", over, Some(1)),
         ];
         remember(&lock, &list[..3]).unwrap();
-        // A record that a later release may write, and a line that a crash cut off.
+        // A record of a later release, and a line that a crash cut off.
         let odd = "{\"of\":\"another kind\"}\n{\"serial\":\"08";
         fs::write(&path, [fs::read(&path).unwrap().as_slice(), odd.as_bytes()].concat()).unwrap();
         remember(&lock, &list[3..]).unwrap();

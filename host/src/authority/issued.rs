@@ -1,8 +1,8 @@
-//! Certificates that an authority has issued: issued.jsonl in its directory, one line per certificate. With this list
-//! the operator can revoke a host whose certificates are lost.
+//! Certificates that an authority has issued: issued.jsonl in the authority's directory, one line per certificate. With
+//! this list the operator can revoke a host whose certificates are lost.
 //!
-//! A write that a crash or a full disk cut off leaves a line that is no record. The next record begins on a new line,
-//! so the damage stays in one line. Readers skip that line and report it.
+//! A crash or a full disk may cut off a write and leave a malformed line. The next record begins on a new line, so the
+//! damage stays in one line. Readers skip the malformed line and report it.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
@@ -15,32 +15,33 @@ use super::{Lock, canonical};
 
 pub const ISSUED: &str = "issued.jsonl";
 
-/// Certificate that the authority issued. Reading skips fields that a later version added.
+/// A certificate that the authority issued. The reader skips fields of a later version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Issued {
-    /// Hexadecimal, two digits a byte, without colons.
+    /// The serial number in hexadecimal, two digits a byte, without colons.
     pub serial: String,
     pub role: String,
     pub names: Vec<String>,
     /// Milliseconds since the epoch.
     pub not_after_ms: u64,
-    /// Time at which the controller issued it to a host that enrolled; `None` if an operator issued it by hand.
+    /// The time at which the controller issued the certificate to an enrolling host; `None` if an operator issued it by
+    /// hand.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enrolled_ms: Option<u64>,
 }
 
 impl Issued {
-    /// Is this certificate for `host` (canonical)?
+    /// Returns `true` if this certificate is for `host` (canonical).
     pub fn is_of(&self, host: &str) -> bool {
         self.names.iter().any(|name| canonical(name) == host)
     }
 }
 
-/// Returns the certificates of `host` (canonical) to revoke with it, in the order of their issue.
+/// Returns the certificates of `host` (canonical) to revoke with the host, in the order of their issue.
 ///
-/// Those are all certificates issued by hand, the enrolled ones that have not run out, and the newest enrolled one: it
-/// is the evidence that the operator revoked the host. Without this limit, a machine that enrols at each boot would
-/// fill the revocation list.
+/// The list has all certificates issued by hand, the enrolled certificates that have not expired, and the newest
+/// enrolled certificate, which is the evidence that the operator revoked the host. Without this limit, a machine that
+/// enrols at each boot would fill the revocation list.
 pub fn of_host<'a>(issued: &'a [Issued], host: &str, now_ms: u64) -> Vec<&'a Issued> {
     let its: Vec<&Issued> = issued.iter().filter(|issued| issued.is_of(host)).collect();
     let newest = its.last().map(|newest| newest.serial.clone());
@@ -48,11 +49,11 @@ pub fn of_host<'a>(issued: &'a [Issued], host: &str, now_ms: u64) -> Vec<&'a Iss
     its.into_iter().filter(counts).collect()
 }
 
-/// Returns the serial numbers that [`of_host`] leaves out of a revocation: sessions may still depend on them. `revoked`
-/// holds the serials on the revocation list.
+/// Returns the serial numbers that [`of_host`] leaves out of a revocation: sessions may still depend on these
+/// certificates. `revoked` has the serials on the revocation list.
 ///
-/// For a host, that is every certificate up to its last revoked one, even if a token has re-enrolled the host since:
-/// the older session may belong to another machine.
+/// For a host, the result has every certificate up to the last revoked one, even if a token has enrolled the host again
+/// since: the older session may belong to another machine.
 pub fn run_out(issued: &[Issued], revoked: &HashSet<String>, now_ms: u64) -> HashSet<String> {
     let mut last: HashMap<String, usize> = HashMap::new();
     for (at, issued) in issued.iter().enumerate().filter(|(_, issued)| revoked.contains(&issued.serial)) {
@@ -71,15 +72,15 @@ impl Issued {
     }
 }
 
-/// Lines of the list, read again.
+/// The parsed lines of the list.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Known {
     pub issued: Vec<Issued>,
-    /// Numbers of the lines that are no record, counted from 1.
+    /// Numbers of malformed lines, counted from 1.
     pub skipped: Vec<usize>,
 }
 
-/// Reads lines of the list: all of it, or an appended part.
+/// Parses lines of the list: the whole list, or an appended part.
 pub fn known(text: &[u8]) -> Known {
     let mut known = Known::default();
     for (at, line) in text.split(|byte| *byte == b'\n').enumerate() {
@@ -92,7 +93,7 @@ pub fn known(text: &[u8]) -> Known {
     known
 }
 
-/// Appends certificates to the list of the locked authority; they are on disk on return.
+/// Appends certificates to the list of the locked authority; the records are on disk on return.
 ///
 /// # Errors
 /// I/O errors of the file.
@@ -100,7 +101,7 @@ pub fn remember(lock: &Lock, issued: &[Issued]) -> io::Result<()> {
     let path = lock.dir().join(ISSUED);
     let is_new = !path.try_exists()?;
     let mut options = OpenOptions::new();
-    // Root appends in a directory that another user owns: that user must not redirect the write with a symbolic link.
+    // Root appends in a directory that another user owns: the owner must not redirect the write with a symbolic link.
     let no_link = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
     options.read(true).append(true).create(true).mode(0o600).custom_flags(no_link);
     let mut file = options.open(path)?;
@@ -118,7 +119,7 @@ pub fn remember(lock: &Lock, issued: &[Issued]) -> io::Result<()> {
     if is_new { File::open(lock.dir())?.sync_all() } else { Ok(()) }
 }
 
-/// Does appended text begin a new line?
+/// Returns `true` if appended text begins a new line.
 fn ends_a_line(file: &mut (impl Read + Seek)) -> io::Result<bool> {
     if file.seek(SeekFrom::End(0))? == 0 {
         return Ok(true);
@@ -138,8 +139,8 @@ mod tests {
         Issued { serial: serial.to_owned(), role: "node".to_owned(), names, not_after_ms: 1, enrolled_ms: None }
     }
 
-    /// A node that boots often receives many certificates, and the revocation list must not grow with all of them. Its
-    /// sessions end all the same, including sessions that began with a certificate that has run out.
+    /// A node that boots often gets many certificates, and the revocation list must not grow with all of them. A
+    /// revocation ends the node's sessions all the same, including sessions that began with an expired certificate.
     #[test]
     fn run_out_certificates_are_not_listed_but_end_their_sessions() {
         let enrolled = |serial: &str, host: &str, until_ms: u64| Issued {
@@ -165,14 +166,14 @@ mod tests {
             gone
         };
         assert_eq!(gone(&["01", "04", "05"]), ["02", "05"]);
-        // The operator re-enrolled the host: its newest certificate is good. Earlier, a session from before the
-        // revocation went on here with a certificate that had run out.
+        // The operator enrolled the host again: the newest certificate is valid. Found before: a session from before
+        // the revocation went on here with an expired certificate.
         assert_eq!(gone(&["01", "04"]), ["02"]);
         assert_eq!(gone(&["01"]), [""; 0], "all that is older is by hand, and on the list if it is to be");
         assert_eq!(gone(&["03"]), ["03"]);
     }
 
-    /// The machine loses power in the middle of a write. Earlier, the next record was glued to the torn line, and no
+    /// The machine loses power in the middle of a write. Found before: the next record joined the torn line, and no
     /// reader could parse the list any more.
     #[test]
     fn a_line_that_was_cut_off_stays_alone_and_is_told() {
@@ -191,7 +192,7 @@ mod tests {
                 if cut == whole.len() - 1 { (&["01", "02", "03"][..], vec![]) } else { (&["01", "03"][..], vec![2]) };
             assert_eq!((serials.as_slice(), known.skipped), (expect, skipped), "{cut} of {}", whole.len());
         }
-        // Zero bytes that a file system puts in place of lost data, and bytes that are no text.
+        // Zero bytes that a file system writes in place of lost data, and bytes that are no text.
         let odd = [whole.as_slice(), &[0; 64], b"\n\xff\xfe\n", whole.as_slice()].concat();
         let known = known(&odd);
         assert_eq!((known.issued.len(), known.skipped), (4, vec![3, 4]));

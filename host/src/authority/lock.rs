@@ -1,11 +1,11 @@
-//! Lock on an authority's directory: one process at a time signs, revokes, or appends to its lists. So no revocation
+//! Lock on an authority's directory: one process at a time signs, revokes, or appends to the lists. So no revocation
 //! comes between a check of the revocation list and the certificate signed because of that check.
 
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Exclusive lock across processes (flock(2) of the directory); other callers wait until it is dropped.
+/// Exclusive lock across processes (flock(2) of the directory). Other callers wait until this value is dropped.
 #[derive(Debug)]
 pub struct Lock {
     dir: PathBuf,
@@ -23,10 +23,10 @@ impl Lock {
         Ok(Self { dir: dir.to_owned(), _file: file })
     }
 
-    /// Takes the lock if it is free; returns `None` if another process or thread has it.
+    /// Takes the lock if it is free; returns `None` if another process or thread has the lock.
     ///
     /// # Errors
-    /// As for [`Self::take`].
+    /// The errors of [`Self::take`].
     pub fn try_take(dir: &Path) -> io::Result<Option<Self>> {
         let file = File::open(dir)?;
         match file.try_lock() {

@@ -1,9 +1,9 @@
-//! Certificate authority: `perilog ca` uses one for an administrator, the controller for the nodes that it enrols. Its
-//! directory:
+//! Certificate authority: `perilog ca` uses one for an administrator, the controller uses one for the nodes that it
+//! enrols. The authority's directory:
 //!
 //! ```text
-//!   ca.pem, ca-key.pem     the authority     issued.jsonl   each certificate it issued, and to whom
-//!   crl.pem                what it revoked
+//!   ca.pem, ca-key.pem     the authority     issued.jsonl   each issued certificate, and its host
+//!   crl.pem                the revoked certificates
 //! ```
 //! Keys are EC P-256. Times are milliseconds since the epoch.
 
@@ -49,17 +49,17 @@ macro_rules! moment {
     };
 }
 
-/// Certificate and its private key, both PEM.
+/// A certificate and its private key, both PEM.
 #[derive(Debug)]
 pub struct Made {
     pub cert: String,
     pub key: String,
 }
 
-/// A new authority.
+/// Makes an authority.
 ///
 /// # Errors
-/// None is known; a key cannot be made where the kernel gives no random numbers.
+/// No error is known, except that the kernel may lack random numbers for a key.
 pub fn new(name: &str, from_ms: u64, until_ms: u64) -> Result<Made, Error> {
     let mut params = lasting(from_ms, until_ms);
     params.distinguished_name.push(DnType::CommonName, name);
@@ -80,10 +80,10 @@ pub fn lasting(from_ms: u64, until_ms: u64) -> CertificateParams {
     params
 }
 
-/// Revoked certificate.
+/// A revoked certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revoked {
-    /// Hexadecimal, two digits a byte.
+    /// The serial number in hexadecimal, two digits a byte.
     pub serial: String,
     pub at_ms: u64,
 }
@@ -119,7 +119,7 @@ pub fn revocations(
 /// Returns the serial numbers (hexadecimal, two digits a byte) on a revocation list (PEM).
 ///
 /// # Errors
-/// A sentence that says why `pem` is no revocation list.
+/// A sentence with the reason why `pem` is no revocation list.
 pub fn revoked(pem: &[u8]) -> Result<HashSet<String>, String> {
     let block = Pem::iter_from_buffer(pem).find_map(Result::ok).filter(|block| block.label == "X509 CRL");
     let block = block.ok_or("no revocation list in PEM form")?;
@@ -129,7 +129,7 @@ pub fn revoked(pem: &[u8]) -> Result<HashSet<String>, String> {
     Ok(serials.collect())
 }
 
-/// Two digits a byte.
+/// Formats bytes in hexadecimal, two digits a byte.
 pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02X}")).collect()
 }
@@ -140,7 +140,7 @@ fn bytes(hexadecimal: &str) -> Vec<u8> {
     (0..hexadecimal.len()).step_by(2).filter_map(digits).collect()
 }
 
-/// Public key that a host asks the authority to certify. Everything else in the request is ignored: the signer chooses
+/// The public key that a host asks the authority to certify. The signer ignores the rest of the request, and chooses
 /// names, usages and times.
 #[derive(Debug)]
 pub struct Requested(CertificateSigningRequestParams);
@@ -160,12 +160,12 @@ impl Requested {
         Ok(Self(read))
     }
 
-    /// The key itself (SubjectPublicKeyInfo, DER).
+    /// Returns the key itself (SubjectPublicKeyInfo, DER).
     pub fn key(&self) -> Vec<u8> {
         self.0.public_key.subject_public_key_info()
     }
 
-    /// A certificate (PEM) for one host as a client, and no more. `serial`: random.
+    /// Issues a certificate (PEM) for one host as a client, and no more. `serial`: random.
     ///
     /// # Errors
     /// The host is no DNS name.
@@ -183,16 +183,17 @@ impl Requested {
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
         params.use_authority_key_identifier_extension = true;
-        // Never out of the key, which a renewed certificate keeps: each must be revocable by itself.
+        // The number does not depend on the key, which a renewed certificate keeps: each certificate must be revocable
+        // by itself.
         params.serial_number = Some(SerialNumber::from_slice(serial));
         Ok(params.signed_by(&self.0.public_key, issuer)?.pem())
     }
 }
 
-/// A new key (PEM).
+/// Makes a key (PEM).
 ///
 /// # Errors
-/// As for [`new`].
+/// The errors of [`new`].
 pub fn key() -> Result<String, Error> {
     Ok(KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?.serialize_pem())
 }
@@ -223,7 +224,7 @@ mod tests {
     fn a_signing_request_decides_nothing_but_the_key() {
         let made = new("test", 0, 4_000_000_000_000).unwrap();
         let issuer = Issuer::from_ca_cert_pem(&made.cert, KeyPair::from_pem(&made.key).unwrap()).unwrap();
-        // Asks to be an authority and a controller of all names.
+        // This request asks for an authority and a controller of all names.
         let mut greedy = CertificateParams::new(vec!["ctl".to_owned()]).unwrap();
         greedy.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         greedy.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];

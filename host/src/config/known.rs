@@ -1,7 +1,7 @@
 //! Keys that a table may have, and the key that a misspelt one probably meant.
 //!
-//! Serde tells the fields of a struct to a deserialiser only. So the probe here pretends to be a document that contains
-//! only the path to the table, and notes the fields that the type asks for.
+//! Serde passes the fields of a struct only to a deserialiser. So the probe of this module pretends to be a document
+//! that contains only the path to the table, and records the fields that the type asks for.
 
 use std::cell::Cell;
 use std::fmt;
@@ -10,12 +10,12 @@ use serde::de::{self, DeserializeOwned, IntoDeserializer, MapAccess, SeqAccess, 
 
 use super::tree::{Step, dotted};
 
-/// Serde speaks of fields and structs, an operator of keys.
+/// Rewords a message: serde writes of fields and structs, an operator of keys.
 pub(super) fn reword(message: &str) -> String {
     message.replacen("missing field `", "missing key `", 1).replacen("unknown field `", "unknown key `", 1)
 }
 
-/// Describes an unknown key: `path` ends in it, `fields` are the keys that its table knows.
+/// Describes an unknown key: `path` ends in the key, `fields` are the keys that the table knows.
 pub(super) fn unknown_key(path: &[Step], fields: Option<&[&str]>) -> String {
     let key = match path.last() {
         Some(Step::Key(key)) => key.as_str(),
@@ -52,7 +52,7 @@ fn nearest<'f>(key: &str, fields: &[&'f str]) -> Option<&'f str> {
         .map(|(_, field)| field)
 }
 
-/// Edits (insert, delete, replace, swap of neighbours) between two words.
+/// Returns the number of edits (insert, delete, replace, swap of neighbours) between two words.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before: Vec<usize> = Vec::new();
@@ -72,19 +72,19 @@ fn distance(a: &str, b: &str) -> usize {
     above[b.len()]
 }
 
-/// Returns the fields of the struct that holds the last key of `path`; `None` if it is no struct, or the probe cannot
-/// reach it.
+/// Returns the fields of the struct that contains the last key of `path`; `None` if that is no struct, or the probe
+/// cannot reach it.
 pub(super) fn fields<T: DeserializeOwned>(path: &[Step]) -> Option<&'static [&'static str]> {
     let (_, way) = path.split_last()?;
     let found = Cell::new(None);
-    // This always fails: the document is empty.
+    // This call always fails, because the document is empty.
     let _ = T::deserialize(Probe { way, found: &found });
     found.get()
 }
 
-/// A key that a site chooses, for [`keys`] to ask with: fit for the name of an action as well as of a script.
+/// A key in place of a site's own key, for [`keys`]: valid as the name of an action and of a script.
 const ANY: &str = "name";
-/// Tables within tables; ours have half as many.
+/// Maximum depth of tables within tables; perilog's configuration has half of it.
 const DEPTH: usize = 8;
 
 /// Returns every key that a file of this type may have, with its tables, sorted: `tls.ca`, `action.NAME.timeout`.
@@ -112,14 +112,14 @@ pub fn keys<T: DeserializeOwned>() -> Vec<String> {
     found
 }
 
-/// Document that contains one path; it records which fields the type at its end asks for.
+/// A document that contains one path; it records the fields that the type at the path's end asks for.
 #[derive(Clone, Copy)]
 struct Probe<'p> {
     way: &'p [Step],
     found: &'p Cell<Option<&'static [&'static str]>>,
 }
 
-/// Error that ends the probe after it noted the fields.
+/// The error that ends the probe after it recorded the fields.
 #[derive(Debug)]
 struct Over;
 
@@ -174,7 +174,7 @@ impl<'de> de::Deserializer<'de> for Probe<'_> {
     }
 }
 
-/// Table or array that contains only the element on the path.
+/// A table or array that contains only the element on the path.
 struct One<'p> {
     key: Option<&'p str>,
     value: Probe<'p>,
@@ -184,7 +184,7 @@ impl<'de> MapAccess<'de> for One<'_> {
     type Error = Over;
 
     fn next_key_seed<K: de::DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Over> {
-        // A second request: the first element did not end in a struct, so there are no fields to find.
+        // A second request: the first element did not end in a struct, so the probe finds no fields.
         let key = self.key.take().ok_or(Over)?;
         seed.deserialize(key.into_deserializer()).map(Some)
     }

@@ -33,15 +33,15 @@ pub use self::origin::Origins;
 pub use self::reload::{Change, Changes};
 pub use self::report::{ConfigError, Problem};
 
-/// Most problems in one report; it also bounds the passes over a hopeless file.
+/// Maximum number of problems in one report, which also bounds the passes over a hopeless file.
 const MAX_PROBLEMS: usize = 20;
 
-/// Configuration with the files it came from, in the order in which they were read.
+/// A configuration, with its files in the order in which they were read.
 #[derive(Debug, Clone)]
 pub struct Loaded<T> {
     pub value: T,
     pub files: Vec<PathBuf>,
-    /// Where each value was written.
+    /// The origin of each value.
     pub origins: Origins,
 }
 
@@ -52,16 +52,16 @@ impl<T> Loaded<T> {
     }
 }
 
-/// Whether the main file must exist.
+/// The rule whether the main file must exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MainFile {
     Required,
-    /// Without it the defaults of `T` and the drop-ins count.
+    /// Without the file the defaults of `T` and the drop-ins count.
     Optional,
 }
 
-/// Reads `file`, then the `*.toml` in `dropins` in byte order. A later value replaces an earlier one; tables are
-/// merged, arrays are replaced whole.
+/// Reads `file`, then the `*.toml` in `dropins` in byte order. A later value replaces an earlier value; the loader
+/// merges tables, and replaces arrays whole.
 ///
 /// `T` needs no `deny_unknown_fields`: the loader refuses unknown keys with a hint. `T` must not use `flatten` or
 /// `untagged`, which hide keys and positions from the loader. A missing `dropins` directory counts as empty.
@@ -85,7 +85,7 @@ pub fn load<T: DeserializeOwned>(
     }) {
         match read(&path) {
             Ok(Some(text)) => sources.add(&path, text),
-            // Removed between listing and reading: as good as never there.
+            // The file was removed between listing and reading: the loader ignores it.
             Ok(None) => {}
             Err(problem) => problems.push(problem),
         }
@@ -94,7 +94,7 @@ pub fn load<T: DeserializeOwned>(
     finish(value, problems).map(|(value, origins)| Loaded { value, files: sources.paths(), origins })
 }
 
-/// Reads a text in memory, with `name` in its errors: for tests of a schema, and for configurations passed as text.
+/// Parses a text in memory, with `name` in its errors, for tests of a schema and for configurations passed as text.
 pub fn parse<T: DeserializeOwned>(name: &str, text: &str) -> Result<T, ConfigError> {
     let mut problems = Vec::new();
     let mut sources = Sources::default();
@@ -110,7 +110,7 @@ fn finish<T>(value: Option<T>, problems: Vec<Problem>) -> Result<T, ConfigError>
     }
 }
 
-/// Parses and checks all sources; `main` is where a missing key is missed.
+/// Parses and checks all sources; the report of a missing key names `main`.
 fn check<T: DeserializeOwned>(sources: &Sources, main: &Path, problems: &mut Vec<Problem>) -> Option<(T, Origins)> {
     let mut readable = problems.is_empty();
     let mut merged = Tree::default();
@@ -119,8 +119,8 @@ fn check<T: DeserializeOwned>(sources: &Sources, main: &Path, problems: &mut Vec
         if errors.is_empty() {
             let tree = Tree::new(table, source.base);
             let (_, found) = examine::<T>(tree.clone());
-            // A complaint about a whole table may be untrue of one file's part of it; the merged check reports it if it
-            // holds.
+            // An error about a whole table may be wrong for one file's part of the table; the merged check reports the
+            // error if it holds.
             let lone = found.into_iter().filter(|finding| !finding.of_table);
             problems.extend(lone.map(|finding| finding.into_problem(sources, main)));
             merged.merge(tree);
@@ -141,12 +141,12 @@ fn check<T: DeserializeOwned>(sources: &Sources, main: &Path, problems: &mut Vec
     value.map(|value| (value, origins))
 }
 
-/// Problem found in a tree.
+/// A problem found in a tree.
 struct Finding {
     span: Option<std::ops::Range<usize>>,
     path: Vec<Step>,
     message: String,
-    /// Is the complaint about a table as a whole (a key is missing, two keys conflict), not about one value or key?
+    /// Whether the error is about a table as a whole (a missing key, two conflicting keys), not about one value or key.
     of_table: bool,
 }
 
@@ -157,7 +157,7 @@ impl Finding {
     }
 }
 
-/// Deserialises repeatedly, each time without the values found wrong so far, so that one report names them all.
+/// Deserialises repeatedly, each time without the wrong values found so far, so that one report names all of them.
 fn examine<T: DeserializeOwned>(whole: Tree<'_>) -> (Option<T>, Vec<Finding>) {
     let mut tree = whole.clone();
     let mut findings: Vec<Finding> = Vec::new();
@@ -179,7 +179,7 @@ fn examine<T: DeserializeOwned>(whole: Tree<'_>) -> (Option<T>, Vec<Finding>) {
             Err(error) => error,
         };
         let place = tree.locate(&error);
-        // Said of something that we took a part out of: our doing, not the file's.
+        // Skips errors about a table from which this function removed a part: the removal caused them, not the file.
         if !removed.iter().any(|path| path.starts_with(&place.path)) {
             findings.push(Finding {
                 // A problem of the whole document has no line.

@@ -4,7 +4,7 @@
 //! max-tasks = 64                          # /etc/perilog/agent.d/10-site.toml:4
 //! ```
 //!
-//! The output is itself a configuration: reading it gives the same values.
+//! The output is itself a configuration: parsing the text gives the same values.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ use super::tree::{Step, Tree, dotted};
 
 /// Origin of a value that no file sets.
 const DEFAULT: &str = "default";
-/// The column of the origins; a longer line has its own.
+/// The column of the origins; a longer line moves its origin to the right.
 const COLUMN: usize = 40;
 
-/// Files and lines, by dotted key. A key that is absent has its default.
+/// Files and lines, by dotted key. An absent key has its default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Origins(BTreeMap<String, (PathBuf, usize)>);
 
@@ -40,13 +40,13 @@ impl Origins {
         Self(origins)
     }
 
-    /// `/etc/perilog/agent.toml:12`, or `default`.
+    /// Returns `/etc/perilog/agent.toml:12`, or `default`.
     pub fn shown(&self, key: &str) -> String {
         self.0.get(key).map_or_else(|| DEFAULT.to_owned(), |(file, line)| place(file, *line))
     }
 }
 
-/// A path is no place for a line break: what follows would count as a key.
+/// Formats a place. Removes line breaks in the path: the text behind a break would count as a key.
 fn place(file: &Path, line: usize) -> String {
     printable(&format!("{}:{line}", file.display()))
 }
@@ -55,7 +55,7 @@ impl<T: Serialize> Loaded<T> {
     /// Prints the whole configuration with defaults filled in, each value with its origin.
     ///
     /// # Errors
-    /// Text, if a value has no TOML form; perilog's types all have one.
+    /// Text, if a value has no TOML form; perilog's types all have a TOML form.
     pub fn print(&self) -> Result<String, String> {
         let bare = toml::to_string(&self.value).map_err(|error| error.to_string())?;
         let table = DeTable::parse(&bare).map_err(|error| error.to_string())?;
@@ -80,7 +80,8 @@ impl<T: Serialize> Loaded<T> {
     }
 }
 
-/// Visits every value that is no table, with the span of its text. An array is one value: drop-ins replace it whole.
+/// Visits every value that is no table, with the span of the value's text. An array is one value: drop-ins replace it
+/// whole.
 fn each_value(table: &DeTable<'_>, path: &mut Vec<Step>, take: &mut impl FnMut(&[Step], std::ops::Range<usize>)) {
     for (key, value) in table {
         path.push(Step::Key(key.get_ref().to_string()));

@@ -1,4 +1,4 @@
-//! Changes that a reload makes, key by key: those in force at once, and those that wait for a restart of the daemon.
+//! Changes of a reload, key by key: changes in force at once, and changes that wait for a restart of the daemon.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use toml::Value;
 use super::Loaded;
 use super::tree::{Step, dotted};
 
-/// Key whose value changed, with the origin of the new value.
+/// A key with a changed value, and the origin of the new value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     pub key: String,
@@ -22,7 +22,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// All that differs, in the order of the keys.
+/// All changes, in the order of the keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Changes against the last read configuration, in force from now on.
@@ -36,7 +36,7 @@ impl Changes {
     /// Compares configurations. `takes_restart` names keys, or whole tables, that a daemon reads only at its start.
     ///
     /// # Errors
-    /// Text, if a value has no TOML form; perilog's types all have one.
+    /// Text, if a value has no TOML form; perilog's types all have a TOML form.
     pub fn between<T: Serialize>(
         started: &T,
         last: &T,
@@ -68,14 +68,14 @@ impl Changes {
         }
     }
 
-    /// For the line of `systemctl status`: what is still to be done, if anything is.
+    /// Returns a remark for the line of `systemctl status`, if changes wait for a restart.
     pub fn remark(&self) -> Option<String> {
         let keys: Vec<&str> = self.waiting.iter().map(|change| change.key.as_str()).collect();
         (!keys.is_empty()).then(|| format!("restart needed for {}", keys.join(", ")))
     }
 }
 
-/// By dotted key; an array is one value.
+/// Returns the values by dotted key; an array is one value.
 fn values<T: Serialize>(config: &T) -> Result<BTreeMap<String, Value>, String> {
     let mut found = BTreeMap::new();
     let table = toml::Table::try_from(config).map_err(|error| error.to_string())?;

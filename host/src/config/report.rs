@@ -6,26 +6,26 @@ use std::path::{Path, PathBuf};
 
 use super::source::Sources;
 
-/// A longer line is not shown, only named.
+/// Longest line that the report shows; of a longer line it gives only the position.
 const MAX_LINE_SHOWN: usize = 160;
 
-/// Everything that is wrong with a configuration; `Display` is the report for people.
+/// All problems of a configuration; `Display` is the report for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigError {
     problems: Vec<Problem>,
 }
 
-/// Problem in the configuration.
+/// A problem in the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     pub file: PathBuf,
-    /// Line and column (in characters), from 1; none when the file as a whole is meant.
+    /// Line and column (in characters), from 1; `None` for the file as a whole.
     pub position: Option<(usize, usize)>,
     /// The dotted key, if the problem is about a key.
     pub key: Option<String>,
     /// The problem, and the expected value.
     pub message: String,
-    /// The line and how many of its characters are meant.
+    /// The line, and the number of wrong characters.
     excerpt: Option<Box<(String, usize)>>,
 }
 
@@ -45,7 +45,7 @@ impl ConfigError {
         Self { problems: once }
     }
 
-    /// All problems, in the order of files and lines.
+    /// Returns all problems, in the order of files and lines.
     pub fn problems(&self) -> &[Problem] {
         &self.problems
     }
@@ -56,7 +56,7 @@ impl Problem {
         Self { file: file.to_owned(), position: None, key: None, message, excerpt: None }
     }
 
-    /// `span` counts through all sources; without one the problem is `file`'s as a whole.
+    /// Makes a problem. `span` counts through all sources; without `span` the problem is about `file` as a whole.
     pub(super) fn at(
         sources: &Sources,
         file: &Path,
@@ -85,7 +85,7 @@ impl Problem {
     }
 }
 
-/// The nearest character boundary at or before `at`.
+/// Returns the nearest character boundary at or before `at`.
 fn floor(text: &str, at: usize) -> usize {
     (0..=at.min(text.len())).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! Reading configuration files, and whether they may be believed.
+//! Reads configuration files, and checks who can write them.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -10,12 +10,12 @@ use rustix::process::geteuid;
 
 use super::report::Problem;
 
-/// No configuration of ours is larger; a larger file is some other file.
+/// Largest configuration file: perilog's files are smaller.
 const MAX_FILE: u64 = 1024 * 1024;
-/// Most drop-ins of one configuration.
+/// Maximum number of drop-ins.
 const MAX_DROPINS: usize = 256;
 
-/// Configuration file; `base` is the offset of its text in the concatenation of all files.
+/// A configuration file; `base` is the offset of the file's text in the concatenation of all files.
 #[derive(Debug)]
 pub(super) struct Source {
     pub path: PathBuf,
@@ -23,13 +23,13 @@ pub(super) struct Source {
     pub base: usize,
 }
 
-/// All files, in the order in which they count.
+/// All files; a later file overrides an earlier one.
 #[derive(Debug, Default)]
 pub(super) struct Sources(Vec<Source>);
 
 impl Sources {
     pub(super) fn add(&mut self, path: &Path, text: String) {
-        // One more than the length, so that the end of one text differs from the beginning of the next.
+        // Adds one to the length, so that the end of a text differs from the beginning of the next text.
         let base = self.0.last().map_or(0, |source| source.base + source.text.len() + 1);
         self.0.push(Source { path: path.to_owned(), text, base });
     }
@@ -57,7 +57,7 @@ pub(super) fn read(path: &Path) -> Result<Option<String>, Problem> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(whole(format!("cannot be read: {error}"))),
     };
-    // Asked of what was opened, not of the name, which may mean something else by now.
+    // Checks the open file, not its name: another file may have the name by now.
     let meta = file.metadata().map_err(|error| whole(format!("cannot be read: {error}")))?;
     if !meta.is_file() {
         return Err(whole("is not a regular file".into()));
@@ -74,8 +74,8 @@ pub(super) fn read(path: &Path) -> Result<Option<String>, Problem> {
         .map_err(|error| whole(format!("is not UTF-8 at byte {}", error.utf8_error().valid_up_to())))
 }
 
-/// Returns the `*.toml` files of a directory in byte order; none if the directory does not exist. Skips hidden files,
-/// which editors leave behind.
+/// Returns the `*.toml` files of a directory in byte order; no files if the directory does not exist. Skips hidden
+/// files, which editors leave behind.
 pub(super) fn dropins_of(directory: &Path) -> Result<Vec<PathBuf>, Problem> {
     let whole = |message: String| Problem::of_file(directory, message);
     let entries = match std::fs::read_dir(directory) {
@@ -108,7 +108,7 @@ fn trust_directory(directory: Option<&Path>) -> Result<(), Problem> {
     };
     let whole = |message: String| Problem::of_file(directory, message);
     let meta = std::fs::metadata(directory).map_err(|error| whole(format!("cannot be read: {error}")))?;
-    // In a sticky directory others can add files, but not replace ours.
+    // In a sticky directory other users can add files, but not replace files of root.
     const STICKY: u32 = 0o1000;
     if meta.mode() & STICKY != 0 {
         return Ok(());

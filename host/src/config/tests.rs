@@ -13,7 +13,7 @@ struct Limits {
     tasks: Option<u32>,
 }
 
-/// Stands for any value that validates itself.
+/// Any value that validates itself.
 #[derive(Debug, Deserialize, PartialEq)]
 #[serde(try_from = "String")]
 struct Even(u32);
@@ -64,12 +64,12 @@ fn a_good_file_is_its_value() {
 #[test]
 fn errors_point_at_the_character() {
     for (text, expect) in [
-        // A type.
+        // A wrong type.
         (
             "address = 'a'\nport = 'x'\n",
             "a.toml:2:8: port: invalid type: string \"x\", expected u16\n   |\n 2 | port = 'x'\n   |        ^^^",
         ),
-        // A check of the value's own, deep inside.
+        // A check of a value's own type, deep inside.
         (
             "address = 'a'\n[action.prolog]\nscripts = []\n[action.prolog.limits]\n\ttimeout = \"3\"\n",
             "a.toml:5:12: action.prolog.limits.timeout: `3` is no even number\n   |\n 5 | \ttimeout = \"3\"\n   | \t          ^^^",
@@ -80,7 +80,7 @@ fn errors_point_at_the_character() {
             "a.toml:3:1: action.epilog: missing key `scripts`\n   |\n 3 | [action.epilog]\n   | ^^^^^^^^^^^^^^^",
         ),
         ("port = 1\n", "a.toml: missing key `address`"),
-        // A typo, a stranger, one inside an array of tables.
+        // A typo, an unknown key, and an unknown key inside an array of tables.
         (
             "address = 'a'\n[action.p]\nscripts = []\nlimits.time-out = '5'\n",
             "a.toml:4:8: action.p.limits.time-out: unknown key `time-out` in `action.p.limits`; did you mean `timeout`?\n   |\n 4 | limits.time-out = '5'\n   |        ^^^^^^^^",
@@ -93,7 +93,7 @@ fn errors_point_at_the_character() {
             "address = 'a'\n[[rule]]\n[[rule]]\ntask = 1\n",
             "a.toml:4:1: rule[1].task: unknown key `task` in `rule[1]`; did you mean `tasks`?\n   |\n 4 | task = 1\n   | ^^^^",
         ),
-        // Syntax.
+        // Wrong syntax.
         (
             "address = 'a'\nport = \n",
             "a.toml:2:8: string values must be quoted, expected literal string\n   |\n 2 | port = \n   |        ^",
@@ -318,7 +318,7 @@ fn a_reload_tells_what_counts_now_and_what_at_the_next_start() {
     assert_eq!(keys(&changes.waiting), [format!("max-tasks ({main}:2)")]);
     assert_eq!(changes.remark().as_deref(), Some("restart needed for max-tasks"));
 
-    // A second read reports no new change and keeps the waiting one. Reverting the key clears it.
+    // A second read reports no new change, but still the waiting change. Reverting the key removes the waiting change.
     let changes = Changes::between(&started, &second.value, &second, &late).unwrap();
     assert_eq!((changes.applied.len(), changes.waiting.len()), (0, 1));
     fs::write(files.path("main.toml"), "log = 'debug'\nmax-tasks = 3\n").unwrap();

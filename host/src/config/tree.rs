@@ -5,14 +5,14 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeArray, DeTable, DeValue};
 
-/// Step from a value to a child.
+/// A step from a value to a child.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
     Key(String),
     Index(usize),
 }
 
-/// `a.b[2].c`; a key that is no bare key is quoted.
+/// Formats `a.b[2].c`; quotes a key that is no bare key.
 pub(super) fn dotted(path: &[Step]) -> String {
     let mut out = String::new();
     for step in path {
@@ -30,7 +30,7 @@ pub(super) fn dotted(path: &[Step]) -> String {
     out
 }
 
-/// The steps of a path that serde_ignored reports.
+/// Returns the steps of a path that serde_ignored reports.
 pub(super) fn steps(path: &serde_ignored::Path<'_>) -> Vec<Step> {
     use serde_ignored::Path;
     match path {
@@ -46,7 +46,7 @@ fn push(mut path: Vec<Step>, step: Step) -> Vec<Step> {
     path
 }
 
-/// Where in a tree an error belongs.
+/// The place of an error in a tree.
 #[derive(Debug, Clone)]
 pub(super) struct Place {
     pub path: Vec<Step>,
@@ -69,7 +69,7 @@ impl Default for Tree<'_> {
 }
 
 impl<'i> Tree<'i> {
-    /// `base` is where the document begins among all documents.
+    /// Makes a tree; `base` is the document's offset among all documents.
     pub(super) fn new(root: Spanned<DeTable<'i>>, base: usize) -> Self {
         let span = shift(root.span(), base);
         Self { root: Spanned::new(span, shift_table(root.into_inner(), base)) }
@@ -79,7 +79,7 @@ impl<'i> Tree<'i> {
         self.root.clone()
     }
 
-    /// Puts `other` on top: its values replace ours, tables are merged deeply.
+    /// Merges `other` over this tree: its values replace existing values, and tables are merged deeply.
     pub(super) fn merge(&mut self, other: Self) {
         merge_tables(self.root.get_mut(), other.root.into_inner());
     }
@@ -97,7 +97,7 @@ impl<'i> Tree<'i> {
         named.or_else(|| places.pop()).unwrap_or(Place::ROOT)
     }
 
-    /// Removes a value, or the whole array that contains it; returns false if it does not exist.
+    /// Removes a value, or the whole array that contains the value; returns `false` if the value does not exist.
     pub(super) fn remove(&mut self, path: &[Step]) -> bool {
         let keys: Vec<&str> = path.iter().map_while(as_key).collect();
         let Some((last, parents)) = keys.split_last() else {
@@ -113,7 +113,7 @@ impl<'i> Tree<'i> {
         table.remove(*last).is_some()
     }
 
-    /// The span of the key that ends `path`.
+    /// Returns the span of the key that ends `path`.
     pub(super) fn key_span(&self, path: &[Step]) -> Option<Range<usize>> {
         let (last, parents) = path.split_last()?;
         let mut table = Some(self.root.get_ref());
@@ -136,12 +136,12 @@ fn as_key(step: &Step) -> Option<&str> {
     }
 }
 
-/// The keys of a path joined with dots, as the deserialiser writes them: without quotes and without indices.
+/// Returns the keys of a path joined with dots, as the deserialiser writes them: without quotes and without indices.
 fn keys_only(path: &[Step]) -> String {
     path.iter().filter_map(as_key).collect::<Vec<_>>().join(".")
 }
 
-/// Returns the keys of an error. The deserialiser shows its keys only if it has no text to show.
+/// Returns the keys of an error. The deserialiser shows the keys only if the error has no text to show.
 fn keys_of(error: &toml::de::Error) -> Option<String> {
     let mut error = error.clone();
     error.set_input(None);
@@ -150,7 +150,7 @@ fn keys_of(error: &toml::de::Error) -> Option<String> {
     Some(line.strip_prefix("in `")?.strip_suffix('`')?.to_owned())
 }
 
-/// Lists every value, or key, with that span; parents before children.
+/// Lists every value or key with this span; parents before children.
 fn collect(table: &DeTable<'_>, span: &Range<usize>, path: &mut Vec<Step>, places: &mut Vec<Place>) {
     for (key, value) in table {
         path.push(Step::Key(key.get_ref().to_string()));
@@ -195,7 +195,7 @@ fn shift(span: Range<usize>, base: usize) -> Range<usize> {
     span.start + base..span.end + base
 }
 
-/// Recursion is bounded: the parser refuses what is nested too deeply.
+/// Shifts the spans of a table. The recursion is bounded: the parser refuses tables that are nested too deeply.
 fn shift_table(table: DeTable<'_>, base: usize) -> DeTable<'_> {
     table
         .into_iter()

@@ -1,4 +1,4 @@
-//! The answering side.
+//! The answering side of the door.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -14,11 +14,11 @@ use super::{Answer, Ask, MAX_ASK, line, plain, read_line};
 use crate::link::{Incoming, LinkError, Listener, Stream};
 use crate::tls::{ServerTls, dns_names, serial_number};
 
-/// Visitors at once. Those beyond wait in the listen queue.
+/// Maximum number of visitors at once. Further visitors wait in the listen queue.
 const MAX_VISITORS: usize = 64;
-/// Most visitors from one address: one machine cannot keep others out with a few silent connections.
+/// Maximum number of visitors from one address: one machine cannot keep others out with a few silent connections.
 const MAX_FROM_ONE: usize = 4;
-/// Limit for a visitor's question, from its first byte to its last, and again for sending the answer.
+/// Limit for a visitor's question, from the first byte to the last, and again for sending the answer.
 const VISIT_LIMIT: Duration = Duration::from_secs(10);
 /// Limit for the registrar's decision, which waits for other threads and a disk.
 const DECISION_LIMIT: Duration = Duration::from_secs(15);
@@ -26,19 +26,19 @@ const DECISION_LIMIT: Duration = Duration::from_secs(15);
 /// most a quarter of a processor. Ten thousand nodes that boot at once pass within a minute.
 const PACE: Duration = Duration::from_millis(4);
 
-/// Certificate that a visitor showed; an accepted authority signed it, and it has not run out.
+/// A certificate that a visitor showed; an accepted authority signed it, and it has not expired.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
     /// DNS names in canonical form.
     pub names: Vec<String>,
-    /// Hexadecimal, two digits a byte.
+    /// The serial number in hexadecimal, two digits a byte.
     pub serial: String,
 }
 
-/// Decides what a visitor receives.
+/// The registrar decides whether a visitor gets a certificate.
 pub trait Registrar: Send + Sync + 'static {
     /// Returns the certificate (PEM), or a refusal to show the visitor. On return the decision is on disk. The door
-    /// drops this future after [`DECISION_LIMIT`]; work that it began may still finish.
+    /// drops this future after [`DECISION_LIMIT`]; work that the future began may still finish.
     ///
     /// # Errors
     /// A sentence for the visitor.
@@ -49,7 +49,7 @@ pub trait Registrar: Send + Sync + 'static {
         ask: Ask,
     ) -> impl Future<Output = Result<String, String>> + Send;
 
-    /// Reports a visitor that did not get as far as asking.
+    /// Reports a visitor that left or was refused before its question was complete.
     fn turned_away(&self, peer: SocketAddr, why: &dyn Display);
 }
 
@@ -64,13 +64,13 @@ pub async fn serve<R: Registrar>(
     let mut pace = tokio::time::interval(PACE);
     pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        // This code never closes the semaphore.
+        // No code closes the semaphore.
         let Ok(place) = places.clone().acquire_owned().await else { return };
         let incoming = tokio::select! {
             biased;
             changed = tls.changed() => {
                 let new = tls.borrow_and_update().clone();
-                // Plain text has no place here.
+                // The door never serves plain text.
                 if changed.is_err() || new.is_none() {
                     return;
                 }
@@ -115,7 +115,7 @@ async fn visit<R: Registrar>(incoming: Incoming, registrar: &Arc<R>) -> Result<(
     told.map_err(|source| plain(&LinkError::of(peer, source).to_string()))
 }
 
-/// Visitor that has sent its question.
+/// A visitor that has sent its question.
 struct Visitor {
     peer: SocketAddr,
     stream: BufReader<Stream>,
@@ -136,7 +136,7 @@ async fn hear(incoming: Incoming) -> Result<Visitor, String> {
     Ok(Visitor { peer, stream, shown, ask })
 }
 
-/// How many of which address are here.
+/// Number of current visitors by address.
 #[derive(Default)]
 struct Visitors(Mutex<HashMap<IpAddr, usize>>);
 

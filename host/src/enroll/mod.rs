@@ -1,14 +1,12 @@
-//! Door at which a node asks for its certificate: one question, one answer, over TLS 1.3. The node authenticates the
-//! door by the door's certificate. The door authenticates the node by a one-time token, by a munge credential, or by
-//! the certificate that the node wants to replace.
+//! The door at which a node asks for its certificate: one question, one answer, over TLS 1.3. The node authenticates
+//! the door by the door's certificate. The door authenticates the node by a one-time token, by a munge credential, or
+//! by the certificate that the node wants to replace.
 //!
 //! ```text
 //!   {"host": "n0", "token": "..."|null, "munge": "...", "csr": "PEM"}\n    -->
 //!                                  <--    {"cert": "PEM"}\n  or  {"refused": "why"}\n
 //! ```
-//! Anybody may knock: what they may send has a size, a time, a number at once, for each address and for all, and a
-//! pace. Every host may knock, so visits are bounded in size, in time, in number (per address and in total) and in
-//! pace.
+//! Every host may knock, so visits are bounded in size, in time, in number (per address and in total) and in pace.
 
 mod door;
 
@@ -24,21 +22,21 @@ use crate::link::{self, Dial, LinkError};
 
 pub use door::{Registrar, Shown, serve};
 
-/// A token or a credential, a host name and a signing request are one kilobyte.
+/// Largest question; a token or a credential, a host name and a signing request have one kilobyte.
 const MAX_ASK: u64 = 8 * 1024;
-/// A certificate, and a sentence.
+/// Largest answer: a certificate, and a sentence.
 const MAX_ANSWER: u64 = 64 * 1024;
-/// Limit for the whole exchange on the asking side: longer than the limits of the other side.
+/// Limit for the whole exchange on the asking side, longer than the limits of the other side.
 const ASK_LIMIT: Duration = Duration::from_secs(30);
 
-/// Question of a node. Later versions may add fields.
+/// The question of a node. Later versions may add fields.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ask {
     pub host: String,
-    /// One-time token. `None`: the shown certificate identifies the node.
+    /// The one-time token. `None`: the shown certificate identifies the node.
     #[serde(default)]
     pub token: Option<String>,
-    /// Credential of munge over [`bound`], made by root. Only a controller that enrols by munge reads it.
+    /// A munge credential over [`bound`], made by root. Only a controller that enrols by munge reads the credential.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub munge: Option<String>,
     /// A signing request, PEM.
@@ -46,7 +44,7 @@ pub struct Ask {
 }
 
 impl std::fmt::Debug for Ask {
-    /// Without token and credential: what is logged is read by many.
+    /// Formats without token and credential: many people read the log.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ask").field("host", &self.host).finish_non_exhaustive()
     }
@@ -59,7 +57,7 @@ enum Answer {
     Refused(String),
 }
 
-/// Why the node received no certificate.
+/// The reason why the node got no certificate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AskError {
@@ -74,13 +72,13 @@ pub enum AskError {
 }
 
 /// Returns the text that a munge credential must carry for this host name and key (SubjectPublicKeyInfo, DER). The text
-/// binds the credential to this purpose, so credentials that root made for other purposes do not count.
+/// binds the credential to this purpose: credentials that root made for other purposes do not count.
 pub fn bound(host: &str, key: &[u8]) -> String {
     let digest: String = Sha256::digest(key).iter().map(|byte| format!("{byte:02x}")).collect();
     format!("perilog-enroll-1 {} {digest}\n", canonical(host))
 }
 
-/// Asks for a certificate and returns it (PEM).
+/// Asks for a certificate and returns the certificate (PEM).
 ///
 /// # Errors
 /// [`AskError`]: the other side is unreachable, is not the expected one, or refuses.
@@ -113,7 +111,7 @@ fn line(value: &impl Serialize) -> Vec<u8> {
     line
 }
 
-/// Reads one line without its end; `None` if it is longer than `most`.
+/// Reads one line without its end; `None` if the line is longer than `most`.
 async fn read_line(stream: &mut BufReader<impl AsyncRead + Unpin>, most: u64) -> io::Result<Option<Vec<u8>>> {
     let mut line = Vec::new();
     stream.take(most).read_until(b'\n', &mut line).await?;

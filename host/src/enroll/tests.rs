@@ -1,4 +1,4 @@
-//! Both sides, over loopback.
+//! Tests of both sides, over loopback.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use crate::link::{Keepalive, Listener, bind};
 use crate::tls::tests::{Authority, CLIENT, SERVER};
 use crate::tls::{ClientTls, Clients, ServerTls, TlsFiles};
 
-/// Registrar that reports each question to the test.
+/// A registrar that reports each question to the test.
 struct Clerk(mpsc::Sender<String>);
 
 impl Registrar for Clerk {
@@ -32,7 +32,7 @@ impl Registrar for Clerk {
 
 struct Bed {
     ca: Authority,
-    /// Second authority, whose client certificates the door accepts.
+    /// A second authority, whose client certificates the door accepts.
     nodes: Authority,
     address: String,
     said: mpsc::Receiver<String>,
@@ -78,7 +78,7 @@ async fn who_asks_is_answered_with_or_without_a_certificate() {
     let error = ask(&bed.anonymous(), &question("n1", None)).await.unwrap_err().to_string();
     assert!(error.ends_with("refuses: nosuch host"), "{error}");
     bed.said().await;
-    // The door knows a visitor by its certificate.
+    // The door recognises a visitor by the visitor's certificate.
     let shown = |files: TlsFiles| ClientTls::load(&TlsFiles { ca: bed.ca.issue("x", CLIENT).ca, ..files }).unwrap();
     let (own, revoked, foreign) = (
         bed.dial(shown(bed.nodes.issue_with("N0.", CLIENT, |params| params.serial_number = Some(0xabcu64.into())))),
@@ -92,7 +92,7 @@ async fn who_asks_is_answered_with_or_without_a_certificate() {
         let said = bed.said().await;
         assert!(said.starts_with("away:") && said.contains(part), "{said}");
     }
-    // The visitor knows the door by the door's certificate.
+    // The visitor recognises the door by the door's certificate.
     let stranger = Authority::new();
     let fooled = bed.dial(ClientTls::load_anonymous(&stranger.issue("n9", CLIENT)).unwrap());
     let error = ask(&fooled, &question("n0", Some("t"))).await.unwrap_err().to_string();
@@ -145,7 +145,7 @@ async fn one_address_has_so_many_places_and_gets_them_back() {
     }
     assert_eq!(bed.said().await, "away: more than 4 connections of one address");
     silent.truncate(3);
-    // The place of the fourth is free once its end was seen.
+    // The fourth visitor's place is free once the door has seen its end.
     assert!(bed.said().await.starts_with("away:"));
     ask(&bed.anonymous(), &question("n0", None)).await.unwrap();
 }

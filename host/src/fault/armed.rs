@@ -19,8 +19,8 @@ pub fn point(name: &str) {
         let _passing = PASSING.lock().unwrap_or_else(PoisonError::into_inner);
         order(&Path::new(DIRECTORY).join(name))
     };
-    // Signals this thread, so that the code behind the point does not run: a signal to the process may be delivered to
-    // another thread.
+    // Signals this thread, so that the code behind the point does not run: the kernel may deliver a signal for the
+    // process to another thread.
     let sprung = match order {
         Ok(None) => return,
         Ok(Some(signal)) => raise(signal).map_err(io::Error::from),

@@ -1,4 +1,4 @@
-//! The accepting side.
+//! The accepting side of a link.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,21 +12,22 @@ use tokio_rustls::TlsAcceptor;
 use super::{Keepalive, Link, LinkError, Stream};
 use crate::tls::ServerTls;
 
-/// Most handshakes under way at once. The processor bounds them, so more would slow each one down and take memory.
-/// Further connections wait in the listen queue.
+/// Maximum number of concurrent handshakes. The processor bounds them, so more would slow down each handshake and take
+/// memory. Further connections wait in the listen queue.
 const MAX_HANDSHAKES: usize = 256;
-/// Limit of one handshake. A silent peer holds a place for this time.
+/// Limit of a handshake. A silent peer holds a place for this time.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
-/// After an error of accept(2) such as EMFILE, which would come again at once.
+/// Pause after an error of accept(2) such as EMFILE, which would come again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// All agents of a large cluster dial at once after a restart; the kernel cuts it to net.core.somaxconn.
+/// Length of the listen queue: all agents of a large cluster dial at once after a restart. The kernel limits the length
+/// to net.core.somaxconn.
 const BACKLOG: u32 = 65_535;
 
 /// Binds a listening TCP socket, with a long queue. Needs a running tokio runtime.
 pub fn bind(address: SocketAddr) -> Result<std::net::TcpListener, LinkError> {
     let listen = || {
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-        // After a restart the old connections' remains must not keep us from listening.
+        // After a restart the remains of old connections must not keep the daemon from listening.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
         socket.listen(BACKLOG)?.into_std()
@@ -56,7 +57,7 @@ impl Listener {
         self.tcp.local_addr()
     }
 
-    /// Certificates for the connections from now on.
+    /// Sets the certificates for later connections.
     pub fn set_tls(&mut self, tls: Option<ServerTls>) {
         self.tls = tls;
     }
@@ -71,7 +72,7 @@ impl Listener {
     pub async fn next(&self) -> Incoming {
         let place = match self.handshakes.clone().acquire_owned().await {
             Ok(place) => place,
-            // This code never closes the semaphore.
+            // No code closes the semaphore.
             Err(_) => std::future::pending().await,
         };
         let mut failing = false;
@@ -94,7 +95,7 @@ impl Listener {
     }
 }
 
-/// Connection before its handshake. Holds its place among the handshakes.
+/// A connection before its handshake. The connection holds its place among the handshakes.
 #[derive(Debug)]
 pub struct Incoming {
     pub peer: SocketAddr,
@@ -105,7 +106,7 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// Shakes hands within a limit; to be run in a task of its own.
+    /// Shakes hands within a limit; the caller runs this in a separate task.
     pub async fn handshake(self) -> Result<Link, LinkError> {
         let peer = self.peer;
         let late = |_| LinkError::TimedOut { peer: peer.to_string(), limit: HANDSHAKE_LIMIT };

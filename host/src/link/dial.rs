@@ -1,4 +1,4 @@
-//! The dialling side.
+//! The dialling side of a link.
 
 use std::collections::HashSet;
 use std::io;
@@ -15,23 +15,23 @@ use crate::clock;
 use crate::tls::ClientTls;
 
 /// Ports from which root dials (rcmd(3)). Only root may bind a port below 1024 (ip(7), unless
-/// `ip_unprivileged_port_start` changes that); those below 600 belong to services.
+/// `ip_unprivileged_port_start` changes that); ports below 600 belong to services.
 const ROOTS: Range<u16> = 600..1024;
 /// Ports that a management controller (IPMI, AMT) intercepts on many machines before the host sees the packets.
 const MANAGEMENT: [u16; 2] = [623, 664];
-/// File of ports to leave alone, for services that start later (bindresvport(3)).
+/// File of ports that the dialler must not use, because other services use them later (bindresvport(3)).
 const BLACKLIST: &str = "/etc/bindresvport.blacklist";
 
 /// Limit for name lookup, connection and handshake together. It is long enough for a controller that all its agents
 /// dial at once.
 const DIAL_LIMIT: Duration = Duration::from_secs(30);
 
-/// Address to dial, and how to dial it.
+/// The address to dial, and the way to dial.
 #[derive(Debug, Clone)]
 pub struct Dial {
     /// `host:port`.
     pub address: String,
-    /// The name that the peer's certificate must bear. Not used in plain text.
+    /// The name in the peer's certificate. Not used in plain text.
     pub server_name: String,
     /// None: plain text.
     pub tls: Option<ClientTls>,
@@ -43,7 +43,7 @@ pub struct Dial {
 }
 
 impl Dial {
-    /// Without TLS, and otherwise as usual. The server's name is the host in `address`.
+    /// Dials without TLS, with default settings. The server's name is the host in `address`.
     pub fn plain(address: impl Into<String>) -> Self {
         let address = address.into();
         let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
@@ -51,7 +51,7 @@ impl Dial {
         Self { address, server_name, tls: None, keepalive: Keepalive::default(), limit: DIAL_LIMIT, as_root: false }
     }
 
-    /// With TLS, and otherwise as usual.
+    /// Dials with TLS, with default settings.
     pub fn tls(address: impl Into<String>, tls: ClientTls) -> Self {
         Self { tls: Some(tls), ..Self::plain(address) }
     }
@@ -59,15 +59,15 @@ impl Dial {
 
 /// Dials and shakes hands. Tries all addresses of the host in turn.
 ///
-/// A server that refuses the client's certificate says so only when the client reads from the link (RFC 8446 4.4.2):
-/// the client's handshake ends before the server checks the certificate.
+/// The client learns of a refused certificate only when it reads from the link (RFC 8446 4.4.2): the client's handshake
+/// ends before the server checks the certificate.
 pub async fn dial(dial: &Dial) -> Result<Link, LinkError> {
     let late = |_| LinkError::TimedOut { peer: dial.address.clone(), limit: dial.limit };
     let (peer, stream) = tokio::time::timeout(dial.limit, connect(dial)).await.map_err(late)??;
     Ok(Link::new(peer, stream))
 }
 
-/// Without the limit, and with no frames on it.
+/// Connects and shakes hands without the limit, for callers without frames.
 pub(crate) async fn connect(dial: &Dial) -> Result<(SocketAddr, Stream), LinkError> {
     let address = || dial.address.clone();
     let addresses: Vec<_> =
@@ -87,8 +87,8 @@ pub(crate) async fn connect(dial: &Dial) -> Result<(SocketAddr, Stream), LinkErr
     Ok((peer, Stream::Tls(Box::new(stream.into()))))
 }
 
-/// Returns a connection to the first address that answers. Each address has its share of the time, so one that drops
-/// packets leaves time for the next.
+/// Returns a connection to the first address that answers. Each address has a share of the time, so an address that
+/// drops packets leaves time for the next.
 pub(super) async fn first_of(addresses: &[SocketAddr], limit: Duration, as_root: bool) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     let share = limit / u32::try_from(addresses.len()).unwrap_or(u32::MAX).max(1);
@@ -104,7 +104,7 @@ pub(super) async fn first_of(addresses: &[SocketAddr], limit: Duration, as_root:
     Err(last)
 }
 
-/// Does a peer's port prove that root of its host opened the connection?
+/// Returns `true` if a peer's port proves that root of the peer's host opened the connection.
 pub fn is_roots(port: u16) -> bool {
     ROOTS.contains(&port)
 }
@@ -117,10 +117,10 @@ fn left_alone(blacklist: &str) -> HashSet<u16> {
 
 /// Connects from a free port of [`ROOTS`]; skips ports in use, now or a minute ago.
 async fn from_a_port_of_roots(address: SocketAddr) -> io::Result<TcpStream> {
-    // A host without the list has nothing to leave alone.
+    // Without the file, the dialler may use all ports.
     let left_alone = left_alone(&std::fs::read_to_string(BLACKLIST).unwrap_or_default());
     let many = u64::from(ROOTS.end - ROOTS.start);
-    // Anywhere: two tries in a row begin at two places.
+    // A random start, so that two tries in a row begin at different ports.
     let begin = ROOTS.start + u16::try_from(clock::mono_ms() % many).unwrap_or_default();
     let ports = (begin..ROOTS.end).chain(ROOTS.start..begin).filter(|port| !left_alone.contains(port));
     let mut last = io::Error::new(io::ErrorKind::AddrInUse, "every port of root's is in use");

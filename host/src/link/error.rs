@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::tls::TlsFault;
 
-/// Error between this host and a peer; it names the peer.
+/// An error between this host and a peer; the error names the peer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
@@ -22,7 +22,7 @@ pub enum LinkError {
     TimedOut { peer: String, limit: Duration },
     #[error("{peer}: {fault} ({source})")]
     Tls { peer: String, fault: TlsFault, source: io::Error },
-    /// A variant of its own, because the peer speaks another protocol or means harm.
+    /// A separate variant, because the peer speaks another protocol or is hostile.
     #[error("{peer}: a frame is larger than {limit} bytes")]
     FrameTooLarge { peer: String, limit: usize },
     #[error("{peer}: the connection was cut off")]
@@ -40,12 +40,12 @@ impl LinkError {
         }
     }
 
-    /// An error of an established connection, or of its handshake.
+    /// Makes an error of an established connection, or of its handshake.
     pub(crate) fn of(peer: impl ToString, source: io::Error) -> Self {
         let peer = peer.to_string();
         match TlsFault::of(&source) {
             Some(fault) => Self::Tls { peer, fault, source },
-            // A peer that dies says no goodbye, neither TLS's nor TCP's.
+            // A peer that dies sends no goodbye, neither of TLS nor of TCP.
             None if matches!(
                 source.kind(),
                 io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe

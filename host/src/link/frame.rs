@@ -1,4 +1,4 @@
-//! Frames: a length in four bytes, big endian, then that many bytes.
+//! Frames: a length in four bytes, big endian, then as many bytes.
 
 use std::net::SocketAddr;
 
@@ -14,8 +14,8 @@ use super::{LinkError, Stream};
 /// Largest frame. Senders split larger content into pages.
 pub const MAX_FRAME: usize = 1024 * 1024;
 
-/// Read buffer of an idle connection: larger than nearly every message. (The codec's own 8 KiB is 80 MB at ten thousand
-/// connections.)
+/// Read buffer of an idle connection: larger than nearly every message. (The codec's own 8 KiB would be 80 MB at ten
+/// thousand connections.)
 const READ_BUFFER: usize = 512;
 
 pub(super) fn split(peer: SocketAddr, stream: Stream) -> (FrameReader, FrameWriter) {
@@ -34,9 +34,9 @@ pub struct FrameReader {
 }
 
 impl FrameReader {
-    /// The next frame, or none at an orderly end. Cancel safe. After an error the connection is of no more use.
+    /// Returns the next frame, or `None` at an orderly end. Cancel safe. After an error the connection is useless.
     pub async fn next(&mut self) -> Result<Option<Bytes>, LinkError> {
-        // The codec lets go of a large frame's memory together with the frame: nothing is left behind.
+        // The codec frees a large frame's memory together with the frame.
         match self.frames.next().await {
             None => Ok(None),
             Some(Ok(frame)) => Ok(Some(frame.freeze())),
@@ -62,14 +62,15 @@ impl FrameReader {
 pub struct FrameWriter {
     peer: SocketAddr,
     half: WriteHalf<Stream>,
-    /// Unwritten part of the last frame.
+    /// The unwritten part of the last frame.
     rest: Option<Chain<Bytes, Bytes>>,
 }
 
 impl FrameWriter {
-    /// Writes one frame. If the future is dropped half-way, the next call first writes the rest: frames are never torn.
+    /// Writes one frame. If the caller drops the future half-way, the next call first writes the rest: frames are never
+    /// torn.
     ///
-    /// How long this may take is the kernel's business (TCP_USER_TIMEOUT), or the caller's.
+    /// The kernel (TCP_USER_TIMEOUT), or the caller, limits the time of this call.
     pub async fn send(&mut self, frame: Bytes) -> Result<(), LinkError> {
         let length = match u32::try_from(frame.len()) {
             Ok(length) if frame.len() <= MAX_FRAME => length,
@@ -83,7 +84,7 @@ impl FrameWriter {
         self.half.flush().await.map_err(|error| LinkError::of(self.peer, error))
     }
 
-    /// Says goodbye (TLS close_notify, FIN).
+    /// Ends the connection in an orderly way (TLS close_notify, FIN).
     pub async fn close(&mut self) -> Result<(), LinkError> {
         self.write_rest().await?;
         self.half.shutdown().await.map_err(|error| LinkError::of(self.peer, error))
@@ -91,7 +92,7 @@ impl FrameWriter {
 
     async fn write_rest(&mut self) -> Result<(), LinkError> {
         if let Some(rest) = &mut self.rest {
-            // Advances `rest` by the written bytes, even if the future is dropped.
+            // Advances `rest` by the written bytes, even if the caller drops the future.
             self.half.write_all_buf(rest).await.map_err(|error| LinkError::of(self.peer, error))?;
             self.rest = None;
         }

@@ -1,4 +1,4 @@
-//! How the kernel watches a silent connection.
+//! Settings for the kernel's watch over a silent connection.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use rustix::net::sockopt;
 
-/// Settings by which the kernel watches a silent connection (tcp(7)). A heartbeat of the daemon's own would wake every
-/// node.
+/// Settings by which the kernel watches a silent connection (tcp(7)). A heartbeat of the daemon would wake every node.
 ///
 /// The kernel notices a peer whose host died after `idle` + `interval` * `count` (60 s) if this side is silent, and
-/// after `user_timeout` if it has unacknowledged data.
+/// after `user_timeout` if this side has unacknowledged data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keepalive {
     /// TCP_KEEPIDLE.
@@ -35,7 +34,7 @@ impl Default for Keepalive {
 }
 
 impl Keepalive {
-    /// Sets all of it, and TCP_NODELAY: a frame is written at once and must not wait for the next.
+    /// Sets all options, and TCP_NODELAY: a frame must not wait for the next.
     pub(super) fn apply(&self, socket: impl AsFd) -> io::Result<()> {
         let socket = socket.as_fd();
         sockopt::set_tcp_nodelay(socket, true)?;

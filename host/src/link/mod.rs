@@ -9,8 +9,8 @@
 //! A silent connection costs nothing: the kernel watches it ([`Keepalive`]) and no timer runs. A daemon may have ten
 //! thousand connections, so buffers start small and shrink again after a large frame.
 //!
-//! Without certificates the link is plain text, for closed fabrics, by a switch that the daemons document. A plain-text
-//! peer's identity is unproven.
+//! Without certificates the link is plain text, for closed fabrics; the daemons document the switch. The identity of a
+//! plain-text peer is unproven.
 
 mod accept;
 mod dial;
@@ -31,7 +31,7 @@ use std::net::SocketAddr;
 
 use crate::tls::PeerChain;
 
-/// Connection that is ready for frames.
+/// A connection that is ready for frames.
 #[derive(Debug)]
 pub struct Link {
     pub peer: SocketAddr,

@@ -15,12 +15,12 @@ use crate::tls::{PeerChain, dns_names};
 #[derive(Debug)]
 pub enum Stream {
     Plain(TcpStream),
-    /// Boxed: the state of a TLS session is a kilobyte, and streams are moved about.
+    /// Boxed: the state of a TLS session has a kilobyte, and streams are moved about.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Stream {
-    /// DNS names in the peer's verified certificate.
+    /// Returns the DNS names in the peer's verified certificate.
     pub(crate) fn peer_names(&self) -> Vec<String> {
         self.peer_certificates().first().map(dns_names).unwrap_or_default()
     }
@@ -42,7 +42,7 @@ impl Stream {
     }
 }
 
-/// Hands a poll on to whichever stream it is.
+/// Passes a poll on to the stream of either kind.
 macro_rules! each {
     ($self:ident, $stream:ident => $call:expr) => {
         match $self.get_mut() {

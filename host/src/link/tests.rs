@@ -1,4 +1,4 @@
-//! Real sockets over loopback.
+//! Tests over real sockets on loopback.
 
 use std::io;
 use std::sync::Arc;
@@ -255,7 +255,7 @@ async fn dialling_nobody_is_an_error_that_names_them() {
 #[tokio::test]
 async fn who_dials_as_root_comes_from_a_port_of_roots() {
     let (listener, address) = listener(None);
-    // The connections stay open, so each has a port of its own.
+    // The connections stay open, so each has a different port.
     let (mut links, mut ports) = (Vec::new(), std::collections::BTreeSet::new());
     for _ in 0..3 {
         let (as_root, as_anybody) = (Dial { as_root: true, ..Dial::plain(&address) }, Dial::plain(&address));

@@ -4,11 +4,11 @@ use std::io;
 
 use rustls::{CertificateError, Error};
 
-/// Why a handshake or a session failed.
+/// The reason why a handshake or a session failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsFault {
-    /// A clock is wrong, as clocks are while a node boots: worth another try.
+    /// A clock is wrong, as clocks are while a node boots: another try may succeed.
     #[error("the peer's certificate is not valid yet; compare the clocks")]
     NotYetValid,
     #[error("the peer's certificate has expired; issue a new one")]
@@ -17,7 +17,7 @@ pub enum TlsFault {
     UnknownAuthority,
     #[error("the peer's certificate is for another host")]
     WrongName,
-    /// A node's certificate where a controller's is needed, or the reverse.
+    /// A node's certificate in place of a controller's, or the reverse.
     #[error("the peer's certificate is for the other side (its extended key usage)")]
     WrongUsage,
     #[error("the peer's certificate was revoked")]
@@ -28,7 +28,7 @@ pub enum TlsFault {
     BadCertificate,
     #[error("the peer showed no certificate")]
     NoCertificate,
-    /// The peer's alert names its objection; the peer's log says more.
+    /// The peer's alert names the objection; the peer's log has more.
     #[error("the peer refused us")]
     RefusedByPeer,
     #[error("the peer speaks no TLS 1.3, or no TLS at all")]

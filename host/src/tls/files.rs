@@ -13,10 +13,11 @@ use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 
 use super::TlsFiles;
 
-/// A bundle of all public authorities is a quarter of this; a revocation list of a hundred thousand certificates fits.
+/// Largest file. A bundle of all public authorities is a quarter of this; a revocation list of a hundred thousand
+/// certificates fits.
 pub const MAX_FILE: u64 = 8 * 1024 * 1024;
 
-/// Why certificates cannot be loaded.
+/// The reason why certificates cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -86,8 +87,8 @@ impl Trusted {
     }
 }
 
-/// Returns when this host's certificate begins and ends, in milliseconds since the epoch; `None` if the file does not
-/// exist.
+/// Returns the begin and the expiry of this host's certificate, in milliseconds since the epoch; `None` if the file
+/// does not exist.
 pub(super) fn validity(path: &Path) -> Result<Option<(u64, u64)>, TlsError> {
     if path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
         return Ok(None);
@@ -100,7 +101,7 @@ pub(super) fn validity(path: &Path) -> Result<Option<(u64, u64)>, TlsError> {
     Ok(Some((ms(first.validity().not_before), ms(first.validity().not_after))))
 }
 
-/// Content of the certificate files.
+/// Contents of the certificate files.
 pub(super) struct Loaded {
     pub trusted: Trusted,
     pub chain: Vec<CertificateDer<'static>>,
@@ -123,7 +124,7 @@ enum Readable {
     ByOwner,
 }
 
-/// Reads all PEM sections of one kind; fails if there are none.
+/// Reads all PEM sections of one kind; fails if the file has none.
 fn all<T: PemObject>(path: &Path, what: &'static str, readable: Readable) -> Result<Vec<T>, TlsError> {
     let text = read(path, readable)?;
     let items: Vec<T> = T::pem_slice_iter(&text)
@@ -139,7 +140,7 @@ fn read(path: &Path, readable: Readable) -> Result<Vec<u8>, TlsError> {
     read_as(rustix::process::geteuid().as_raw(), path, readable)
 }
 
-/// Reads a file as a process of user `own` may: a private file belongs to that user or to root.
+/// Reads a file as a process of user `own` may: a private file must belong to that user or to root.
 fn read_as(own: u32, path: &Path, readable: Readable) -> Result<Vec<u8>, TlsError> {
     let failed = |source| TlsError::Read { path: path.to_owned(), source };
     let file = File::open(path).map_err(failed)?;
@@ -148,7 +149,8 @@ fn read_as(own: u32, path: &Path, readable: Readable) -> Result<Vec<u8>, TlsErro
     if readable == Readable::ByOwner && uid != 0 && uid != own {
         return Err(TlsError::Foreign { path: path.to_owned(), uid });
     }
-    // Root gives a key to the group of a daemon that is not root; a user's file may have the group that all users have.
+    // Root gives a key to the group of a daemon that is not root; the group of a user's file may be the group of all
+    // users.
     let others = if meta.uid() == 0 { 0o037 } else { 0o077 };
     if readable == Readable::ByOwner && mode & others != 0 {
         return Err(TlsError::Exposed { path: path.to_owned(), mode });
@@ -165,11 +167,11 @@ fn read_as(own: u32, path: &Path, readable: Readable) -> Result<Vec<u8>, TlsErro
 mod tests {
     use super::*;
 
-    /// Found by a review.
+    /// Found by a review: a daemon read a key that another user owned.
     #[test]
     fn a_key_of_another_owner_is_refused() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        // Root gives the file away; another user asks as somebody else would.
+        // Root gives the file to another user; the test then reads as two different users.
         let _ = std::os::unix::fs::chown(file.path(), Some(65534), None);
         let uid = file.as_file().metadata().unwrap().uid();
         assert!(read_as(uid, file.path(), Readable::ByOwner).is_ok());

@@ -1,4 +1,4 @@
-//! Check of a certificate that a controller issued, before it replaces a certificate that works.
+//! Checks a certificate from a controller, before it replaces a certificate that works.
 
 use std::fmt::Display;
 
@@ -16,7 +16,7 @@ use crate::authority::{canonical, public_key};
 /// A sentence that names the failed check.
 pub fn check_issued(pem: &str, key: &str, host: &str, now_ms: u64) -> Result<(), String> {
     let no_certificate = |error: &dyn Display| format!("it is no certificate: {error}");
-    // All of them: the file that gets them is of no use with one that cannot be read.
+    // Checks all certificates: the file is useless with one that cannot be read.
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     let chain = chain.map_err(|error| no_certificate(&error))?;
     for der in &chain {

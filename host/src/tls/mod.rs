@@ -1,12 +1,12 @@
 //! Certificates and mutual TLS 1.3 (RFC 8446).
 //!
-//! Each side shows a certificate and demands one. The *extended key usage* keeps the sides apart: a node's certificate
-//! allows clientAuth only, so a key stolen from a node cannot play the controller. A certificate without an extended
-//! key usage is refused. The caller decides what a verified peer may do, by the names in its certificate
-//! ([`dns_names`]).
+//! Each side shows a certificate and demands a certificate. The *extended key usage* keeps the sides apart: a node's
+//! certificate allows only clientAuth, so an attacker with a node's key cannot play the controller. Each side refuses a
+//! certificate without an extended key usage. The caller decides about a verified peer's permissions, by the names in
+//! the peer's certificate ([`dns_names`]).
 //!
-//! TLS 1.2 is off. Resumption is off too: the peer of a resumed session is not verified again, and ten thousand
-//! sessions take memory. The provider is ring, passed explicitly and never taken from a process-wide default
+//! TLS 1.2 is off. Resumption is off too: a resumed session does not verify the peer again, and ten thousand sessions
+//! take memory. The provider is ring, passed explicitly and never taken from a process-wide default
 //! (docs/decisions/0002).
 
 mod fault;
@@ -35,7 +35,7 @@ pub use self::peer::PeerChain;
 
 use self::files::Loaded;
 
-/// Where the PEM files are.
+/// Paths of the PEM files.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct TlsFiles {
@@ -43,20 +43,20 @@ pub struct TlsFiles {
     pub ca: PathBuf,
     /// This host's certificate, then the intermediate certificates.
     pub cert: PathBuf,
-    /// This host's private key. Only its owner may be able to read it.
+    /// This host's private key. Only the owner may be able to read the file.
     pub key: PathBuf,
-    /// Revocation list. If set, a certificate is refused unless a list of its authority covers it.
+    /// The revocation list. If set, this side refuses a certificate unless a list of its authority covers it.
     #[serde(default)]
     pub crl: Option<PathBuf>,
 }
 
-/// The accepting side: demands a certificate of the peer. Cheap to clone.
+/// The accepting side, which demands a certificate of the peer. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct ServerTls {
     pub(crate) config: Arc<ServerConfig>,
     /// Present only with revocation lists.
     revocations: Option<Arc<dyn ClientCertVerifier>>,
-    /// Serial numbers of revoked certificates that have run out, so no list names them.
+    /// Serial numbers of revoked certificates that have expired, so that no list names them.
     revoked_too: Arc<HashSet<String>>,
     names: Arc<[String]>,
 }
@@ -68,8 +68,8 @@ pub struct ClientTls {
     names: Arc<[String]>,
 }
 
-/// Additional authority whose certificates count for clients only. A revocation list is mandatory, or revoked clients
-/// would get in.
+/// An additional authority whose certificates count only for clients. The revocation list is mandatory: without a list,
+/// this side would accept revoked clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Clients {
     pub ca: PathBuf,
@@ -77,7 +77,7 @@ pub struct Clients {
 }
 
 impl ServerTls {
-    /// Reads the files. A reload calls it again; open connections keep their settings.
+    /// Reads the files. A reload calls this again; open connections keep their settings.
     pub fn load(files: &TlsFiles) -> Result<Self, TlsError> {
         Self::load_with(files, None)
     }
@@ -97,15 +97,15 @@ impl ServerTls {
         Ok(Self { revocations: has_lists.then_some(verifier), ..served })
     }
 
-    /// Also treats sessions of these serial numbers as revoked: their certificates have run out, so no list names them
-    /// ([`crate::authority::run_out`]).
+    /// Treats sessions of these serial numbers as revoked, too. No list names the serial numbers, because the
+    /// certificates have expired ([`crate::authority::run_out`]).
     #[must_use]
     pub fn and_revoked(self, serials: HashSet<String>) -> Self {
         Self { revoked_too: Arc::new(serials), ..self }
     }
 
-    /// Builds the side that also accepts clients without a certificate. A certificate that a client shows must be from
-    /// `clients`.
+    /// Builds the side that also accepts clients without a certificate. A certificate that a client shows must come
+    /// from `clients`.
     pub fn load_open(files: &TlsFiles, clients: &Clients) -> Result<Self, TlsError> {
         let Loaded { chain, key, .. } = files::load(files)?;
         let verifier = client_verifier(files::Trusted::load(&clients.ca, Some(&clients.crl))?);
@@ -132,14 +132,14 @@ impl ServerTls {
         Ok(Self { config: Arc::new(config), revocations: None, revoked_too: Arc::default(), names })
     }
 
-    /// The DNS names in our own certificate.
+    /// Returns the DNS names in this host's certificate.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 }
 
 impl ClientTls {
-    /// Reads the files. A reload calls it again; open connections keep their settings.
+    /// Reads the files. A reload calls this again; open connections keep their settings.
     pub fn load(files: &TlsFiles) -> Result<Self, TlsError> {
         let Loaded { trusted, chain, key } = files::load(files)?;
         let names = chain.first().map(dns_names).unwrap_or_default().into();
@@ -149,7 +149,7 @@ impl ClientTls {
         Ok(Self::dialling(config, names))
     }
 
-    /// Shows no certificate, and looks at the server's as ever: of `files` only `ca` and `crl` are read.
+    /// Builds a client that shows no certificate, but verifies the server. Reads only `ca` and `crl` of `files`.
     pub fn load_anonymous(files: &TlsFiles) -> Result<Self, TlsError> {
         let trusted = files::Trusted::load(&files.ca, files.crl.as_deref())?;
         Ok(Self::dialling(client_builder(files, trusted)?.with_no_client_auth(), Arc::default()))
@@ -160,15 +160,15 @@ impl ClientTls {
         Self { config: Arc::new(config), names }
     }
 
-    /// The DNS names in our own certificate.
+    /// Returns the DNS names in this host's certificate.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 }
 
 impl TlsFiles {
-    /// Returns when this host's certificate begins and ends, in milliseconds since the epoch; `None` if the file does
-    /// not exist.
+    /// Returns the begin and the expiry of this host's certificate, in milliseconds since the epoch; `None` if the file
+    /// does not exist.
     pub fn validity(&self) -> Result<Option<(u64, u64)>, TlsError> {
         files::validity(&self.cert)
     }
@@ -178,7 +178,8 @@ fn client_verifier(files::Trusted { roots, crls }: files::Trusted) -> ClientCert
     WebPkiClientVerifier::builder_with_provider(roots.into(), provider())
         .with_crls(crls)
         .only_check_end_entity_revocation()
-        // Every agent has one authority's certificate: the list of authorities would only make each handshake longer.
+        // Every agent has a certificate of the same authority: the list of authorities would only make each handshake
+        // longer.
         .clear_root_hint_subjects()
 }
 

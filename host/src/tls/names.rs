@@ -9,8 +9,8 @@ use crate::authority::{canonical, hexadecimal};
 /// Returns the DNS names (subjectAltName, RFC 5280 4.2.1.6) of a verified certificate in canonical form
 /// ([`canonical`]).
 ///
-/// The common name does not count (RFC 9525), and neither do wildcards, which name no host. An unreadable certificate
-/// has no names.
+/// The common name does not count (RFC 9525), and wildcards, which name no host, do not count either. An unreadable
+/// certificate has no names.
 pub fn dns_names(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else {
         return Vec::new();

@@ -4,7 +4,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 
 use super::{ServerTls, TlsFault, serial_number};
 
-/// A peer's certificate and its intermediate certificates; some hundred bytes.
+/// The certificate of a peer and its intermediate certificates; some hundred bytes.
 #[derive(Debug, Clone)]
 pub struct PeerChain {
     chain: Box<[CertificateDer<'static>]>,
@@ -19,10 +19,10 @@ impl PeerChain {
 }
 
 impl ServerTls {
-    /// Has the peer of an open session been revoked since its handshake? Neither a new authority nor the certificate's
-    /// end closes a session.
+    /// Returns `true` if the peer of an open session has been revoked since the handshake. A new authority or the
+    /// certificate's expiry does not close a session.
     ///
-    /// Costs two signature checks with a revocation list, and nothing without.
+    /// The check costs two signature checks with a revocation list, and nothing without a list.
     pub fn has_revoked(&self, peer: &PeerChain) -> bool {
         let Some((first, between)) = peer.chain.split_first() else { return false };
         if !self.revoked_too.is_empty() && serial_number(first).is_some_and(|serial| self.revoked_too.contains(&serial))
@@ -30,7 +30,7 @@ impl ServerTls {
             return true;
         }
         let Some(verifier) = &self.revocations else { return false };
-        // Verifies as of the handshake: a certificate that has run out since would be reported as expired, not as
+        // Verifies as of the handshake: rustls would report a certificate that has expired since as expired, not as
         // revoked.
         let verified = verifier.verify_client_cert(first, between, peer.verified);
         verified.is_err_and(|error| TlsFault::of_rustls(&error) == TlsFault::Revoked)
@@ -69,7 +69,7 @@ mod tests {
         let with = ServerTls::load(&TlsFiles { crl: Some(ca.revoke(66)), ..ctl }).unwrap();
         assert!(with.has_revoked(&bad) && !with.has_revoked(&good));
         assert!(!with.has_revoked(&PeerChain::of(&[])), "plain text");
-        // Serial numbers left out of the list because their certificates have run out.
+        // Serial numbers of expired certificates, which the list omits.
         let with = with.and_revoked(["43".to_owned()].into());
         assert!(with.has_revoked(&bad) && with.has_revoked(&good) && !with.has_revoked(&peer(68)));
     }

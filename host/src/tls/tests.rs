@@ -1,4 +1,4 @@
-//! Real handshakes over loopback, with certificates made here.
+//! Tests with real handshakes over loopback, and certificates made for the tests.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use rcgen::{
 use super::*;
 use crate::link::{self, Dial, Keepalive, LinkError, Listener};
 
-/// Directory with an authority and the certificates that it issued.
+/// A directory with an authority and the certificates that the authority issued.
 pub(crate) struct Authority {
     dir: tempfile::TempDir,
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -88,7 +88,7 @@ impl Authority {
     }
 }
 
-/// Returns how each side judges the other: the client's view, then the server's. The client learns of a refusal only
+/// Returns each side's judgement of the other: the client's, then the server's. The client learns of a refusal only
 /// when it reads (RFC 8446 4.4.2).
 async fn meet(
     server: &TlsFiles,
@@ -128,7 +128,7 @@ async fn each_side_learns_the_other_names() {
     assert_eq!(ServerTls::load(&server).unwrap().names(), ["ctl.example"]);
 }
 
-/// A key stolen from a node must not play the controller, whatever names its certificate has.
+/// An attacker with a node's key must not play the controller, whatever names the certificate has.
 #[tokio::test]
 async fn a_node_certificate_is_no_server() {
     let ca = Authority::new();
@@ -184,7 +184,7 @@ async fn the_revoked_are_refused_and_the_others_are_not() {
     assert_eq!(fault(meet(&server, &bad, "ctl").await.1), TlsFault::Revoked);
     let good = ca.issue_with("n67", CLIENT, serial(67));
     assert_eq!(meet(&server, &good, "ctl").await.1.unwrap(), ["n67"]);
-    // The client looks at the list as well.
+    // The client checks the list as well.
     let careful = TlsFiles { crl: server.crl.clone(), ..good };
     let revoked = ca.issue_with("ctl", SERVER, serial(66));
     assert_eq!(fault(meet(&revoked, &careful, "ctl").await.0), TlsFault::Revoked);
@@ -250,8 +250,8 @@ async fn an_authority_of_the_same_name_is_a_stranger() {
     assert_eq!(fault(meet(&server, &client, "ctl").await.0), TlsFault::UnknownAuthority);
 }
 
-/// Client of OpenSSL, through Python, because perilog's build of rustls cannot speak TLS 1.2. It connects twice, the
-/// second time with the session from the first.
+/// A client of OpenSSL, through Python, because perilog's build of rustls cannot speak TLS 1.2. The client connects
+/// twice, the second time with the session from the first.
 const CLIENT_SIDE: &str = r#"
 import socket, ssl, sys
 port, version, ca, cert, key = sys.argv[1:]
@@ -272,7 +272,7 @@ for _ in range(2):
             print(error.reason)
 "#;
 
-/// Server of OpenSSL; it hands out tickets as OpenSSL does by default.
+/// A server of OpenSSL, which hands out tickets as OpenSSL does by default.
 const SERVER_SIDE: &str = r#"
 import socket, ssl, sys
 version, ca, cert, key = sys.argv[1:]
@@ -361,7 +361,7 @@ async fn no_session_is_resumed_and_no_ticket_handed_out() {
     assert_eq!(openssl_answers("TLSv1_3").await, twice("TLSv1.3 whole"));
 }
 
-/// To webpki a certificate without an extended key usage is good for both sides.
+/// webpki accepts a certificate without an extended key usage for both sides.
 #[tokio::test]
 async fn both_sides_refuse_a_certificate_without_key_usage() {
     let ca = Authority::new();

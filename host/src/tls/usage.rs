@@ -1,5 +1,5 @@
 //! Mandatory extended key usage (RFC 5280 4.2.1.12), which keeps the two sides apart. webpki accepts a certificate
-//! without one for both sides, so a key with a hand-made certificate could play the controller.
+//! without a usage for both sides, so an attacker with the key of a hand-made certificate could play the controller.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// Which side a certificate is for.
+/// The side that a certificate is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Usage {
     Client,
     Server,
 }
 
-/// Does the certificate allow this usage?
+/// Returns `true` if the certificate allows this usage.
 pub(crate) fn says(certificate: &CertificateDer<'_>, usage: Usage) -> bool {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return false };
     match (certificate.extended_key_usage(), usage) {
@@ -31,7 +31,7 @@ fn demand(certificate: &CertificateDer<'_>, usage: Usage) -> Result<(), Error> {
     if says(certificate, usage) { Ok(()) } else { Err(Error::InvalidCertificate(CertificateError::InvalidPurpose)) }
 }
 
-/// Verifies clients as `of` does, and demands the usage of them.
+/// A verifier of clients that also demands the usage for clients.
 #[derive(Debug)]
 pub(super) struct OfClients(pub(super) Arc<dyn ClientCertVerifier>);
 
@@ -81,7 +81,7 @@ impl ClientCertVerifier for OfClients {
     }
 }
 
-/// Verifier of server certificates that also demands the usage for servers.
+/// A verifier of servers that also demands the usage for servers.
 #[derive(Debug)]
 pub(super) struct OfServers(pub(super) Arc<WebPkiServerVerifier>);
 

@@ -1,29 +1,29 @@
-//! Call of a method on the local socket.
+//! A call of a method on the local socket.
 
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::{PeerCred, ReplySink};
 
-/// Call of a method, with the sink for its replies.
+/// A call of a method, with the sink for its replies.
 #[derive(Debug)]
 pub struct Call {
     /// Full name, `io.perilog.Agent.Status`.
     pub method: String,
-    /// The text of an object, not looked into: `{}` if the client sent none.
+    /// The unparsed text of an object: `{}` if the client sent none.
     pub(super) parameters: Box<RawValue>,
-    /// Does the client accept more than one reply?
+    /// Whether the client accepts more than one reply.
     pub more: bool,
     pub peer: PeerCred,
     pub reply: ReplySink,
 }
 
 impl Call {
-    /// Parses the parameters. On failure the client has been told the wrong parameter (`InvalidParameter`), and the
-    /// call is over.
+    /// Parses the parameters. On failure the call sends the client the wrong parameter (`InvalidParameter`), and has
+    /// ended.
     ///
-    /// A `T` with `deny_unknown_fields` refuses unknown parameters, so a misspelt option is not silently ignored. No
-    /// tree is built on the way: a request takes no more memory than its type.
+    /// A `T` with `deny_unknown_fields` refuses unknown parameters, so a misspelt option does not pass silently. The
+    /// parser builds no tree: a request takes no more memory than its type.
     pub async fn parse<T: DeserializeOwned>(self) -> Option<(T, PeerCred, ReplySink)> {
         let Self { parameters, peer, reply, .. } = self;
         let parsed = parse(&parameters);
@@ -32,14 +32,14 @@ impl Call {
         match parsed {
             Ok(parameters) => Some((parameters, peer, reply)),
             Err(text) => {
-                // Whether they still listen makes no difference: the call is over.
+                // A client that has disconnected makes no difference: the call has ended.
                 let _ = reply.invalid_parameter(&text).await;
                 None
             }
         }
     }
 
-    /// All that an answer takes; the request is dropped.
+    /// Returns the parts that an answer needs; drops the request.
     pub(super) fn into_reply(self) -> ReplySink {
         self.reply
     }

@@ -8,17 +8,17 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// We trust our daemon, but a socket may be anybody's.
+/// Largest reply. The client trusts the daemon, but another program may serve the socket.
 const MAX_REPLY: u64 = 64 * 1024 * 1024;
 
-/// Why a call has no answer.
+/// The reason why a call has no answer.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// No daemon listens, or it does not let us in.
+    /// No daemon listens, or the daemon refuses this user.
     #[error("{}: {source}", path.display())]
     NotThere { path: PathBuf, source: io::Error },
-    /// The daemon closed the connection. It may have carried out the request or not.
+    /// The daemon closed the connection. The daemon may have carried out the request or not.
     #[error("the daemon closed the connection")]
     Closed,
     #[error("no answer within {0:?}")]
@@ -37,8 +37,8 @@ pub enum CallError {
 pub struct Client {
     stream: BufReader<UnixStream>,
     limit: Option<Duration>,
-    /// The caller left a stream, or a call failed, with replies outstanding: a later reply could not be matched to its
-    /// call.
+    /// Whether the caller left a stream, or a call failed, with replies outstanding: the client could not match a later
+    /// reply to its call.
     spent: bool,
 }
 
@@ -79,7 +79,7 @@ impl Client {
         }
     }
 
-    /// All replies of a streaming call; the iterator ends after the last one or an error.
+    /// Makes a call with several replies; the iterator ends after the last reply or an error.
     pub fn call_more(&mut self, method: &str, parameters: Value) -> Result<Replies<'_>, CallError> {
         self.send(json!({ "method": method, "parameters": parameters, "more": true }))?;
         // Cleared after the last reply: a caller that leaves early leaves replies on the wire.

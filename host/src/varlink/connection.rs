@@ -1,4 +1,4 @@
-//! Connection of one client: answers each request before it reads the next.
+//! The connection of a client: the server answers each request before it reads the next.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use super::server::Warnings;
 use super::wire::{MAX_REQUEST, MAX_REQUEST_OF_STRANGERS, Request, Requests, WireError};
 use super::{Call, PeerCred, ReplySink, Service};
 
-/// Why an idle connection is closed.
+/// The reason for closing an idle connection.
 const GIVEN_AWAY: &str = "this connection was idle and others came: connect again";
 
-/// Serves until the client goes away, or is sent away.
+/// Serves until the client disconnects, or loses its seat.
 pub(super) async fn serve<S: Service>(
     stream: UnixStream,
     peer: PeerCred,
@@ -104,7 +104,7 @@ async fn answer<S: Service>(
     match pen.state {
         PenState::Finished => Some(pen),
         PenState::Unused => pen.not_implemented(&method).await.is_ok().then_some(pen),
-        // A stream without an end: the client must not wait for it.
+        // The stream has no end: the client must not wait for one.
         PenState::Streaming | PenState::Broken => None,
     }
 }

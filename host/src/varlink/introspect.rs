@@ -1,4 +1,4 @@
-//! `org.varlink.service`, which every service has, and what the interface texts tell us.
+//! `org.varlink.service`, which every service has, and facts from the interface texts.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -70,7 +70,7 @@ pub(super) async fn dispatch<S: Service>(service: &S, call: Call) {
             Err(text) => Err((format!("{interface}.PermissionDenied"), json!({ "text": text }))),
         },
     };
-    // Whether they still listen makes no difference: the call is over.
+    // A client that has disconnected makes no difference: the call has ended.
     let _ = match error {
         Err((name, parameters)) => call.into_reply().error(&name, parameters).await,
         Ok(true) => call.into_reply().done(info(service)).await,
@@ -101,7 +101,7 @@ fn find<'k>(known: &'k [InterfaceDescription], name: &str) -> Option<&'k Interfa
     std::iter::once(&SELF).chain(known).find(|interface| interface.name == name)
 }
 
-/// Whether an interface text defines a method.
+/// Returns `true` if an interface text defines a method.
 fn defines(text: &str, method: &str) -> bool {
     text.lines().filter_map(|line| line.strip_prefix("method ")).any(|rest| {
         let rest = rest.trim_start();

@@ -6,13 +6,13 @@
 //!                          └──────────────────── the pen comes back ──────────┘
 //! ```
 //!
-//! A message is JSON and a NUL byte. A client can harm only itself: each connection is a task of its own, requests have
-//! a largest size, and the client must read a reply within a limit. Connections are counted per user, and an error of
-//! accept(2) causes a pause, not an end. The server has no idle timeout and no timer; an idle connection gives up its
-//! seat when a newcomer finds none.
+//! A message is JSON and a NUL byte. A client can harm only itself: each connection is a separate task, requests have a
+//! largest size, and the client must read a reply within a limit. The server counts connections per user, and an error
+//! of accept(2) causes a pause, not an end. The server has no idle timeout and no timer; an idle connection gives up
+//! its seat when a newcomer finds none.
 //!
-//! Not here: upgrades to another protocol, and permissions. A [`Service`] sees the peer's credentials and decides
-//! before the parameters of a call are parsed.
+//! Upgrades to another protocol are not part of this module. Permissions are not, either: a [`Service`] sees the peer's
+//! credentials and decides before the parameters of a call are parsed.
 
 mod call;
 mod client;
@@ -36,16 +36,16 @@ pub use self::server::serve;
 pub use self::socket::{SocketError, bind};
 pub use self::wire::{MAX_REQUEST, MAX_REQUEST_OF_STRANGERS};
 
-/// Interface and its definition in the Varlink language.
+/// An interface and its definition in the Varlink language.
 #[derive(Debug, Clone, Copy)]
 pub struct InterfaceDescription {
-    /// `io.perilog.Agent`.
+    /// The name, such as `io.perilog.Agent`.
     pub name: &'static str,
-    /// From `interface` to the last method; each `method` begins a line.
+    /// The text from `interface` to the last method; each `method` begins a line.
     pub text: &'static str,
 }
 
-/// Answer to `org.varlink.service.GetInfo`.
+/// The answer to `org.varlink.service.GetInfo`.
 #[derive(Debug, Clone, Copy)]
 pub struct About {
     pub vendor: &'static str,
@@ -54,7 +54,7 @@ pub struct About {
     pub url: &'static str,
 }
 
-/// Service that a daemon offers on its local socket.
+/// A service that a daemon offers on its local socket.
 pub trait Service: Send + Sync + 'static {
     fn about(&self) -> About;
 
@@ -62,8 +62,8 @@ pub trait Service: Send + Sync + 'static {
     /// these texts define.
     fn describe(&self) -> &'static [InterfaceDescription];
 
-    /// Is this peer root, or allowed to change state? Trusted peers may send large requests and have many seats; others
-    /// have small requests and few seats.
+    /// Returns `true` if this peer is root, or may change state. Trusted peers may send large requests and have many
+    /// seats; other peers may send small requests and have few seats.
     fn trusts(&self, peer: &PeerCred) -> bool {
         peer.is_root()
     }
@@ -74,8 +74,8 @@ pub trait Service: Send + Sync + 'static {
     /// Text for `PermissionDenied` of the method's interface.
     fn permit(&self, method: &str, peer: &PeerCred) -> Result<(), String>;
 
-    /// Handles a permitted call. It runs in the task of its connection: a slow call blocks no other client, and the
-    /// connection's next request waits for it.
+    /// Handles a permitted call. The call runs in the task of its connection: a slow call blocks no other client, and
+    /// the connection's next request waits for it.
     ///
     /// The call goes on when the client disconnects: a stream selects on [`ReplySink::closed`], a single answer fails
     /// with [`Gone`].

@@ -1,4 +1,4 @@
-//! Peer on the other end of the local socket.
+//! The peer on the other end of the local socket.
 
 use std::io;
 
@@ -10,9 +10,9 @@ pub struct PeerCred {
     pub uid: u32,
     /// The primary group.
     pub gid: u32,
-    /// 0 if the process lives in a PID namespace that we cannot see.
+    /// The pid; 0 if the process lives in a PID namespace that this process cannot see.
     pub pid: i32,
-    /// Supplementary groups; none if the process is gone already.
+    /// Supplementary groups; empty if the process is gone already.
     pub groups: Vec<u32>,
 }
 
@@ -32,8 +32,8 @@ impl PeerCred {
     }
 }
 
-/// Returns the supplementary groups of a process, if it still runs as `uid`. The pid may belong to another process by
-/// now, but only one of the same user, who could have connected from it as well.
+/// Returns the supplementary groups of a process, if the process still runs as `uid`. Another process may have the pid
+/// by now, but only a process of the same user, which could have connected as well.
 fn groups_of(pid: i32, uid: u32) -> Vec<u32> {
     let status = match pid {
         1.. => std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default(),
@@ -42,7 +42,7 @@ fn groups_of(pid: i32, uid: u32) -> Vec<u32> {
     groups_in(&status, uid).unwrap_or_default()
 }
 
-/// From proc_pid_status(5): `Uid:` real, effective, saved, file system; `Groups:` a list.
+/// Parses proc_pid_status(5): `Uid:` real, effective, saved, file system; `Groups:` a list.
 fn groups_in(status: &str, uid: u32) -> Option<Vec<u32>> {
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
     let effective: u32 = field("Uid:")?.split_whitespace().nth(1)?.parse().ok()?;

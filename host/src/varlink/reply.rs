@@ -1,4 +1,4 @@
-//! Replies of one call.
+//! The replies of a call.
 
 use std::time::Duration;
 
@@ -10,20 +10,20 @@ use tokio::sync::{oneshot, watch};
 use super::Service;
 use super::seats::{Full, Waiters, Waiting};
 
-/// Longest time that a client may leave a reply unread once its socket is full. Past it the server closes the
-/// connection; the client resumes a stream by its sequence number.
+/// Longest time for which a client may leave a reply unread once its socket is full. Past the limit the server closes
+/// the connection; the client resumes a stream by its sequence number.
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
 
-/// The client went away, or is too slow.
+/// The client disconnected, or is too slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the client is gone")]
 pub struct Gone;
 
-/// Sink for the replies of one call. A `oneway` call gets no replies.
+/// Sink for the replies of a call. A `oneway` call gets no replies.
 ///
 /// The sink may move into another task; the connection's next request waits until the sink is used up or dropped.
-/// Dropping it before the first reply sends `org.varlink.service.MethodNotImplemented`; dropping it in mid-stream ends
-/// the connection.
+/// Dropping the sink before the first reply sends `org.varlink.service.MethodNotImplemented`; dropping it in mid-stream
+/// ends the connection.
 #[derive(Debug)]
 pub struct ReplySink {
     method: String,
@@ -31,12 +31,12 @@ pub struct ReplySink {
     oneway: bool,
     gone: watch::Receiver<bool>,
     waiters: Waiters,
-    /// Taken only by `Drop`.
+    /// The pen; only `Drop` takes it.
     pen: Option<Pen>,
     back: Option<oneshot::Sender<Pen>>,
 }
 
-/// The writing half of a connection, and how far the current call has come.
+/// The writing half of a connection, and the state of the current call.
 #[derive(Debug)]
 pub(super) struct Pen {
     half: OwnedWriteHalf,
@@ -47,10 +47,10 @@ pub(super) struct Pen {
 pub(super) enum PenState {
     /// No reply yet.
     Unused,
-    /// Replies, and not the last.
+    /// Some replies, but not the last.
     Streaming,
     Finished,
-    /// A message may be half written: nothing can follow.
+    /// A message may be half written: no other message can follow.
     Broken,
 }
 
@@ -75,7 +75,7 @@ impl Pen {
         }
     }
 
-    /// Says a last word, if the client's socket has room for it.
+    /// Sends a last message, if the client's socket has room.
     pub(super) fn say_at_once(&self, message: &Value) {
         if let Some(bytes) = framed(message) {
             let _ = self.half.try_write(&bytes);
@@ -95,7 +95,7 @@ pub(super) fn framed(message: &Value) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// No seat is left for this client: `Busy` of the service's first interface.
+/// Returns the error of a client without a seat: `Busy` of the service's first interface.
 pub(super) fn busy<S: Service>(service: &S, text: &str) -> Value {
     let interface = service.describe().first().map_or("org.varlink.service", |interface| interface.name);
     json!({ "error": format!("{interface}.Busy"), "parameters": { "text": text } })
@@ -110,7 +110,7 @@ fn not_implemented(method: &str) -> Value {
 }
 
 impl ReplySink {
-    /// The sink of a call, and where its pen comes back to.
+    /// Creates the sink of a call, and the receiver of the returned pen.
     pub(super) fn new(
         method: &str,
         (more, oneway): (bool, bool),
@@ -123,13 +123,13 @@ impl ReplySink {
         (Self { method: method.to_owned(), more, oneway, gone, waiters, pen: Some(pen), back: Some(back) }, returned)
     }
 
-    /// The last reply; `value` is an object.
+    /// Sends the last reply; `value` is an object.
     pub async fn done(mut self, value: Value) -> Result<(), Gone> {
         self.write(&json!({ "parameters": value }), PenState::Finished).await
     }
 
     /// Sends one of several replies. A client that did not ask for `more` gets `org.varlink.service.ExpectedMore`, and
-    /// the call is over.
+    /// the call has ended.
     pub async fn more(&mut self, value: Value) -> Result<(), Gone> {
         if !self.more {
             let error = json!({ "error": "org.varlink.service.ExpectedMore", "parameters": {} });
@@ -139,18 +139,18 @@ impl ReplySink {
         self.write(&json!({ "parameters": value, "continues": true }), PenState::Streaming).await
     }
 
-    /// An error as the last reply; `name` is qualified, as in `io.perilog.Controller.NotFound`.
+    /// Sends an error as the last reply; `name` is qualified, as in `io.perilog.Controller.NotFound`.
     pub async fn error(mut self, name: &str, parameters: Value) -> Result<(), Gone> {
         self.write(&json!({ "error": name, "parameters": parameters }), PenState::Finished).await
     }
 
-    /// `parameter` is its name, and may say more after a colon.
+    /// Sends the error of an invalid parameter; `parameter` is the name, with details after a colon.
     pub async fn invalid_parameter(self, parameter: &str) -> Result<(), Gone> {
         self.error("org.varlink.service.InvalidParameter", json!({ "parameter": parameter })).await
     }
 
-    /// Takes a waiting seat, to hold while the call waits for an event. If none is free, the client has been told
-    /// (`Busy` of the method's interface), and the call is over.
+    /// Takes a waiting seat, for the time in which the call waits for an event. If none is free, the client gets an
+    /// error (`Busy` of the method's interface), and the call has ended.
     pub async fn wait(&mut self) -> Result<Waiting, Gone> {
         match self.waiters.wait() {
             Ok(waiting) => Ok(waiting),
@@ -165,7 +165,7 @@ impl ReplySink {
 
     /// Resolves once the client has disconnected; otherwise never. Cancel safe, for a stream's select.
     pub async fn closed(&self) {
-        // An error means that the connection itself is no more.
+        // An error means that the connection itself has ended.
         let _ = self.gone.clone().wait_for(|gone| *gone).await;
     }
 
@@ -189,7 +189,7 @@ impl Drop for ReplySink {
             if self.oneway {
                 pen.state = PenState::Finished;
             }
-            // Send fails if the connection is over.
+            // The send fails if the connection has ended.
             let _ = back.send(pen);
         }
     }

@@ -2,19 +2,20 @@
 //! commands out.
 //!
 //! ```text
-//!   a stranger's connection      a seat of its user's few
-//!   a trusted connection         a seat; while its call waits for something to happen it holds a seat of the waiting kind, too
-//!   no seat is left              the connection that has been idle for the longest gives up its seat; if none is idle, the newcomer is turned away
+//!   a stranger's connection      a seat of the user's few
+//!   a trusted connection         a seat; a waiting seat too, while its call waits for an event
+//!   no seat is left              the connection that is idle for the longest time gives up its seat;
+//!                                if none is idle, the newcomer is refused
 //! ```
 //!
-//! Fewer seats allow waiting than there are connections, so commands always find the rest.
+//! Fewer seats allow waiting than the socket has connections, so commands always find the rest.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// How many connections there may be at once.
+/// The numbers of connections at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// Seats of root and of users that the service trusts ([`super::Service::trusts`]), together.
@@ -60,26 +61,26 @@ struct Taken {
     next: u64,
 }
 
-/// Which seats a connection takes from.
+/// The kind of seat that a connection takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Holder {
     Trusted,
     Stranger(u32),
 }
 
-/// Taken seat; dropping it frees it.
+/// A taken seat; dropping the value frees the seat.
 #[derive(Debug)]
 pub(super) struct Seat {
     holder: Holder,
     bounds: Bounds,
     taken: Arc<Mutex<Taken>>,
-    /// Number among the idle connections, while this one is idle.
+    /// The number among the idle connections, while this connection is idle.
     idle: Option<u64>,
     /// Notifies the connection that it lost its seat.
     lost: Arc<Notify>,
 }
 
-/// Taken waiting seat; dropping it frees it.
+/// A taken waiting seat; dropping the value frees the seat.
 #[derive(Debug)]
 pub struct Waiting {
     taken: Option<Arc<Mutex<Taken>>>,
@@ -111,7 +112,8 @@ impl Seats {
 }
 
 impl Seat {
-    /// The connection has no request: from now on its seat may be given to a newcomer, which [`Self::lost`] tells.
+    /// Records that the connection has no request: from now on the server may give its seat to a newcomer;
+    /// [`Self::lost`] then resolves.
     pub(super) fn idle(&mut self) {
         let mut taken = lock(&self.taken);
         let number = taken.next;
@@ -120,7 +122,7 @@ impl Seat {
         self.idle = Some(number);
     }
 
-    /// The connection has a request. `false`: its seat was given away just now.
+    /// Records that the connection has a request. Returns `false` if the server gave its seat away just now.
     pub(super) fn busy(&mut self) -> bool {
         let Some(number) = self.idle else { return true };
         let still = lock(&self.taken).idle.remove(&number).is_some();
@@ -141,7 +143,7 @@ impl Seat {
     }
 }
 
-/// Where a call finds a seat of the waiting kind.
+/// The place where a call finds a waiting seat.
 #[derive(Debug)]
 pub(super) struct Waiters {
     holder: Holder,
@@ -151,9 +153,9 @@ pub(super) struct Waiters {
 
 impl Waiters {
     /// # Errors
-    /// Text for the client: as many wait as may.
+    /// Text for the client: the maximum number of calls waits.
     pub(super) fn wait(&self) -> Result<Waiting, Full> {
-        // Strangers have so few seats that their waiting calls leave enough for others.
+        // Strangers have few seats, so the waiting calls of strangers leave enough seats.
         if self.holder != Holder::Trusted {
             return Ok(Waiting { taken: None });
         }
@@ -215,7 +217,7 @@ impl Taken {
     fn discount(&mut self, holder: Holder) {
         match holder {
             Holder::Trusted => self.trusted -= 1,
-            // Users without a seat are forgotten: the map is no larger than the number of seats.
+            // Forgets users without a seat: the map is no larger than the number of seats.
             Holder::Stranger(uid) => {
                 if let Some(count) = self.strangers.get_mut(&uid) {
                     *count -= 1;
@@ -231,7 +233,7 @@ impl Taken {
 impl Drop for Seat {
     fn drop(&mut self) {
         let mut taken = lock(&self.taken);
-        // A seat that was given away counts for its new holder.
+        // A seat that was given away counts for the new holder.
         if self.idle.is_none_or(|number| taken.idle.remove(&number).is_some()) {
             taken.discount(self.holder);
         }

@@ -1,4 +1,4 @@
-//! The accepting side: a task per connection.
+//! The accepting side of the local socket: a task per connection.
 
 use std::convert::Infallible;
 use std::io;
@@ -13,11 +13,11 @@ use super::{Bounds, PeerCred, Service, connection, reply};
 use crate::clock;
 use crate::complaints::{Each, LINES, WINDOW_MS, Window};
 
-/// After an error of accept(2) such as EMFILE, which would come again at once.
+/// Pause after an error of accept(2) such as EMFILE, which would come again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until dropped; an error means that it could not begin. Dropping the future ends all connections. Needs a
-/// running tokio runtime.
+/// Serves until dropped; an error means that the server could not begin. Dropping the future ends all connections.
+/// Needs a running tokio runtime.
 pub async fn serve<S: Service>(
     listener: std::os::unix::net::UnixListener,
     service: Arc<S>,
@@ -33,7 +33,7 @@ pub async fn serve<S: Service>(
         tokio::select! {
             Some(ended) = connections.join_next(), if !connections.is_empty() => {
                 if let Err(error) = ended {
-                    // A bug in perilog: it ends one connection and must be visible.
+                    // A bug in perilog: the panic ends one connection and must be visible.
                     tracing::error!(%error, "a connection of the local socket ended in a panic");
                 }
             }
@@ -73,7 +73,7 @@ fn admit<S: Service>(
             connections.spawn(connection::serve(stream, peer, seat, service.clone(), warnings.clone()));
         }
         Err(full) => {
-            // Tells the client why; without an answer it would wait.
+            // Sends the reason; without an answer the client would wait.
             if let Some(bytes) = reply::framed(&reply::busy(&**service, &full.to_string())) {
                 let _ = stream.try_write(&bytes);
             }
@@ -82,7 +82,7 @@ fn admit<S: Service>(
     }
 }
 
-/// Most users with journal lines of their own.
+/// Maximum number of users with journal lines of their own.
 const MOST_USERS: usize = 1_024;
 
 /// Warnings about clients that misbehave: a bounded number of lines per user and window, so that no user fills the
@@ -90,7 +90,7 @@ const MOST_USERS: usize = 1_024;
 #[derive(Debug)]
 pub(super) struct Warnings {
     each: Each<u32>,
-    /// Shared window, once there are too many users.
+    /// Shared window, once too many users have lines.
     others: Mutex<Window>,
 }
 

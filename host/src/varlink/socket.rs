@@ -1,4 +1,4 @@
-//! Making the socket file.
+//! Creation of the socket file.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// Clients that may wait while the daemon is busy or all seats are taken; the kernel caps it at net.core.somaxconn.
+/// Maximum number of clients that wait while the daemon is busy or all seats are taken; the kernel limits it to
+/// net.core.somaxconn.
 const BACKLOG: i32 = 4096;
 
-/// Why the local socket cannot be made.
+/// The reason why the local socket cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SocketError {

@@ -1,4 +1,4 @@
-//! JSON and a NUL byte: messages out of a byte stream, and what a request looks like.
+//! JSON and a NUL byte: splits a byte stream into messages, and parses requests.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -10,15 +10,15 @@ use serde_json::value::RawValue;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::OwnedReadHalf;
 
-/// Largest request. The largest reasonable one, an action over all ranks of a large cluster with its environment, takes
-/// a tenth of it.
+/// Largest request. The largest reasonable request, an action over all ranks of a large cluster with its environment,
+/// takes a tenth of this size.
 pub const MAX_REQUEST: usize = 1024 * 1024;
-/// The largest request of a peer that may only look: a method and a job's id, or some nodes.
+/// Largest request of a peer that may only read: a method and a job's id, or some nodes.
 pub const MAX_REQUEST_OF_STRANGERS: usize = 8 * 1024;
 /// Read buffer of an idle connection.
 const READ_BUFFER: usize = 1024;
 
-/// Method call from the wire (varlink.org/Method-Call); its parameters are unparsed text.
+/// A method call from the wire (varlink.org/Method-Call); the parameters are unparsed text.
 #[derive(Debug)]
 pub(super) struct Request {
     pub(super) method: String,
@@ -56,7 +56,7 @@ impl Request {
     }
 }
 
-/// Why nothing more can be read from a client.
+/// The reason why the server cannot read further requests of a client.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WireError {
     #[error("sent a request larger than {0} bytes")]
@@ -67,7 +67,7 @@ pub(super) enum WireError {
     Io(#[from] io::Error),
 }
 
-/// Requests of one client.
+/// The requests of a client.
 #[derive(Debug)]
 pub(super) struct Requests {
     half: OwnedReadHalf,
@@ -84,7 +84,7 @@ impl Requests {
         Self { half, most, buffer: BytesMut::new(), searched: 0, ended: false }
     }
 
-    /// The next request; none at the end. Cancel safe.
+    /// Returns the next request; `None` at the end. Cancel safe.
     pub(super) async fn next(&mut self) -> Result<Option<Request>, WireError> {
         loop {
             let message = self.take_message();
@@ -103,8 +103,9 @@ impl Requests {
 
     /// Resolves when the client has disconnected. Meanwhile reads ahead, up to one request; cancel safe.
     ///
-    /// Two kinds of client are noticed only when a reply cannot be written. One pipelined more than a request. The
-    /// other closed its writing half first, as `nc -N` does while it waits for the answer, and the other half later.
+    /// The server notices two kinds of client only when a reply cannot be written. One kind pipelined more than a
+    /// request. The other kind closed its writing half first, as `nc -N` does while it waits for the answer, and the
+    /// other half later.
     pub(super) async fn gone(&mut self) {
         while !self.ended && self.buffer.len() <= self.most {
             if self.read().await.is_err() {
@@ -116,7 +117,7 @@ impl Requests {
         }
     }
 
-    /// Whether both directions are closed.
+    /// Returns `true` if both directions are closed.
     fn hung_up(&self) -> bool {
         let stream: &tokio::net::UnixStream = self.half.as_ref();
         let mut fds = [PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::empty())];

@@ -1,4 +1,4 @@
-//! End of a task, with all its details, on the wire.
+//! The end of a task, with all details, on the wire.
 
 use perilog_core::judge::{MAX_LISTED, MAX_TAILS};
 use perilog_core::task;
@@ -36,7 +36,7 @@ pub(crate) struct Ended {
     pub forensics: Option<String>,
     #[prost(uint64, optional, tag = "13")]
     pub cpu_ns: Option<u64>,
-    /// Bytes.
+    /// Size in bytes.
     #[prost(uint64, optional, tag = "14")]
     pub memory_peak: Option<u64>,
     #[prost(uint32, tag = "15")]
@@ -45,7 +45,7 @@ pub(crate) struct Ended {
     pub note: Option<String>,
     #[prost(bool, tag = "17")]
     pub booted: bool,
-    /// Missing from an older agent, and so is the next.
+    /// An older agent omits this field and the next.
     #[prost(string, repeated, tag = "18")]
     pub skipped: Vec<String>,
     #[prost(bool, tag = "19")]

@@ -1,4 +1,4 @@
-//! Tasks that an agent holds, and the controller's questions about them, on the wire.
+//! Tasks that an agent holds, and the controller's questions about such tasks, on the wire.
 
 use std::collections::BTreeSet;
 
@@ -31,15 +31,15 @@ pub(crate) struct Hello {
     pub tasks: Vec<Held>,
     #[prost(bool, tag = "7")]
     pub more: bool,
-    /// Missing from an older agent, and from all pages but the first.
+    /// An older agent omits the field, and so do all pages but the first.
     #[prost(message, optional, tag = "8")]
     pub actions: Option<Actions>,
-    /// Missing from an older agent.
+    /// An older agent omits the field.
     #[prost(message, optional, tag = "9")]
     pub newest: Option<Mark>,
 }
 
-/// List that may be empty; an empty list differs from an absent one.
+/// A list that may be empty; an empty list differs from an absent list.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Actions {
     #[prost(string, repeated, tag = "1")]
@@ -52,26 +52,26 @@ pub(crate) struct Held {
     pub task: Option<Task>,
     #[prost(message, optional, tag = "2")]
     pub key: Option<Key>,
-    // 3 and 4 were lists of ranks and hosts. An older agent sends them, and nobody reads them.
+    // 3 and 4 were lists of ranks and hosts. An older agent sends them, and no reader uses them.
     #[prost(uint32, optional, tag = "5")]
     pub userid: Option<u32>,
     #[prost(bool, tag = "6")]
     pub local: bool,
     #[prost(oneof = "state::State", tags = "7, 8, 9, 10")]
     pub state: Option<state::State>,
-    /// Milliseconds past a tombstone's not-after. An older agent omits it: it counts as 0, as if the tombstone were
-    /// new.
+    /// Milliseconds past a tombstone's not-after. An older agent omits the field, which then counts as 0, as for a new
+    /// tombstone.
     #[prost(uint64, tag = "11")]
     pub past_ms: u64,
-    /// Missing from an older agent.
+    /// An older agent omits the field.
     #[prost(uint64, optional, tag = "12")]
     pub limit_ms: Option<u64>,
-    /// Tombstone's field as in [`super::ended::Ended`]; an older agent omits it.
+    /// The field of a tombstone, as in [`super::ended::Ended`]; an older agent omits the field.
     #[prost(bool, tag = "13")]
     pub expect_reboot: bool,
     #[prost(bool, tag = "14")]
     pub booted: bool,
-    /// Missing from an older agent.
+    /// An older agent omits the field.
     #[prost(message, optional, tag = "15")]
     pub commit: Option<Commit>,
 }
@@ -205,7 +205,7 @@ impl Hello {
     }
 
     pub(crate) fn value(self) -> Result<CoreHello, Fault> {
-        // A task of thirty bytes becomes ten times as much when it is read.
+        // A task of thirty bytes takes ten times as much memory when decoded.
         if self.tasks.len() > MAX_PAGE {
             return Err(Fault::bad(format!("{} tasks, a page has at most {MAX_PAGE}", self.tasks.len()))).at("tasks");
         }
@@ -340,7 +340,7 @@ impl Phase {
         }
     }
 
-    /// The controller remembers it: what an agent would not say is cut here, too.
+    /// Decodes a phase. The controller remembers the phase, so the decoder cuts the same texts as an agent does.
     pub(crate) fn value(self) -> Result<CorePhase, Fault> {
         use phase::Kind;
         Ok(match known(self.kind)? {

@@ -45,7 +45,7 @@ pub(crate) struct Attempt {
     pub nano: u32,
 }
 
-/// Parts of an [`ActionId`]: job, attempt, action.
+/// The parts of an [`ActionId`]: job, attempt, action.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Key {
     #[prost(string, tag = "1")]
@@ -118,7 +118,7 @@ impl Commit {
     }
 }
 
-/// Commit, with the cluster whose controller made it.
+/// A commit, with the cluster whose controller made it.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Mark {
     #[prost(bytes = "vec", tag = "1")]

@@ -1,7 +1,7 @@
 //! Bodies of messages by field number, and their conversion to and from core's values. Each structure is its own
 //! reference; a number is never reused.
 //!
-//! `of` encodes a value and cannot fail; `value` decodes it and checks everything.
+//! `of` encodes a value and cannot fail; `value` decodes the body and checks all parts.
 
 mod ended;
 mod held;

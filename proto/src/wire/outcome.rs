@@ -1,4 +1,4 @@
-//! Outcome of a task on the wire.
+//! The outcome of a task on the wire.
 
 use perilog_core::outcome::{ExitStatus, Failure as CoreFailure, Loss, Outcome as CoreOutcome};
 
@@ -42,7 +42,7 @@ impl Status {
     }
 }
 
-/// Status that may be unknown.
+/// A status that may be unknown.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Perhaps {
     #[prost(message, optional, tag = "1")]

@@ -22,7 +22,7 @@ pub(crate) struct Start {
     pub rank: u32,
     #[prost(string, tag = "3")]
     pub boot: String,
-    /// Missing from an older controller: 0.
+    /// An older controller omits the field: 0.
     #[prost(uint64, tag = "4")]
     pub commit: u64,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Common {
     pub env: Vec<Variable>,
     #[prost(uint64, optional, tag = "8")]
     pub timeout_ms: Option<u64>,
-    /// Missing from an older controller.
+    /// An older controller omits the field.
     #[prost(bool, tag = "9")]
     pub after: bool,
     /// At most [`MAX_NAMES`]. Missing from an older controller.
@@ -65,8 +65,8 @@ pub(crate) struct Variable {
 
 impl Common {
     /// Encodes the common part. A part of a job can have longer texts than the job, which passed
-    /// [`crate::check_start`]. Where ranks and hosts do not fit, no script may run without them: the encoder sends one
-    /// variable whose name no node admits, so the node refuses the Start.
+    /// [`crate::check_start`]. If ranks and hosts do not fit, no script may run without them. The encoder then sends
+    /// one variable whose name no node admits, so the node refuses the Start.
     pub(crate) fn of(start: &CoreStart) -> Self {
         let (ranks, hosts) = (start.ranks.to_string(), start.hosts.to_string());
         let (ranks, hosts, env) = match check_layout(ranks.len(), hosts.len()) {
@@ -125,7 +125,8 @@ fn milestones(names: &[String]) -> Result<BTreeSet<MilestoneName>, Fault> {
     names.iter().map(|name| MilestoneName::new(name).at("name")).collect()
 }
 
-/// Encodes one variable more than the node takes, so that the node refuses the environment; drops the rest.
+/// Encodes the variables. Of too large an environment, encodes one variable more than the node accepts, so that the
+/// node refuses the Start; drops the rest.
 fn variables(env: &BTreeMap<String, String>) -> Vec<Variable> {
     let mut room = MAX_ENV_BYTES + 1;
     let mut variables = Vec::new();

@@ -1,4 +1,4 @@
-//! Clients that behave, and the errors for their mistakes.
+//! Tests with well-behaved clients, and the errors for their mistakes.
 
 use super::*;
 
@@ -144,7 +144,7 @@ async fn the_blocking_client_calls_and_streams() {
         assert!(matches!(refused.next(), Some(Err(CallError::Remote { .. }))));
         assert!(refused.next().is_none());
         client.call("test.echo.Echo", json!({ "text": "x" })).unwrap();
-        // Leaving a stream makes the connection useless, and later calls say so.
+        // Leaving a stream makes the connection useless, and later calls report that.
         client.call_more("test.echo.Count", json!({ "to": 5 })).unwrap().next().unwrap().unwrap();
         assert!(matches!(client.call("test.echo.Echo", json!({ "text": "x" })), Err(CallError::Closed)));
         let mut client = Client::connect(&path).unwrap();

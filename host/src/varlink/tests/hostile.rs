@@ -1,4 +1,4 @@
-//! Clients that send garbage, read nothing, leave, or are too many; and handlers with bugs.
+//! Tests with clients that send garbage, read nothing, leave, or are too many; and with handlers that have bugs.
 
 use super::*;
 
@@ -23,7 +23,7 @@ async fn only_a_request_over_the_limit_ends_its_connection() {
     let answer = raw.call("test.echo.Echo", json!({ "text": "x".repeat(MAX_REQUEST - frame) })).await;
     assert_eq!(answer["parameters"]["text"].as_str().unwrap().len(), MAX_REQUEST - frame);
     let mut raw = Raw::connect(&bed).await;
-    // The server may close while we still write.
+    // The server may close while the test still writes.
     let _ = raw.stream.write_all(&vec![b' '; 2 * MAX_REQUEST]).await;
     assert_eq!(raw.next().await.unwrap()["error"], "org.varlink.service.InvalidParameter");
     assert_eq!(raw.next().await, None);
@@ -91,7 +91,7 @@ async fn a_hundred_clients_are_served_beside_stalled_and_slow_ones() {
     assert!(slow.next().await.is_some());
 }
 
-/// Time is the runtime's here: it goes on as soon as everybody waits.
+/// The clock is the runtime's: it moves when all tasks wait.
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_reads_nothing_is_cut_off() {
     let bed = bed();
@@ -100,19 +100,19 @@ async fn a_reader_that_reads_nothing_is_cut_off() {
     let before = tokio::time::Instant::now();
     bed.service.client_left.notified().await;
     assert!(before.elapsed() >= Duration::from_secs(10), "{:?}", before.elapsed());
-    // The socket still holds complete messages and the beginning of a torn one.
+    // The socket still has complete messages and the beginning of a torn message.
     let mut rest = Vec::new();
     stalled.stream.read_to_end(&mut rest).await.unwrap();
     assert!(rest.len() > 100_000);
 }
 
-/// Found by a review: a megabyte of small objects became a tree of 95 MB before the peer was checked, and stayed while
-/// the client did not read the refusal.
+/// Found by a review: a megabyte of small objects became a tree of 95 MB before the server checked the peer, and stayed
+/// while the client did not read the refusal.
 #[tokio::test]
 async fn a_stranger_is_refused_before_its_parameters_are_parsed() {
     let bed = strange_bed(Bounds::default());
     let mut raw = Raw::connect(&bed).await;
-    // The method has no such parameters: if they were parsed, the answer would be InvalidParameter.
+    // The method has no such parameters: if the server parsed them, the answer would be InvalidParameter.
     let refused = raw.call("test.echo.Secret", json!({ "a": [{ "": 0 }, { "": 0 }] })).await;
     assert_eq!(refused["error"], "test.echo.PermissionDenied");
     assert_eq!(refused["parameters"]["text"], "Secret is for nobody");

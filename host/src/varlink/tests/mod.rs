@@ -41,7 +41,7 @@ struct Echo {
     calls: AtomicUsize,
     client_left: Notify,
     slow: Notify,
-    /// Does the service treat clients as strangers?
+    /// Whether the service treats clients as strangers.
     strange: AtomicBool,
 }
 
@@ -155,7 +155,7 @@ fn bed() -> Bed {
     bed_of(Bounds::default())
 }
 
-/// A service to which all clients are strangers.
+/// Makes a bed whose service treats all clients as strangers.
 fn strange_bed(bounds: Bounds) -> Bed {
     let bed = bed_of(bounds);
     bed.service.strange.store(true, Ordering::SeqCst);

@@ -1,4 +1,5 @@
-//! More clients than seats: each is told at once, and commands find a seat beside waiting clients.
+//! Tests with more clients than seats: each client gets an answer at once, and commands find a seat beside waiting
+//! clients.
 
 use super::*;
 
@@ -8,7 +9,7 @@ fn text(answer: &Value) -> &str {
     answer["parameters"]["text"].as_str().unwrap()
 }
 
-/// Found by a hunt: 768 waiting clients closed the socket to the very command that they waited for, without a message.
+/// Found by a hunt: 768 waiting clients closed the socket, without a message, to the very command that they waited for.
 #[tokio::test]
 async fn commands_find_a_seat_beside_those_that_wait() {
     let bed = bed_of(BOUNDS);
@@ -25,7 +26,7 @@ async fn commands_find_a_seat_beside_those_that_wait() {
         (&turned_away["error"], text(&turned_away).contains("2 clients wait")),
         (&json!("test.echo.Busy"), true)
     );
-    // The connection that could not wait can still be used.
+    // The connection that could not wait is still usable.
     assert_eq!(text(&beyond.call("test.echo.Echo", json!({ "text": "b" })).await), "b");
     for _ in 0..100 {
         echoes(&bed).await;
