@@ -1,4 +1,4 @@
-//! A cluster's certificates: an authority in the bed's directory, which is the product's own (`perilog ca`).
+//! Certificates of a cluster: the product's own authority (`perilog ca`), in the bed's directory.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,13 +12,12 @@ use crate::command;
 use crate::layer::Layer;
 use crate::node::Node;
 
-/// `perilog ca` computes a few signatures.
+/// Time limit of `perilog ca`, which computes a few signatures.
 const CA: Duration = Duration::from_secs(60);
 const TLS: &str = "/etc/perilog/tls";
 
 impl Cluster {
-    /// Revokes all certificates of these nodes; returns the authority's new list (PEM), which is not installed
-    /// anywhere.
+    /// Revokes all certificates of these nodes and returns the authority's new list (PEM). Installs the list nowhere.
     pub fn revoke(&self, hosts: &[&str]) -> Result<String> {
         let authority = &self.authority;
         authority.ca(&[&["revoke"], hosts].concat())?;
@@ -56,7 +55,7 @@ impl Authority {
         command::run(format!("perilog ca {verb}"), &mut command, CA)?.ok().map(drop)
     }
 
-    /// Installs the files of a daemon on that node, replacing existing ones.
+    /// Installs the files of a daemon on that node, and replaces existing files.
     pub(crate) fn issue(&self, role: &str, node: &Node) -> Result<()> {
         let out = self.directory.join(node.name());
         self.ca(&["issue", "--force", "--role", role, "--out", &out.to_string_lossy(), node.name()])?;

@@ -1,4 +1,4 @@
-//! The bed: named nodes, the network between them, and a clean-up that never fails to happen.
+//! The bed: named nodes, the network between the nodes, and a cleanup that always happens.
 //!
 //! ```text
 //!  this process ── pipe ──> reaper ──> hub: PID 1 of the bed's mount, network and pid namespace; br0, 10.77.0.1/16
@@ -7,13 +7,14 @@
 //!                                       └─ n1   10.77.0.4
 //! ```
 //!
-//! * The host's namespaces stay as they are: no mount, no link, no named network namespace. The host sees one
-//!   directory, one cgroup and processes, all named after the bed.
-//! * A bed ends with this process, even after SIGKILL: the reaper waits for the pipe to close (see `bed/reaper.sh`).
-//! * Beds run side by side: each has a network of its own, so all use the same addresses.
+//! * The host's namespaces stay unchanged: the bed adds no mount, no link and no named network namespace. The host sees
+//!   one directory, one cgroup and processes, all named after the bed.
+//! * A bed ends with the test's process, even after SIGKILL: the reaper waits until the pipe closes (see
+//!   `bed/reaper.sh`).
+//! * Beds run side by side. Each bed has a network of its own, so all beds use the same addresses.
 //!
-//! A node's power failure ends its processes and its network. Written data stays written, because the page cache is the
-//! machine's, so the tests do not find a missing fsync(2).
+//! A node's power failure ends the node's processes and network. Written data survives, because the page cache belongs
+//! to the machine. The tests therefore cannot find a missing fsync(2).
 
 mod place;
 mod reaper;
@@ -28,7 +29,8 @@ use crate::layer::Layer;
 use crate::node::Node;
 pub(crate) use reaper::{Reaper, remove_cgroup};
 
-/// The bridge is .1; node `i` is i + 2, 250 to a block (`node-init.sh` does the same sum).
+/// Returns the address of node `i`: i + 2, 250 nodes to a block (`node-init.sh` computes the same sum). The bridge is
+/// .1.
 fn address(index: usize) -> String {
     format!("10.77.{}.{}", index / 250, index % 250 + 2)
 }
@@ -41,7 +43,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Adds a node; its name is its host name.
+    /// Adds a node with this host name.
     pub fn node(mut self, name: impl Into<String>) -> Self {
         self.nodes.push(name.into());
         self
@@ -59,7 +61,7 @@ impl Builder {
         self
     }
 
-    /// Makes the bed with its nodes switched off, so that a test can put files on them first. Needs root.
+    /// Makes the bed with all nodes switched off, so that a test can first put files on the nodes. Needs root.
     pub fn build(self) -> Result<Bed> {
         ensure!(rustix::process::geteuid().is_root(), "a bed of nodes needs root: run it through `cargo xtask test`");
         for (index, name) in self.nodes.iter().enumerate() {
@@ -88,10 +90,10 @@ impl Builder {
     }
 }
 
-/// A set of nodes. Dropping it takes everything down.
+/// A set of nodes. Dropping the bed removes everything.
 #[derive(Debug)]
 pub struct Bed {
-    // Fields drop in order: the nodes' own processes first, then the reaper and the directory.
+    // Fields drop in order: first the nodes' own processes, then the reaper and the directory.
     nodes: Vec<Node>,
     reaper: Reaper,
 }
@@ -101,7 +103,7 @@ impl Bed {
         Builder::default()
     }
 
-    /// Boots every node that is off, all at once.
+    /// Boots all nodes that are off, all at once.
     pub fn boot(&self) -> Result<()> {
         let off: Vec<&Node> = self.nodes.iter().filter(|node| !node.is_up()).collect();
         for node in &off {
@@ -117,7 +119,7 @@ impl Bed {
         &self.nodes
     }
 
-    /// The node of that name.
+    /// Returns the node of that name.
     pub fn node(&self, name: &str) -> Result<&Node> {
         let node = self.nodes.iter().find(|node| node.name() == name);
         node.ok_or_else(|| anyhow!("this bed has no node {name}: {:?}", self.names()))
@@ -127,27 +129,29 @@ impl Bed {
         self.nodes.iter().map(Node::name).collect()
     }
 
-    /// The name that everything of this bed carries on this machine.
+    /// Returns the name that all parts of this bed carry on the machine.
     pub fn name(&self) -> &str {
         self.reaper.name()
     }
 
-    /// The directory of this bed on this machine. Mounts in it may exist only in the bed's own mount namespace.
+    /// Returns the directory of this bed on the machine. Mounts in the directory may exist only in the bed's own mount
+    /// namespace.
     pub fn directory(&self) -> &Path {
         self.reaper.directory()
     }
 
-    /// The directory of the installed product that is laid over the nodes' `/`; it goes with the bed.
+    /// Returns the directory of the installed product, which the bed lays over the nodes' `/`. Dropping the bed removes
+    /// the directory.
     pub fn layer(&self) -> &Path {
         self.reaper.layer()
     }
 
-    /// [`wait_until`](crate::wait_until), whose error shows the state of all nodes.
+    /// Waits as [`wait_until`](crate::wait_until) does; an error also shows the state of all nodes.
     pub fn wait_until(&self, what: &str, limit: Duration, condition: impl FnMut() -> Result<bool>) -> Result<()> {
         crate::wait_until(what, limit, condition).map_err(|error| anyhow!("{error:#}\n{}", self.diagnosis()))
     }
 
-    /// Returns what an engineer would ask of every node first.
+    /// Returns the facts about every node that an engineer would ask for first.
     pub fn diagnosis(&self) -> String {
         self.nodes.iter().map(Node::diagnosis).collect()
     }

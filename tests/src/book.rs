@@ -1,16 +1,22 @@
-//! Pages of the book (docs/) as executable steps: files to write, commands to type, and their expected output.
+//! Pages of the book (docs/) as executable steps: files to write, commands to type, and expected output.
 //!
-//! | in the page | is |
+//! | in the page | meaning |
 //! |---|---|
-//! | a `console` block: `n0# command` | typed on that host as root; `n[0-3]#` on each of these; a plain `#` on the page's one machine. What goes on after a `\` goes on in the next line |
-//! | lines below a command | what it prints, on either stream; `...` in a line is any text, a line of `...` any lines. Runs of blanks count as one |
-//! | a `toml`, `ini` or `sh` block with `# /path` or `# /path on n[0-3]` in its first two lines | a file of that path; `, mode 0755` behind that: of this mode, otherwise 0644 |
-//! | `<!-- not run: why -->` before a block | left out, and counted |
-//! | `<!-- stand-in: name -->` before a block | the test does something of that name in its place |
-//! | a `text` block | to look at |
+//! | a `console` block: `n0# command` | root types the command on that host |
+//! | `n[0-3]# command` | root types the command on each of these hosts |
+//! | `# command` | root types the command on the page's one machine |
+//! | `\` at the end of a line | the command continues in the next line |
+//! | lines below a command | the expected output on both streams; runs of blanks count as one |
+//! | `...` in an output line; a line of `...` | any text; any lines |
+//! | a `toml`, `ini` or `sh` block with `# /path` | a file of that path, with mode 0644 |
+//! | `# /path on n[0-3]`, `# /path, mode 0755` | a file on these hosts; a file of this mode |
+//! | `<!-- not run: why -->` before a block | the test leaves the block out and counts the omission |
+//! | `<!-- stand-in: name -->` before a block | the test runs the stand-in of that name instead |
+//! | a `text` block | an illustration for the reader |
 //!
-//! Any other block is an error, so that no block is left out by a slip. A command must end with 0. The test repeats a
-//! command that only looks (`perilog ps`) until the output is as in the page, as a reader would.
+//! The path of a file is in the first two lines of the block. Any other block is an error, so that no block is left out
+//! by mistake. A command must exit with 0. The test repeats a read-only command (`perilog ps`) until the output matches
+//! the page, as a reader would.
 
 mod fits;
 mod read;
@@ -28,9 +34,9 @@ use crate::{Output, wait_until};
 pub use fits::fits;
 pub use read::{Page, Step, What};
 
-/// Limit of a command that ends by itself.
+/// Time limit of a command that ends by itself.
 const COMMAND: Duration = Duration::from_secs(120);
-/// Limit until the output of a page appears.
+/// Time limit until the output of a page appears.
 const SEEN: Duration = Duration::from_secs(120);
 
 /// Commands that change nothing and may be repeated.
@@ -50,10 +56,10 @@ const LOOKS: [&str; 13] = [
     "cat",
 ];
 
-/// Set by an author of a page to print the output of each command.
+/// Variable that an author of a page sets to print the output of each command.
 const SHOW: &str = "PERILOG_BOOK_SHOW";
 
-/// Result of running a page.
+/// Counts of the executed steps of a page.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Done {
     pub commands: usize,
@@ -62,8 +68,8 @@ pub struct Done {
 }
 
 impl Page {
-    /// Runs the page in order. `machine` is the host of a plain `#`, if the page is about one; `stand_in` does a test's
-    /// own steps.
+    /// Runs the page in order. `machine` is the host of a plain `#`, if the page is about one machine. `stand_in` runs
+    /// a test's own steps.
     ///
     /// # Errors
     /// The page and line, and the difference.
@@ -95,10 +101,10 @@ impl Page {
     }
 }
 
-/// Machines with the product installed as a package would, and nothing configured: where the book begins.
+/// Boots machines with the product installed as a package would, and without any configuration: the start of the book.
 ///
 /// # Errors
-/// A node that does not boot.
+/// A node does not boot.
 pub fn machines(names: &[&str]) -> Result<Bed> {
     boot(names, Bed::builder().layer(Layer::find()?))
 }
@@ -106,7 +112,7 @@ pub fn machines(names: &[&str]) -> Result<Bed> {
 /// Boots machines without the product.
 ///
 /// # Errors
-/// A node that does not boot.
+/// A node does not boot.
 pub fn bare_machines(names: &[&str]) -> Result<Bed> {
     boot(names, Bed::builder())
 }
@@ -120,7 +126,7 @@ fn boot(names: &[&str], bed: Builder) -> Result<Bed> {
     Ok(bed)
 }
 
-/// Types a command on a node, and compares.
+/// Types a command on a node and compares the output with the page.
 fn typed(node: &Node, command: &str, expected: &[String]) -> Result<()> {
     let ask = || node.run_within(COMMAND, &["bash", "-c", &format!("exec 2>&1\n{command}")]);
     let good = |output: &Output| output.success() && fits(expected, &output.stdout);
@@ -150,7 +156,8 @@ fn show(output: &Output) {
     }
 }
 
-/// `perilog drain` looks, `perilog drain n0 "..."` does something.
+/// Returns `true` if the command changes something: `perilog drain` only lists drains, `perilog drain n0 "..."` drains
+/// a node.
 fn changes(command: &str) -> bool {
     command.strip_prefix("perilog drain").is_some_and(|rest| !rest.trim().is_empty())
 }

@@ -1,8 +1,8 @@
-//! The only clock of the tests, and the only place where they pause: between two looks at a condition.
+//! The only clock of the tests, and the only place where the tests pause: between two checks of a condition.
 
 use std::time::{Duration, Instant};
 
-/// Time since it was started.
+/// Time since the stopwatch was started.
 #[derive(Debug, Clone, Copy)]
 pub struct Stopwatch(Instant);
 

@@ -1,7 +1,7 @@
-//! Cluster: a controller and its nodes, configured as a site would, on a [`Bed`].
+//! Cluster: a controller and nodes, configured as a site would, on a [`Bed`].
 //!
-//! `ctl` runs perilog-controller; `n0`, `n1`, ... run perilog-agent. Certificates come from `perilog ca`, TLS is on,
-//! and daemons are enabled units: they start with their node, now and after a power failure.
+//! `ctl` runs perilog-controller; `n0`, `n1`, ... run perilog-agent. Certificates come from `perilog ca`, and TLS is
+//! on. The daemons are enabled units: systemd starts the daemons at every boot of the node, also after a power failure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,22 +17,22 @@ use crate::layer::Layer;
 use crate::ledger::{self, Comparison, Ledger};
 use crate::node::Node;
 
-/// The node that the controller runs on.
+/// Name of the controller's node.
 pub const CONTROLLER: &str = "ctl";
 
-/// For a loaded machine; an agent is online some tens of milliseconds after its start.
+/// Limits for a loaded machine; an agent is online some tens of milliseconds after the agent's start.
 const ONLINE: Duration = Duration::from_secs(60);
 const LOGGED: Duration = Duration::from_secs(90);
 /// Deliberate defect for every daemon of the cluster, in builds with defects (`perilog_host::defect`, `cargo xtask
 /// mutate`).
 const DEFECT_VARIABLE: &str = "PERILOG_DEFECT";
 const DEFECT_FILE: &str = "/etc/perilog/defect";
-/// A node's boot id is a bind mount over the machine's. These two settings would give a unit a fresh /proc with the
-/// machine's id.
+/// Drop-in against a fresh /proc: a node's boot id is a bind mount over the machine's boot id. With these two settings,
+/// a unit would get a fresh /proc with the machine's boot id.
 const OWN_BOOT_ID: &str = "[Service]\nProtectKernelTunables=no\nProtectControlGroups=no\n";
 
-/// The controller may write only its own directory of /run, but a daemon removes the file of a fault point as it
-/// springs. So the directory of points is writable: the controller is not root.
+/// Drop-in that makes the directory of fault points writable. A daemon removes the file of a fault point as the point
+/// springs. The controller is not root and may otherwise write only the controller's own directory of /run.
 const MAY_SPRING: &str = "[Service]\nReadWritePaths=/run\n";
 
 /// Configuration of a cluster.
@@ -40,7 +40,7 @@ const MAY_SPRING: &str = "[Service]\nReadWritePaths=/run\n";
 pub struct ClusterBuilder {
     nodes: usize,
     layer: Option<Layer>,
-    /// Is the product absent from the nodes?
+    /// Whether the nodes lack the product.
     bare: bool,
     scripts: BTreeMap<(String, String), String>,
     agent: String,
@@ -48,38 +48,37 @@ pub struct ClusterBuilder {
 }
 
 impl ClusterBuilder {
-    /// Nodes with certificates and configuration, but without the product: the test installs it.
+    /// Leaves the product out of the nodes, which have certificates and configuration: the test installs the product.
     pub fn bare(mut self) -> Self {
         self.bare = true;
         self
     }
 
-    /// Adds a script of an action to every node: its file name and [`ledger::script`] body. The action is configured
-    /// with it.
+    /// Adds a script of an action to every node, by file name and [`ledger::script`] body, and configures the action.
     pub fn script(mut self, action: &str, name: &str, body: &str) -> Self {
         self.scripts.insert((action.to_owned(), name.to_owned()), ledger::script(body));
         self
     }
 
-    /// Adds lines to agent.toml, beside those that name the controller.
+    /// Adds lines to agent.toml, beside the lines that name the controller.
     pub fn agent(mut self, toml: &str) -> Self {
         self.agent.push_str(toml);
         self
     }
 
-    /// Lines of controller.toml beside the cluster's name.
+    /// Adds lines to controller.toml, beside the cluster's name.
     pub fn controller(mut self, toml: &str) -> Self {
         self.controller.push_str(toml);
         self
     }
 
-    /// A product from elsewhere than [`Layer::find`] looks.
+    /// Uses this product instead of the product that [`Layer::find`] finds.
     pub fn layer(mut self, layer: Layer) -> Self {
         self.layer = Some(layer);
         self
     }
 
-    /// Makes the cluster with its nodes switched off.
+    /// Makes the cluster with all nodes switched off.
     pub fn build(self) -> Result<Cluster> {
         let layer = self.layer.clone().map_or_else(Layer::find, Ok)?;
         let bed = Bed::builder().node(CONTROLLER).nodes(self.nodes);
@@ -93,7 +92,7 @@ impl ClusterBuilder {
         let cluster = Cluster { bed, authority };
         let (controller, authority) = (cluster.controller()?, &cluster.authority);
         authority.issue("controller", controller)?;
-        // Packages bring the files that drop-ins are for.
+        // On a bare node, packages bring agent.toml and controller.toml later, so the configuration goes to drop-ins.
         let main = |daemon: &str| format!("/etc/perilog/{daemon}.{}", if self.bare { "d/site.toml" } else { "toml" });
         controller.write_file(&main("controller"), "cluster = \"bed\"\n")?;
         controller.write_file("/etc/perilog/controller.d/test.toml", &self.controller)?;
@@ -119,7 +118,7 @@ impl ClusterBuilder {
         Ok(cluster)
     }
 
-    /// Makes the cluster, boots it and waits until the controller sees every node.
+    /// Makes the cluster, boots the cluster and waits until the controller sees every node.
     pub fn boot(self) -> Result<Cluster> {
         let cluster = self.build()?;
         cluster.bed.boot()?;
@@ -128,7 +127,7 @@ impl ClusterBuilder {
     }
 }
 
-/// A controller and its nodes.
+/// A controller and the nodes.
 #[derive(Debug)]
 pub struct Cluster {
     bed: Bed,
@@ -136,7 +135,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster of `nodes` nodes beside the controller's.
+    /// Returns the builder of a cluster of `nodes` nodes beside the controller's node.
     pub fn builder(nodes: usize) -> ClusterBuilder {
         let (agent, controller) = (String::new(), String::new());
         ClusterBuilder { nodes, layer: None, bare: false, scripts: BTreeMap::new(), agent, controller }
@@ -146,27 +145,27 @@ impl Cluster {
         &self.bed
     }
 
-    /// The controller's node.
+    /// Returns the controller's node.
     pub fn controller(&self) -> Result<&Node> {
         self.bed.node(CONTROLLER)
     }
 
-    /// The nodes that run agents, rank by rank.
+    /// Returns the nodes that run agents, in the order of their ranks.
     pub fn nodes(&self) -> &[Node] {
         self.bed.nodes().get(1..).unwrap_or_default()
     }
 
-    /// The node of that rank.
+    /// Returns the node of that rank.
     pub fn node(&self, rank: usize) -> Result<&Node> {
         self.nodes().get(rank).with_context(|| format!("this cluster has no node n{rank}"))
     }
 
-    /// `perilog` on the controller's node, to its end.
+    /// Runs `perilog` on the controller's node, to the end of the command.
     pub fn perilog(&self, arguments: &[&str]) -> Result<Output> {
         self.controller()?.run(&with_perilog(arguments))
     }
 
-    /// `perilog` on the controller's node, left running.
+    /// Starts `perilog` on the controller's node and leaves the command running.
     pub fn start_perilog(&self, arguments: &[&str]) -> Result<Running> {
         self.controller()?.spawn(&with_perilog(arguments))
     }
@@ -198,7 +197,7 @@ impl Cluster {
         })
     }
 
-    /// Does the controller see this node online?
+    /// Returns `true` if the controller sees this node online.
     pub fn is_online(&self, host: &str) -> Result<bool> {
         Ok(self.node_views()?.iter().any(|view| view.host == *host && view.state == "online"))
     }
@@ -243,7 +242,7 @@ pub(crate) fn shown(text: &str) -> Result<JobView> {
     Ok(show.job)
 }
 
-/// Lets the agent of a node see the node's own boot id, and not the machine's.
+/// Lets the agent of a node see the node's own boot id instead of the machine's boot id.
 pub(crate) fn own_boot_id(node: &Node) -> Result<()> {
     node.write_file("/etc/systemd/system/perilog-agent.service.d/boot-id.conf", OWN_BOOT_ID)
 }

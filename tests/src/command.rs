@@ -1,7 +1,7 @@
 //! Commands under a time limit, whose output never goes through a pipe.
 //!
-//! A script may leave children that keep its output open, and reading a pipe to the end would wait for the children. So
-//! output goes to memory files, and a command ends with its process.
+//! A script may leave children that keep the output open, and a read of a pipe to the end would wait for the children.
+//! So output goes to memory files, and a command ends with the command's process.
 
 use std::fmt;
 use std::fs::File;
@@ -17,12 +17,12 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::clock::Stopwatch;
 
-/// Output of a command that ended or still runs.
+/// Output of an ended or running command.
 #[derive(Debug, Clone)]
 pub struct Output {
-    /// The command and its host, for messages.
+    /// The command and the host, for messages.
     pub what: String,
-    /// `None` while it runs.
+    /// `None` while the command runs.
     pub status: Option<ExitStatus>,
     pub stdout: String,
     pub stderr: String,
@@ -33,7 +33,7 @@ impl Output {
         self.status.is_some_and(|status| status.success())
     }
 
-    /// Returns the exit code; `None` while the command runs, or if a signal ended it.
+    /// Returns the exit code; `None` while the command runs, or if a signal ended the command.
     pub fn code(&self) -> Option<i32> {
         self.status.and_then(|status| status.code())
     }
@@ -65,7 +65,7 @@ impl fmt::Display for Output {
     }
 }
 
-/// Running command. Dropping it kills it.
+/// A running command. Dropping the value kills the command.
 #[derive(Debug)]
 pub struct Running {
     what: String,
@@ -76,7 +76,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts `command` in a process group of its own, out of the reach of the terminal's Ctrl-C, with empty input.
+    /// Starts `command` with empty input, in a process group of its own, out of reach of the terminal's Ctrl-C.
     pub fn start(what: impl Into<String>, command: &mut Command) -> Result<Self> {
         let what = what.into();
         let file = |name: &str| -> Result<File> {
@@ -118,7 +118,7 @@ impl Running {
         Ok(self.status.is_some())
     }
 
-    /// Waits for the end; an error if it takes longer than `limit`.
+    /// Waits for the end of the command; fails after `limit`.
     pub fn wait(&mut self, limit: Duration) -> Result<Output> {
         if !self.ends_within(limit)? {
             bail!("not within {limit:?}: the end of: {}", self.output()?);
@@ -126,13 +126,14 @@ impl Running {
         self.output()
     }
 
-    /// Kills the process and all its descendants, which do the work behind nsenter(1) and timeout(1).
+    /// Kills the process and all descendants, which do the work behind nsenter(1) and timeout(1).
     pub fn kill(&mut self) -> Result<Output> {
         let below = descendants(self.pid());
         for &pid in &below {
             signal(pid, Signal::KILL);
         }
-        // nsenter(1) ends by itself then, having reaped its child; killed first, it would leave a zombie on the node.
+        // nsenter(1) reaps the child and then ends by itself. If killed first, nsenter(1) would leave a zombie on the
+        // node.
         if below.is_empty() || !self.ends_within(REAPING)? {
             self.child.kill().with_context(|| format!("killing {}", self.what))?;
         }
@@ -141,7 +142,7 @@ impl Running {
 
     fn ends_within(&mut self, limit: Duration) -> Result<bool> {
         if self.has_ended()? {
-            return Ok(true); // and reaped: it cannot be watched any more
+            return Ok(true); // and reaped: a watch is no longer possible
         }
         let watch = Stopwatch::start();
         let process = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty()).context("watching a command")?;
@@ -159,9 +160,9 @@ impl Running {
     }
 }
 
-/// nsenter(1) reaps its child at once.
+/// Time in which nsenter(1) reaps the child; nsenter(1) reaps at once.
 const REAPING: Duration = Duration::from_secs(1);
-/// A killed process is gone at once, but for one in an uninterruptible call.
+/// Time in which a killed process ends: at once, unless the process is in an uninterruptible call.
 const KILLED: Duration = Duration::from_secs(20);
 
 impl Drop for Running {
@@ -172,7 +173,7 @@ impl Drop for Running {
     }
 }
 
-/// Children of `pid` and theirs, parents first.
+/// Returns all descendants of `pid`, parents first.
 pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     let mut found = children(pid);
     let mut next = 0;
@@ -183,13 +184,13 @@ pub(crate) fn descendants(pid: u32) -> Vec<u32> {
     found
 }
 
-/// Children of `pid`'s only thread. Empty if it is gone.
+/// Returns the children of `pid`'s only thread; empty if the process has ended.
 pub(crate) fn children(pid: u32) -> Vec<u32> {
     let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
-/// Sends a signal to a process that may have ended meanwhile, which is no error.
+/// Sends a signal to a process. A process that has already ended is no error.
 pub(crate) fn signal(pid: u32, signal: Signal) {
     let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) else {
         return;
@@ -199,7 +200,7 @@ pub(crate) fn signal(pid: u32, signal: Signal) {
     }
 }
 
-/// The whole of a memory file, without moving the offset that the writing process shares with us.
+/// Returns the whole of a memory file, without moving the offset that the writing process shares.
 fn text(file: &File) -> Result<String> {
     let length = file.metadata().context("the size of a command's output")?.len();
     let mut bytes = vec![0; usize::try_from(length).context("the size of a command's output")?];
@@ -207,7 +208,7 @@ fn text(file: &File) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Runs `command` to its end; fails only if it cannot start or exceeds `limit`.
+/// Runs `command` to the end; fails only if the command cannot start or exceeds `limit`.
 pub(crate) fn run(what: impl Into<String>, command: &mut Command, limit: Duration) -> Result<Output> {
     Running::start(what, command)?.wait(limit)
 }

@@ -1,5 +1,5 @@
-//! Faults of a cluster, and waits of the fault tests. Scripts wait at a gate that the test opens, so a fault always
-//! comes in the middle of a script, however fast the machine is.
+//! Faults of a cluster, and waits of the fault tests. Scripts wait at a gate that the test opens. A fault therefore
+//! always comes in the middle of a script, however fast the machine is.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use crate::command::Running;
 use crate::ledger::{self, Run};
 use crate::node::Node;
 
-/// Script body: waits for its gate, then exits with a random status.
+/// Script body: waits for the gate, then exits with a random status.
 pub const AT_GATE: &str = "while [ ! -e /run/gate ]; do sleep 0.02; done\nexit $(draw 0 0 3 37)";
-/// For a loaded machine; what is waited for takes some tens of milliseconds.
+/// Limit for a loaded machine; the awaited conditions take some tens of milliseconds.
 const SOON: Duration = Duration::from_secs(90);
 
 const AGENT: &str = "perilog-agent.service";
 const CONTROLLER: &str = "perilog-controller.service";
 
 impl Cluster {
-    /// Keeps killed daemons down until the test starts them. Call it before the nodes boot.
+    /// Keeps killed daemons down until the test starts the daemons. Call this before the nodes boot.
     pub fn stay_down(&self) -> Result<()> {
         for (node, unit) in self.nodes().iter().map(|node| (node, AGENT)).chain([(self.controller()?, CONTROLLER)]) {
             node.write_file(&format!("/etc/systemd/system/{unit}.d/bed.conf"), "[Service]\nRestart=no\n")?;
@@ -27,13 +27,13 @@ impl Cluster {
         Ok(())
     }
 
-    /// Boots every node that is off, and waits until the controller sees them.
+    /// Boots every node that is off, and waits until the controller sees the nodes.
     pub fn boot(&self) -> Result<()> {
         self.bed().boot()?;
         self.wait_online()
     }
 
-    /// kill -9 of a node's agent; returns when it is gone.
+    /// Kills a node's agent with kill -9; returns when the process has ended.
     pub fn kill_agent(&self, rank: usize) -> Result<()> {
         self.kill(self.node(rank)?, AGENT)
     }
@@ -42,7 +42,7 @@ impl Cluster {
         self.node(rank)?.systemctl(&["start", AGENT]).map(drop)
     }
 
-    /// kill -9 of a node's agent; returns when systemd has started another.
+    /// Kills a node's agent with kill -9; returns when systemd has started another agent.
     pub fn renew_agent(&self, rank: usize) -> Result<()> {
         let node = self.node(rank)?;
         let pid = || node.systemctl(&["show", "--property=MainPID", "--value", AGENT]);
@@ -54,9 +54,9 @@ impl Cluster {
         })
     }
 
-    /// kill -9 of the controller; returns when it is gone.
+    /// Kills the controller with kill -9; returns when the process has ended.
     pub fn kill_controller(&self) -> Result<()> {
-        // Otherwise the socket unit would start the controller again at the first redial.
+        // Without the stop, the socket unit would start the controller again at the first redial.
         self.controller()?.systemctl(&["stop", "perilog-controller.socket"])?;
         self.kill(self.controller()?, CONTROLLER)
     }
@@ -73,12 +73,12 @@ impl Cluster {
         })
     }
 
-    /// Lets the scripts of a node go on to their end.
+    /// Lets the scripts of a node continue to their end.
     pub fn open_gate(&self, rank: usize) -> Result<()> {
         self.node(rank)?.sh("touch /run/gate").map(drop)
     }
 
-    /// For the next script.
+    /// Closes the gates for the next script.
     pub fn close_gates(&self) -> Result<()> {
         self.nodes().iter().try_for_each(|node| node.sh("rm -f /run/gate").map(drop))
     }
@@ -87,7 +87,7 @@ impl Cluster {
         (0..self.nodes().len()).try_for_each(|rank| self.open_gate(rank))
     }
 
-    /// The runs of a job's scripts, by the ledgers.
+    /// Returns the runs of a job's scripts, by the ledgers.
     pub fn runs(&self, job: &str) -> Result<Vec<(u32, Run)>> {
         let ledger = self.ledger()?;
         Ok(ledger.of_job(job).into_iter().map(|(key, run)| (key.rank, run.clone())).collect())
@@ -101,7 +101,7 @@ impl Cluster {
         })
     }
 
-    /// [`wait_begun`](Self::wait_begun) for a script of this action.
+    /// Waits as [`wait_begun`](Self::wait_begun) does, for a script of this action.
     pub fn wait_action_begun(&self, job: &str, action: &str, ranks: &[u32]) -> Result<()> {
         self.bed().wait_until(&format!("scripts of {action} of {job} have begun on {ranks:?}"), SOON, || {
             let ledger = self.ledger()?;
@@ -120,7 +120,7 @@ impl Cluster {
         })
     }
 
-    /// Waits until the controller has told the verdict of every action of the job's open attempt.
+    /// Waits until the controller has reported the verdict of every action of the job's open attempt.
     pub fn wait_verdicts(&self, job: &str) -> Result<()> {
         self.bed().wait_until(&format!("verdicts of {job}"), SOON, || {
             let job = self.job(job)?;
@@ -138,7 +138,7 @@ impl Cluster {
         })
     }
 
-    /// Waits until `perilog` has ended; its status code.
+    /// Waits until `perilog` has ended; returns the exit code.
     pub fn wait_end(&self, running: &mut Running) -> Result<i32> {
         self.bed().wait_until("perilog has ended", SOON, || running.has_ended())?;
         running.output()?.code().context("an exit code")
@@ -153,8 +153,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Asserts [`assert_true`](Self::assert_true), and that each task ended as its script did. A loss is no correct
-    /// answer to the death of a daemon, and neither is an outcome without details.
+    /// Asserts [`assert_true`](Self::assert_true), and that each task ended as the script ended. After the death of a
+    /// daemon, neither a loss nor an outcome without details is a correct answer.
     pub fn assert_ran(&self, job: &str, actions: &[&str]) -> Result<()> {
         self.assert_true(job, actions)?;
         for known in ledger::known(&self.job(job)?) {
@@ -164,7 +164,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// [`assert_ran`](Self::assert_ran). Waits until the nodes have buried all of it.
+    /// Asserts [`assert_ran`](Self::assert_ran), and waits until the nodes have buried all tasks of the job.
     pub fn assert_exact(&self, job: &str, actions: &[&str]) -> Result<()> {
         self.assert_ran(job, actions)?;
         self.bed().wait_until(&format!("the tasks of {job} are buried"), SOON, || {
@@ -173,7 +173,7 @@ impl Cluster {
         })
     }
 
-    /// The word of the outcome of a rank's task in the job's open attempt, and its text.
+    /// Returns the word and the text of the outcome of a rank's task in the job's open attempt.
     pub fn outcome(&self, job: &str, action: &str, rank: u32) -> Result<(String, String)> {
         let view = self.job(job)?;
         let attempt = view.attempts.last().context("an attempt")?;

@@ -1,6 +1,6 @@
-//! The real Flux on a [`Cluster`]: rank 0 on `ctl`, which runs no jobs, and rank `i + 1` on node `ni`. A multi-user
-//! system instance with the stock flux.service, munge and the IMP, loaded with the plugin `perilog-hold`. Flux 0.73 or
-//! newer has to be on PATH; `cargo xtask test` counts the tests without it as skipped.
+//! The real Flux on a [`Cluster`]: rank 0 on `ctl`, which runs no jobs, and rank `i + 1` on node `ni`. The instance is
+//! a multi-user system instance with the stock flux.service, munge, the IMP, and the plugin `perilog-hold`. Flux 0.73
+//! or newer has to be on PATH; without Flux, `cargo xtask test` counts the tests as skipped.
 
 mod edge;
 mod soak;
@@ -17,35 +17,36 @@ use crate::node::Node;
 pub use edge::{edge_cluster, plain};
 pub use soak::{Report, soak};
 
-/// For a loaded machine: a broker that was killed joins again some seconds after its unit's restart.
+/// Limit for a loaded machine. A killed broker joins again some seconds after the restart of the broker's unit.
 pub const SOON: Duration = Duration::from_secs(150);
 /// The oldest Flux whose messages the edge can read.
 pub const OLDEST: (u32, u32) = (0, 73);
 
-/// Housekeeping of a site whose epilogs run there.
+/// Housekeeping of a site that runs epilogs as housekeeping.
 const WAIT: (&str, &str) = ("/usr/libexec/perilog/flux/wait", include_str!("../../docs/examples/flux/wait"));
 const RC1: &str = include_str!("../../flux/rc1/10-perilog");
-/// Where the plugin is installed.
+/// Path of the installed plugin.
 pub const PLUGIN: &str = "/usr/lib/perilog/perilog-hold.so";
 const USER: &str = "flux";
 
-/// The stock unit wants a login manager, which a node of a bed has not, and waits for half a minute before a restart.
+/// Drop-in for the stock unit, which wants a login manager and waits half a minute before a restart. A node of a bed
+/// has no login manager.
 const DROP_IN: &str = "[Unit]\nRequires=munge.service\nAfter=munge.service\nStartLimitIntervalSec=0\n\
     [Service]\nExecStartPre=\nRestartSec=1s\n";
 
-/// A cluster whose nodes Flux can be started on.
+/// Returns the builder of a cluster whose nodes can run Flux.
 pub fn cluster(nodes: usize) -> ClusterBuilder {
     Cluster::builder(nodes)
 }
 
-/// Does `flux version` report a version that the tests can use?
+/// Returns `true` if `flux version` reports a version that the tests can use.
 fn is_enough(said: &str) -> bool {
     let version = said.lines().find_map(|line| line.strip_prefix("commands:")).map(str::trim).unwrap_or_default();
     let mut parts = version.split(['.', '-']).map(|part| part.parse().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= OLDEST
 }
 
-/// Does this machine have a Flux that the tests can use?
+/// Returns `true` if this machine has a Flux that the tests can use.
 pub fn is_here() -> bool {
     let said = std::process::Command::new("flux").arg("version").output();
     said.is_ok_and(|said| is_enough(&String::from_utf8_lossy(&said.stdout)))
@@ -60,7 +61,7 @@ pub struct Event {
     pub context: Value,
 }
 
-/// An answer of a service of Flux's.
+/// An answer of a service of Flux.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Answer {
     /// errno(3); 0 if the answer is no error.
@@ -79,7 +80,7 @@ pub struct Flux<'a> {
 }
 
 impl<'a> Flux<'a> {
-    /// Starts Flux. `more` is lines of its configuration, such as the table `[perilog]`.
+    /// Starts Flux. `more` is further lines of the configuration, such as the table `[perilog]`.
     pub fn start(cluster: &'a Cluster, more: &str) -> Result<Self> {
         ensure!(is_here(), "no Flux {}.{} or newer is on PATH", OLDEST.0, OLDEST.1);
         let rank_0 = cluster.controller()?;
@@ -109,8 +110,8 @@ impl<'a> Flux<'a> {
         Ok(flux)
     }
 
-    /// Rank 0 on `ctl` runs no jobs. A short checkpoint-period: a kill of rank 0 loses what the store has written
-    /// since.
+    /// Returns the configuration: rank 0 on `ctl` runs no jobs. The checkpoint-period is short, because a kill of rank
+    /// 0 loses the store's writes since the last checkpoint.
     fn configuration(&self, libexec: &str) -> String {
         let nodes = self.cluster.nodes().len();
         let hosts = format!("{CONTROLLER},n[0-{}]", nodes.saturating_sub(1));
@@ -126,23 +127,23 @@ impl<'a> Flux<'a> {
         )
     }
 
-    /// The node of rank 0.
+    /// Returns the node of rank 0.
     pub fn rank_0(&self) -> Result<&'a Node> {
         self.cluster.controller()
     }
 
-    /// `flux ARGUMENTS` as this user, on rank 0's node.
+    /// Runs `flux ARGUMENTS` as this user, on rank 0's node.
     pub fn run_as(&self, user: &str, arguments: &[&str]) -> Result<Output> {
         let begin = ["runuser", "-u", user, "--", "env", "-C", "/tmp", "FLUX_URI=local:///run/flux/local", "flux"];
         self.rank_0()?.run(&[&begin, arguments].concat())
     }
 
-    /// `flux ARGUMENTS` as the instance's owner; must succeed.
+    /// Runs `flux ARGUMENTS` as the instance's owner; fails if the command fails.
     pub fn ask(&self, arguments: &[&str]) -> Result<String> {
         self.run_as(USER, arguments)?.ok()
     }
 
-    /// Submits a job of alice's that takes whole nodes; returns its id in f58.
+    /// Submits a job of alice that uses whole nodes; returns the job's id in f58.
     pub fn submit(&self, nodes: usize, more: &[&str], command: &[&str]) -> Result<String> {
         self.try_submit(nodes, more, command)?.ok()
     }
@@ -159,14 +160,14 @@ impl<'a> Flux<'a> {
         text.lines().map(|line| serde_json::from_str(line).with_context(|| format!("an event: {line}"))).collect()
     }
 
-    /// Returns the names of the events that hold or release the job, in their order.
+    /// Returns the names of the events that hold or release the job, in order.
     pub fn story(&self, job: &str) -> Result<Vec<String>> {
         const ASIDE: [&str; 6] = ["submit", "validate", "depend", "priority", "annotations", "memo"];
         let events = self.events(job)?.into_iter().map(|event| event.name);
         Ok(events.filter(|name| !ASIDE.contains(&name.as_str())).collect())
     }
 
-    /// Waits for a condition; an error shows the queue and the nodes as Flux sees them.
+    /// Waits for a condition; an error shows the queue and the nodes as Flux sees both.
     pub fn wait(&self, what: &str, mut condition: impl FnMut(&Self) -> Result<bool>) -> Result<()> {
         self.cluster.bed().wait_until(what, SOON, || condition(self)).with_context(|| {
             let shown = ["jobs -a", "resource list", "resource drain", "jobtap list"].map(|command| {
@@ -177,7 +178,7 @@ impl<'a> Flux<'a> {
         })
     }
 
-    /// Waits until the job has an event of this name; the event.
+    /// Waits until the job has an event of this name; returns the event.
     pub fn wait_event(&self, job: &str, name: &str) -> Result<Event> {
         let mut found = None;
         let waited = self.wait(&format!("job {job} has {name}"), |flux| {
@@ -198,19 +199,19 @@ impl<'a> Flux<'a> {
         })
     }
 
-    /// Returns how many brokers are in the group `broker.online`, as digits; empty while nobody answers.
+    /// Returns the number of brokers in the group `broker.online`, as digits; empty while no broker answers.
     fn online(&self) -> Result<String> {
         Ok(self.run_as(USER, &["python", "-c", ONLINE])?.stdout.trim().to_owned())
     }
 
-    /// Stops a node's broker; returns when Flux has taken it out of `broker.online`, which it does up to 100 ms later.
+    /// Stops a node's broker; returns when Flux has removed the broker from `broker.online`, up to 100 ms later.
     pub fn stop_broker(&self, node: &Node) -> Result<()> {
         let left = self.cluster.bed().nodes().len() - 1;
         node.systemctl(&["stop", "flux"])?;
         self.wait("the broker is offline", |flux| Ok(flux.online()? == left.to_string()))
     }
 
-    /// kill -9 of rank 0; systemd starts the broker again. Returns when it is gone.
+    /// Kills rank 0 with kill -9; returns when the process has ended. systemd starts the broker again.
     pub fn kill_rank_0(&self) -> Result<()> {
         let node = self.rank_0()?;
         let pid = || node.systemctl(&["show", "--property=MainPID", "--value", "flux.service"]);
@@ -219,24 +220,24 @@ impl<'a> Flux<'a> {
         self.wait("rank 0 is gone", |_| Ok(pid()? != was))
     }
 
-    /// Kills rank 0 with -9 once its eventlogs are on the disk.
+    /// Kills rank 0 with kill -9 once rank 0's eventlogs are on the disk.
     pub fn kill_rank_0_after_sync(&self) -> Result<()> {
         self.ask(&["kvs", "sync"])?;
         self.kill_rank_0()
     }
 
-    /// [`Flux::kill_rank_0_after_sync`]; returns when every broker has joined anew.
+    /// Calls [`Flux::kill_rank_0_after_sync`]; returns when every broker has joined again.
     pub fn restart_rank_0(&self) -> Result<()> {
         self.kill_rank_0_after_sync()?;
         self.wait_up()?;
-        // The job manager comes later than the resources.
+        // The job manager starts later than the resources.
         self.wait("the plugin answers", |flux| {
             let list = flux.rpc("job-manager.perilog-hold.list", &json!({}));
             Ok(list.is_ok_and(|list| list.errnum == 0))
         })
     }
 
-    /// Replaces the configuration that the test has added, on every node.
+    /// Replaces, on every node, the configuration that the test has added.
     pub fn site(&self, more: &str) -> Result<()> {
         self.cluster.bed().nodes().iter().try_for_each(|node| node.write_file(&self.site, more))
     }
@@ -273,7 +274,7 @@ impl<'a> Flux<'a> {
         self.rpc("job-manager.post-event.post", &payload)
     }
 
-    /// Puts perilog's rc1 script on every node, where this Flux looks for it.
+    /// Puts perilog's rc1 script on every node, into the directory where this Flux looks for rc1 scripts.
     pub fn install_rc1(&self) -> Result<()> {
         let confdir = self.rank_0()?.sh("flux config builtin confdir")?;
         let nodes = self.cluster.bed().nodes();
@@ -296,7 +297,7 @@ fn unit(node: &Node, libexec: &str) -> Result<String> {
     bail!("no flux.service beside {libexec}")
 }
 
-/// Returns the IMP's configuration: who may start jobs, with which shell, and what housekeeping is.
+/// Returns the IMP's configuration: the users that may start jobs, the allowed shells, and the housekeeping command.
 fn imp(libexec: &str) -> String {
     format!(
         "[exec]\nallowed-users = [\"{USER}\"]\nallowed-shells = [\"{libexec}/flux-shell\"]\n\

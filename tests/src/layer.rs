@@ -1,11 +1,11 @@
-//! Installed product, as a directory that a bed lays over `/` of its nodes.
+//! Installed product, as a directory that a bed lays over `/` of the nodes.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Where each binary is installed.
+/// Directory of each installed binary.
 const BINARIES: [(&str, &str); 6] = [
     ("perilog", "usr/bin"),
     ("perilog-report", "usr/bin"),
@@ -14,7 +14,8 @@ const BINARIES: [(&str, &str); 6] = [
     ("perilog-flux", "usr/sbin"),
     ("perilog-runner", "usr/libexec/perilog"),
 ];
-/// Flux's plugin, where it is built: `cargo build --bins` makes no library, and only tests with a real Flux ask for it.
+/// Flux's plugin in the build directory. `cargo build --bins` makes no library, and only tests with a real Flux need
+/// the plugin.
 const PLUGIN: (&str, &str) = ("libperilog_hold.so", "usr/lib/perilog/perilog-hold.so");
 const UNITS: &str = "usr/lib/systemd/system";
 /// Directories of the source tree that packages install as they are: from, to, and the mode of each file.
@@ -24,19 +25,19 @@ const SHARED: [(&str, &str, u32); 3] = [
     ("python/perilog", "usr/lib/python3/dist-packages/perilog", 0o644),
 ];
 
-/// Variable that names a directory filled by [`Layer::install`]; xtask sets the variable, so that test programs share
-/// one.
+/// Variable that names a directory filled by [`Layer::install`]. xtask sets the variable, so that test programs share
+/// one directory.
 pub const LAYER_VARIABLE: &str = "PERILOG_LAYER";
-/// Variable that names the directory of the built binaries; xtask sets the variable. Without it, the tests look where
-/// this program was built.
+/// Variable that names the directory of the built binaries; set by xtask. Without the variable, the tests look in the
+/// build directory of the test program.
 pub const BINARIES_VARIABLE: &str = "PERILOG_BIN_DIR";
 
-/// Where the product comes from.
+/// Source of the product.
 #[derive(Debug, Clone)]
 pub enum Layer {
-    /// Filled by [`Layer::install`].
+    /// Directory filled by [`Layer::install`].
     Installed(PathBuf),
-    /// Built binaries; each bed installs them in its own directory.
+    /// Built binaries; each bed installs the binaries in the bed's own directory.
     Built(PathBuf),
 }
 
@@ -77,7 +78,7 @@ impl Layer {
         install_units(&tree.join("units"), root)
     }
 
-    /// The directory to use for a bed whose own directory is `bed`.
+    /// Returns the directory to use for a bed whose own directory is `bed`.
     pub(crate) fn path_for(&self, bed: &Path) -> Result<PathBuf> {
         match self {
             Self::Installed(path) => Ok(path.clone()),
@@ -96,7 +97,7 @@ fn files(directory: &Path) -> Result<Vec<PathBuf>> {
     read().with_context(|| format!("reading {}", directory.display()))
 }
 
-/// Installs the directory of units as `packaging/install.sh` does (a test of packages compares them).
+/// Installs the directory of units as `packaging/install.sh` does (a test of packages compares both).
 fn install_units(units: &Path, root: &Path) -> Result<()> {
     for from in files(units)? {
         let (Some(name), Some(stem)) = (from.file_name(), from.file_stem()) else { bail!("no file name: {from:?}") };
@@ -121,7 +122,7 @@ fn install_units(units: &Path, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Puts a file in place as root's. A link where that is the same thing, for debug binaries are large.
+/// Puts a file in place, owned by root. Uses a link where a link is equivalent, because debug binaries are large.
 fn put(from: &Path, to: &Path, mode: u32) -> Result<()> {
     let put = || -> std::io::Result<()> {
         if let Some(parent) = to.parent() {

@@ -1,12 +1,13 @@
-//! The ledger: the truth about which scripts ran on a node and how they ended, written by the scripts themselves.
+//! The ledger: the scripts' own record of every run on a node and of every exit status. The tests treat the ledger as
+//! the truth.
 //!
 //! ```text
 //! start 812.40 <boot id> job attempt action rank script pid -
 //! end   813.02 <boot id> job attempt action rank script pid 37
 //! ```
 //!
-//! A `start` without an `end` is a script that is still running or was killed. [`compare`] holds what the controller
-//! says against it.
+//! A `start` without an `end` is a script that still runs or was killed. [`compare`] compares the controller's view
+//! with the ledger.
 
 mod compare;
 mod known;
@@ -21,13 +22,13 @@ use crate::node::Node;
 pub use compare::{Comparison, Known, NOWHERE, compare};
 pub use known::known;
 
-/// Where the prelude writes on each node.
+/// Path of the ledger on each node.
 pub const PATH: &str = "/var/lib/ledger/ledger";
 
 const PRELUDE: &str = include_str!("ledger/prelude.sh");
 
-/// Returns a script that writes the ledger. `body` is sh(1); the script may `exit $(draw 0 1 37)`, and otherwise exits
-/// as its last command does.
+/// Returns a script that writes the ledger. `body` is sh(1). The script may `exit $(draw 0 1 37)`; otherwise the script
+/// exits with the status of the last command.
 pub fn script(body: &str) -> String {
     format!("#!/bin/sh\n{PRELUDE}\n{body}\n")
 }
@@ -55,13 +56,13 @@ pub struct Run {
     pub node: String,
     pub boot: String,
     pub pid: u32,
-    /// Seconds on the machine's clock since its boot; all nodes of a bed share it.
+    /// Seconds since the machine's boot, on the machine's clock; all nodes of a bed share this clock.
     pub started: f64,
-    /// When, and with which exit code.
+    /// Time of the end, and the exit code.
     pub ended: Option<(f64, i32)>,
 }
 
-/// All runs on some nodes. The same key more than once is a script that ran twice.
+/// All runs on some nodes. Several runs under one key mean that the script ran more than once.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Ledger {
     pub runs: BTreeMap<Key, Vec<Run>>,
@@ -78,13 +79,13 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Prepares a node for it.
+    /// Creates the ledger on a node.
     pub fn prepare(node: &Node) -> Result<()> {
         // Every user may append, because a script may run as another user.
         node.write_with_mode(PATH, "", 0o666)
     }
 
-    /// Adds what `node` has written. A line that cannot be understood is an error: the truth has no gaps.
+    /// Adds the ledger of `node`. A malformed line is an error: the ledger must have no gaps.
     pub fn add(&mut self, node: &str, text: &str) -> Result<()> {
         for (number, line) in text.lines().enumerate() {
             self.line(node, line).with_context(|| format!("{node}: {PATH}, line {}: {line:?}", number + 1))?;
@@ -120,7 +121,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Runs of a job, in the order of their start.
+    /// Returns the runs of a job, in the order of their start.
     pub fn of_job(&self, job: &str) -> Vec<(&Key, &Run)> {
         let of_job = self.runs.iter().filter(|(key, _)| key.job == job);
         let mut runs: Vec<_> = of_job.flat_map(|(key, runs)| runs.iter().map(move |run| (key, run))).collect();

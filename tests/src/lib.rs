@@ -1,21 +1,20 @@
-//! Cluster of real systemd nodes on one machine, and the shared parts of its tests.
+//! Cluster of real systemd nodes on one machine, and the shared parts of the tests.
 //!
-//! * [`Bed`]: named nodes in namespaces, each with the real systemd as PID 1, a real D-Bus and journald, a network that
-//!   can be cut and a power supply that can fail. It knows nothing of perilog but the [`Layer`] laid over `/`.
-//! * [`Layer`]: the installed product, as a directory; [`Release`]: as packages.
-//! * [`Cluster`]: a bed with a controller and agents on it, configured as a site would.
-//! * [`ledger`]: the scripts' own records, and the comparison of the controller's view with them.
-//! * [`book`]: executable pages of docs/, and their expected output.
-//! * [`manager`]: a stand-in for the resource manager, with a ledger of its notices, and a check for impossible ones.
+//! * [`Bed`]: named nodes in namespaces, each with the real systemd as PID 1, a real D-Bus and journald. A test can cut
+//!   the network of a node and fail the power of a node. The bed knows of perilog only the [`Layer`] over `/`.
+//! * [`Layer`]: the installed product, as a directory; [`Release`]: the product as packages.
+//! * [`Cluster`]: a bed with a controller and agents, configured as a site would.
+//! * [`ledger`]: the scripts' own records, and the comparison of the controller's view with these records.
+//! * [`book`]: executable pages of docs/, and the expected output.
+//! * [`manager`]: a stand-in for the resource manager, with a ledger of notices, and a check for impossible notices.
 //! * [`flux`]: the real Flux on a cluster, with perilog's plugin.
 //! * [`slurm`]: the real Slurm on a cluster, with perilog's hooks.
-//! * [`Browser`]: a real browser on a node, for the controller's page.
-//! * [`Armed`]: a moment at which a daemon will die or stop. `cargo xtask test` builds daemons with fault points; to
-//!   run one test by hand, build them so: `cargo build --workspace --bins --features
+//! * [`Armed`]: a moment at which a daemon will die or stop. `cargo xtask test` builds daemons with fault points. To
+//!   run one test by hand, build with the features: `cargo build --workspace --bins --features
 //!   perilog-agent/fault-points,perilog-controller/fault-points`.
-//! * [`wait_until`]: waits for a condition, never for a time, and reports what it saw if the condition does not come.
+//! * [`wait_until`]: waits for a condition, never for a fixed time. At the limit, the error shows the observed state.
 //!
-//! Beds need root; `cargo xtask test` and `cargo xtask demo` provide that.
+//! Beds need root; `cargo xtask test` and `cargo xtask demo` provide root.
 
 mod authority;
 mod bed;

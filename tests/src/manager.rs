@@ -1,13 +1,15 @@
-//! Stand-in for the resource manager: a script behind the release hook and the drain hook that records every notice in
-//! a ledger.
+//! Stand-in for the resource manager: a script behind the release hook and the drain hook. The script records every
+//! notice in a ledger:
 //!
 //! ```text
-//! 812.40 {"event":"release","sequence":1,"epoch":1,"job":"j","attempt":"0","ranks":"4","hosts":"n0","final":false,"R":{...}, ...}
-//! 813.02 {"event":"drain","hosts":"n1","reason":"epilog: 10-umount is past its limit of 5s (job j attempt 0)","by":null}
+//! 812.40 {"event":"release","sequence":1,"epoch":1,"job":"j","attempt":"0","ranks":"4","hosts":"n0",
+//!         "final":false,"R":{...}, ...}
+//! 813.02 {"event":"drain","hosts":"n1",
+//!         "reason":"epilog: 10-umount is past its limit of 5s (job j attempt 0)","by":null}
 //! ```
-//! Hooks are told at least once, in order per job. So the ledger may contain a release twice, with the same (job,
-//! attempt, sequence); it counts once. [`Heard::faults`] compares the releases with the resources handed out
-//! ([`Handed`]).
+//! Each notice is one line of the ledger; this example breaks long lines. The controller notifies hooks at least once,
+//! in order per job. So the ledger may contain a release twice, with the same (job, attempt, sequence); such a release
+//! counts once. [`Heard::faults`] compares the releases with the resources handed out ([`Handed`]).
 
 use std::collections::BTreeMap;
 
@@ -20,25 +22,25 @@ use crate::cluster::Cluster;
 
 /// The program that both hooks run, on the controller's node.
 pub const HOOK: &str = "/usr/local/libexec/resource-manager";
-/// The hook's ledger; the controller's unit may write there.
+/// The hook's ledger, at a path where the controller's unit may write.
 pub const TOLD: &str = "/var/lib/perilog/told";
-/// File that makes the hook wait after it has recorded its notice.
+/// File that makes the hook wait after the hook has recorded a notice.
 pub const HOLD: &str = "/var/lib/perilog/hold";
-/// Lines of controller.toml that have the hook told of releases and drains.
+/// Lines of controller.toml that make the script the release hook and the drain hook.
 pub const CONFIGURATION: &str = "[release]\ncommand = [\"/usr/local/libexec/resource-manager\"]\n[drain]\ncommand = [\"/usr/local/libexec/resource-manager\"]\n";
 
-/// Fails every other time, before it records the notice.
+/// First lines of the script that fail every other time, before the script records the notice.
 pub const BUSY: &str = "if [ -e /var/lib/perilog/busy ]; then rm /var/lib/perilog/busy; echo busy >&2; exit 1; fi; : >/var/lib/perilog/busy";
 
-/// R, and the resources of each rank, written out: the code that cuts R into fragments is under test, so it cannot be
-/// the judge.
+/// R, and the resources of each rank, written out. The code that cuts R into fragments is under test, so that code
+/// cannot be the judge.
 #[derive(Debug, Clone, Copy)]
 pub struct Handed {
     pub r: &'static str,
     pub shares: &'static [Share],
 }
 
-/// Resources of a rank, which its fragment returns.
+/// Resources of a rank, which the rank's fragment returns.
 #[derive(Debug, Clone, Copy)]
 pub struct Share {
     pub rank: u32,
@@ -48,7 +50,7 @@ pub struct Share {
     pub properties: &'static [&'static str],
 }
 
-/// Four nodes. No two ranks are alike, and they do not count from 0, as in a job on a part of a larger machine.
+/// Four nodes with ranks that all differ and do not count from 0, as in a job on a part of a larger machine.
 pub const FOUR: Handed = Handed {
     r: r#"{"version":1,"execution":{"R_lite":[{"rank":"4-5","children":{"core":"0-47","gpu":"0-3"}},{"rank":"6","children":{"core":"0-31"}},{"rank":"7","children":{"core":"0-47","gpu":"0,2-3"}}],"starttime":0.0,"expiration":0.0,"nodelist":["n[0-3]"],"properties":{"pdebug":"4,6","himem":"6-7"}},"scheduling":{"writer":"fluxion"}}"#,
     shares: &[
@@ -64,11 +66,11 @@ pub const FOUR: Handed = Handed {
 pub struct OnRank {
     pub host: String,
     pub children: BTreeMap<String, String>,
-    /// In the order of their names.
+    /// Names in sorted order.
     pub properties: Vec<String>,
 }
 
-/// Rank -> its resources.
+/// Rank -> resources of the rank.
 pub type Ranks = BTreeMap<u32, OnRank>;
 
 impl Handed {
@@ -108,7 +110,7 @@ pub fn ranks_of(r: &Value) -> Result<Ranks> {
     }
     ensure!(hosts.len() == ranks.len(), "{} hosts of {} ranks", hosts.len(), ranks.len());
     ranks.values_mut().zip(hosts).for_each(|(on_rank, host)| on_rank.host = host);
-    // In the order of their names, as a map has them.
+    // In sorted order of the names, because a map sorts the keys.
     for (name, of) in execution.get("properties").and_then(Value::as_object).into_iter().flatten() {
         for rank in text(of)?.parse::<IdSet>()?.iter() {
             ranks.get_mut(&rank).with_context(|| format!("{name} of a rank {rank}"))?.properties.push(name.clone());
@@ -120,7 +122,7 @@ pub fn ranks_of(r: &Value) -> Result<Ranks> {
 /// Notice of a release.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Release {
-    /// Seconds on the machine's clock since its boot, as in the scripts' ledgers.
+    /// Seconds since the machine's boot, on the machine's clock, as in the scripts' ledgers.
     #[serde(skip)]
     pub at: f64,
     pub sequence: u64,
@@ -136,12 +138,13 @@ pub struct Release {
 }
 
 impl Release {
-    /// Returns its fragment of R, rank by rank.
+    /// Returns the fragment of R of this release, rank by rank.
     pub fn fragment(&self) -> Result<Ranks> {
         ranks_of(self.r.as_ref().context("a release without R")?)
     }
 
-    /// Explains why the release differs from these ranks of the handed-out resources.
+    /// Explains a difference between the release and these ranks of the handed-out resources; `None` without a
+    /// difference.
     fn differs(&self, handed: &Handed, all: &Ranks) -> Option<String> {
         let expected: Ranks = all
             .iter()
@@ -159,7 +162,7 @@ impl Release {
     }
 }
 
-/// Notice of a drain, or of its lifting.
+/// Notice of a drain, or of the lifting of a drain.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Drain {
     /// As [`Release::at`].
@@ -172,7 +175,7 @@ pub struct Drain {
     pub reason: Option<String>,
 }
 
-/// All tellings, in their order.
+/// All notices, in order.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Heard {
     pub releases: Vec<Release>,
@@ -180,7 +183,7 @@ pub struct Heard {
 }
 
 impl Cluster {
-    /// Installs the stand-in; [`CONFIGURATION`] makes it the hook. `first` is sh(1) that runs before anything else.
+    /// Installs the stand-in; [`CONFIGURATION`] makes the stand-in the hook. `first` is sh(1) code that runs first.
     pub fn manage(&self, first: &str) -> Result<()> {
         let script = format!(
             "#!/bin/sh\n{first}\nread -r telling\nread -r since_boot _ </proc/uptime\n\
@@ -196,7 +199,7 @@ impl Cluster {
 }
 
 impl Heard {
-    /// Reads the ledger. A line that cannot be understood is an error: the truth has no gaps.
+    /// Reads the ledger. A malformed line is an error: the ledger must have no gaps.
     pub fn read(text: &str) -> Result<Self> {
         let mut heard = Self::default();
         for line in text.lines() {
@@ -220,7 +223,7 @@ impl Heard {
         Ok(())
     }
 
-    /// The releases of a job, each once, in the order of their first telling.
+    /// Returns the releases of a job, each once, in the order of the first notice.
     pub fn once(&self, job: &str) -> Vec<&Release> {
         let mut once: Vec<&Release> = Vec::new();
         for release in self.releases.iter().filter(|release| release.job == job) {
@@ -232,24 +235,24 @@ impl Heard {
         once
     }
 
-    /// How often the job's releases were told again.
+    /// Returns the number of repeated notices of the job's releases.
     pub fn again(&self, job: &str) -> usize {
         self.releases.iter().filter(|release| release.job == job).count() - self.once(job).len()
     }
 
-    /// Returns the drain of this host, by its last notice.
+    /// Returns the drain of this host, by the last notice about the host.
     pub fn drain_of(&self, host: &str) -> Option<&Drain> {
         let last = self.drains.iter().rfind(|drain| drain.hosts.iter().any(|name| name == host));
         last.filter(|drain| drain.event == "drain")
     }
 
-    /// Why this host is drained.
+    /// Returns the reason why this host is drained.
     pub fn drained(&self, host: &str) -> Option<&str> {
         self.drain_of(host)?.reason.as_deref()
     }
 
     /// Returns impossible facts about the releases of a job's attempt that has all handed-out resources.
-    /// [`complete`](Self::complete) checks whether everything was released.
+    /// [`complete`](Self::complete) checks whether the controller released everything.
     pub fn faults(&self, job: &str, handed: &Handed) -> Vec<String> {
         let mut faults = Vec::new();
         let all = handed.ranks();
@@ -292,7 +295,7 @@ impl Heard {
         faults
     }
 
-    /// Do the fragments together equal the handed-out resources?
+    /// Returns `true` if the fragments together equal the handed-out resources.
     pub fn complete(&self, job: &str, handed: &Handed) -> Result<bool> {
         let mut all = Ranks::new();
         for release in self.once(job) {

@@ -1,4 +1,4 @@
-//! Node: a machine that a test can switch on, ask, cut off from the network, and cut off from power.
+//! Node: a machine that a test can switch on, query, cut off from the network, and cut off from power.
 
 mod commands;
 mod files;
@@ -15,15 +15,15 @@ use crate::bed::{Reaper, remove_cgroup};
 use crate::command::{self, Running, children, signal};
 use crate::wait_until;
 
-/// A boot takes a quarter of a second; the limit is for a machine that is busy with something else.
+/// Limit for a busy machine; a boot takes a quarter of a second.
 const BOOT: Duration = Duration::from_secs(120);
-/// systemd stops every service within 10 s here (`bed.conf`); a task's own limits may take longer.
+/// Limit for a shutdown. systemd stops every service within 10 s here (`bed.conf`); a task's own limits may be longer.
 const SHUTDOWN: Duration = Duration::from_secs(120);
-/// Commands that tests run on nodes end at once or are broken.
+/// Limit for a command that a test runs on a node; such a command ends at once or is broken.
 const COMMAND: Duration = Duration::from_secs(60);
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A node of a [`Bed`](crate::Bed). Nodes are shared between the threads of a test.
+/// A node of a [`Bed`](crate::Bed). The threads of a test share nodes.
 #[derive(Debug)]
 pub struct Node {
     name: String,
@@ -37,16 +37,16 @@ pub struct Node {
     power: Mutex<Option<Power>>,
 }
 
-/// A node that is on.
+/// Processes of a node that is on.
 #[derive(Debug)]
 struct Power {
-    /// Ends when the node's PID 1 has ended.
+    /// Process that ends when the node's PID 1 has ended.
     supervisor: Running,
     booted: bool,
 }
 
 impl Power {
-    /// PID 1 of the node: nsenter(1) has forked unshare(1), which has forked it.
+    /// Returns PID 1 of the node: nsenter(1) has forked unshare(1), and unshare(1) has forked PID 1.
     fn leader(&self) -> Option<u32> {
         children(*children(self.supervisor.pid()).first()?).first().copied()
     }
@@ -55,7 +55,7 @@ impl Power {
 impl Drop for Power {
     fn drop(&mut self) {
         if let Some(leader) = self.leader() {
-            signal(leader, Signal::KILL); // and everything else in its pid namespace with it
+            signal(leader, Signal::KILL); // and every other process in the pid namespace of PID 1
         }
     }
 }
@@ -80,7 +80,7 @@ impl Node {
         Ok(node)
     }
 
-    /// The host name.
+    /// Returns the host name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -89,20 +89,20 @@ impl Node {
         &self.bed_name
     }
 
-    /// IPv4, in the bed's own network.
+    /// Returns the IPv4 address in the bed's own network.
     pub fn address(&self) -> &str {
         &self.address
     }
 
     // Power
 
-    /// Switches the node on and waits until it has booted.
+    /// Switches the node on and waits until the node has booted.
     pub fn boot(&self) -> Result<()> {
         self.power_on()?;
         self.wait_booted()
     }
 
-    /// Whether the node has power; false after it shut itself down.
+    /// Returns `true` if the node has power; `false` after the node shut itself down.
     pub fn is_up(&self) -> bool {
         self.power().is_some()
     }
@@ -128,7 +128,7 @@ impl Node {
         Ok(())
     }
 
-    /// Waits until a switched-on node has reached its default target.
+    /// Waits until a switched-on node has reached the default target.
     pub(crate) fn wait_booted(&self) -> Result<()> {
         let booted = wait_until(&format!("{} booted", self.name), BOOT, || {
             let mut power = self.lock();
@@ -145,7 +145,7 @@ impl Node {
 
     /// Cuts the node's power: processes and network end without a message; files stay.
     pub fn power_fail(&self) -> Result<()> {
-        // The network goes first: otherwise the kernel, closing the sockets of killed processes, would tell their
+        // The network goes first. Otherwise the kernel would close the sockets of killed processes and so notify the
         // peers.
         self.cut()?;
         let leader = self.leader()?;
@@ -159,14 +159,14 @@ impl Node {
         self.wait_off(SHUTDOWN)
     }
 
-    /// Shuts the node down as an operator would, and boots it.
+    /// Reboots the node as an operator would.
     pub fn reboot(&self) -> Result<()> {
         self.systemctl(&["--no-block", "reboot"])?;
         self.wait_off(SHUTDOWN)?;
         self.boot()
     }
 
-    /// Waits until the node has no power, for instance because a script on it asked for a reboot.
+    /// Waits until the node has no power, for instance because a script on the node asked for a reboot.
     pub fn wait_off(&self, limit: Duration) -> Result<()> {
         wait_until(&format!("{} switched off", self.name), limit, || Ok(!self.is_up()))
     }
@@ -177,7 +177,7 @@ impl Node {
         leader.with_context(|| format!("{} is off", self.name))
     }
 
-    /// Returns the kernel's id of this boot, as the node's own programs read it.
+    /// Returns the kernel's id of this boot, as the node's own programs read the id.
     pub fn boot_id(&self) -> Result<String> {
         self.read_file("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned())
     }
@@ -186,13 +186,13 @@ impl Node {
         self.power.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the state of the power, after cleaning up a node that switched itself off.
+    /// Returns the state of the power, after the cleanup of a node that switched itself off.
     fn power(&self) -> MutexGuard<'_, Option<Power>> {
         let mut power = self.lock();
         if power.as_mut().is_some_and(|power| matches!(power.supervisor.has_ended(), Ok(true))) {
             *power = None;
             remove_cgroup(&self.cgroup);
-            // The link would go with the node's network namespace, but in the kernel's own time.
+            // The link would disappear with the node's network namespace, but at a time of the kernel's choice.
             let _ = self.ip(&["link", "del"]);
         }
         power
@@ -210,7 +210,7 @@ impl Node {
         self.ip(&["link", "set", "up"])
     }
 
-    /// ip(8) on the switch's end of the node's cable.
+    /// Runs ip(8) on the switch's end of the node's cable.
     fn ip(&self, action: &[&str]) -> Result<()> {
         let mut command = enter(self.hub, &["-n"]);
         command.arg("ip").args(action).args(["dev", &format!("v{}", self.index)]);
@@ -218,13 +218,13 @@ impl Node {
     }
 }
 
-/// Returns the path of a file that exists once a node has reached its default target. It is named after the bed,
-/// because a bed may run on a node of another.
+/// Returns the path of a file that exists once a node has reached the default target. The bed's name is part of the
+/// path, because a bed may run on a node of another bed.
 pub(crate) fn booted_marker(bed: &str) -> String {
     format!("/run/{bed}.booted")
 }
 
-/// Returns an nsenter(1) command into some namespaces of a process, without this process's environment.
+/// Returns an nsenter(1) command into some namespaces of a process, without the environment of the test's process.
 fn enter(pid: u32, namespaces: &[&str]) -> Command {
     let mut command = Command::new("nsenter");
     command.env_clear().envs([("PATH", PATH), ("LANG", "C.UTF-8"), ("HOME", "/root"), ("TERM", "dumb")]);

@@ -1,5 +1,5 @@
-//! Packages of the product under test, made by `cargo xtask test packages` (`xtask/src/dist.rs`), and their
-//! installation on nodes.
+//! Packages of the product under test, and their installation on nodes. `cargo xtask test packages` makes the packages
+//! (`xtask/src/dist.rs`).
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,24 +9,24 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::command::Output;
 use crate::node::Node;
 
-/// Names the directory of the packages; set by xtask.
+/// Variable that names the directory of the packages; set by xtask.
 pub const PACKAGES_VARIABLE: &str = "PERILOG_PACKAGES";
 
-/// On a node, the directory that packages are handed over in.
+/// Directory on a node for packages that a test hands over.
 const HANDED: &str = "/root/packages";
-/// dpkg unpacks and configures in seconds; a postinst that waited for a script would never end.
+/// Limit for apt-get. dpkg unpacks and configures in seconds; a postinst that waited for a script would never end.
 const APT: Duration = Duration::from_secs(300);
 
-/// Which packages.
+/// Version of the packages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Release {
     /// This tree.
     Current,
-    /// Earlier commit, with its own tables and messages.
+    /// An earlier commit, with tables and messages of that time.
     Earlier,
 }
 
-/// The file of that package.
+/// Returns the file of that package.
 pub fn package(release: Release, name: &str, extension: &str) -> Result<PathBuf> {
     let Some(directory) = std::env::var_os(PACKAGES_VARIABLE).map(PathBuf::from) else {
         bail!(
@@ -47,7 +47,7 @@ pub fn package(release: Release, name: &str, extension: &str) -> Result<PathBuf>
 }
 
 impl Node {
-    /// Copies a package's file to the node and returns its path there.
+    /// Copies a package's file to the node and returns the path on the node.
     pub fn hand_over(&self, release: Release, name: &str, extension: &str) -> Result<String> {
         let path = package(release, name, extension)?;
         let bytes = std::fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
@@ -63,12 +63,12 @@ impl Node {
         self.apt(&[&["install"][..], &files].concat())?.ok()
     }
 
-    /// apt-get(8), unattended; how it ended is the caller's to judge.
+    /// Runs apt-get(8) unattended; the caller judges the status.
     pub fn apt(&self, arguments: &[&str]) -> Result<Output> {
         // Images of containers forbid packages to start anything; a node is a machine.
         self.sh("rm -f /usr/sbin/policy-rc.d")?;
-        // Skips reading package lists, which takes longest and is useless without a network. A node's disk need not
-        // survive a power failure of this machine, so fsync is off.
+        // Skips the package lists: reading the lists takes longest and is useless without a network. A node's disk need
+        // not survive a power failure of this machine, so fsync is off.
         let apt = [
             "env",
             "DEBIAN_FRONTEND=noninteractive",

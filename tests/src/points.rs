@@ -1,4 +1,5 @@
-//! Fault points of the daemons (`perilog_host::fault`): armed on a node, and waited for until they have sprung.
+//! Fault points of the daemons (`perilog_host::fault`): a test arms a point on a node and waits until the point has
+//! sprung.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -9,21 +10,21 @@ use perilog_host::fault::{DIRECTORY, POINTS, Point};
 use crate::cluster::Cluster;
 use crate::node::Node;
 
-/// Limit on a loaded machine; a point is passed some tens of milliseconds after its cause.
+/// Limit for a loaded machine; a daemon passes a point some tens of milliseconds after the cause.
 const SPRINGS: Duration = Duration::from_secs(90);
 
 /// Order for a daemon that passes an armed point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// SIGKILL to itself; systemd starts it again, unless [`Cluster::stay_down`] forbids it.
+    /// The daemon sends SIGKILL to itself; systemd starts the daemon again, unless [`Cluster::stay_down`] forbids this.
     Kill,
-    /// SIGKILL on that passing only, counted from 1.
+    /// The daemon sends SIGKILL to itself on that passing only, counted from 1.
     KillOn(u32),
-    /// SIGSTOP to itself.
+    /// The daemon sends SIGSTOP to itself.
     Stop,
 }
 
-/// Armed point.
+/// An armed point.
 #[derive(Debug)]
 #[must_use = "whether it has sprung"]
 pub struct Armed<'a> {
@@ -31,12 +32,12 @@ pub struct Armed<'a> {
     node: &'a Node,
     point: Point,
     order: Order,
-    /// Pid of the daemon when the point was armed, as the node numbers it.
+    /// Pid of the daemon at the arming, in the node's numbering.
     pid: String,
 }
 
 impl Cluster {
-    /// Arms a point of a node's daemon, which runs.
+    /// Arms a point of a node's daemon, which must run.
     pub fn arm<'a>(&'a self, node: &'a Node, point: &str, order: Order) -> Result<Armed<'a>> {
         let point =
             *POINTS.iter().find(|each| each.name == point).with_context(|| format!("no such point: {point}"))?;
@@ -91,7 +92,7 @@ fn main_pid(node: &Node, point: &Point) -> Result<String> {
     node.systemctl(&["show", "--property=MainPID", "--value", point.daemon])
 }
 
-/// Daemons without points would let every test of them wait in vain.
+/// Fails for daemons without fault points, because every test of a fault point would wait in vain.
 fn ensure_compiled_in(node: &Node) -> Result<()> {
     static COMPILED_IN: OnceLock<bool> = OnceLock::new();
     let found = match COMPILED_IN.get() {

@@ -1,7 +1,7 @@
-//! Files below a directory that is some node's `/`.
+//! Files below a directory that is the `/` of some node.
 //!
-//! A node's absolute symbolic links (`/var/run` -> `/run`) mean the node's own files: followed by the host they would
-//! lead to the host's. So every path is resolved with openat2(2) and RESOLVE_IN_ROOT.
+//! A node's absolute symbolic links (`/var/run` -> `/run`) mean the node's own files; the host would follow such a link
+//! to the host's files. So openat2(2) with RESOLVE_IN_ROOT resolves every path.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -24,7 +24,7 @@ impl Rootfs {
         Ok(Self(root))
     }
 
-    /// Reads a file; `None` if it does not exist.
+    /// Reads a file; `None` if the file does not exist.
     pub(crate) fn read(&self, path: &Path) -> Result<Option<Vec<u8>>> {
         let file = match self.resolve(path, OFlags::RDONLY) {
             Ok(file) => file,
@@ -36,7 +36,7 @@ impl Rootfs {
         Ok(Some(bytes))
     }
 
-    /// Replaces the file in one step, so that a daemon never reads half of it; creates its directories.
+    /// Replaces the file in one step, so that a daemon never reads half of the file; creates the directories.
     pub(crate) fn write(&self, path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
         let (directory, name) = self.parent(path)?;
         let temporary = format!(".{name}.new"); // a dotfile is no script in a script directory
@@ -51,7 +51,7 @@ impl Rootfs {
         write().with_context(|| format!("writing {}", path.display()))
     }
 
-    /// Creates a symbolic link, or replaces an existing one.
+    /// Creates a symbolic link, or replaces an existing link.
     pub(crate) fn link(&self, path: &Path, target: &str) -> Result<()> {
         let (directory, name) = self.parent(path)?;
         let link = || -> rustix::io::Result<()> {
@@ -63,7 +63,7 @@ impl Rootfs {
         link().with_context(|| format!("linking {} to {target}", path.display()))
     }
 
-    /// Creates the directory and its parents; returns it opened.
+    /// Creates the directory and the parents; returns the opened directory.
     pub(crate) fn directory(&self, path: &Path) -> Result<OwnedFd> {
         let mut so_far = std::path::PathBuf::from(".");
         let mut make = || -> rustix::io::Result<OwnedFd> {

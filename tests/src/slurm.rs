@@ -1,6 +1,6 @@
-//! Real Slurm on a [`Cluster`]: slurmctld on `ctl`, a slurmd on each node, authenticated by munge, with perilog's hooks
-//! as docs/slurm.md sets them up. The scripts of prolog and epilog wait at a gate of their own on each node and exit
-//! with the status written there.
+//! The real Slurm on a [`Cluster`]: slurmctld on `ctl`, a slurmd on each node, authentication by munge, and perilog's
+//! hooks as in docs/slurm.md. The scripts of prolog and epilog wait at a gate of their own on each node, and exit with
+//! the status in the gate's file.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::cluster::{Cluster, ClusterBuilder};
 use crate::command::Output;
 use crate::node::Node;
 
-/// Limit on a loaded machine. With [`CONFIGURATION`], Slurm's timers take some ten seconds; its check for jobs that do
-/// not complete, up to a minute more, is compiled in.
+/// Limit for a loaded machine. With [`CONFIGURATION`], Slurm's timers take some ten seconds. Slurm's check for jobs
+/// that do not complete takes up to a minute more; that time is compiled in.
 const SOON: Duration = Duration::from_secs(150);
 
-/// The examples, as they stand in the book.
+/// The examples, as in the book.
 const EXAMPLES: [(&str, &str); 6] = [
     ("prolog", include_str!("../../docs/examples/slurm/prolog")),
     ("epilog", include_str!("../../docs/examples/slurm/epilog")),
@@ -23,15 +23,16 @@ const EXAMPLES: [(&str, &str); 6] = [
     ("slurmctld-epilog", include_str!("../../docs/examples/slurm/slurmctld-epilog")),
     ("drain", include_str!("../../docs/examples/slurm/drain")),
 ];
-/// Hooks on each node.
+/// Configuration of hooks on each node.
 pub const ON_NODES: &str = "Prolog=/usr/libexec/perilog/slurm/prolog\nEpilog=/usr/libexec/perilog/slurm/epilog\n";
-/// Hooks beside slurmctld.
+/// Configuration of hooks beside slurmctld.
 pub const BESIDE_SLURMCTLD: &str = "PrologSlurmctld=/usr/libexec/perilog/slurm/slurmctld-prolog\nEpilogSlurmctld=/usr/libexec/perilog/slurm/slurmctld-epilog\n";
 
 /// The drop-in that runs the controller as SlurmUser, from the book.
 const AS_SLURM: &str = include_str!("../../docs/examples/slurm/controller-as-slurm.conf");
 
-/// Short timers where Slurm's own take minutes: it sends TERMINATE_JOB again after KillWait and twice MessageTimeout.
+/// Configuration with short timers where Slurm's own timers take minutes: Slurm sends TERMINATE_JOB again after
+/// KillWait and twice MessageTimeout.
 const CONFIGURATION: &str = "\
 ClusterName=bed
 SlurmctldHost=ctl
@@ -58,18 +59,18 @@ SlurmdParameters=config_overrides
 PrologFlags=Alloc
 ";
 
-/// Script that waits for its gate and exits with the status that `open` writes there.
+/// Script body: waits for the gate and exits with the status that `open` writes there.
 pub const BY_GATE: &str =
     "while [ ! -e /run/gate-$PERILOG_ACTION ]; do sleep 0.02; done\nexit $(cat /run/gate-$PERILOG_ACTION)";
 
-/// A cluster whose prolog and epilog are gated, for [`Slurm::start`].
+/// Returns the builder of a cluster whose prolog and epilog are gated, for [`Slurm::start`].
 pub fn gated(nodes: usize) -> ClusterBuilder {
     let agent = "env-allow = [\"SLURM_JOB_ID\", \"SLURM_JOB_USER\", \"SLURMD_NODENAME\"]\n";
     let builder = Cluster::builder(nodes).agent(agent);
     builder.script("prolog", "10-gate", BY_GATE).script("epilog", "10-gate", BY_GATE)
 }
 
-/// A node, as Slurm sees it.
+/// A node, as Slurm sees the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
     /// `IDLE`, `IDLE+DRAIN`, `COMPLETING`...
@@ -84,7 +85,7 @@ pub struct Slurm<'a> {
 }
 
 impl<'a> Slurm<'a> {
-    /// Starts Slurm: `more` is the part of slurm.conf beside the common one, [`ON_NODES`] for example.
+    /// Starts Slurm. `more` is further lines of slurm.conf beside the common lines, such as [`ON_NODES`].
     pub fn start(cluster: &'a Cluster, more: &str) -> Result<Self> {
         let count = cluster.nodes().len();
         let nodes = format!(
@@ -94,8 +95,8 @@ impl<'a> Slurm<'a> {
         let slurm = Self { cluster };
         for node in cluster.bed().nodes() {
             node.write_file("/etc/slurm/slurm.conf", format!("{CONFIGURATION}{more}{nodes}"))?;
-            // The tests use no cgroups; on a machine with both hierarchies, slurmd refuses the plugin that it would
-            // choose.
+            // The tests use no cgroups. On a machine with both hierarchies, slurmd would choose a plugin and then
+            // refuse that plugin.
             node.write_file("/etc/slurm/cgroup.conf", "CgroupPlugin=cgroup/v1\n")?;
             for (name, text) in EXAMPLES {
                 node.write_script(&format!("/usr/libexec/perilog/slurm/{name}"), text)?;
@@ -110,7 +111,7 @@ impl<'a> Slurm<'a> {
         Ok(slurm)
     }
 
-    /// slurmctld's node.
+    /// Returns slurmctld's node.
     pub fn control(&self) -> Result<&Node> {
         self.cluster.controller()
     }
@@ -124,25 +125,25 @@ impl<'a> Slurm<'a> {
         self.cluster.wait_online()
     }
 
-    /// A command of Slurm's that must succeed.
+    /// Runs a command of Slurm that must succeed.
     pub fn ask(&self, command: &[&str]) -> Result<String> {
         self.control()?.run(command)?.ok()
     }
 
-    /// Submits a batch job of a user that runs `body`; returns its id.
+    /// Submits a batch job of a user that runs `body`; returns the job's id.
     pub fn submit(&self, nodes: usize, body: &str) -> Result<String> {
         let (nodes, wrap) = (format!("--nodes={nodes}"), format!("--wrap={body}"));
         let sbatch = ["sbatch", "--parsable", "--chdir=/tmp", "--output=/dev/null", &nodes, &wrap];
         self.ask(&[&["runuser", "-u", "alice", "--"], &sbatch[..]].concat())
     }
 
-    /// A field of `scontrol show job`; `None` once Slurm has forgotten the job.
+    /// Returns a field of `scontrol show job`; `None` once Slurm has forgotten the job.
     pub fn job(&self, job: &str, field: &str) -> Result<Option<String>> {
         let shown: Output = self.control()?.run(&["scontrol", "--oneliner", "show", "job", job])?;
         Ok(value(&shown.stdout, field))
     }
 
-    /// A node, as Slurm sees it.
+    /// Returns a node, as Slurm sees the node.
     pub fn seen(&self, rank: usize) -> Result<Seen> {
         let name = self.cluster.node(rank)?.name();
         let shown = self.control()?.run(&["scontrol", "--oneliner", "show", "node", name])?;
@@ -152,7 +153,7 @@ impl<'a> Slurm<'a> {
         Ok(Seen { state, reason: reason.unwrap_or_default() })
     }
 
-    /// Waits for a condition; an error shows the queue and the nodes as Slurm sees them.
+    /// Waits for a condition; an error shows the queue and the nodes as Slurm sees both.
     pub fn wait(&self, what: &str, mut condition: impl FnMut(&Self) -> Result<bool>) -> Result<()> {
         let waited = self.cluster.bed().wait_until(what, SOON, || condition(self));
         waited.with_context(|| {
@@ -167,9 +168,9 @@ impl<'a> Slurm<'a> {
         self.wait(&format!("job {job} is {state}"), |slurm| Ok(slurm.job(job, "JobState")?.as_deref() == Some(state)))
     }
 
-    /// Lets a requeued job begin now, instead of after Slurm's two minutes. Nodes know the second of the revocation and
-    /// reject a credential made within it: the prolog would not run. So this waits until that second, and the next one,
-    /// are over.
+    /// Lets a requeued job begin now, instead of after Slurm's two minutes. Nodes remember the second of the revocation
+    /// and reject a credential made within that second: the prolog would not run. So the function waits until that
+    /// second, and the next second, have passed.
     pub fn begin_again(&self, job: &str) -> Result<()> {
         self.wait_job(job, "PENDING")?;
         let seconds = || -> Result<u64> { Ok(self.ask(&["date", "+%s"])?.parse()?) };
@@ -183,7 +184,7 @@ impl<'a> Slurm<'a> {
         self.wait(&format!("n{rank} is {state}"), |slurm| Ok(slurm.seen(rank)?.state == state))
     }
 
-    /// Opens the gate of an action on a node: its script exits with this status.
+    /// Opens the gate of an action on a node: the script there exits with this status.
     pub fn open(&self, rank: usize, action: &str, status: u8) -> Result<()> {
         // In one step, because the script polls the file.
         self.cluster.node(rank)?.write_file(&format!("/run/gate-{action}"), status.to_string())
@@ -197,7 +198,7 @@ impl<'a> Slurm<'a> {
         (0..self.cluster.nodes().len()).try_for_each(|rank| self.open(rank, action, 0))
     }
 
-    /// Kills a slurmd with -9; its child processes go on. Returns when it is gone.
+    /// Kills a slurmd with kill -9; the child processes continue. Returns when slurmd has ended.
     pub fn kill_slurmd(&self, rank: usize) -> Result<()> {
         let node = self.cluster.node(rank)?;
         Cluster::kill_unit(node, "slurmd.service")?;
@@ -207,7 +208,7 @@ impl<'a> Slurm<'a> {
         })
     }
 
-    /// kill -9 of slurmctld; returns when it is gone.
+    /// Kills slurmctld with kill -9; returns when the process has ended.
     pub fn kill_slurmctld(&self) -> Result<()> {
         let node = self.control()?;
         Cluster::kill_unit(node, "slurmctld.service")?;
@@ -226,8 +227,8 @@ impl<'a> Slurm<'a> {
         self.cluster.node(rank)?.read_file("/var/log/slurmd.log")
     }
 
-    /// Returns ends of a job's scripts: (rank, action, attempt, exit status), in the order of their begin; no status
-    /// while one runs.
+    /// Returns the ends of a job's scripts: (rank, action, attempt, exit status), in the order of the begin. A running
+    /// script has no status.
     pub fn ends(&self, job: &str) -> Result<Vec<(u32, String, String, Option<i32>)>> {
         let ledger = self.cluster.ledger()?;
         let end = |(key, run): (&crate::ledger::Key, &crate::ledger::Run)| {
@@ -236,7 +237,8 @@ impl<'a> Slurm<'a> {
         Ok(ledger.of_job(job).into_iter().map(end).collect())
     }
 
-    /// Checks that each of these scripts of the job ran once, and no other: (rank, action, attempt, exit status).
+    /// Checks that each of these scripts of the job ran once, and no other script ran: (rank, action, attempt, exit
+    /// status).
     pub fn ensure_ran(&self, job: &str, expected: &[(u32, &str, &str, i32)]) -> Result<()> {
         let mut ends = self.ends(job)?;
         ends.sort();
@@ -253,7 +255,7 @@ impl<'a> Slurm<'a> {
     }
 }
 
-/// `Field=value` of a line of scontrol's.
+/// Returns the value of `Field=value` in a line of scontrol.
 fn value(line: &str, field: &str) -> Option<String> {
     line.split_whitespace().find_map(|word| word.strip_prefix(field)?.strip_prefix('=')).map(str::to_owned)
 }

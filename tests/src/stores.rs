@@ -1,4 +1,4 @@
-//! Operations on a controller's store, and a second controller on a copy of it.
+//! Operations on a controller's store, and a second controller on a copy of the store.
 
 use std::time::Duration;
 
@@ -8,13 +8,14 @@ use crate::cluster::{Cluster, shown};
 use crate::command::{Output, Running};
 
 const STORE: &str = "/var/lib/perilog/controller.db";
-/// For a loaded machine; what is waited for takes some tens of milliseconds.
+/// Limit for a loaded machine; the awaited conditions take some tens of milliseconds.
 const SOON: Duration = Duration::from_secs(90);
 
-/// Configuration of the second controller of [`Cluster::start_second`]: on the controller's own node, so that it has
-/// the same certificate.
+/// Configuration of the second controller of [`Cluster::start_second`]. The second controller runs on the first
+/// controller's node and therefore has the same certificate.
 ///
-/// Requests before nodes may connect to it wait as long as a loaded machine takes to send them there.
+/// Requests made before nodes may connect wait for the nodes, on a loaded machine for a long time: hence the
+/// `start-grace`.
 const SECOND: &str = "\
 cluster = \"bed\"
 start-grace = \"1h\"
@@ -25,8 +26,8 @@ socket = \"/run/perilog/second.sock\"
 ";
 
 impl Cluster {
-    /// Copies the store of a stopped controller, as a backup does, and starts the controller again. Its next start has
-    /// a higher epoch than the copy.
+    /// Copies the store of a stopped controller, as a backup does, and starts the controller again. The controller's
+    /// next start has a higher epoch than the copy.
     pub fn copy_store(&self, to: &str) -> Result<()> {
         self.stop_controller()?;
         self.controller()?.sh(&format!("rm -rf {to} && mkdir -m 700 {to} && cp -a {STORE}* {to}/"))?;
@@ -34,7 +35,7 @@ impl Cluster {
         self.wait_online()
     }
 
-    /// Puts a copy in the place of the store, or nothing. The controller must not run.
+    /// Replaces the store by a copy, or removes the store. The controller must not run.
     pub fn replace_store(&self, by: Option<&str>) -> Result<()> {
         let copy = by.map(|from| format!(" && cp -a {from}/* /var/lib/perilog/")).unwrap_or_default();
         self.controller()?.sh(&format!("rm -f {STORE}*{copy}")).map(drop)
@@ -45,7 +46,7 @@ impl Cluster {
         self.controller()?.systemctl(&["stop", "perilog-controller.socket", "perilog-controller.service"]).map(drop)
     }
 
-    /// Waits until the controller shows that this node obeys another one, and what to do.
+    /// Waits until the controller shows that this node obeys another controller, and shows the remedy.
     pub fn wait_refused(&self, host: &str) -> Result<()> {
         self.bed().wait_until(&format!("{host} is shown to obey another controller"), SOON, || {
             let views = self.node_views()?;
@@ -75,12 +76,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// `perilog` at the second controller.
+    /// Runs `perilog` against the second controller.
     pub fn second(&self, arguments: &[&str]) -> Result<Output> {
         self.controller()?.run(&at_second(arguments))
     }
 
-    /// Asks the second controller, and leaves the command running.
+    /// Starts `perilog` against the second controller and leaves the command running.
     pub fn ask_second(&self, arguments: &[&str]) -> Result<Running> {
         self.controller()?.spawn(&at_second(arguments))
     }

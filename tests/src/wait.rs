@@ -1,4 +1,4 @@
-//! Waiting for a condition under a generous limit.
+//! Wait for a condition under a generous limit.
 
 use std::time::Duration;
 
@@ -6,12 +6,13 @@ use anyhow::{Result, bail};
 
 use crate::clock::{Stopwatch, pause};
 
-/// Pause short enough to lose no time, and long enough that a check which costs a process does not fill a core.
+/// Pause between two checks: short enough to lose no time, and long enough to spare the core if a check costs a
+/// process.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
 /// Returns as soon as `condition` holds. Past `limit`, fails with an error that names `what`.
 ///
-/// The limit guards against hanging and expects no speed: choose it so that a loaded machine never meets it.
+/// The limit guards against hanging and expects no speed: choose a limit that a loaded machine never reaches.
 /// [`Bed::wait_until`](crate::Bed::wait_until) adds the nodes' diagnosis.
 pub fn wait_until(what: &str, limit: Duration, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
     let watch = Stopwatch::start();

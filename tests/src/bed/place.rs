@@ -1,7 +1,7 @@
 //! Place of a bed's cgroup on this machine.
 //!
 //! cgroup v2 is one tree with one owner. On a host with systemd, systemd owns the tree and hands out subtrees only as
-//! delegated units, so the bed asks for a scope. Elsewhere the bed makes a cgroup below its own.
+//! delegated units, so the bed asks for a scope. On other hosts the bed makes a cgroup below the bed's own cgroup.
 
 use std::path::{Path, PathBuf};
 
@@ -10,13 +10,13 @@ use anyhow::{Context, Result, bail};
 /// The bed's cgroup.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// The reaper is started in a delegated scope of the host's systemd; the scope's cgroup is the bed's.
+    /// The reaper starts in a delegated scope of the host's systemd; the scope's cgroup is the bed's cgroup.
     Scope,
-    /// This directory, to be made and removed by the bed.
+    /// The bed makes and removes this directory.
     Directory(PathBuf),
 }
 
-/// Looks at this machine.
+/// Chooses the place by the state of this machine.
 pub(super) fn find(bed: &str) -> Result<Place> {
     let read = |path: &str| std::fs::read_to_string(path).with_context(|| format!("reading {path}"));
     let systemd = Path::new("/run/systemd/system").is_dir() && read("/proc/1/comm")?.trim() == "systemd";
@@ -40,7 +40,7 @@ fn choose(systemd: bool, mounts: &str, own: &str, bed: &str) -> Result<Place> {
     if systemd {
         return Ok(Place::Scope);
     }
-    // `0::/path`; a path outside of the cgroup namespace starts with `/..` and cannot be reached through this mount.
+    // `0::/path`: a path outside of the cgroup namespace starts with `/..` and is unreachable through this mount.
     let own = own.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
     let own = if own.split('/').any(|part| part == "..") { "" } else { own };
     Ok(Place::Directory(Path::new(&mount[1]).join(own).join(bed)))

@@ -1,4 +1,4 @@
-//! Reaper: the process that outlives this one until everything is cleaned up; and the hub that the reaper holds.
+//! Reaper: the process that outlives the test's process until the cleanup is complete. The reaper holds the hub.
 
 use std::fs::File;
 use std::os::unix::process::CommandExt;
@@ -20,16 +20,17 @@ const SCRIPTS: [(&str, &str); 3] = [
     ("node-init.sh", include_str!("node-init.sh")),
 ];
 const PREFIX: &str = "perilog-bed-";
-/// Moments; the limit is for a machine that is busy with something else.
+/// Limits for a busy machine; both steps take only moments.
 const START: Duration = Duration::from_secs(60);
 const TEAR_DOWN: Duration = Duration::from_secs(60);
 
-/// Beds live on disk: /var/tmp is, where /tmp and /run may be memory. `PERILOG_BED_DIR` names another place.
+/// Returns the directory for beds: /var/tmp, which is on disk; /tmp and /run may be in memory. `PERILOG_BED_DIR` names
+/// another directory.
 fn base() -> PathBuf {
     std::env::var_os("PERILOG_BED_DIR").map_or_else(|| PathBuf::from("/var/tmp"), PathBuf::from)
 }
 
-/// Holds the bed: when its pipe closes, by drop or by the end of this process, the bed goes.
+/// Holds the bed. When the pipe closes, by a drop or by the end of the test's process, the reaper removes the bed.
 #[derive(Debug)]
 pub(crate) struct Reaper {
     name: String,
@@ -81,7 +82,7 @@ impl Reaper {
         let file = |name: &str| std::fs::read_to_string(self.directory.join(name)).unwrap_or_default();
         let child = &mut self.child;
         wait_until("the bed's hub", START, || {
-            // The reaper and the hub write their files side by side.
+            // The reaper and the hub write their files concurrently.
             if file("ready").is_empty() || file("hub").is_empty() {
                 let hub: u32 = file("hub").trim().parse().unwrap_or(0);
                 if child.try_wait()?.is_some() || (hub != 0 && !Path::new(&format!("/proc/{hub}/exe")).exists()) {
@@ -133,12 +134,11 @@ impl Drop for Reaper {
     }
 }
 
-/// Creates the bed's directory with its scripts, and a lock for the bed's life. The directory gets its name last, so a
-/// directory of that name with a free lock belongs to no living bed.
+/// Creates the bed's directory with the scripts, and a lock for the bed's life. The directory gets its final name last.
+/// A directory with a final name and a free lock therefore belongs to no living bed.
 fn make_directory(directory: &Path) -> Result<File> {
     let make = || -> std::io::Result<File> {
-        // `sweep` does not take this name for a bed: another process may sweep at any moment, and this directory is not
-        // locked yet.
+        // `sweep` ignores this name: the directory has no lock yet, and another process may sweep at any moment.
         let name = directory.file_name().unwrap_or_default().to_string_lossy();
         let new = directory.with_file_name(format!(".new-{name}"));
         std::fs::create_dir_all(new.join("empty/usr"))?;
@@ -166,14 +166,14 @@ pub(super) fn sweep() {
             let cgroup = Path::new(cgroup.trim());
             remove_cgroup(cgroup);
             if !cgroup.as_os_str().is_empty() && cgroup.exists() {
-                continue; // its last processes are just ending: the next bed's turn
+                continue; // the last processes are just ending: the next bed removes the directory
             }
             let _ = std::fs::remove_dir_all(&directory);
         }
     }
 }
 
-/// Removes a cgroup without processes, and those below it; leaves what cannot be removed.
+/// Removes a cgroup without processes and the cgroups below; leaves cgroups that cannot be removed.
 pub(crate) fn remove_cgroup(cgroup: &Path) {
     let Ok(entries) = std::fs::read_dir(cgroup) else { return };
     for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {

@@ -1,7 +1,7 @@
-//! Node's own files before its first boot: an identity, and the list of units to start.
+//! A node's own files before the first boot: an identity, and the list of units to start.
 //!
-//! A node's root is this machine's, with all its services, generators and drop-ins. A list of units to mask would never
-//! be complete, so the directories that pull units in are opaque and contain an allow-list instead.
+//! A node's root is the machine's root, with all services, generators and drop-ins of the machine. A list of units to
+//! mask would never be complete. So the directories that pull units in are opaque and contain an allow-list instead.
 
 use std::path::Path;
 
@@ -12,27 +12,27 @@ use crate::node::{Node, booted_marker};
 
 const VENDOR: &str = "/usr/lib/systemd/system";
 
-/// Directories whose content on this machine is hidden from nodes.
+/// Directories of this machine whose content is hidden from nodes.
 const OPAQUE: [&str; 13] = [
     // Units enabled, masked or overridden on this machine.
     "/etc/systemd/system",
     "/etc/systemd/system.conf.d",
     "/etc/systemd/journald.conf.d",
-    // Would make units of /etc/fstab, /etc/init.d and disks.
+    // Generators, which would make units of /etc/fstab, /etc/init.d and disks.
     "/usr/lib/systemd/system-generators",
     "/etc/systemd/system-generators",
     "/usr/lib/systemd/system/sysinit.target.wants",
     "/usr/lib/systemd/system/sockets.target.wants",
     "/usr/lib/systemd/system/timers.target.wants",
     "/usr/lib/systemd/system/multi-user.target.wants",
-    // This machine's journal, this bed and others beside it, and an installed product.
+    // This machine's journal, the files of beds, and an installed product.
     "/var/log/journal",
     "/var/tmp",
     "/etc/perilog",
     "/var/lib/perilog",
 ];
 
-/// Units to start: only those that make a node (journal, bus, directories).
+/// Units to start: only the units that make a node (journal, bus, directories).
 const WANTED: [(&str, &[&str]); 3] = [
     (
         "sysinit.target",
@@ -42,10 +42,11 @@ const WANTED: [(&str, &[&str]); 3] = [
     ("multi-user.target", &["dbus.service"]),
 ];
 
-/// Would be started over the bus and then expect devices or seats.
+/// Units that the bus would start, and that then expect devices or seats.
 const MASKED: [&str; 3] = ["systemd-logind.service", "systemd-udevd.service", "systemd-hostnamed.service"];
 
-/// Users that the installed product brings. systemd's own unit for it wants credentials, which a node of a bed has not.
+/// Unit that creates the users of the installed product. systemd's own unit wants credentials, which a node of a bed
+/// lacks.
 const USERS: &str = "[Unit]\nDefaultDependencies=no\nBefore=systemd-tmpfiles-setup.service sysinit.target\n\
     [Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/usr/bin/systemd-sysusers\n";
 
@@ -53,7 +54,7 @@ const USERS: &str = "[Unit]\nDefaultDependencies=no\nBefore=systemd-tmpfiles-set
 const USER: &str = "alice";
 const USER_ID: u32 = 64_001;
 
-/// Writes it into the node's files; the node is off.
+/// Writes the identity and the list of units into the files of a node that is off.
 pub(super) fn furnish(node: &Node, hosts: &[(String, String)]) -> Result<()> {
     let files = node.files()?;
     for path in OPAQUE {
@@ -70,7 +71,7 @@ pub(super) fn furnish(node: &Node, hosts: &[(String, String)]) -> Result<()> {
     for unit in MASKED {
         link(format!("/etc/systemd/system/{unit}"), "/dev/null")?;
     }
-    // With dbus-broker as the bus (Fedora, RHEL), dbus.service is an alias that enabling creates.
+    // With dbus-broker as the bus (Fedora, RHEL), dbus.service is an alias; enabling dbus-broker creates the alias.
     if !Path::new(VENDOR).join("dbus.service").exists() {
         link("/etc/systemd/system/dbus.service".into(), &format!("{VENDOR}/dbus-broker.service"))?;
     }
@@ -94,7 +95,7 @@ pub(super) fn furnish(node: &Node, hosts: &[(String, String)]) -> Result<()> {
         ("/etc/nsswitch.conf", "passwd: files\ngroup: files\nshadow: files\nhosts: files\n".into()),
         ("/etc/passwd", append("/etc/passwd", format!("{USER}:x:{USER_ID}:{USER_ID}::/tmp:/bin/sh"))?),
         ("/etc/group", append("/etc/group", format!("{USER}:x:{USER_ID}:"))?),
-        // On the node's disk, so that it can be read after a power failure.
+        // The journal is on the node's disk, so a test can read the journal after a power failure.
         ("/etc/systemd/journald.conf.d/bed.conf", "[Journal]\nStorage=persistent\nAudit=no\n".into()),
         ("/etc/systemd/system.conf.d/bed.conf", "[Manager]\nDefaultTimeoutStopSec=10s\n".into()),
         ("/etc/systemd/system/bed.target", "[Unit]\nRequires=multi-user.target\nWants=bed-booted.service\n".into()),

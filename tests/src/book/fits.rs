@@ -1,6 +1,7 @@
 //! Comparison of output with a page.
 
-/// Compares lines, with `...` in `expected` for any text; blanks count as one, empty lines at the end do not count.
+/// Returns `true` if the output matches the page. `...` in `expected` matches any text, runs of blanks count as one,
+/// and empty lines at the end do not count.
 pub fn fits(expected: &[String], printed: &str) -> bool {
     let plain = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let expected: Vec<String> = trimmed(expected.iter().map(|line| plain(line)).collect());
@@ -15,7 +16,7 @@ fn trimmed(mut lines: Vec<String>) -> Vec<String> {
     lines
 }
 
-/// A line of `...` is any number of lines.
+/// Returns `true` if the printed lines match; a line of `...` matches any number of lines.
 fn lines(expected: &[String], printed: &[String]) -> bool {
     match expected.split_first() {
         None => printed.is_empty(),
@@ -26,7 +27,7 @@ fn lines(expected: &[String], printed: &[String]) -> bool {
     }
 }
 
-/// `...` in a line is any text.
+/// Returns `true` if one line matches; `...` matches any text.
 fn fills(expected: &str, printed: &str) -> bool {
     let Some((before, rest)) = expected.split_once("...") else { return expected == printed };
     let Some(mut left) = printed.strip_prefix(before) else { return false };

@@ -1,24 +1,24 @@
-//! From Markdown to steps.
+//! Parser from Markdown to steps.
 
 use anyhow::{Context, Result, bail};
 use perilog_core::HostList;
 
-/// A page that can be done.
+/// An executable page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// `docs/quickstart.md`
+    /// Name with the folder, such as `docs/quickstart.md`.
     pub name: String,
     pub steps: Vec<Step>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// Where it stands in the page, counted from 1.
+    /// Line of the step in the page, counted from 1.
     pub line: usize,
     pub what: What,
 }
 
-/// `None` for a host is the page's one machine.
+/// Content of a step. The host `None` is the page's one machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
     File { path: String, text: String, mode: u32, hosts: Vec<Option<String>> },
@@ -36,10 +36,10 @@ struct Fence<'t> {
 }
 
 impl Page {
-    /// Reads a page of the book by its name in docs/.
+    /// Reads a page of the book by the page's name in docs/.
     ///
     /// # Errors
-    /// As [`parse`](Self::parse); a missing page.
+    /// A missing page, and the errors of [`parse`](Self::parse).
     pub fn open(name: &str) -> Result<Self> {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);
         let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
@@ -49,7 +49,7 @@ impl Page {
     /// Parses a page.
     ///
     /// # Errors
-    /// A block that is neither executable nor marked, with its line.
+    /// A block that is neither executable nor marked, with the line.
     pub fn parse(name: &str, text: &str) -> Result<Self> {
         let mut steps = Vec::new();
         let mut mark: Option<What> = None;
@@ -120,17 +120,17 @@ impl Fence<'_> {
     }
 }
 
-/// `n[0-3]# command`, `# command`.
+/// Splits `n[0-3]# command` or `# command` into host and command.
 fn prompt(line: &str) -> Option<(Option<&str>, &str)> {
     let (host, command) = line.split_once("# ")?;
     let fits = |b: u8| b.is_ascii_alphanumeric() || b"[],-".contains(&b);
     host.bytes().all(fits).then(|| ((!host.is_empty()).then_some(host), command.trim()))
 }
 
-/// Mode of a file whose page names none, as an editor would create it.
+/// Mode of a file whose page names no mode, as an editor would create the file.
 const MODE: u32 = 0o644;
 
-/// `# /etc/x.toml on n[0-3]`, `# /etc/x.d/10-y on n[0-3], mode 0755`
+/// Parses `# /etc/x.toml on n[0-3]` or `# /etc/x.d/10-y on n[0-3], mode 0755` into path, mode and hosts.
 fn file(line: &str) -> Option<(String, u32, Result<Vec<Option<String>>>)> {
     let rest = line.strip_prefix("# /")?;
     let (rest, mode) = match rest.split_once(", mode ") {

@@ -9,7 +9,8 @@ use crate::cluster::{Cluster, ClusterBuilder};
 
 /// Name of the script of each action.
 const SCRIPT: &str = "10-held";
-/// Runs as long as its node is told to hold the action, and ends as the node is told; in a soak, as is drawn.
+/// Script body: runs until the test lets the action go on this node, and exits with the status that the test has set.
+/// In a soak, duration and status are random.
 const BODY: &str = "\
 echo \"$PERILOG_ACTION $PERILOG_JOB $FLUX_JOB_ID $FLUX_JOB_USERID $FLUX_JOB_RANKS\" >>/var/lib/ledger/flux
 trap 'exit 143' TERM
@@ -21,29 +22,30 @@ while [ -e /run/hold-$PERILOG_ACTION ]; do sleep 0.02; done
 exit $(cat /run/exit-$PERILOG_ACTION 2>/dev/null || echo 0)";
 const ACTIONS: [&str; 2] = ["prolog", "epilog"];
 const UNIT: &str = "perilog-flux.service";
-/// From docs/flux.md.
+/// Lines of controller.toml, from docs/flux.md.
 const CONTROLLER: &str = "[edge]\ngroup = \"flux\"\ndrains = true\n";
-/// Of a site that runs epilogs as Flux's housekeeping.
+/// Lines of controller.toml for a site that runs epilogs as Flux's housekeeping.
 const PER_NODE: &str = "[action.epilog]\nrelease = \"0\"\n";
 const AGENT: &str = "env-allow = [\"FLUX_JOB_ID\", \"FLUX_JOB_RANKS\", \"FLUX_JOB_USERID\"]\n";
 
-/// A cluster with scripts that [`Flux::hold`] holds.
+/// Returns the builder of a cluster with scripts that [`Flux::hold`] holds.
 pub fn edge_cluster(nodes: usize) -> ClusterBuilder {
     ACTIONS.iter().fold(cluster(nodes).agent(AGENT), |builder, action| builder.script(action, SCRIPT, BODY))
 }
 
-/// perilog's name of a job that `flux submit` has printed.
+/// Returns perilog's name of a job that `flux submit` has printed.
 pub fn plain(job: &str) -> String {
     job.replace('ƒ', "f")
 }
 
 impl<'a> Flux<'a> {
-    /// Starts Flux and then the edge, as docs/flux.md does: `more` as for [`Flux::start`].
+    /// Starts Flux and then the edge, as in docs/flux.md; `more` as for [`Flux::start`].
     pub fn with_edge(cluster: &'a Cluster, more: &str) -> Result<Self> {
         Self::with_controller(cluster, more, CONTROLLER)
     }
 
-    /// The same of a site that runs epilogs as Flux's housekeeping. `after`: its `release-after`.
+    /// Starts Flux and then the edge, for a site that runs epilogs as Flux's housekeeping. `after` is the site's
+    /// `release-after`.
     pub fn with_housekeeping(cluster: &'a Cluster, after: &str) -> Result<Self> {
         let libexec = cluster.controller()?.sh("flux config builtin libexecdir")?;
         let flux = format!(
@@ -65,7 +67,7 @@ impl<'a> Flux<'a> {
         Ok(flux)
     }
 
-    /// Waits until the edge reports that it follows Flux and the controller.
+    /// Waits until the edge reports that the edge follows Flux and the controller.
     pub fn wait_edge(&self) -> Result<()> {
         let node = self.rank_0()?;
         let status = || node.systemctl(&["show", "--property=StatusText", "--value", UNIT]);
@@ -73,12 +75,12 @@ impl<'a> Flux<'a> {
             .with_context(|| format!("{}\n{}", status().unwrap_or_default(), self.edge_log().unwrap_or_default()))
     }
 
-    /// Returns what the edge has logged.
+    /// Returns the edge's log.
     pub fn edge_log(&self) -> Result<String> {
         self.rank_0()?.sh(&format!("journalctl --no-pager -o cat -u {UNIT}"))
     }
 
-    /// kill -9 of the edge; systemd starts it again.
+    /// Kills the edge with kill -9; systemd starts the edge again.
     pub fn kill_edge(&self) -> Result<()> {
         Cluster::kill_unit(self.rank_0()?, UNIT)
     }
@@ -106,22 +108,22 @@ impl<'a> Flux<'a> {
         nodes.iter().try_for_each(|node| node.sh(&format!("rm -f /run/hold-{action}")).map(drop))
     }
 
-    /// From now on the scripts of this action exit with this status on node `n{index}`.
+    /// Makes the scripts of this action exit with this status on node `n{index}` from now on.
     pub fn ends_with(&self, index: usize, action: &str, status: i32) -> Result<()> {
         self.cluster.node(index)?.write_file(&format!("/run/exit-{action}"), status.to_string())
     }
 
-    /// The prolog's check `lustre` fails on node `n{index}` from now on, in a way that a job may tolerate.
+    /// Makes the prolog's check `lustre` fail on node `n{index}` from now on, in a way that a job may tolerate.
     pub fn lustre_fails(&self, index: usize) -> Result<()> {
         self.cluster.node(index)?.write_file("/run/lustre-prolog", "")
     }
 
-    /// The same of the check `gpu`.
+    /// Makes the prolog's check `gpu` fail likewise.
     pub fn gpu_fails(&self, index: usize) -> Result<()> {
         self.cluster.node(index)?.write_file("/run/gpu-prolog", "")
     }
 
-    /// The scripts of this action reach these milestones from now on, before they are held.
+    /// Makes the scripts of this action reach these milestones from now on, before the scripts are held.
     pub fn reach(&self, action: &str, milestones: &str) -> Result<()> {
         let nodes = self.cluster.nodes();
         nodes.iter().try_for_each(|node| node.write_file(&format!("/run/milestones-{action}"), milestones))
@@ -135,14 +137,14 @@ impl<'a> Flux<'a> {
         begun.with_context(|| format!("{:?}\n{}", self.story(job), self.edge_log().unwrap_or_default()))
     }
 
-    /// Waits until the job is over.
+    /// Waits until the job has ended.
     pub fn wait_clean(&self, job: &str) -> Result<()> {
         let clean = self.wait_event(job, "clean").map(drop);
         clean.with_context(|| self.edge_log().unwrap_or_default())
     }
 
-    /// Asserts that the job's scripts ran once: for each action its nodes and the status of all of its scripts. The
-    /// controller says the same.
+    /// Asserts that the job's scripts ran once: for each action, the nodes and the statuses of all scripts. Asserts
+    /// that the controller's view agrees.
     pub fn assert_once(&self, job: &str, actions: &[(&str, &[u32], &[i32])]) -> Result<()> {
         let name = plain(job);
         let ledger = self.cluster.ledger()?;
@@ -165,7 +167,7 @@ impl<'a> Flux<'a> {
         Ok(())
     }
 
-    /// Asserts that nothing is left of any job: no node is drained on either side, held, or taken.
+    /// Asserts that no job has left anything: no node is drained on either side, held, or allocated.
     pub fn assert_idle(&self) -> Result<()> {
         let all = self.cluster.nodes().len().to_string();
         self.wait("every node is free", |flux| {
@@ -182,7 +184,7 @@ impl<'a> Flux<'a> {
         })
     }
 
-    /// Returns the nodes that are drained in Flux, with their reasons.
+    /// Returns the nodes that are drained in Flux, with the reasons.
     pub fn drained(&self) -> Result<BTreeMap<String, String>> {
         let rows = self.ask(&["resource", "drain", "-no", "{nodelist} {reason}"])?;
         let row = |row: &str| row.trim().split_once(' ').map(|(node, why)| (node.to_owned(), why.to_owned()));
@@ -194,7 +196,7 @@ impl<'a> Flux<'a> {
         self.wait("no node is drained", |flux| Ok(flux.drained()?.is_empty()))
     }
 
-    /// Returns when Flux last drained this node, in seconds since the epoch.
+    /// Returns the time of Flux's last drain of this node, in seconds since the epoch.
     pub fn drained_at(&self, node: &str) -> Result<f64> {
         let log = self.ask(&["kvs", "eventlog", "get", "--unformatted", "resource.eventlog"])?;
         let events: Vec<Event> = log.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
@@ -215,7 +217,7 @@ impl<'a> Flux<'a> {
         found.with_context(|| format!("{job} has no exception of type {kind}: {events:?}"))
     }
 
-    /// Returns the result of a job that is over, as `flux jobs` says it: `COMPLETED`, `FAILED`, `CANCELED`.
+    /// Returns the result of an ended job in the words of `flux jobs`: `COMPLETED`, `FAILED`, `CANCELED`.
     pub fn result(&self, job: &str) -> Result<String> {
         Ok(self.ask(&["jobs", "-no", "{result}", job])?.trim().to_owned())
     }

@@ -1,5 +1,5 @@
-//! A long time under a real Flux with the edge: jobs of one to four nodes, with a fault every few seconds. The scripts'
-//! ledgers say afterwards what happened.
+//! A soak under a real Flux with the edge: jobs of one to four nodes, with a fault every few seconds. Afterwards the
+//! scripts' ledgers show what happened.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,19 +14,19 @@ use crate::layer::Layer;
 use crate::ledger::{Ledger, Run};
 
 const NODES: u64 = 4;
-/// Jobs that wait or run at a time, at most.
+/// Maximum number of jobs that wait or run at a time.
 const AT_ONCE: usize = 6;
 /// Faults, by their names in [`Report::faults`].
 const FAULTS: [&str; 7] = ["edge", "controller", "rank 0", "rank 0 and edge", "leaf", "agent", "cancel"];
 
-/// Work of a soak, and the faults that it found.
+/// Work of a soak, and the differences found.
 #[derive(Debug, Default)]
 pub struct Report {
     pub jobs: usize,
-    /// Jobs by their result in Flux.
+    /// Number of jobs by result in Flux.
     pub results: BTreeMap<String, usize>,
     pub faults: BTreeMap<&'static str, usize>,
-    /// (job, attempt, node) with a prolog or an epilog.
+    /// Number of (job, attempt, node) with a prolog or an epilog.
     pub compared: usize,
     pub differences: Vec<String>,
 }
@@ -39,7 +39,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// splitmix64: the same seed draws the same faults.
+/// Random numbers by splitmix64: equal seeds draw equal faults.
 #[derive(Debug)]
 struct Draws(u64);
 
@@ -52,10 +52,10 @@ impl Draws {
     }
 }
 
-/// Runs for `length`, then lets everything come to its end and compares.
+/// Runs for `length`, then lets all work come to an end and compares.
 ///
 /// # Errors
-/// The cluster cannot be had, or something never came to its end.
+/// The cluster does not start, or some work never ended.
 pub fn soak(layer: Layer, length: Duration, seed: u64, tell: &mut dyn FnMut(&str)) -> Result<Report> {
     let cluster = edge_cluster(usize::try_from(NODES)?).layer(layer).boot()?;
     let flux = Flux::with_edge(&cluster, "")?;
@@ -74,7 +74,7 @@ pub fn soak(layer: Layer, length: Duration, seed: u64, tell: &mut dyn FnMut(&str
             tell(&format!("{} jobs, {:?}", report.jobs, report.faults));
             told = Stopwatch::start();
         }
-        // The time between faults is drawn, too: faults meet jobs at every stage.
+        // The time between faults is random, too: faults meet jobs at every stage.
         pause(Duration::from_millis(500 + draws.below(4_000)));
     }
     settle(&flux, &cluster)?;
@@ -97,7 +97,7 @@ pub fn soak(layer: Layer, length: Duration, seed: u64, tell: &mut dyn FnMut(&str
     Ok(report)
 }
 
-/// Fills the queue. Flux may be away: then the next time.
+/// Fills the queue. If Flux does not answer, the next call fills the queue.
 fn submit(flux: &Flux<'_>, draws: &mut Draws, report: &mut Report) {
     let Ok(active) = flux.ask(&["jobs", "-A", "-no", "{id.f58plain}"]) else { return };
     for _ in active.lines().count()..AT_ONCE {
@@ -136,7 +136,7 @@ fn strike(flux: &Flux<'_>, cluster: &Cluster, fault: &str, draws: &mut Draws) ->
             let active = flux.ask(&["jobs", "-A", "-no", "{id.f58plain}"])?;
             let jobs: Vec<&str> = active.lines().map(str::trim).collect();
             if let Some(job) = jobs.get(usize::try_from(draws.below(jobs.len().max(1) as u64))?) {
-                // The job may be over by now.
+                // The job may have ended by now.
                 flux.run_as("flux", &["cancel", job])?;
             }
             Ok(())
@@ -144,7 +144,7 @@ fn strike(flux: &Flux<'_>, cluster: &Cluster, fault: &str, draws: &mut Draws) ->
     }
 }
 
-/// An operator lifts what failed scripts have drained.
+/// Lifts the drains of failed scripts, as an operator would.
 fn lift_drains(flux: &Flux<'_>, cluster: &Cluster) -> Result<()> {
     for (node, reason) in flux.drained().unwrap_or_default() {
         if reason.contains("exit ") {
@@ -155,7 +155,7 @@ fn lift_drains(flux: &Flux<'_>, cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Everything that was killed is back, and no job is active.
+/// Waits until all killed daemons are back and no job is active.
 fn settle(flux: &Flux<'_>, cluster: &Cluster) -> Result<()> {
     for node in cluster.nodes() {
         node.sh("rm -f /run/soak")?;
@@ -173,8 +173,8 @@ fn settle(flux: &Flux<'_>, cluster: &Cluster) -> Result<()> {
     })
 }
 
-/// Judges by the ledgers alone: each script once and with its end, each prolog with its epilog, and no job on a node
-/// before the epilog of the job before has ended there.
+/// Judges by the ledgers alone. Each script ran once and has an end, and each prolog has an epilog. No job began on a
+/// node before the epilog of the previous job had ended there.
 fn judge(ledger: &Ledger, report: &mut Report) {
     let mut by_node: BTreeMap<(String, String, u32), Vec<(&str, &Run)>> = BTreeMap::new();
     for (key, runs) in &ledger.runs {
@@ -190,7 +190,7 @@ fn judge(ledger: &Ledger, report: &mut Report) {
         }
     }
     report.compared = by_node.len();
-    // Node -> (begin, end, whose).
+    // Node -> (begin, end, owner).
     let mut spans: BTreeMap<&str, Vec<(f64, f64, String)>> = BTreeMap::new();
     for ((job, attempt, rank), runs) in &by_node {
         let has = |action: &str| runs.iter().any(|(of, _)| *of == action);

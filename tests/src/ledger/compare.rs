@@ -15,9 +15,10 @@ pub struct Known {
     pub attempt: String,
     pub action: String,
     pub rank: u32,
-    /// The word: `ok`, `failed`, `lost` and so on, or [`NOWHERE`]; anything else is a task that has not ended.
+    /// Word of the outcome: `ok`, `failed`, `lost` and so on, or [`NOWHERE`]. Any other word is a task that has not
+    /// ended.
     pub outcome: String,
-    /// The exit code of a task that `failed` with one.
+    /// Exit code of a task that `failed` with an exit code.
     pub code: Option<i32>,
     /// Exit code per script, if the test knows the scripts one by one.
     pub scripts: BTreeMap<String, Option<i32>>,
@@ -29,27 +30,27 @@ type Task = (String, String, String, u32);
 #[derive(Debug)]
 struct Row {
     task: Task,
-    /// Node, and each script with its exit code, in the ledger.
+    /// Node, and each script with the exit code, from the ledger.
     ledger: String,
     known: String,
     faults: Vec<String>,
 }
 
-/// All tasks that either side knows, with their faults.
+/// All tasks that either side knows, with the faults.
 #[derive(Debug)]
 pub struct Comparison {
     rows: Vec<Row>,
-    /// Actions that are expected, and of which neither side knows a task.
+    /// Expected actions of which neither side knows a task.
     absent: Vec<String>,
 }
 
 impl Comparison {
-    /// Whether the controller tells the truth, and tells all of it.
+    /// Returns `true` if the controller reports the truth, and all of the truth.
     pub fn holds(&self) -> bool {
         !self.rows.is_empty() && self.faults().is_empty()
     }
 
-    /// How many tasks were compared.
+    /// Returns the number of compared tasks.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
@@ -69,17 +70,18 @@ impl Comparison {
     }
 }
 
-/// Compares `known` with `ledger`. `scripts` names, by action, the scripts that an action must have started if it ran;
-/// each such action has a task.
+/// Compares `known` with `ledger`. `scripts` lists, by action, the scripts that an action must have started if the
+/// action ran. Each listed action must have a task. The rules:
 ///
 /// * A script starts at most once per task.
 /// * `ok`, `tolerable`: every script of the action started and ended with 0.
-/// * `failed` with a code: every script ended, and the code is the largest of theirs. Without a code: not all of them
-///   ended with 0.
-/// * Scripts that are known one by one ended as known.
-/// * `refused`: none started. `lost`: not all of them ended. Some may have started: a node that was given up before it
-///   accepted may have begun unheard.
-/// * The controller knows everything in the ledger, and does not call a task open whose scripts have all ended.
+/// * `failed` with a code: every script ended, and the code is the largest exit code of the scripts.
+/// * `failed` without a code: at least one script did not end with 0.
+/// * A script that is known one by one ended as known.
+/// * `refused`: no script started.
+/// * `lost`: not every script ended. Some scripts may have started: a node that the controller gave up before
+///   the acceptance may have begun unheard.
+/// * The controller knows everything in the ledger, and calls no task open whose scripts have all ended.
 /// * Each rank of an action has a state: [`NOWHERE`] is a fault, whatever ran there.
 pub fn compare(ledger: &Ledger, known: &[Known], scripts: &[(&str, &[&str])]) -> Comparison {
     let mut ran: BTreeMap<Task, BTreeMap<&str, &[Run]>> = BTreeMap::new();

@@ -24,7 +24,7 @@ fn tasks(job: &JobView, attempt: &AttemptView, action: &ActionView) -> Vec<Known
         code: None,
         scripts: BTreeMap::new(),
     };
-    // A task that ended well with details is also among the ended ones.
+    // A task that ended well with details is also among the ended tasks.
     let told = |rank: u32| action.ended.iter().any(|ended| ended.rank.0 == rank && ended.ended.outcome.is_ok());
     let mut tasks: Vec<Known> = action.ok.iter().filter(|rank| !told(*rank)).map(|rank| task(rank, "ok")).collect();
     for row in &action.open {
@@ -34,7 +34,8 @@ fn tasks(job: &JobView, attempt: &AttemptView, action: &ActionView) -> Vec<Known
         let outcome = &ended.ended.outcome;
         tasks.push(Known { code: code(outcome), scripts: scripts(&ended.ended), ..task(ended.rank.0, outcome.word()) });
     }
-    // Ranks of the action that the controller lost: otherwise neither side would report a rank where no script ran.
+    // Ranks of the action that the controller lost. Without this step, neither side would report a rank where no script
+    // ran.
     let seen: IdSet = tasks.iter().map(|task| task.rank).collect();
     tasks.extend(action.ranks.difference(&seen).iter().map(|rank| task(rank, NOWHERE)));
     tasks
@@ -47,8 +48,8 @@ fn code(outcome: &Outcome) -> Option<i32> {
     }
 }
 
-/// Returns the exit codes of scripts. The last try counts, as in the ledger. A script whose end is unknown (its runner
-/// was killed) is left out.
+/// Returns the exit codes of scripts. The last try counts, as in the ledger. Leaves out a script whose end is unknown
+/// because the runner was killed.
 fn scripts(ended: &Ended) -> BTreeMap<String, Option<i32>> {
     let code = |status: ExitStatus| match status {
         ExitStatus::Exit(code) => Some(i32::from(code)),
@@ -95,7 +96,7 @@ mod tests {
             (2, "failed", Some(37)),
             (3, "lost", None),
             (4, "running", None),
-            // In none of the three.
+            // Rank 5 is in none of the three lists.
             (5, NOWHERE, None),
         ];
         assert_eq!(told, expected);

@@ -8,28 +8,28 @@ use super::{Node, Power};
 use crate::rootfs::Rootfs;
 
 impl Node {
-    /// Replaces a file (mode 0644) in one step and creates its directories; also while the node is off.
+    /// Replaces a file (mode 0644) in one step and creates the directories; works also while the node is off.
     pub fn write_file(&self, path: &str, text: impl AsRef<[u8]>) -> Result<()> {
         self.write_with_mode(path, text, 0o644)
     }
 
-    /// [`write_file`](Self::write_file) for something to execute.
+    /// Writes an executable file as [`write_file`](Self::write_file) does.
     pub fn write_script(&self, path: &str, text: impl AsRef<[u8]>) -> Result<()> {
         self.write_with_mode(path, text, 0o755)
     }
 
-    /// [`write_file`](Self::write_file) with another mode.
+    /// Writes a file with another mode as [`write_file`](Self::write_file) does.
     pub fn write_with_mode(&self, path: &str, text: impl AsRef<[u8]>, mode: u32) -> Result<()> {
         let write = self.files()?.write(Path::new(path), text.as_ref(), mode);
         write.with_context(|| self.name.clone())
     }
 
-    /// Reads a file as text; while the node is off only what the node itself has written is found.
+    /// Reads a file as text. While the node is off, only the files that the node itself or a test has written exist.
     pub fn read_file(&self, path: &str) -> Result<String> {
         self.try_read_file(path)?.with_context(|| format!("{}: no file {path}", self.name))
     }
 
-    /// Reads as [`read_file`](Self::read_file); `None` if the file does not exist.
+    /// Reads a file as [`read_file`](Self::read_file) does; `None` if the file does not exist.
     pub fn try_read_file(&self, path: &str) -> Result<Option<String>> {
         let bytes = self.files()?.read(Path::new(path)).with_context(|| self.name.clone())?;
         Ok(bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
@@ -41,7 +41,7 @@ impl Node {
         self.files()?.link(Path::new(&link), &format!("/usr/lib/systemd/system/{unit}"))
     }
 
-    /// Returns the root of a booted node, otherwise the upper side of its overlay.
+    /// Returns the root of a booted node, otherwise the upper side of the node's overlay.
     pub(crate) fn files(&self) -> Result<Rootfs> {
         let leader = self.power().as_ref().filter(|power| power.booted).and_then(Power::leader);
         match leader {
@@ -50,7 +50,7 @@ impl Node {
         }
     }
 
-    /// The node's directory, which may be on a file system that only the bed has mounted.
+    /// Returns the node's directory, which may be on a file system that only the bed has mounted.
     pub(super) fn own_directory(&self) -> PathBuf {
         let inside = self.bed.join("nodes").join(&self.name);
         let mut path = PathBuf::from(format!("/proc/{}/root", self.hub)).into_os_string();
