@@ -1,19 +1,19 @@
-//! A script prints 1,000,000 lines: its status arrives, no daemon's memory grows, and its first and last lines are
-//! kept.
+//! A script prints 1,000,000 lines: the script's status arrives, no daemon's memory grows, and the runner keeps the
+//! first and the last lines.
 
 use anyhow::{Context, Result};
 use perilog_tests::{Cluster, Node};
 
 const LINES: usize = 1_000_000;
-/// Prints, waits at the gate with all printed, then ends.
+/// Script body: prints all lines, waits at the gate, then ends.
 const PRINTS: &str = "seq -f 'line %07.0f of many' 1000000\n[ -e /run/gate ] || touch /run/printed\n\
                       while [ ! -e /run/gate ]; do sleep 0.02; done\nexit 37";
 const QUIET: &str = "while [ ! -e /run/gate ]; do sleep 0.02; done\nexit 0";
-/// Relative to a quiet runner: its buffers (head, tail, lines that the journal has not taken) are some 300 KiB of 3
-/// MiB, and the allocator rounds up.
+/// Maximum memory relative to a quiet runner. The buffers (head, tail, lines not yet in the journal) are some 300 KiB
+/// of 3 MiB, and the allocator rounds up.
 const FACTOR: u64 = 2;
 
-/// The most memory that the process has ever had (VmHWM of proc(5)), in KiB.
+/// Returns the peak memory of the process (VmHWM of proc(5)), in KiB.
 fn peak_kib(node: &Node, pid: &str) -> Result<u64> {
     let line = node.sh(&format!("grep VmHWM /proc/{pid}/status"))?;
     line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).with_context(|| format!("a number: {line}"))
@@ -40,7 +40,7 @@ fn memory_does_not_grow_with_what_a_script_prints() -> Result<()> {
     let runner = main_pid(node, "perilog-task-prolog-*")?;
     let printing_kib = peak_kib(node, &runner)?;
     assert!(printing_kib <= FACTOR * quiet_kib, "runner: {printing_kib} KiB, a quiet one {quiet_kib} KiB");
-    // The kept output stays on the node until the controller has it: 32 KiB from each end, in whole lines.
+    // The kept output stays on the node until the controller has a copy: 32 KiB from each end, in whole lines.
     cluster.stop_controller()?;
     cluster.open_gates()?;
     let task = "/run/perilog/tasks/perilog-task-prolog-*";

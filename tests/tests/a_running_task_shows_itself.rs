@@ -1,4 +1,4 @@
-//! View of an administrator with systemd's own tools while a script runs, and of a finished job.
+//! An administrator sees a running script, and later the finished job, with systemd's own tools.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use perilog_tests::Cluster;
 
 const SOON: Duration = Duration::from_secs(90);
 const AT_GATE: &str = "echo said first\nwhile [ ! -e /run/gate ]; do sleep 0.02; done\nexit 0";
-/// Fails, with two lines of its own.
+/// Hook that prints two lines and fails.
 const HOOK: &str =
     "[release]\ncommand = [\"/bin/sh\", \"-c\", \"echo it was asked >&2; echo and is busy >&2; exit 7\"]\n";
 
@@ -40,7 +40,7 @@ fn in_systemctl_and_in_the_journal() -> Result<()> {
     let of_controller = of("SYSLOG_IDENTIFIER=perilog-controller");
     let daemon = cluster.controller()?.sh(&of_controller)?;
     ensure!(daemon.contains("prolog of j: ok"), "{daemon}");
-    // A hook that fails, with its whole output.
+    // The hook fails, and the journal has the hook's whole output.
     cluster.perilog(&["job", "finish", "j"])?.ok()?;
     let mut hook = String::new();
     let logged = cluster.bed().wait_until("the hook is in the journal of the job", SOON, || {

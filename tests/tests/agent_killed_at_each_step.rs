@@ -1,6 +1,6 @@
-//! kill -9 of agents exactly between two of their steps; systemd starts them again. Whatever the step, scripts run once
-//! and their exact status arrives. A prolog and then an epilog of the same job run on two nodes whose agents both die
-//! at the point, and on a third without a fault.
+//! kill -9 of agents exactly between two of their steps; systemd starts the agents again. At every step, scripts run
+//! once and the exact statuses arrive. A prolog and then an epilog of the same job run on three nodes. The agents of
+//! two nodes die at the point; the third has no fault.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster, Order};
@@ -17,7 +17,7 @@ fn killed_at(point: &str, script_is_over: bool) -> Result<()> {
             cluster.open_gates()?;
         }
         for armed in armed {
-            // The next agent adopts a script at its gate.
+            // The next agent adopts a script that waits at the gate.
             armed?.wait_back()?;
         }
         cluster.open_gates()?;

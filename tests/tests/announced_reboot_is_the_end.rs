@@ -1,5 +1,6 @@
-//! A prolog's script announces a reboot of its node, waits until the controller knows, and reboots. The controller is
-//! killed while the node is away. The boot ends the task well; another boot before the verdict is an ordinary loss.
+//! A prolog's script announces a reboot of the node, waits until the controller has the announcement, and reboots. The
+//! test kills the controller while the node is away. The boot ends the task well; another boot before the verdict is an
+//! ordinary loss.
 
 use std::time::Duration;
 

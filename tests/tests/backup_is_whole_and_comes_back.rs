@@ -1,6 +1,6 @@
 //! An operator copies the store while the controller and a script run. A controller started on the copy is in recovery
-//! until an operator vouched for the job; nothing runs twice. Its content can be exported as lines, from the running
-//! controller, from its store, and from the copy.
+//! until an operator has vouched for the job; no script runs twice. The store's content can be exported as lines: from
+//! the running controller, from the controller's store, and from the copy.
 
 use anyhow::{Result, ensure};
 use perilog_tests::{AT_GATE, Cluster};
@@ -22,7 +22,7 @@ fn while_a_script_runs() -> Result<()> {
     ensure!(controller.sh(&format!("stat -c %a {COPY}"))?.trim() == "600");
     ensure!(controller.sh("ls /var/lib/perilog")?.lines().all(|name| !name.ends_with("backup")), "left behind");
 
-    // Exports in the same three ways; only the first two have later events.
+    // All three ways can export; only the running controller and the controller's store have later events.
     let of_copy = cluster.perilog(&["export", "--store", COPY])?.ok()?;
     ensure!(of_copy.starts_with("{\"") && of_copy.contains("\"kind\":\"job\""), "{of_copy}");
     ensure!(of_copy.contains("\"accepted\":\"0\"") && !of_copy.contains("\"name\":\"verdict\""), "{of_copy}");

@@ -1,4 +1,4 @@
-//! The controller refuses and logs a peer that is no agent, or not the expected one, and goes on.
+//! The controller refuses and logs a peer that is no agent or not the expected agent, and continues.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn garbage_and_half_a_handshake_do_not_stop_the_controller() -> Result<()> {
     cluster.bed().wait_until("all of them are connected", Duration::from_secs(60), || {
         Ok(silent.output()?.stdout.contains("held"))
     })?;
-    // An existing session would stay anyway; this agent has to connect beside them.
+    // An existing session would stay anyway; the restarted agent has to connect beside the silent connections.
     node.systemctl(&["restart", "perilog-agent"])?;
     let run = cluster.perilog(&["run", "prolog", "--job", "j", "--nodes", "n0"])?;
     assert_eq!(run.code(), Some(0), "{run}");

@@ -1,4 +1,4 @@
-//! The bed does on this machine what its header says.
+//! The bed does on this machine what the header of the bed's module says.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use perilog_tests::{Bed, wait_until};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Whether a connection to `peer` gets an answer (a refusal is one).
+/// Command that succeeds if a connection to `peer` gets an answer (a refusal is an answer).
 const REACH: &str = r#"timeout 1 bash -c "exec 3<>/dev/tcp/$0/9" 2>/dev/null; test $? = 1"#;
 
 #[test]
@@ -70,7 +70,7 @@ fn a_power_failure_ends_a_boot_and_keeps_the_disk() -> Result<()> {
     let (machine, boot) = (n0.read_file("/etc/machine-id")?, n0.boot_id()?);
     n0.sh("echo disk >/var/lib/mark; echo memory >/run/mark; logger -t mark before the failure; journalctl --sync")?;
 
-    // The peer notices nothing: its connection stays open.
+    // The peer notices nothing: the peer's connection stays open.
     let mut server = n0.spawn(&["python3", "-c", SERVER])?;
     bed.wait_until("the server listens", LIMIT, || Ok(server.output()?.stdout.contains("listens")))?;
     let mut client = n1.spawn(&["python3", "-c", CLIENT])?;
@@ -133,8 +133,9 @@ fn a_command_that_runs_can_be_watched_and_killed() -> Result<()> {
     bed.wait_until("the child", LIMIT, sleeps)
 }
 
-/// A node of a bed is a machine run by systemd (which assigns cgroups), with an overlay as its root (which cannot be
-/// another's upper side, as in most containers), and with no other activity that could hide leftovers.
+/// Makes a bed on a node of a bed. The node is a machine with systemd, which assigns cgroups. The node's root is an
+/// overlay, as in most containers, and an overlay cannot be the upper side of another overlay. The node has no other
+/// activity that could hide leftovers.
 #[test]
 fn a_bed_can_be_made_on_a_node_of_a_bed() -> Result<()> {
     let mounts = std::fs::read_to_string("/proc/self/mounts")?;
@@ -145,12 +146,12 @@ fn a_bed_can_be_made_on_a_node_of_a_bed() -> Result<()> {
     let bed = Bed::builder().node("host").boot()?;
     let host = bed.node("host")?;
     let state = "cat /proc/self/mounts; ls /sys/class/net /run /var/tmp; find /sys/fs/cgroup -type d | sort; lsns -n -o NS,TYPE -t net -t mnt -t pid";
-    host.systemctl(&["start", "machine.slice"])?; // systemd makes it for the first bed and keeps it
+    host.systemctl(&["start", "machine.slice"])?; // systemd makes the slice for the first bed and keeps the slice
     let before = host.sh(state)?;
     // This program may be on a file system that nodes do not see.
     host.write_script("/usr/local/bin/nodes.new", std::fs::read(std::env::current_exe()?)?)?;
-    // `cp` makes the executable: a test that forks at this moment would inherit this process's open file, and exec
-    // would fail with "text file busy".
+    // `cp` makes the executable: another test that forks at this moment would inherit this process's open file, and
+    // exec would fail with "text file busy".
     host.sh("cp -p /usr/local/bin/nodes.new /usr/local/bin/nodes")?;
     let output = host.run(&[
         "systemd-run",

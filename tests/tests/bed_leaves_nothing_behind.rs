@@ -1,4 +1,4 @@
-//! However the process of a bed ends, the machine is afterwards as before.
+//! After the process of a bed has ended in any way, the machine is as before.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 struct Traces {
     directory: PathBuf,
     cgroup: PathBuf,
-    /// Members of its cgroup, and processes that name it, with their children.
+    /// Members of the bed's cgroup, processes that name the bed, and the children of these processes.
     processes: BTreeSet<Process>,
 }
 
@@ -23,7 +23,7 @@ struct Traces {
 struct Process {
     pid: String,
     parent: String,
-    /// Start time, which tells it from a later process with the same pid.
+    /// Start time, which tells the process from a later process with the same pid.
     started: String,
     command: String,
 }
@@ -64,12 +64,12 @@ impl Traces {
     }
 }
 
-/// All processes of this machine.
+/// Returns all processes of this machine.
 fn processes() -> Result<Vec<Process>> {
     let mut processes = Vec::new();
     for entry in std::fs::read_dir("/proc")?.flatten() {
-        // A process that ends meanwhile has no `stat`: pid (name) state parent ... started; only the name may contain
-        // spaces.
+        // A process that ends meanwhile has no `stat`. The format is: pid (name) state parent ... started; only the
+        // name may contain spaces.
         let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
         let Some((pid, fields)) = stat.split_once(" (").and_then(|(pid, rest)| Some((pid, rest.rsplit_once(") ")?.1)))
         else {
@@ -91,7 +91,8 @@ fn processes() -> Result<Vec<Process>> {
 fn when_it_is_dropped() -> Result<()> {
     let bed = Bed::builder().nodes(2).boot()?;
     let traces = Traces::of(bed.directory())?;
-    // Reaper, hub and its holder; for each node two that hold it, and systemd, journald and D-Bus.
+    // The bed's processes are the reaper, the hub and the hub's holder. Each node has two holders, systemd, journald
+    // and D-Bus.
     assert!(traces.left()?.len() >= 2 + 3 + 2 * 5, "{:?}", traces.left());
     let mounts = std::fs::read_to_string("/proc/self/mounts")?;
     assert!(!mounts.contains(bed.name()), "mounted for all to see: {mounts}");
@@ -152,7 +153,7 @@ fn a_killed_bed_and_reaper_leave_room_for_the_next_bed() -> Result<()> {
     child.wait_with_output()?;
     wait_until("its processes are gone", LIMIT, || Ok(!traces.left()?.iter().any(|left| left.starts_with("process"))))?;
     Bed::builder().build()?;
-    // A sweep of another test may have come first and still be at work.
+    // A sweep of another test may have come first and may still be at work.
     wait_until("nothing is left", LIMIT, || Ok(traces.left()?.is_empty()))
 }
 
@@ -174,7 +175,7 @@ fn hold(how: &str) -> Result<(Child, Traces)> {
     for line in lines {
         if let Some(directory) = line?.split_once("bed in ").map(|(_, directory)| directory.to_owned()) {
             let traces = Traces::of(Path::new(&directory))?;
-            child.stdin.take(); // go on
+            child.stdin.take(); // the closed pipe lets the child continue
             return Ok((child, traces));
         }
     }

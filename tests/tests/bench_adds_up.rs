@@ -1,5 +1,5 @@
-//! Price of a unit, measured only three times: the bench runs on a real node and counts correctly. The test times
-//! nothing.
+//! The bench measures the price of a unit only three times: the bench runs on a real node and counts correctly. The
+//! test does not judge the times.
 
 use std::process::Command;
 

@@ -1,12 +1,12 @@
-//! The book is true: every file and command of these pages, in order, on nodes with the product installed and
-//! unconfigured; each command prints what the page shows. (The quick start begins with packages:
-//! `packages_come_and_go`.)
+//! The book is true. The test writes every file and types every command of these pages in order, on nodes with the
+//! product installed and without configuration. Each command prints the output in the page. (The quick start begins
+//! with packages: `packages_come_and_go`.)
 
 use anyhow::Result;
 use perilog_tests::Bed;
 use perilog_tests::book::{self, Page};
 
-/// Copies the files that ssh would copy, which the nodes of a test lack.
+/// Copies the files that ssh would copy; the nodes of a test have no ssh.
 fn copy_certificates(bed: &Bed) -> Result<()> {
     let controller = bed.node("ctl")?;
     for node in bed.nodes().iter().filter(|node| node.name() != "ctl") {
@@ -18,14 +18,14 @@ fn copy_certificates(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-/// The guides and the trouble page as one story: the guide sets up a cluster, an administrator writes scripts on it,
-/// and everything that can go wrong does.
+/// Runs the guides and the trouble page as one story. The guide sets up a cluster, an administrator writes scripts on
+/// the cluster, and then every possible fault happens.
 #[test]
 fn the_guides_and_what_helps_in_trouble() {
     let bed = book::machines(&["ctl", "n0", "n1", "n2", "n3"]).unwrap();
     let stand_in = |name: &str| match name {
         "copy certificates" => copy_certificates(&bed),
-        // The product is installed, but not as packages: `packages_come_and_go`.
+        // The product is installed, but not as packages; `packages_come_and_go` tests packages.
         "install the packages" => Ok(()),
         "n3 loses its power, and comes back" => bed.node("n3").and_then(|n3| n3.power_fail().and_then(|()| n3.boot())),
         _ => book::unknown(name),

@@ -1,5 +1,6 @@
-//! Two nodes have a script stuck past its limit, and are drained for it; an operator drains one of them as well. Both
-//! lose their power and boot. With `reboot-cleans`, one is good again, and the operator's stays drained.
+//! Two nodes have a script stuck past the limit, and the controller drains both. An operator drains one of the nodes as
+//! well. Both nodes lose their power and boot. With `reboot-cleans`, the boot lifts the controller's drains; the
+//! operator's drain stays.
 
 use std::time::Duration;
 

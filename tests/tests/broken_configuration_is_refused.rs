@@ -1,4 +1,5 @@
-//! A broken configuration file: the line, the key, what is expected; exit status of `usage`; nothing started.
+//! A daemon refuses a broken configuration file: the message names the line, the key and the expected value. The exit
+//! status is `usage`, and no daemon starts.
 
 use anyhow::Result;
 use perilog_tests::{Bed, Layer};

@@ -1,5 +1,5 @@
-//! The configuration of a controller is broken while agents dial it: systemd keeps its port open, however long that
-//! lasts. Once the configuration is repaired, everything comes back by itself.
+//! The configuration of a controller is broken while agents dial the controller: systemd keeps the port open, for any
+//! length of time. After the repair of the configuration, everything comes back by itself.
 
 use std::time::Duration;
 

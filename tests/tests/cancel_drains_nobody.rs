@@ -1,5 +1,5 @@
-//! A user cancels a job in the middle of its prolog: the scripts are asked to end and do, no node is drained, the
-//! epilog runs wherever the prolog did, and all ranks are released.
+//! A user cancels a job in the middle of the prolog. The scripts are asked to end and end, and no node is drained. The
+//! epilog runs wherever the prolog ran, and the controller releases all ranks.
 
 use std::time::Duration;
 
@@ -30,14 +30,14 @@ fn a_cancelled_job_is_cleaned_up_and_leaves_no_drain() -> Result<()> {
         ensure!(word == "cancelled", "{text}");
         ensure!(cluster.outcome("j", "epilog", rank)?.0 == "ok", "the epilog of rank {rank}");
     }
-    // Prolog and epilog never overlap: the prologs were killed, so the controller's record tells their end.
+    // Prolog and epilog never overlap. A killed prolog writes no end, so the controller's record shows the end.
     let ledger = cluster.ledger()?;
     let runs = ledger.of_job("j");
     let begun = |action: &str| runs.iter().filter(|(key, _)| key.action == action).count();
     ensure!((begun("prolog"), begun("epilog")) == (2, 2), "{runs:?}");
     let released = heard.once("j").first().context("a release")?.at;
     ensure!(runs.iter().all(|(_, run)| run.ended.is_none_or(|(end, _)| end <= released)), "{runs:?}");
-    // Failed units, and units that ended well, are unloaded: their outcome is stored.
+    // Failed units, and units that ended well, are unloaded: the outcome is stored.
     for rank in [0, 1] {
         cluster.bed().wait_until("nothing of it is loaded", SOON, || {
             let units = ["list-units", "--all", "--plain", "--no-legend", "perilog-task-*"];

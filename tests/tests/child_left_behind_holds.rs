@@ -1,4 +1,4 @@
-//! A script ends with 0 and leaves a process behind: the task has not ended, and the process is named.
+//! A script ends with 0 and leaves a process behind: the task has not ended, and perilog names the process.
 
 use anyhow::Result;
 use perilog_tests::Cluster;
@@ -25,7 +25,7 @@ fn a_task_with_a_live_process_is_held_and_the_process_named() -> Result<()> {
 #[test]
 fn a_process_that_outlives_its_scripts_drains_its_node() -> Result<()> {
     let cluster = Cluster::builder(1).script("epilog", "10-gate", LEAVES_A_CHILD).build()?;
-    // Only the node has a limit; neither the request nor the controller names one.
+    // Only the node has a limit; neither the request nor the controller names a limit.
     cluster.node(0)?.write_file("/etc/perilog/agent.d/epilog.toml", "[action.epilog]\ntimeout = \"2s\"\n")?;
     cluster.boot()?;
     let mut run = cluster.start_perilog(&["run", "epilog", "--job", "j", "--nodes", "n0"])?;

@@ -1,8 +1,8 @@
-//! The wall clocks of nodes and controller are set by hours, forward and backward, during a script: no task times out
-//! or is lost, and no node refuses anything.
+//! The test sets the wall clocks of nodes and controller by hours, forward and backward, during a script. No task times
+//! out or is lost, and no node refuses a start.
 //!
-//! All nodes share one kernel's clock, so a fault point steps perilog's own reading of it, on each node apart. This
-//! does not cover systemd's timers and the times of certificates, which use the kernel's clock.
+//! All nodes share one kernel's clock, so a fault point steps perilog's own reading of the clock, on each node
+//! separately. The test does not cover systemd's timers and the times of certificates, which use the kernel's clock.
 
 use anyhow::{Context, Result, ensure};
 use perilog_tests::{AT_GATE, Cluster, Node};
@@ -13,7 +13,7 @@ fn step(node: &Node, seconds: i64) -> Result<()> {
     node.write_file("/run/perilog-fault/clock", seconds.to_string())
 }
 
-/// The time stamp of the last event of a job, in seconds.
+/// Returns the time stamp of the last event of a job, in seconds.
 fn last_event(cluster: &Cluster, job: &str) -> Result<i64> {
     let events = cluster.perilog(&["--json", "events", job])?.ok()?;
     let at = events.lines().last().context("an event")?.split_once("\"timestamp\":").context("its time stamp")?.1;
@@ -50,7 +50,7 @@ fn assert_stepped(cluster: &Cluster, job: &str, before: i64, by: [i64; 2]) -> Re
 fn nobody_times_out_or_is_lost() -> Result<()> {
     let cluster = Cluster::builder(2)
         .script("prolog", "10-gate", AT_GATE)
-        // Only ranks that are not ok report their times.
+        // Only failed ranks report their times.
         .script("epilog", "10-gate", "exit $(draw 3 37)")
         .agent("[action.prolog]\ntimeout = \"1h\"\nscript-timeout = \"1h\"\n[action.epilog]\ntimeout = \"1h\"\n")
         .build()?;
@@ -63,7 +63,7 @@ fn nobody_times_out_or_is_lost() -> Result<()> {
         step(cluster.node(0)?, by)?;
         step(cluster.node(1)?, -by)?;
         step(cluster.controller()?, by)?;
-        // Starts, ends and limits under the new time; then daemons that start in it.
+        // First, starts, ends and limits under the new time; then daemons that start in the new time.
         cluster.perilog(&["run", "epilog", "--job", job, "--nodes", "n[0-1]", "--timeout", "1h"])?;
         cluster.assert_ran(job, &["epilog"])?;
         let seen = last_event(&cluster, job)? - before;

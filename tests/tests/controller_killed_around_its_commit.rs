@@ -1,12 +1,12 @@
-//! kill -9 of the controller exactly before and after its commits, in the middle of a fan-out, and before
-//! acknowledgements; systemd starts it again. Callers get an answer, scripts run once, their exact status arrives, and
-//! nodes can forget their tasks.
+//! kill -9 of the controller exactly before and after a commit, in the middle of a fan-out, and before an
+//! acknowledgement; systemd starts the controller again. Callers get an answer, scripts run once, the exact statuses
+//! arrive, and nodes can forget the tasks.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster, Order};
 
-/// Runs a prolog and an epilog; each time the controller dies at the first point during the request, and at the second
-/// when tasks end.
+/// Runs a prolog and an epilog. Each time the controller dies at the first point during the request, and at the second
+/// point when tasks end.
 fn killed_at(asked: Option<&str>, ending: Option<(&str, Order)>) -> Result<()> {
     let cluster =
         Cluster::builder(3).script("prolog", "10-gate", AT_GATE).script("epilog", "10-gate", AT_GATE).boot()?;

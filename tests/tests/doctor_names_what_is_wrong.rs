@@ -1,5 +1,5 @@
-//! `perilog doctor` on a node and on the controller: it finds nothing on a working cluster, and names each broken thing
-//! with its remedy, also where the daemon is down.
+//! `perilog doctor` on a node and on the controller: on a working cluster, doctor finds no fault. Otherwise doctor
+//! names each fault with the remedy, also where the daemon is down.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use perilog_tests::{Cluster, Node};
 use serde_json::Value;
 
-/// Returns the wrong findings: subject and text.
+/// Returns the findings that are wrong: subject and text.
 fn wrong(node: &Node, role: &str) -> Result<Vec<(String, String)>> {
     let output = node.run(&["perilog", "--json", "doctor", role])?;
     let told: Value = serde_json::from_str(&output.stdout).with_context(|| format!("{output:?}"))?;
@@ -38,7 +38,7 @@ fn what_is_broken_is_named_and_nothing_else() -> Result<()> {
     for (node, role) in [(node, "node"), (controller, "controller")] {
         let found = wrong(node, role)?;
         ensure!(found.is_empty(), "{role}: {found:?}");
-        // Everything is inspected, and nothing is skipped for want of an answer.
+        // doctor inspects every part, and skips no part for want of an answer.
         let told: Value = serde_json::from_str(&node.run(&["perilog", "--json", "doctor", role])?.stdout)?;
         for (about, part) in [
             ("version", "systemd is "),
@@ -69,7 +69,8 @@ fn what_is_broken_is_named_and_nothing_else() -> Result<()> {
     names(&wrong(node, "node")?, "certificate", "this host is n0")?;
     node.sh("cp -a /root/tls/. /etc/perilog/tls/")?;
 
-    // The controller and its socket are down: a node reports that it cannot be reached, the controller's own host why.
+    // The controller and the controller's socket are down. A node reports that the controller is unreachable; the
+    // controller's own host reports the reason.
     cluster.kill_controller()?;
     names(&wrong(node, "node")?, "controller", "ctl:5115")?;
     let found = wrong(controller, "controller")?;
@@ -79,14 +80,14 @@ fn what_is_broken_is_named_and_nothing_else() -> Result<()> {
     names(&wrong(controller, "controller")?, "configuration", "did you mean `start-grace`?")?;
     controller.sh("rm /etc/perilog/controller.d/typo.toml")?;
 
-    // The agent is down, its bus is gone.
+    // The agent is down, and the agent's bus is gone.
     cluster.kill_agent(0)?;
     names(&wrong(node, "node")?, "service", "perilog-agent does not run")?;
     node.systemctl(&["stop", "dbus.socket", "dbus.service"])?;
     names(&wrong(node, "node")?, "bus", "no task can be started")
 }
 
-/// A node that enrols by itself, and the controller that allows it.
+/// doctor inspects a node that enrols by itself, and the controller that allows the enrolment.
 #[test]
 fn what_is_broken_of_enrolment_is_named() -> Result<()> {
     let enroll = "[enroll]\nlisten = \"[::]:5117\"\nmunge = true\nmunge-hosts = \"n0\"\n";
@@ -134,7 +135,8 @@ fn what_is_broken_of_enrolment_is_named() -> Result<()> {
     names(&found, "enrolment", "there is no program /opt/munge/bin/unmunge")
 }
 
-/// As the guide for Slurm sets a node up: the agent runs the node's own tasks, and asks no controller.
+/// doctor inspects a node set up as in the guide for Slurm: the agent runs the node's own tasks and dials no
+/// controller.
 #[test]
 fn nothing_is_wrong_on_a_node_that_needs_no_controller() -> Result<()> {
     let cluster = Cluster::builder(1).script("prolog", "10-quick", "exit 0").boot()?;

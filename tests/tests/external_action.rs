@@ -1,6 +1,6 @@
 //! A service in Python (docs/examples/external-action.py) runs an external action. The controller releases reported
-//! ranks at once, also over a kill -9 of the controller. When the service itself is killed, the unreported ranks are
-//! lost at the end of its lease, and their nodes drained.
+//! ranks at once, also over a kill -9 of the controller. After a kill of the service, the unreported ranks are lost at
+//! the end of the service's lease, and their nodes are drained.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use serde_json::Value;
 
 const SERVICE: &str = include_str!("../../docs/examples/external-action.py");
 const SOON: Duration = Duration::from_secs(120);
-/// Long enough for a service on a machine that is busy with something else.
+/// Lease long enough for a service on a busy machine.
 const LEASE: &str = "20";
-/// Work for a host: waits for its gate, and exits with the status there.
+/// Work for a host: waits for the host's gate, and exits with the status in the gate's file.
 const WORK: &str = "while [ ! -s /root/gate-$0 ]; do sleep 0.05; done; exit $(cat /root/gate-$0)";
 const CONTROLLER: &str = "after = []\n[action.stage]\nrelease = \"0\"\n";
 
-/// The contexts of a job's events of this name.
+/// Returns the contexts of a job's events of this name.
 fn told(cluster: &Cluster, name: &str) -> Result<Vec<Value>> {
     let text = cluster.perilog(&["--json", "events", "j"])?.ok()?;
     let events: Vec<Value> =
@@ -53,18 +53,18 @@ fn unreported_parts_are_lost_with_the_services_lease() -> Result<()> {
     let shown = cluster.perilog(&["ps"])?.ok()?;
     ensure!(shown.contains("n[0-2]") && shown.contains("its service must be heard of within"), "{shown}");
     ensure!(released(&cluster)?.is_empty(), "what is held was released");
-    // Part by part.
+    // The ranks end part by part.
     open("n1", "0")?;
     wait_released(1)?;
     cluster.perilog(&["action", "report", "j", "copy", "ok", "--resources", "rabbit1"])?.ok()?;
     wait_released(2)?;
-    // The controller dies between two reports, and one comes while it is away.
+    // The controller dies between two reports, and the service sends one report meanwhile.
     cluster.kill_controller()?;
     open("n0", "0")?;
     cluster.start_controller()?;
     wait_released(3)?;
     ensure!(!running.has_ended()?, "the service ended: {}", running.output()?);
-    // The service dies, and its unreported ranks are lost.
+    // The service dies, and the unreported ranks are lost.
     controller.sh("kill -KILL $(cat /root/pid)")?;
     wait_released(4)?;
     let part = |ranks: &str, resources: &str, last: bool| format!("{ranks:?} {resources} {last}");

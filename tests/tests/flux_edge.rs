@@ -1,5 +1,5 @@
-//! The edge under a real Flux, with real agents: jobs have their prologs and epilogs, once each, and nodes are free
-//! when all of it is over.
+//! The edge under a real Flux, with real agents: jobs have prologs and epilogs, once each, and nodes are free when the
+//! job and the epilog have ended.
 
 use anyhow::{Result, ensure};
 use perilog_tests::flux::{self, Flux};
@@ -18,7 +18,7 @@ const STORY: [&str; 10] = [
     "clean",
 ];
 
-/// A job of a guest: prolog, tasks, epilog on all of its nodes, and the environment of both.
+/// A job of a guest has a prolog, tasks, and an epilog on all nodes of the job; both scripts get the environment.
 #[test]
 fn a_job_has_its_prolog_and_its_epilog_once() -> Result<()> {
     let cluster = flux::edge_cluster(4).boot()?;
@@ -41,8 +41,8 @@ fn a_job_has_its_prolog_and_its_epilog_once() -> Result<()> {
     flux.assert_idle()
 }
 
-/// A prolog fails on n2: the node is drained before the job is told and before it lets go, so no other job gets it. The
-/// drain is lifted in both directions.
+/// A prolog fails on n2. The edge drains the node before the edge fails the job and before the job lets go of the node,
+/// so no other job gets the node. A lifted drain passes in both directions.
 #[test]
 fn a_node_whose_prolog_failed_is_given_to_no_other_job() -> Result<()> {
     let cluster = flux::edge_cluster(4).boot()?;
@@ -69,7 +69,7 @@ fn a_node_whose_prolog_failed_is_given_to_no_other_job() -> Result<()> {
     ensure!(drained.len() == 1 && drained["n2"].contains("exit 3"), "{drained:?}");
     cluster.perilog(&["undrain", "n2"])?.ok()?;
     flux.wait_undrained()?;
-    // The other way round.
+    // The other direction: an operator lifts the drain in Flux.
     let job = flux.submit(4, &[], &["true"])?;
     flux.wait_clean(&job)?;
     ensure!(flux.drained()?.contains_key("n2"), "{:?}", flux.drained()?);
@@ -78,8 +78,8 @@ fn a_node_whose_prolog_failed_is_given_to_no_other_job() -> Result<()> {
     flux.assert_idle()
 }
 
-/// A check fails on n2 that the job tolerates: the job goes on, its user reads which node and why, and the node is
-/// drained. Without tolerance, or beyond the site's cap, the job fails.
+/// A check that the job tolerates fails on n2. The job goes on, the job's user reads the node and the reason, and the
+/// node is drained. Without tolerance, or beyond the site's cap, the job fails.
 #[test]
 fn a_tolerated_failure_is_told_and_the_job_goes_on() -> Result<()> {
     let cluster = flux::edge_cluster(4).boot()?;
@@ -102,8 +102,8 @@ fn a_tolerated_failure_is_told_and_the_job_goes_on() -> Result<()> {
     Ok(())
 }
 
-/// Two checks fail on one node each, and the job tolerates one node of each. Of a check that fails on two nodes it
-/// tolerates no two, though `perilog.tolerate` would have room.
+/// Two checks fail on one node each, and the job tolerates one node for each check. A check that fails on two nodes
+/// exceeds this tolerance, although `perilog.tolerate` would allow two nodes.
 #[test]
 fn a_check_has_a_tolerance_of_its_own() -> Result<()> {
     let cluster = flux::edge_cluster(4).boot()?;
@@ -129,7 +129,7 @@ fn a_check_has_a_tolerance_of_its_own() -> Result<()> {
     Ok(())
 }
 
-/// The site says that a script's failure is one that a job may tolerate; the script itself says nothing of it.
+/// The site configures a script's failure as tolerable by a job; the script itself reports no tolerance.
 #[test]
 fn a_script_that_the_site_calls_tolerable_may_fail() -> Result<()> {
     let tolerable = "[action.prolog.script.\"10-held\"]\ntolerable = true\n";
@@ -142,14 +142,14 @@ fn a_script_that_the_site_calls_tolerable_may_fail() -> Result<()> {
     let told = flux.exception(&job, "node-failure")?.context;
     ensure!(told["severity"] == 1 && told["hosts"] == "n1", "{told}");
     ensure!(flux.drained()?["n1"].contains("prolog 10-held: tolerable (exit 3)"), "{:?}", flux.drained()?);
-    // The comparison of the ledgers takes exit 3 for a failure.
+    // The ledger's comparison counts exit 3 as a failure.
     let runs = cluster.runs(&flux::plain(&job))?;
     ensure!(runs.len() == 4, "{runs:?}");
     Ok(())
 }
 
-/// An epilog fails on n1: the job has completed, the node is drained before the job's nodes are free, and the user
-/// reads why.
+/// An epilog fails on n1. The job has completed, the node is drained before the job's nodes are free, and the user
+/// reads the reason.
 #[test]
 fn a_node_whose_epilog_failed_is_drained_before_it_is_free() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;
@@ -164,7 +164,7 @@ fn a_node_whose_epilog_failed_is_drained_before_it_is_free() -> Result<()> {
     flux.assert_once(&job, &[("prolog", &[0, 1], &[]), ("epilog", &[0, 1], &[0, 4])])
 }
 
-/// A cancel in the prolog stops its scripts, the epilog follows, and nobody is drained: not rank 0 either.
+/// A cancel in the prolog stops the scripts, the epilog follows, and no node is drained, not even rank 0.
 #[test]
 fn a_cancel_in_the_prolog_drains_nobody() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;
@@ -182,7 +182,7 @@ fn a_cancel_in_the_prolog_drains_nobody() -> Result<()> {
     flux.assert_idle()
 }
 
-/// A quiesced controller begins no prolog: jobs wait, without a limit, and none fails.
+/// A quiesced controller begins no prolog: jobs wait without a limit, and no job fails.
 #[test]
 fn a_quiet_controller_fails_no_job() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;
@@ -201,7 +201,8 @@ fn a_quiet_controller_fails_no_job() -> Result<()> {
     flux.assert_idle()
 }
 
-/// A milestone of the scripts is an event of the job, which its user waits for. One whose name Flux obeys is not told.
+/// A milestone of the scripts is an event of the job, and the job's user waits for the event. The edge posts no
+/// milestone whose name Flux obeys.
 #[test]
 fn a_milestone_is_an_event_that_a_user_waits_for() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;

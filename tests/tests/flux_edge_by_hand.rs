@@ -1,4 +1,4 @@
-//! The edge under a real Flux, and what an operator does by hand: to settle a script that hangs, and to let go of a job
+//! The edge under a real Flux, and the work of an operator: to settle a script that hangs, and to let go of a job
 //! without the edge.
 
 use anyhow::{Result, ensure};
@@ -6,8 +6,8 @@ use perilog_tests::flux::{self, Flux};
 
 const BOTH: &[u32] = &[0, 1];
 
-/// An epilog hangs on n1. The job has completed; an operator settles the epilog, and the node is drained before it is
-/// free. The script goes on, and its own end is known.
+/// An epilog hangs on n1. The job has completed. An operator settles the epilog, and the node is drained before the
+/// node is free. The script goes on, and perilog reports the script's own end.
 #[test]
 fn an_epilog_that_hangs_loses_nothing_and_is_settled_by_a_word() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;
@@ -39,8 +39,8 @@ fn an_epilog_that_hangs_loses_nothing_and_is_settled_by_a_word() -> Result<()> {
     flux.assert_once(&job, &[("prolog", BOTH, &[]), ("epilog", BOTH, &[])])
 }
 
-/// Without the edge a job waits in its prolog. `perilog-flux --let-go` finishes what perilog holds of it, and the edge
-/// that comes back begins nothing for it.
+/// Without the edge a job waits in the prolog. `perilog-flux --let-go` finishes the references that perilog holds for
+/// the job. The edge that comes back begins no action for the job.
 #[test]
 fn a_job_is_let_go_by_hand_while_the_edge_is_away() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;

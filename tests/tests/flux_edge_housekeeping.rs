@@ -1,19 +1,20 @@
-//! Epilogs as Flux's housekeeping: the job is over when its tasks are, and each node goes back when the epilog there is
-//! over, while others still clean up.
+//! Epilogs as Flux's housekeeping: the job ends when the job's tasks have ended. Each node goes back when the node's
+//! epilog has ended, while other nodes still clean up.
 
 use anyhow::{Result, ensure};
 use perilog_tests::flux::{self, Flux};
 
 const ALL: &[u32] = &[0, 1, 2, 3];
 
-/// Asserts that these nodes of the cluster are free in Flux.
+/// Waits until exactly these nodes of the cluster are free in Flux.
 fn wait_free(flux: &Flux<'_>, nodes: &str) -> Result<()> {
     flux.wait(&format!("{nodes} are free"), |flux| {
         Ok(flux.ask(&["resource", "list", "--states=free", "-no", "{nodelist}"])?.trim() == nodes)
     })
 }
 
-/// An epilog hangs on n2 (#4312). After two seconds Flux takes back the other nodes, and the next job has them.
+/// An epilog hangs on n2 (#4312). After two seconds Flux takes back the other nodes, and the next job gets the other
+/// nodes.
 #[test]
 fn a_hung_epilog_holds_its_own_node() -> Result<()> {
     let cluster = flux::edge_cluster(4).boot()?;
@@ -33,8 +34,8 @@ fn a_hung_epilog_holds_its_own_node() -> Result<()> {
     flux.assert_idle()
 }
 
-/// An epilog fails on n1, and another job's prolog on n2: both jobs are cleaned up on every node, and the bad node is
-/// drained.
+/// An epilog fails on n1, and another job's prolog fails on n2: both jobs are cleaned up on every node, and the bad
+/// nodes are drained.
 #[test]
 fn a_node_that_is_not_clean_is_drained() -> Result<()> {
     let cluster = flux::edge_cluster(4).boot()?;
@@ -58,8 +59,8 @@ fn a_node_that_is_not_clean_is_drained() -> Result<()> {
     flux.assert_once(&job, &[("prolog", ALL, &[0, 0, 3, 0]), ("epilog", ALL, &[])])
 }
 
-/// The edge dies, and rank 0: the nodes' brokers end with it, and Flux forgets its housekeeping. No prolog begins on a
-/// node before the epilog there is over.
+/// The edge and rank 0 die: the nodes' brokers end with rank 0, and Flux forgets the housekeeping. No prolog begins on
+/// a node before the node's epilog has ended.
 #[test]
 fn no_prolog_begins_beside_an_epilog_after_a_kill_of_rank_0() -> Result<()> {
     let cluster = flux::edge_cluster(4).boot()?;
@@ -73,7 +74,7 @@ fn no_prolog_begins_beside_an_epilog_after_a_kill_of_rank_0() -> Result<()> {
     flux.restart_rank_0()?;
     flux.wait_edge()?;
     let next = flux.submit(4, &[], &["true"])?;
-    // The edge is at work: it has added the job.
+    // The edge is at work: the edge has added the job.
     flux.wait("perilog has the next job", |_| Ok(cluster.perilog(&["show", &flux::plain(&next)])?.code() == Some(0)))?;
     ensure!(cluster.runs(&flux::plain(&next))?.is_empty(), "{:?}", cluster.runs(&flux::plain(&next))?);
     flux.let_go("epilog")?;
@@ -87,7 +88,8 @@ fn no_prolog_begins_beside_an_epilog_after_a_kill_of_rank_0() -> Result<()> {
     flux.assert_idle()
 }
 
-/// The broker of n1 ends while n1 cleans up: the epilog goes on, and no job's prolog begins there before it is over.
+/// The broker of n1 ends while n1 cleans up. The epilog goes on, and no job's prolog begins on n1 before the epilog has
+/// ended.
 #[test]
 fn an_epilog_outlives_the_broker_of_its_node() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;

@@ -1,12 +1,12 @@
-//! kill -9 of the edge, of the controller and of rank 0's broker while a job is in its prolog, while it runs, and while
-//! it is in its epilog. Each script runs once, each job ends clean, and no node stays held or drained.
+//! kill -9 of the edge, of the controller and of rank 0's broker: while a job is in the prolog, while the job runs, and
+//! while the job is in the epilog. Each script runs once, each job ends clean, and no node stays held or drained.
 
 use anyhow::{Result, ensure};
 use perilog_tests::Cluster;
 use perilog_tests::flux::{self, Flux};
 
 const ALL: &[u32] = &[0, 1, 2, 3];
-/// Runs until its node lets it end.
+/// Task that runs until the node's file `/tmp/end` exists.
 const TASK: [&str; 3] = ["sh", "-c", "while [ ! -e /tmp/end ]; do sleep 0.05; done"];
 
 type Kill = fn(&Flux<'_>, &Cluster) -> Result<()>;
@@ -21,7 +21,7 @@ fn the_controller_dies() -> Result<()> {
     at_each_stage(|_, cluster| Cluster::kill_unit(cluster.controller()?, "perilog-controller.service"), "COMPLETED")
 }
 
-/// Flux itself fails a job that ran: the namespace of its guest is gone with the broker.
+/// Flux itself fails a job that ran, because the namespace of the job's guest disappears with the broker.
 #[test]
 fn rank_0_dies() -> Result<()> {
     at_each_stage(|flux, _| flux.kill_rank_0_after_sync(), "FAILED")
@@ -36,7 +36,7 @@ fn rank_0_and_the_edge_die() -> Result<()> {
     at_each_stage(kill, "FAILED")
 }
 
-/// `of_a_running`: the result of a job that ran when the kill came.
+/// Kills at each stage of a job. `of_a_running` is the result of a job that ran at the kill.
 fn at_each_stage(kill: Kill, of_a_running: &str) -> Result<()> {
     let cluster = flux::edge_cluster(4).boot()?;
     let flux = Flux::with_edge(&cluster, "")?;
@@ -44,7 +44,7 @@ fn at_each_stage(kill: Kill, of_a_running: &str) -> Result<()> {
         let job = begin(&flux, &cluster, stage)?;
         kill(&flux, &cluster)?;
         if stage == "epilog" {
-            // All are back before the scripts end; in the other stages they may end first.
+            // All daemons are back before the scripts end; in the other stages the scripts may end first.
             flux.wait_up()?;
             cluster.wait_online()?;
             flux.wait_edge()?;
@@ -63,7 +63,7 @@ fn at_each_stage(kill: Kill, of_a_running: &str) -> Result<()> {
     Ok(())
 }
 
-/// Submits a job and brings it to this stage.
+/// Submits a job and brings the job to this stage.
 fn begin(flux: &Flux<'_>, cluster: &Cluster, stage: &str) -> Result<String> {
     tasks(cluster, stage == "epilog")?;
     if stage != "job" {

@@ -1,13 +1,13 @@
-//! Hooks as stock Flux runs them. Debian has no Flux: a stand-in for perilog.so and for the job manager's housekeeping
-//! calls the hooks, with a stand-in for flux(1) beside it. The behaviour of flux-core 0.88, by its source:
+//! Hooks as stock Flux runs the hooks. Debian has no Flux: a stand-in for perilog.so and for the job manager's
+//! housekeeping calls the hooks, with a stand-in for flux(1) beside. The behaviour of flux-core 0.88, by the source:
 //!
-//! * `[job-manager.prolog|epilog] command` with `per-rank = false`: once, on broker rank 0, in its environment and
-//!   FLUX_URI, with FLUX_JOB_ID (F58 with its sign), FLUX_JOB_RANKS (RFC 22), FLUX_JOB_USERID; SIGTERM when the job is
-//!   cancelled in its prolog (src/modules/job-manager/plugins/perilog.c);
-//! * `[job-manager.housekeeping] command`: on each rank, FLUX_JOB_ID in decimal; its status is logged
+//! * `[job-manager.prolog|epilog] command` with `per-rank = false`: runs once, on broker rank 0, in the broker's
+//!   environment and FLUX_URI. The variables are FLUX_JOB_ID (F58 with the sign), FLUX_JOB_RANKS (RFC 22) and
+//!   FLUX_JOB_USERID. A cancel of the job in the prolog sends SIGTERM (src/modules/job-manager/plugins/perilog.c);
+//! * `[job-manager.housekeeping] command`: runs on each rank, with FLUX_JOB_ID in decimal; Flux logs the status
 //!   (src/modules/job-manager/housekeeping.c);
 //! * R and the eventlog of a job: `flux job info ID KEY` (RFC 20, RFC 18, RFC 21);
-//! * `flux resource drain --update` keeps the reason of a node that is drained already; only the owner of the instance
+//! * `flux resource drain --update` keeps the reason of a node that is already drained; only the owner of the instance
 //!   may drain (flux-resource(1)).
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ use anyhow::{Result, ensure};
 use perilog_tests::slurm::BY_GATE;
 use perilog_tests::{Cluster, Node, Output, Running};
 
-/// ƒuZZybuNNy.
+/// ƒuZZybuNNy in decimal.
 const DECIMAL: &str = "6731191091817518";
 const SIGNED: &str = "ƒuZZybuNNy";
 const JOB: &str = "fuZZybuNNy";
@@ -34,10 +34,10 @@ case "$*" in
 *) echo "the stand-in knows no flux $*" >&2; exit 99 ;;
 esac
 "#;
-/// The example of docs/flux.md, with its path.
+/// The example of docs/flux.md, with the path of the installed file.
 const HOUSEKEEPING: (&str, &str) =
     ("/usr/libexec/perilog/flux/housekeeping", include_str!("../../docs/examples/flux/housekeeping"));
-/// The drain command, and the drop-in with which the controller is whom Flux lets drain.
+/// The drain command, and the drop-in that runs the controller as a user that Flux allows to drain.
 const DRAIN: (&str, &str) = ("/usr/libexec/perilog/flux/drain", include_str!("../../docs/examples/flux/drain"));
 const AS_FLUX: (&str, &str) = (
     "/etc/systemd/system/perilog-controller.service.d/flux.conf",
@@ -75,7 +75,7 @@ fn cluster() -> Result<Cluster> {
         node.write_script(HOUSEKEEPING.0, HOUSEKEEPING.1)?;
     }
     let broker = cluster.controller()?;
-    // A stand-in that is not root may read it.
+    // A stand-in that is not root may read the files there.
     broker.write_script("/usr/local/bin/flux", FLUX.replace("/root/", "/var/lib/flux/"))?;
     broker.write_file("/var/lib/flux/R", R)?;
     broker.write_file("/var/lib/flux/eventlog", EVENTLOG)?;
@@ -83,7 +83,7 @@ fn cluster() -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// Runs what perilog.so runs on broker rank 0, as the broker's own user.
+/// Runs perilog.so's command on broker rank 0, as the broker's own user.
 fn perilog_so(cluster: &Cluster, hook: &str) -> Result<Running> {
     let environment = [
         &format!("FLUX_JOB_ID={SIGNED}"),
@@ -91,14 +91,14 @@ fn perilog_so(cluster: &Cluster, hook: &str) -> Result<Running> {
         "FLUX_JOB_USERID=64001",
         "FLUX_URI=local:///run/flux/local",
     ];
-    // exec(2) all the way: the shell's process becomes the hook.
+    // Every step is an exec(2): the shell's process becomes the hook.
     let shell =
         ["sh", "-c", "echo $$ >/root/pid; exec setpriv --reuid=alice --regid=alice --init-groups env \"$@\"", "sh"];
     let command = [&shell[..], &environment, &["perilog", "hook", hook]].concat();
     cluster.controller()?.spawn(&command)
 }
 
-/// Runs what housekeeping runs on each rank, through the IMP: as root.
+/// Runs housekeeping's command on a node as on each rank, through the IMP: as root.
 fn housekeeping(node: &Node) -> Result<Output> {
     let environment = [
         &format!("FLUX_JOB_ID={DECIMAL}"),
@@ -137,7 +137,7 @@ fn a_job_outlives_a_kill_of_the_controller() -> Result<()> {
     open(n1, "prolog", 0)?;
     ensure!(cluster.wait_end(&mut prolog)? == 0, "{}", prolog.output()?);
     ensure!(prolog.output()?.stderr.contains("waiting for it, at most 2m"), "{}", prolog.output()?);
-    // Again, by a broker that has forgotten.
+    // A broker that has forgotten the prolog runs the hook again.
     let mut again = perilog_so(&cluster, "flux-prolog")?;
     ensure!(cluster.wait_end(&mut again)? == 0, "{}", again.output()?);
     ensure!(again.output()?.stdout.contains("attached"), "{}", again.output()?);
@@ -147,7 +147,7 @@ fn a_job_outlives_a_kill_of_the_controller() -> Result<()> {
     ensure!(cluster.wait_end(&mut epilog)? == 0, "{}", epilog.output()?);
     ensure!(epilog.output()?.stderr.contains(&format!("epilog of {JOB} ok on 2 ranks")), "{}", epilog.output()?);
     cluster.perilog(&["wait", JOB, "--for", "clean", "--timeout", "0s"])?.ok()?;
-    // Flux takes the nodes back whatever housekeeping's status is, so the hook drains a failed one first.
+    // Flux takes the nodes back at any status of housekeeping, so the hook first drains a failed node.
     open(n0, "housekeeping", 0)?;
     open(n1, "housekeeping", 5)?;
     let (good, bad) = (housekeeping(n0)?, housekeeping(n1)?);
@@ -165,14 +165,14 @@ fn a_job_outlives_a_kill_of_the_controller() -> Result<()> {
     ensure!(ends(&cluster)? == all, "{:?}", ends(&cluster)?);
     let attempts: Vec<String> = cluster.job(JOB)?.attempts.iter().map(|attempt| attempt.attempt.to_string()).collect();
     ensure!(attempts == ["1552593348.073045"], "{attempts:?}");
-    // The form that stock Flux gives each.
+    // Each hook gets the form that stock Flux gives.
     let forms = n0.read_file("/var/lib/ledger/flux")?;
     ensure!(forms == format!("prolog {SIGNED} 1-2\nepilog {SIGNED} 1-2\nhousekeeping {DECIMAL} 1-2\n"), "{forms}");
     Ok(())
 }
 
-/// The controller dies twice during the epilog; the second time the epilog ends before it is back. The broker waits for
-/// the hook, and takes the nodes back when it ends.
+/// The controller dies twice during the epilog; the second time the epilog ends before the controller is back. The
+/// broker waits for the hook, and takes the nodes back when the hook ends.
 #[test]
 fn an_epilog_is_waited_for_over_kills_of_the_controller() -> Result<()> {
     let cluster = cluster()?;
@@ -211,7 +211,7 @@ fn a_cancel_in_the_prolog_stops_its_scripts_and_drains_nobody() -> Result<()> {
     let cluster = cluster()?;
     let mut prolog = perilog_so(&cluster, "flux-prolog")?;
     cluster.wait_begun(JOB, &[1, 2])?;
-    // On an exception, the job manager signals the process that it started.
+    // On an exception, the job manager signals the process that the job manager started.
     cluster.controller()?.sh("kill -TERM $(cat /root/pid)")?;
     ensure!(cluster.wait_end(&mut prolog)? == 6, "{}", prolog.output()?);
     for node in cluster.nodes() {
@@ -242,13 +242,13 @@ fn perilog_drains_in_flux_and_leaves_other_drains_alone() -> Result<()> {
     };
     let wait = |what: &str, met: &dyn Fn() -> Result<bool>| cluster.bed().wait_until(what, SOON, met);
 
-    // Under the controller's own user, Flux refuses to drain, and `ps` shows that.
+    // Under the controller's own user, Flux refuses to drain, and `ps` shows the refusal.
     cluster.perilog(&["drain", "n1", "new firmware"])?;
     wait("ps shows why", &|| {
         Ok(cluster.perilog(&["ps"])?.ok()?.contains("flux resource: ERROR: Request requires owner credentials"))
     })?;
     broker.write_file(AS_FLUX.0, AS_FLUX.1)?;
-    // A broker's state is in the broker; that of the stand-in is in files.
+    // A broker keeps state in the broker; the stand-in keeps state in files.
     let room = "/etc/systemd/system/perilog-controller.service.d/stand-in.conf";
     broker.write_file(room, "[Service]\nReadWritePaths=/var/lib/flux\n")?;
     broker.systemctl(&["daemon-reload"])?;

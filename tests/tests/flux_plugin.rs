@@ -6,7 +6,7 @@ use serde_json::json;
 
 const HELD_IN_PROLOG: [&str; 2] = ["alloc", "prolog-start"];
 
-/// A job begins when its prolog reference is finished, and its nodes are free when its epilog reference is.
+/// A job begins when the prolog reference is finished; the job's nodes are free when the epilog reference is finished.
 #[test]
 fn a_job_goes_on_when_its_references_are_finished() -> Result<()> {
     let cluster = flux::cluster(2).boot()?;
@@ -21,7 +21,7 @@ fn a_job_goes_on_when_its_references_are_finished() -> Result<()> {
     flux.wait_event(&job, "epilog-start")?;
     flux.wait_event(&job, "release")?;
     ensure!(flux.held(&job)? == held("finished", "open"), "{:?}", flux.held(&job)?);
-    // The job's user may not finish the job, nor list the references of others.
+    // The job's user may neither finish the job nor list the references of others.
     for service in ["finish", "list"] {
         let payload = json!({"id": 1, "what": "epilog", "status": 0});
         let answer = flux.rpc_as("alice", &format!("job-manager.perilog-hold.{service}"), &payload)?;
@@ -56,7 +56,7 @@ fn a_cancelled_job_is_held_until_both_are_finished() -> Result<()> {
 }
 
 /// kill -9 of rank 0, first in the prolog and then in the epilog: the references are in the eventlog, and the next life
-/// of the plugin finishes them.
+/// of the plugin finishes the references.
 #[test]
 fn references_outlive_a_kill_of_rank_0() -> Result<()> {
     let cluster = flux::cluster(2).boot()?;
@@ -95,8 +95,8 @@ fn references_outlive_a_reload_of_the_plugin() -> Result<()> {
     flux.wait_event(&job, "clean").map(drop)
 }
 
-/// A user hears of bad terms from `flux submit`, and of the site's cap; a malformed cap neither keeps rank 0 from
-/// starting nor replaces a good one.
+/// `flux submit` refuses bad terms and terms beyond the site's cap, and a user reads the reason. A malformed cap
+/// neither keeps rank 0 from starting nor replaces a good cap.
 #[test]
 fn bad_terms_are_refused_at_submit() -> Result<()> {
     let cluster = flux::cluster(1).boot()?;

@@ -1,11 +1,11 @@
-//! The rc1 script under a real Flux: a batch job's own instance begins with the nodes drained that failed in the job's
-//! prolog.
+//! The rc1 script under a real Flux: the own instance of a batch job begins with the nodes drained that failed in the
+//! job's prolog.
 
 use anyhow::{Result, ensure};
 use perilog_tests::flux::{self, Flux};
 use serde_json::json;
 
-/// The batch script lists the drains of its instance, lifts them, and lists them again.
+/// Batch script: lists the drains of the instance, lifts the drains, and lists again.
 const BATCH: &str = "#!/bin/sh
 flux resource drain -no '{nodelist} {reason}' > /tmp/drained
 flux run -N1 hostname > /tmp/ran
@@ -21,7 +21,8 @@ fn submit(flux: &Flux<'_>, more: &[&str]) -> Result<String> {
     flux.run_as("alice", &[&batch[..], more, &["--output=/tmp/output", "/tmp/batch.sh"]].concat())?.ok()
 }
 
-/// The whole way: a check fails on n1, the edge tells the job, and the job's own instance drains the node.
+/// The whole path: a check fails on n1, the edge posts the failure to the job, and the job's own instance drains the
+/// node.
 #[test]
 fn a_batch_job_drains_the_node_that_its_prolog_found() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;

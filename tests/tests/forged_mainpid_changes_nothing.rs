@@ -1,10 +1,10 @@
-//! A process of another user, left behind by a script, claims on systemd's notify socket to be the main process: the
-//! true status is read all the same. With NotifyAccess=all the unit would read success.
+//! A script leaves a process of another user behind. The process claims on systemd's notify socket to be the main
+//! process; the agent still reads the true status. With NotifyAccess=all the unit would read success.
 
 use anyhow::Result;
 use perilog_tests::Cluster;
 
-/// Forges as nobody, to PID 1's socket, then waits at the gate and ends with 9.
+/// Script body: forges a message as nobody to PID 1's socket, then waits at the gate and ends with 9.
 const FORGES: &str = r#"
 setpriv --reuid=65534 --regid=65534 --clear-groups python3 - <<'PY'
 import os, socket, subprocess

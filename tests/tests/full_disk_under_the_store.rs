@@ -1,5 +1,5 @@
-//! The disk under the controller's store is full: no prolog begins, epilogs run, ends are kept; with room again
-//! everything goes on by itself.
+//! The disk under the controller's store is full: no prolog begins, epilogs run, and the store keeps ends. With free
+//! space again, everything continues by itself.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn prologs_are_refused_epilogs_run_and_outcomes_are_kept() -> Result<()> {
         .script("epilog", "10-gate", "exit $(draw 0 3)")
         .build()?;
     let controller = cluster.controller()?;
-    // A disk of its own for the store: its state directory, mounted before the controller starts.
+    // The store has a disk of its own: a mount on the state directory before the controller starts.
     let mount = "[Unit]\nBefore=perilog-controller.service\n[Mount]\nWhat=none\nType=tmpfs\nOptions=size=32m\nWhere=/var/lib/perilog\n";
     controller.write_file("/etc/systemd/system/var-lib-perilog.mount", mount)?;
     let after = "[Unit]\nRequiresMountsFor=/var/lib/perilog\n";
@@ -28,7 +28,7 @@ fn prologs_are_refused_epilogs_run_and_outcomes_are_kept() -> Result<()> {
     cluster.wait_begun("j", &[0, 1])?;
 
     controller.sh("cat /dev/zero > /var/lib/perilog/filler 2>/dev/null || true")?;
-    // Ends are kept from now on: the reserve is for them.
+    // The store keeps ends from now on: the reserve is for ends.
     cluster.open_gates()?;
     cluster.wait_end(&mut run)?;
     cluster.assert_ran("j", &["prolog"])?;

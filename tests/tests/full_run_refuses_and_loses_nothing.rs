@@ -1,5 +1,5 @@
-//! A full /run on a node: the node refuses a start, with the reason; a running task ends normally, and its outcome is
-//! reported when there is room again.
+//! /run is full on a node: the node refuses a start, with the reason. A running task ends normally, and the agent
+//! reports the outcome when /run has free space again.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster};
@@ -13,8 +13,8 @@ fn a_start_is_refused_and_a_task_that_runs_ends_in_truth() -> Result<()> {
     let node = cluster.node(0)?;
     let mut run = cluster.start_perilog(&["run", "prolog", "--job", "j", "--nodes", "n0"])?;
     cluster.wait_begun("j", &[0])?;
-    // Shrinks /run to its content, then fills the rest. The gate is made beforehand, elsewhere, because nothing can be
-    // created then.
+    // Shrinks /run to the present content, then fills the rest. The gate is made beforehand, elsewhere, because a full
+    // /run accepts no file.
     node.sh("touch /root/gate && ln -s /root/gate.open /run/gate")?;
     node.sh("mount -o remount,size=$(( $(df -k --output=used /run | tail -1) + 64 ))k /run")?;
     node.sh(FILL)?;

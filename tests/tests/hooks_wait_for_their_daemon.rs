@@ -1,5 +1,6 @@
-//! A hook waits for an absent agent, up to its patience. A hook that is asked to stop stops its scripts, even if the
-//! agent was away just then. A killed hook leaves its scripts alone, and the next hook attaches to them.
+//! A hook waits for an absent agent, up to the hook's patience. A hook that is asked to stop stops the scripts, even if
+//! the agent was away at that moment. A killed hook leaves the scripts alone, and the next hook attaches to the
+//! scripts.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ const SOON: Duration = Duration::from_secs(90);
 
 fn hook(node: &Node, kind: &str, job: &str, more: &[&str]) -> Result<Running> {
     let job = format!("SLURM_JOB_ID={job}");
-    // exec(2) twice: the shell's process becomes the hook.
+    // Each step is an exec(2): the shell's process becomes the hook.
     let shell = ["sh", "-c", "echo $$ >/root/pid; exec env \"$@\"", "sh"];
     node.spawn(&[&shell, &[&job, "SLURM_JOB_UID=64001", "perilog", "hook", kind][..], more].concat())
 }
@@ -35,10 +36,11 @@ fn an_agent_that_is_away_is_waited_for_and_not_for_ever() -> Result<()> {
     says(&cluster, &mut patient, "waiting for it, at most 2m")?;
     cluster.start_agent(0)?;
     cluster.wait_action_begun("5", "prolog", &[0])?;
-    // An epilog without a prolog on this host: after its end, the host would count its next call as the next attempt.
+    // An epilog without a prolog on this host. After the epilog's end, the host would count the next call as the next
+    // attempt.
     let mut epilog = hook(node, "slurm-epilog", "6", &[])?;
     cluster.wait_action_begun("6", "epilog", &[0])?;
-    // Away in the middle of both; their scripts end meanwhile.
+    // The agent is away in the middle of both; the scripts end meanwhile.
     cluster.kill_agent(0)?;
     node.write_file("/run/gate-prolog", "37")?;
     node.write_file("/run/gate-epilog", "0")?;
@@ -49,7 +51,7 @@ fn an_agent_that_is_away_is_waited_for_and_not_for_ever() -> Result<()> {
     says(&cluster, &mut patient, "prolog of 5: failed (exit 37)")?;
     ensure!(cluster.wait_end(&mut epilog)? == 0, "{}", epilog.output()?);
     ensure!(cluster.runs("6")?.len() == 1, "{:?}", cluster.runs("6")?);
-    // Again, long after.
+    // A second call, long after the end.
     let mut again = hook(node, "slurm-prolog", "5", &[])?;
     ensure!(cluster.wait_end(&mut again)? == 37, "{}", again.output()?);
     says(&cluster, &mut again, "prolog of 5 ended before: failed (exit 37); it is not run again")?;
@@ -79,7 +81,7 @@ fn a_stopped_hook_stops_its_scripts_and_a_killed_one_does_not() -> Result<()> {
     ensure!(code == 143, "{code}: {}", next.output()?);
     says(&cluster, &mut next, "epilog of 5: cancelled")?;
     ensure!(cluster.runs("5")?.len() == 1, "{:?}", cluster.runs("5")?);
-    // The node refuses an unknown action, and lists the known ones.
+    // The node refuses an unknown action, and lists the known actions.
     let mut refused = hook(node, "slurm-prolog", "6", &["--action", "check"])?;
     ensure!(cluster.wait_end(&mut refused)? == 5, "{}", refused.output()?);
     says(&cluster, &mut refused, "action check is not configured on n0; configured: epilog, prolog")

@@ -1,6 +1,6 @@
-//! An epilog hangs on one node of four. The other three are released at once, each with its own part of R, over a kill
-//! -9 of the controller between two releases. The fourth is held, drained when its limit is over, and settled by hand.
-//! The hook hears of every release, and of none twice with another sequence.
+//! An epilog hangs on one node of four. The controller releases the other three at once, each with its own part of R,
+//! over a kill -9 of the controller between two releases. The fourth node is held, drained past the limit, and settled
+//! by an operator. The hook hears of every release, and never of one release under two sequences.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! An agent, or its bus, stands still for longer than a start is good for, and goes on: nothing runs late.
+//! An agent, or the agent's bus, stands still for longer than a start is valid, and goes on: no script runs late.
 
 use std::time::Duration;
 
@@ -6,9 +6,9 @@ use anyhow::{Context, Result, ensure};
 use perilog_tests::{AT_GATE, Cluster, Order};
 
 const LONG: Duration = Duration::from_secs(90);
-/// Starts that are good for a moment, and a controller that waits longer for their agents.
+/// Configuration with starts that are valid for a moment, and a controller that waits longer for agents.
 const BRIEF: &str = "not-after = \"1s\"\n";
-/// A controller that gives a start up.
+/// Configuration of a controller that gives a start up soon.
 const IMPATIENT: &str = "start-grace = \"2s\"\n";
 
 fn cluster(controller: &str) -> Result<Cluster> {
@@ -19,7 +19,7 @@ fn signal(cluster: &Cluster, unit: &str, signal: &str) -> Result<()> {
     cluster.node(0)?.systemctl(&["kill", "--kill-whom=main", "--signal", signal, unit]).map(drop)
 }
 
-/// Waits until the intent of `late` is on disk, and then until the moment in it has passed.
+/// Waits until the intent of `late` is on disk, and then until the time limit in the intent has passed.
 fn wait_too_late(cluster: &Cluster) -> Result<()> {
     let node = cluster.node(0)?;
     cluster.bed().wait_until("too late for it to begin", LONG, || {
@@ -61,7 +61,7 @@ fn by_the_agent_that_stood_still_over_it() -> Result<()> {
     assert_nothing_ran(&cluster)
 }
 
-/// The call was made in time, and PID 1 gets it when the bus goes on.
+/// The agent made the call in time, and PID 1 gets the call when the bus goes on.
 #[test]
 fn by_the_runner_whose_start_was_on_the_way_for_long() -> Result<()> {
     let cluster = cluster(BRIEF)?;
@@ -72,14 +72,14 @@ fn by_the_runner_whose_start_was_on_the_way_for_long() -> Result<()> {
     cluster.open_gates()?;
     cluster.wait_end(&mut run)?;
     assert_eq!(cluster.outcome("late", "prolog", 0)?.1, "refused (it is too late to begin)");
-    // The runner noticed it.
+    // The runner noticed the late start.
     let said = "journalctl --sync; journalctl --no-pager -o cat --unit='perilog-task-prolog-late-0-*'";
     let said = cluster.node(0)?.sh(said)?;
     ensure!(said.contains("this start is no longer wanted"), "{said}");
     assert_nothing_ran(&cluster)
 }
 
-/// A start in the socket of a stopped agent does not grow old: a later message in the same socket undoes it.
+/// A start in the socket of a stopped agent never expires: a later message in the same socket undoes the start.
 #[test]
 fn by_the_agent_that_finds_it_given_up() -> Result<()> {
     let cluster = cluster(IMPATIENT)?;

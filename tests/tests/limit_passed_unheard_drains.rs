@@ -1,5 +1,5 @@
-//! A script passes its limit while the controller is dead. The next controller drains its node all the same, and tells
-//! the hook once.
+//! A script passes the limit while the controller is dead. The next controller drains the script's node all the same,
+//! and notifies the hook once.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Malformed idsets, hostlists, job ids, durations, environment names: refused with the position, before any daemon is
-//! asked.
+//! `perilog` refuses malformed idsets, hostlists, job ids, durations and environment names with the position, before
+//! `perilog` asks a daemon.
 
 use anyhow::Result;
 use perilog_tests::{Bed, Layer};
@@ -9,7 +9,7 @@ fn each_is_refused_with_its_position() -> Result<()> {
     let bed = Bed::builder().node("n0").layer(Layer::find()?).boot()?;
     let node = bed.node("n0")?;
     let run = ["run", "prolog", "--job", "j", "--nodes", "n0"];
-    // Arguments, the malformed word, and its wrong character, counted from 1.
+    // Arguments, the malformed word, and the position of the wrong character, counted from 1.
     let cases: &[(&[&str], &str, usize)] = &[
         (&["run", "prolog", "--job", "j", "--nodes", "n[0-3"], "n[0-3", 6),
         (&["run", "prolog", "--job", "j/k", "--nodes", "n0"], "j/k", 2),
@@ -33,7 +33,7 @@ fn each_is_refused_with_its_position() -> Result<()> {
     }
     let output = node.run(&["perilog", "kill", "j", "-s", "NOPE"])?;
     assert!(output.code() == Some(2) && output.stderr.contains("NOPE"), "{output}");
-    // Well-formed words, and no controller to ask.
+    // Well-formed words, but no controller answers.
     let output = node.run(&["perilog", "ps"])?;
     assert_eq!(output.code(), Some(7), "{output}");
     assert!(output.stderr.contains("systemctl status perilog-controller"), "{output}");

@@ -1,6 +1,6 @@
-//! One node of four fails a check that its prolog marks as tolerable. Within the job's tolerance the job goes on with
-//! the other three nodes; the job's owner sees the failed node, which is drained with the message of its check. Beyond
-//! the tolerance, or for an unmarked failure, the job fails.
+//! A check fails on one node of four, and the node's prolog marks the failure as tolerable. Within the job's tolerance
+//! the job goes on with the other three nodes; the job's owner sees the failed node, and the node is drained with the
+//! message of the check. Beyond the tolerance, or for an unmarked failure, the job fails.
 
 use anyhow::{Result, ensure};
 use perilog_tests::Cluster;
@@ -40,7 +40,7 @@ fn within_the_tolerance_the_job_goes_on_and_never_beyond_it() -> Result<()> {
     ensure!(drained.contains("n2") && drained.contains("lustre: mount missing"), "{drained}");
     ensure!(drained.contains("n1") && drained.contains("10-check: failed (exit 5)"), "{drained}");
     ensure!(!drained.contains("n0") && !drained.contains("n3"), "{drained}");
-    // Shed ranks are released through their epilog; the rest when the job is over.
+    // The controller releases shed ranks through their epilog, and the other ranks at the end of the job.
     cluster.perilog(&["job", "finish", "tolerant"])?.ok()?;
     cluster.wait_verdicts("tolerant")?;
     let epilog = &["10-clean"][..];

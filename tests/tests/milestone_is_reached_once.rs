@@ -1,5 +1,6 @@
-//! Two nodes report a milestone from a script that goes on, and the controller is killed between the two. Each report
-//! counts once, and a client that waits for the job's milestone is answered after both, before the scripts end.
+//! Two nodes report a milestone from a script that goes on; between the two reports the controller is killed. Each
+//! report counts once. A client that waits for the job's milestone gets the answer after both reports, before the
+//! scripts end.
 
 use anyhow::{Result, ensure};
 use perilog_tests::Cluster;
@@ -8,7 +9,7 @@ const GATE: &str = "while [ ! -e /run/gate ]; do sleep 0.02; done";
 
 #[test]
 fn a_waiter_is_answered_when_all_ranks_have_said_it() -> Result<()> {
-    // n0 reports at once, n1 at its gate; both go on to another gate.
+    // n0 reports at once, n1 at a gate; both go on to another gate.
     let epilog = format!(
         "if [ \"$(hostname)\" = n0 ]; then perilog-report milestone data-out || exit 9; fi\n{GATE}\n\
          if [ \"$(hostname)\" = n1 ]; then perilog-report milestone data-out || exit 9; fi\nexit 0"
@@ -36,7 +37,7 @@ fn a_waiter_is_answered_when_all_ranks_have_said_it() -> Result<()> {
     let at_once = cluster.perilog(&["wait", "j", "--for", "data-out", "--timeout", "0s"])?;
     ensure!(at_once.code() == Some(0), "{at_once}");
     ensure!(told("\"ranks\":\"0\"")? == 1 && told("\"ranks\":\"1\"")? == 1 && told("")? == 3, "each once");
-    // Waiting for a milestone that never comes ends with the job.
+    // A wait for a milestone that never comes ends with the job.
     let mut never = cluster.start_perilog(&["wait", "j", "--for", "never"])?;
     cluster.open_gate(0)?;
     ensure!(cluster.wait_end(&mut never)? == 1, "everything was given back without it");

@@ -1,6 +1,6 @@
-//! A node boots with neither key nor token and enrols, because its root asks, by the real munge, from an address of its
-//! name. A user who is not root, a request for another host, and a used credential are refused. A revoked host comes
-//! back only by a token.
+//! A node boots with neither key nor token and enrols by the real munge: root of the node asks, from an address of the
+//! node's name. The controller refuses a user who is not root, a request for another host, and a used credential. A
+//! revoked host comes back only by a token.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ munge = true
     )
 }
 
-/// Two nodes; n1 has no key. munged of all hosts has the same one.
+/// Makes two nodes; n1 has no key. The munged of all hosts have the same key.
 fn bed() -> Result<Cluster> {
     let cluster = Cluster::builder(2)
         .script("prolog", "10-gate", "exit 0")
@@ -42,7 +42,7 @@ fn bed() -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// n1 starts over without its certificate.
+/// Starts n1 again without n1's certificate.
 fn begin_anew(cluster: &Cluster) -> Result<()> {
     let n1 = cluster.node(1)?;
     n1.systemctl(&["stop", "perilog-agent"])?;
@@ -51,7 +51,7 @@ fn begin_anew(cluster: &Cluster) -> Result<()> {
     n1.systemctl(&["start", "perilog-agent"]).map(drop)
 }
 
-/// n1 asks again, and is refused: the controller logs why, and tells the node no more.
+/// Asserts that n1 asks again and is refused: the controller logs the reason, and the node gets no details.
 fn is_refused(cluster: &Cluster, by: &str, asks_for: &str, why: &str) -> Result<()> {
     let (ctl, n1) = (cluster.controller()?, cluster.node(1)?);
     begin_anew(cluster)?;
@@ -84,7 +84,7 @@ fn a_node_with_neither_key_nor_token_enrols_by_munge() -> Result<()> {
     n1.write_file(DROP_IN, agent("n1", "token = \"/etc/perilog/enroll-token\""))?;
     begin_anew(&cluster)?;
     cluster.wait_online().context("with a token")?;
-    // The next boot: the token is used up, and munge takes its place.
+    // The next boot: the token is used up, and munge takes the token's place.
     begin_anew(&cluster)?;
     cluster.wait_logged(n1, "perilog-agent", &["enrolled as n1 by munge"])?;
     cluster.wait_online().context("by munge again")
@@ -95,12 +95,12 @@ fn munge_enrols_only_root_of_the_named_host() -> Result<()> {
     let cluster = bed()?;
     let (ctl, n0, n1) = (cluster.controller()?, cluster.node(0)?, cluster.node(1)?);
 
-    // munged is down there.
+    // munged is down on n1.
     n1.systemctl(&["start", "perilog-agent"])?;
     cluster.wait_logged(n1, "perilog-agent", &["not enrolled", "is munged up"])?;
     n1.systemctl(&["start", "munge"])?;
 
-    // A credential of a user's.
+    // A credential of a user.
     let as_alice = "#!/bin/sh\nexec /usr/bin/systemd-run --quiet --pipe --wait --uid=alice /usr/bin/munge\n";
     n1.write_script("/opt/site/munge", as_alice)?;
     n1.write_file(DROP_IN, agent("n1", "munge-program = \"/opt/site/munge\""))?;
@@ -111,19 +111,19 @@ fn munge_enrols_only_root_of_the_named_host() -> Result<()> {
     let why = format!("n0 is {} here, and not {}", n0.address(), n1.address());
     is_refused(&cluster, n1.address(), "n0", &why).context("another host's name")?;
 
-    // An unlisted name of n1.
+    // n1 asks under an unlisted name.
     ctl.sh(&format!("echo '{} licence' >>/etc/hosts", n1.address()))?;
     n1.write_file(DROP_IN, agent("licence", ""))?;
     is_refused(&cluster, n1.address(), "licence", "licence is none of [enroll] munge-hosts").context("an alias")?;
 
-    // A user of n0 lets it through: the address is n0's then, and its port no port of root's.
+    // A user of n0 relays the request: then the address is n0's, and the source port is no port of root.
     let mut relay = n0.spawn(&["setpriv", "--reuid", "alice", "--clear-groups", "python3", "-u", "-c", RELAY])?;
     cluster.bed().wait_until("the relay listens", ENOUGH, || Ok(relay.output()?.stdout.contains("listens")))?;
     n1.write_file(DROP_IN, agent("n0", "").replace("ctl:5117", "n0:5117"))?;
     is_refused(&cluster, n0.address(), "n0", "and an agent takes one of 600 to 1023")
         .context("by way of a user of n0")?;
 
-    // A used credential. The first time it is good.
+    // A used credential, which is good the first time.
     let again = "#!/bin/sh\n[ -e /run/kept ] || /usr/bin/munge >/run/kept\nexec /bin/cat /run/kept\n";
     n1.write_script("/opt/site/munge", again)?;
     n1.write_file(DROP_IN, agent("n1", "munge-program = \"/opt/site/munge\""))?;
@@ -137,13 +137,13 @@ fn munge_enrols_only_root_of_the_named_host() -> Result<()> {
     n1.write_file(DROP_IN, agent("n1", ""))?;
     is_refused(&cluster, n1.address(), "n1", "have both hosts the same key of munge").context("another key")?;
 
-    // Switched off by a reload.
+    // A reload switches munge off.
     ctl.write_file("/etc/perilog/controller.d/zz-munge.toml", "[enroll]\nmunge = false\n")?;
     ctl.systemctl(&["reload", "perilog-controller"])?;
     is_refused(&cluster, n1.address(), "n1", "[enroll] munge is not true here").context("switched off")
 }
 
-/// Port 5117 of this host is the controller's.
+/// Relay on port 5117 of n0; port 5117 of the controller's host is the controller's own port.
 const RELAY: &str = r#"
 import socket, threading
 def pour(source, sink):

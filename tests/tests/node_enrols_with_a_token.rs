@@ -1,5 +1,5 @@
 //! A node boots without key and certificate, has a one-time token, and enrols a moment later. The token is good once,
-//! for its node, in its time; the certificate renews itself; and the signing key is none of the controller's.
+//! for one node, within a time. The certificate renews itself, and the signing key is not the controller's key.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ controller = ["ctl:5117"]
 token = "/etc/perilog/enroll-token"
 "#;
 
-/// Two nodes; n1 has no key, and boots so.
+/// Makes two nodes; n1 has no key and boots without a key.
 fn bed() -> Result<Cluster> {
     let cluster = Cluster::builder(2)
         .script("prolog", "10-gate", "exit 0")
@@ -41,7 +41,7 @@ fn bring(node: &Node, token: &str) -> Result<()> {
     node.write_with_mode(TOKEN, token, 0o600)
 }
 
-/// Starts over without the earlier certificate.
+/// Starts the agent again without the earlier certificate.
 fn begin_anew(node: &Node) -> Result<()> {
     node.systemctl(&["stop", "perilog-agent"])?;
     node.sh("rm -rf /run/perilog/tls")?;
@@ -68,7 +68,7 @@ fn a_node_without_a_key_enrols_once_by_its_token() -> Result<()> {
     let stored = ctl.sh(&format!("grep -r -e '{first}' {DIRECTORY} /var/lib/perilog && echo found || echo nowhere"))?;
     ensure!(stored.trim() == "nowhere", "the controller keeps the token: {stored}");
 
-    // Used; another host's; expired; invented.
+    // A used token; another host's token; an expired token; an invented token.
     let refused = |told: &str, logged: &str| -> Result<()> {
         begin_anew(n1)?;
         cluster.wait_logged(n1, "perilog-agent", &["not enrolled", told])?;
@@ -106,7 +106,7 @@ fn a_certificate_renews_in_a_session_until_it_is_revoked() -> Result<()> {
         .wait_until("the certificate is another one", ENOUGH, || Ok(n1.sh(&format!("cat {CERT}"))? != first))?;
     cluster.wait_logged(ctl, "perilog-controller", &["enrolled n1", "by its certificate"])?;
     ensure!(!before.is_empty() && connection()? == before, "the session did not stand");
-    // The first certificate has run out: the new one admits the node.
+    // The first certificate has expired: the new certificate admits the node.
     n1.write_file("/root/first.pem", &first)?;
     cluster.bed().wait_until("the first one is over", ENOUGH, || {
         Ok(n1.run(&["perilog", "ca", "show", "/root/first.pem"])?.stdout.contains("EXPIRED"))
@@ -115,8 +115,8 @@ fn a_certificate_renews_in_a_session_until_it_is_revoked() -> Result<()> {
     cluster.wait_online().context("with a renewed certificate")?;
 
     cluster.perilog(&["--quiet", "ca", "revoke", "--dir", DIRECTORY, "n1"])?.ok()?;
-    // The controller does not renew a revoked certificate, even before a reload; the reload ends that node's session
-    // only.
+    // The controller does not renew a revoked certificate, even before a reload; the reload ends only that node's
+    // session.
     let why = ["refused", n1.address(), "enrolled as n1", "its certificate was revoked; if it is good again"];
     cluster.wait_logged(ctl, "perilog-controller", &why)?;
     ensure!(cluster.is_online("n1")?, "nobody has reloaded");
@@ -126,7 +126,7 @@ fn a_certificate_renews_in_a_session_until_it_is_revoked() -> Result<()> {
     Ok(())
 }
 
-/// Earlier, a host in another spelling had certificates that a revocation of the host did not find.
+/// Found before: a host in another spelling got certificates that a revocation of the host did not cover.
 #[test]
 fn a_revocation_covers_other_spellings_of_the_name() -> Result<()> {
     let cluster = bed()?;
@@ -150,7 +150,7 @@ fn a_revocation_covers_other_spellings_of_the_name() -> Result<()> {
 fn the_key_that_enrols_is_no_controllers() -> Result<()> {
     let cluster = bed()?;
     let (ctl, n0) = (cluster.controller()?, cluster.node(0)?);
-    // A thief signs a controller's certificate with it, and is where agents dial.
+    // A thief signs a controller's certificate with the signing key, and listens where agents dial.
     cluster
         .perilog(&[
             "--quiet",

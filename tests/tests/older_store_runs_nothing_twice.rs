@@ -1,6 +1,6 @@
-//! A controller restarts on an older copy of its store, or on none: nodes refuse it until an operator lets it take
-//! over. Then it is in recovery, and an operator vouches for each job. No script runs twice, and every outcome comes
-//! back.
+//! A controller restarts on an older copy of the store, or on an empty store: nodes refuse the controller until an
+//! operator orders a take-over. Then the controller is in recovery, and an operator vouches for each job. No script
+//! runs twice, and every outcome comes back.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster};
@@ -17,13 +17,13 @@ fn cluster() -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// Runs an action on both nodes to its end; returns each rank's outcome.
+/// Runs an action on both nodes to the end; returns each rank's outcome.
 fn run(cluster: &Cluster, action: &str, job: &str) -> Result<[(String, String); 2]> {
     cluster.perilog(&["run", action, "--job", job, "--nodes", "n[0-1]"])?;
     Ok([cluster.outcome(job, action, 0)?, cluster.outcome(job, action, 1)?])
 }
 
-/// Kills the controller, starts it on that copy, or on an empty store, and has it take over.
+/// Kills the controller, starts the controller on that copy or on an empty store, and orders the take-over.
 fn set_back(cluster: &Cluster, copy: Option<&str>) -> Result<()> {
     cluster.kill_controller()?;
     cluster.replace_store(copy)?;
@@ -40,7 +40,7 @@ fn set_back(cluster: &Cluster, copy: Option<&str>) -> Result<()> {
     cluster.wait_online()
 }
 
-/// Waits until the recovery's list names this job, and vouches that it goes on.
+/// Waits until the recovery's list names this job, and vouches that the job goes on.
 fn goes_on(cluster: &Cluster, job: &str) -> Result<()> {
     cluster.bed().wait_until(&format!("the recovery waits for a word on {job}"), SOON, || {
         let listed = cluster.perilog(&["controller", "recover"])?.ok()?;
@@ -49,7 +49,7 @@ fn goes_on(cluster: &Cluster, job: &str) -> Result<()> {
     cluster.perilog(&["controller", "recover", "--confirm", job, "--running"])?.ok().map(drop)
 }
 
-/// Waits until both ranks of the job's prolog are shown to run.
+/// Waits until the controller shows that both ranks of the job's prolog run.
 fn runs_on(cluster: &Cluster, job: &str) -> Result<()> {
     cluster.bed().wait_until(&format!("both ranks of {job} are shown to run"), SOON, || {
         if !cluster.perilog(&["show", job])?.success() {
@@ -69,8 +69,8 @@ fn on_an_older_copy() -> Result<()> {
     let mut open = cluster.start_perilog(&["run", "prolog", "--job", "open", "--nodes", "n[0-1]"])?;
     cluster.wait_begun("open", &[0, 1])?;
     cluster.copy_store("/root/copy")?;
-    // Work goes on: an action that runs in the copy ends, an action that the copy does not know comes and goes, and a
-    // third still runs.
+    // Work goes on after the copy: an action that runs in the copy ends. An action unknown to the copy begins and ends,
+    // and a third action still runs.
     cluster.open_gates()?;
     cluster.wait_end(&mut open)?;
     let ended = [cluster.outcome("open", "prolog", 0)?, cluster.outcome("open", "prolog", 1)?];
@@ -82,19 +82,19 @@ fn on_an_older_copy() -> Result<()> {
 
     set_back(&cluster, Some("/root/copy"))?;
 
-    // Told by tombstones, once a person has said that the job goes on.
+    // Tombstones report the ends, once an operator has vouched for the job.
     goes_on(&cluster, "open")?;
     cluster.wait_verdicts("open")?;
     assert_eq!([cluster.outcome("open", "prolog", 0)?, cluster.outcome("open", "prolog", 1)?], ended);
     cluster.assert_true("open", &["prolog"])?;
-    // The job's `perilog run` asks again by itself, and the tasks are adopted.
+    // The job's `perilog run` asks again by itself, and the controller adopts the tasks.
     runs_on(&cluster, "late")?;
     cluster.open_gates()?;
     cluster.wait_scripts_ended("late", &[0, 1])?;
     cluster.wait_end(&mut late)?;
     cluster.wait_verdicts("late")?;
     cluster.assert_ran("late", &["prolog"])?;
-    // Asked for again, it does not run again.
+    // A repeated request does not run the action again.
     assert_eq!(run(&cluster, "epilog", "after")?, after);
     cluster.assert_true("after", &["epilog"])
 }

@@ -1,8 +1,8 @@
-//! A script traps TERM and cleans up past its limit. It gets one TERM and no KILL; its activity is shown while it goes
-//! on, and its true status arrives at its end.
+//! A script traps TERM and cleans up past the limit. The script gets one TERM and no KILL. perilog shows the script's
+//! activity while the script goes on, and the true status arrives at the end.
 //!
-//! The test may end before a kill's grace would. So it checks the two places that decide about a kill: the policy in
-//! the runner's intent, and the time that systemd gives its unit to stop. `agent/src/runner/watchdog.rs` tests the
+//! The test may end before a kill's grace would. So the test checks the two places that decide about a kill: the policy
+//! in the runner's intent, and the time that systemd gives the unit to stop. `agent/src/runner/watchdog.rs` tests the
 //! runner's policy.
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use perilog_tests::{AT_GATE, Cluster, Node};
 
 const SOON: Duration = Duration::from_secs(90);
 
-/// Returns the policy of the runner of a node's only task past its limit, and how long systemd gives its unit to stop.
+/// Returns the runner's policy past the limit of a node's only task, and the time that systemd gives the unit to stop.
 fn policy(node: &Node) -> Result<(OnTimeout, String)> {
     let intent: Intent =
         serde_json::from_str(&node.sh("cat /run/perilog/tasks/*/intent.json")?).context("its intent")?;
@@ -24,7 +24,7 @@ fn policy(node: &Node) -> Result<(OnTimeout, String)> {
 
 #[test]
 fn it_is_shown_and_its_true_status_arrives() -> Result<()> {
-    // The clean-up lasts until the gate opens, and counts each TERM.
+    // The cleanup lasts until the gate opens, and counts each TERM.
     let body = format!("trap 'echo term >> /run/terms' TERM\n{AT_GATE}");
     let cluster = Cluster::builder(1).script("epilog", "10-gate", &body).build()?;
     cluster.node(0)?.write_file("/etc/perilog/agent.d/epilog.toml", "[action.epilog]\ntimeout = \"200ms\"\n")?;
@@ -39,14 +39,15 @@ fn it_is_shown_and_its_true_status_arrives() -> Result<()> {
     let node = cluster.node(0)?;
     cluster.bed().wait_until("it was asked to end", SOON, || Ok(node.try_read_file("/run/terms")?.is_some()))?;
     assert_eq!(policy(node)?, (OnTimeout::Drain, "infinity".to_owned()));
-    // The forensics at the limit are readable while the script goes on: the script, or the sleep(1) that it waits for.
+    // The forensics at the limit are readable while the script goes on. The forensics name the script, or the sleep(1)
+    // that the script waits for.
     let events = cluster.perilog(&["--json", "events", "j"])?.ok()?;
     let overdue = events.lines().find(|line| line.contains("\"overdue\"")).context("an event")?;
     let seen = |text: &str| text.contains(" 10-gate") || text.contains(" sleep");
     assert!(overdue.contains("\"doing\":\"") && seen(overdue), "{overdue}");
     let why = cluster.perilog(&["why", "n0"])?.ok()?;
     assert!(why.lines().any(|line| line.contains("doing ") && seen(line)), "{why}");
-    // A restarted agent reads it again; the script does not notice.
+    // A restarted agent reads the task again; the script does not notice.
     cluster.kill_agent(0)?;
     cluster.start_agent(0)?;
     cluster.wait_online()?;

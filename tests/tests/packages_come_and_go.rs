@@ -40,7 +40,7 @@ fn version(node: &Node, package: &str) -> Result<String> {
     node.sh(&format!("dpkg-query -W -f '${{Version}}' {package}"))
 }
 
-/// Tasks of a node whose scripts run.
+/// Returns the units of a node's tasks whose scripts run.
 fn running(node: &Node) -> Result<Vec<String>> {
     let units = node.systemctl(&["list-units", "--plain", "--no-legend", "--state=activating", TASK])?;
     Ok(units.lines().filter_map(|line| line.split_whitespace().next().map(str::to_owned)).collect())
@@ -56,7 +56,7 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
         state(controller, "perilog-controller.service")? == down,
         "it has no name for its cluster, for all dpkg knows"
     );
-    // Files that guides tell administrators to install, and their places.
+    // Files that guides tell administrators to install, at their paths.
     for file in [
         "administration.md",
         "troubleshooting.md",
@@ -83,7 +83,7 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
     controller.sh("/usr/bin/python3 -c 'import perilog; perilog.Controller()'")?;
     controller.write_file("/etc/perilog/controller.d/enroll.toml", "[enroll]\nlisten = \"[::]:5117\"\n")?;
     start_controller(controller)?;
-    // One node has no key, so it enrols.
+    // n1 has no key, so n1 enrols.
     let (n1, (image, token)) = (cluster.node(1)?, of_an_image()?);
     n1.sh("rm /etc/perilog/tls/cert.pem /etc/perilog/tls/key.pem")?;
     n1.write_file("/etc/perilog/agent.d/enroll.toml", image)?;
@@ -114,7 +114,7 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
     cluster.wait_end(&mut run)?;
     cluster.assert_exact("j", &["prolog"])?;
 
-    // The controller is not root; systemd passed it the capabilities that it needs.
+    // The controller is not root; systemd passed the necessary capabilities to the controller.
     let pid = controller.systemctl(&["show", "--value", "--property=MainPID", "perilog-controller"])?;
     assert_eq!(controller.sh(&format!("ps -o user= -p {pid}"))?, "perilog");
     let owned = controller.sh(
@@ -129,7 +129,7 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
     }
 
     // An upgrade to the same version restarts only the agent, and keeps an edited configuration file. (Only here do
-    // this package's own upgrade scripts run: an upgrade from an earlier commit runs the earlier ones.)
+    // this package's own upgrade scripts run: an upgrade from an earlier commit runs the earlier scripts.)
     let node = cluster.node(0)?;
     cluster.close_gates()?;
     let mut run = cluster.start_perilog(&["run", "epilog", "--job", "k", "--nodes", "n0"])?;
@@ -157,18 +157,18 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
     cluster.wait_end(&mut run)?;
     cluster.assert_exact("k", &["epilog"])?;
 
-    // The words of `--help` are actions here, each with nothing to do.
+    // The words of `--help` are actions here, each without a script.
     let ran = cluster.perilog(&["run", "housekeeping", "--job", "h", "--nodes", "n[0-1]"])?.ok()?;
     ensure!(ran.contains("n[0-1]: ok (no script ran)"), "{ran}");
 
-    // A purge removes the store, but keeps the authority that enrolled n1. Found by a trial: without it, all enrolled
-    // nodes were locked out.
+    // A purge removes the store, but keeps the authority that enrolled n1. Found by a trial: without the authority, all
+    // enrolled nodes were locked out.
     let said = controller.apt(&["purge", "perilog-controller"])?.ok()?;
     ensure!(said.contains("/var/lib/perilog/enroll is kept"), "it does not say what it left: {said}");
     assert_eq!(controller.sh("ls /var/lib/perilog")?, "enroll");
     controller.install(Release::Current, &["perilog-controller"])?;
     start_controller(controller)?;
-    // A store that is new is not obeyed unasked.
+    // Nodes obey a new store only after an operator's take-over.
     cluster.perilog(&["controller", "recover", "--take-over"])?.ok()?;
     cluster.wait_online()
 }
@@ -195,7 +195,7 @@ fn an_upgrade_under_prologs_and_epilogs_loses_nothing() -> Result<()> {
     let units = running(n0)?;
     assert_eq!(units.len(), 2, "{units:?}");
 
-    // A new agent with an old controller, then a new controller with an old agent.
+    // First a new agent with an old controller, then a new controller with an old agent.
     n0.install(Release::Current, &["perilog-agent"])?;
     cluster.wait_online()?;
     controller.install(Release::Current, &["perilog", "perilog-controller"])?;
@@ -221,7 +221,7 @@ fn an_upgrade_under_prologs_and_epilogs_loses_nothing() -> Result<()> {
     cluster.assert_exact("j", &["prolog"])?;
     cluster.assert_exact("k", &["epilog"])?;
 
-    // Now everything is new.
+    // Now all packages are new.
     cluster.close_gates()?;
     let mut again = cluster.start_perilog(&["run", "prolog", "--job", "l", "--nodes", "n[0-1]"])?;
     cluster.wait_begun("l", &[0, 1])?;
@@ -263,7 +263,7 @@ fn removal_leaves_scripts_alone_and_purge_leaves_nothing() -> Result<()> {
     controller.sh("rm -r /etc/perilog/controller.d /etc/perilog/tls")?;
     controller.apt(&["purge", "perilog-controller", "perilog"])?.ok()?;
     for node in [node, controller] {
-        // The bed's own drop-ins are the site's, and its empty /var/lib/perilog hides the machine's.
+        // The bed's own drop-ins count as the site's, and the bed's empty /var/lib/perilog hides the machine's.
         let left =
             node.sh("find /etc /usr /var/lib -path '*perilog*' ! -path '/etc/systemd/*' ! -path /var/lib/perilog")?;
         ensure!(left.is_empty(), "{} has still\n{left}", node.name());
@@ -277,8 +277,8 @@ fn removal_leaves_scripts_alone_and_purge_leaves_nothing() -> Result<()> {
     })
 }
 
-/// The plugin and the script of rc1 are where Flux's configuration names them; the edge is installed with its
-/// configuration and does not start by itself. All of it goes again.
+/// The plugin and the script of rc1 are at the paths that Flux's configuration names. The edge is installed with a
+/// configuration and does not start by itself. A purge removes all of the package.
 #[test]
 fn the_package_for_flux_comes_and_goes() -> Result<()> {
     let bed = book::bare_machines(&["n0"])?;
@@ -300,7 +300,7 @@ fn the_package_for_flux_comes_and_goes() -> Result<()> {
     Ok(())
 }
 
-/// Follows a newcomer on a bare machine, from the packages to their purge.
+/// Follows a newcomer on a bare machine, from the packages to the purge.
 #[test]
 fn the_quick_start() -> Result<()> {
     let bed = book::bare_machines(&["n0"])?;

@@ -1,5 +1,5 @@
-//! A script ends and leaves a child that holds its stdout: the runner reads the output and goes on to the next script;
-//! `lingering` decides about the child.
+//! A script ends and leaves a child that holds the script's stdout: the runner reads the output and goes on to the next
+//! script; `lingering` decides about the child.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use anyhow::Result;
 use perilog_tests::Cluster;
 
 const SOON: Duration = Duration::from_secs(90);
-/// The child has a session of its own, with this script's stdout and stderr.
+/// Script body: the child has a session of its own, with this script's stdout and stderr.
 const HOLDS: &str = "echo said; setsid sleep 876543 &\nexit 0";
 
-/// Begins, and waits until the second script has run and both have ended.
+/// Begins, and waits until the second script has run and both scripts have ended.
 ///
 /// `code` is the exit status of the second script. systemd itself kills the processes left in a failed unit's cgroup,
 /// so only a successful task can linger.

@@ -1,5 +1,6 @@
-//! A node loses its power after writing a task's intent, perhaps while starting it, and before telling the controller.
-//! The Start was for the boot that ended: the task is lost, and no later boot runs it.
+//! A node loses power after the agent has written a task's intent and before the agent reports to the controller,
+//! perhaps while the agent starts the task. The Start was for the boot that ended: the task is lost, and no later boot
+//! runs the task.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster, Order};
@@ -18,7 +19,7 @@ fn what_was_sent_to_one_boot_never_runs_in_the_next() -> Result<()> {
         cluster.open_gates()?;
         cluster.wait_end(&mut run)?;
         assert_eq!(cluster.outcome("j", action, 1)?.1, "lost (the node rebooted)");
-        // The new boot runs tasks: it will not begin a task that it has not begun by now.
+        // The new boot runs tasks. A task that the new boot has not begun by now will never begin.
         let other = cluster.perilog(&["run", action, "--job", action, "--nodes", "n1"])?;
         assert!(matches!(other.code(), Some(0 | 1)), "{other}");
         let runs = cluster.runs("j")?;

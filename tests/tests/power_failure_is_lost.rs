@@ -1,5 +1,5 @@
-//! A node loses its power in the middle of a script and boots again: the task is lost, with that reason, and no script
-//! starts twice.
+//! A node loses power in the middle of a script and boots again: the task is lost, with the power failure as the
+//! reason, and no script starts twice.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster};

@@ -29,7 +29,7 @@ fn systemd_brings_a_killed_agent_back_and_it_takes_its_task_up() -> Result<()> {
     }
     assert!(!run.has_ended()?, "ended while its script runs: {}", run.output()?);
     cluster.open_gates()?;
-    // A loss would be true while the script runs; only after its end it is wrong.
+    // A loss would be a true report while the script runs; only after the script's end, a loss is wrong.
     cluster.wait_scripts_ended("j", &[0])?;
     cluster.wait_end(&mut run)?;
     cluster.assert_ran("j", &["epilog"])

@@ -1,4 +1,5 @@
-//! kill -9 of the agents and of the controller in the middle of a script; all down until it has ended.
+//! kill -9 of the agents and of the controller in the middle of a script; all daemons are down until the script has
+//! ended.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster};

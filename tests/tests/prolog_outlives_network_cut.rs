@@ -1,4 +1,4 @@
-//! The network of a node is cut in the middle of a script, and healed after its end.
+//! The test cuts the network of a node in the middle of a script, and heals the network after the script's end.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster};

@@ -1,5 +1,5 @@
-//! A quiesced controller is killed with SIGKILL: a running prolog goes on, no new action begins before or after the
-//! restart, after-actions begin, and `resume` allows new starts.
+//! SIGKILL of a quiesced controller: a running prolog goes on, no new action begins before or after the restart,
+//! after-actions begin, and `resume` allows new starts.
 
 use anyhow::{Result, ensure};
 use perilog_tests::Cluster;
@@ -26,7 +26,7 @@ fn nothing_new_begins_until_somebody_resumes() -> Result<()> {
         let shown = cluster.perilog(&[verb])?.ok()?;
         ensure!(shown.contains("by uid 0 (new release)") && shown.contains("perilog resume"), "{verb}: {shown}");
     }
-    // A client that waits for quiescence is answered when the last task has ended.
+    // A client that waits for quiescence gets the answer when the last task has ended.
     let mut waits = cluster.start_perilog(&["quiesce", "--wait"])?;
     cluster.open_gate(0)?;
     ensure!(cluster.wait_end(&mut run)? == 0, "the prolog that ran goes on");

@@ -1,13 +1,13 @@
 //! docs/examples/rc1-drain-failed as the rc1 of a job that is a Flux instance: the real `perilog failed` beside a
-//! stand-in for `flux` that records its drain requests.
+//! stand-in for `flux` that records drain requests.
 
 use anyhow::{Result, ensure};
 use perilog_tests::{Cluster, Output};
 
 const EXAMPLE: &str = include_str!("../../docs/examples/rc1-drain-failed");
 const PROLOG: &str = "[ \"$(uname -n)\" != n1 ] || perilog-report tolerable --check lustre 'not mounted'";
-/// Stand-in for flux(1): a file holds the instance's hosts, the environment its rank and level. It supports only the
-/// example's calls.
+/// Stand-in for flux(1): a file holds the instance's hosts, the environment holds the instance's rank and level. The
+/// stand-in supports only the example's calls.
 const STAND_IN: &str = r#"#!/bin/sh
 # A stand-in for flux(1).
 case "$*" in
@@ -20,7 +20,7 @@ esac
 "#;
 const DRAINED: &str = "resource drain --update n1 failed a check in the prolog of f2mKAgF7 (perilog failed f2mKAgF7)";
 
-/// Runs the example with this environment; returns its result and the drained ranks.
+/// Runs the example with this environment; returns the example's result and the drained ranks.
 fn rc1(cluster: &Cluster, environment: &[&str]) -> Result<(Output, String)> {
     let node = cluster.controller()?;
     node.sh("rm -f /root/drained")?;

@@ -1,5 +1,5 @@
-//! `systemctl reboot` in the middle of an epilog: the node goes down when its scripts have ended and the controller has
-//! their statuses, or past a limit. A switch to another target leaves the scripts alone.
+//! `systemctl reboot` in the middle of an epilog: the node goes down when the scripts have ended and the controller has
+//! the statuses, or past a limit. A switch to another target leaves the scripts alone.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn epilog(body: &str) -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// systemd has been told to go down, and has stopped all that need not wait.
+/// Waits until systemd is going down and has stopped all units that need not wait.
 fn wait_going(cluster: &Cluster, node: &Node) -> Result<()> {
     cluster.bed().wait_until("the node is going down", SOON, || {
         let state = node.systemctl(&["show", "--value", "--property=ActiveState", "perilog-shutdown"])?;
@@ -41,7 +41,7 @@ fn the_script_ends_first_and_its_status_arrives() -> Result<()> {
     })?;
     ensure!(cluster.runs("j")?.iter().all(|(_, run)| run.ended.is_none()), "the script was ended");
     cluster.open_gate(0)?;
-    // The run ends before the node is back: the node reported the end before it went down.
+    // The run ends before the node is back: the node reported the end before the node went down.
     cluster.wait_end(&mut run)?;
     node.wait_off(SOON)?;
     let (_, text) = cluster.outcome("j", "epilog", 0)?;
@@ -63,7 +63,7 @@ fn past_the_limit_it_goes_down_and_says_how_the_script_ended() -> Result<()> {
     node.wait_off(SOON)?;
     cluster.wait_end(&mut run)?;
     let (word, text) = cluster.outcome("j", "epilog", 0)?;
-    // perilog did not stop the script: the epilog has not done its work, so it failed.
+    // systemd, not perilog, stopped the script: the epilog has not done its work, so the epilog failed.
     ensure!(word == "failed" && text.contains("signal TERM"), "{word}: {text}");
     Ok(())
 }
@@ -74,7 +74,7 @@ fn another_target_is_no_end() -> Result<()> {
     let node = cluster.node(0)?;
     let mut run = cluster.start_perilog(&["run", "epilog", "--job", "j", "--nodes", "n0"])?;
     cluster.wait_begun("j", &[0])?;
-    // A target that does not want perilog's units: the agent is stopped, and the next target starts it again.
+    // A target that does not want perilog's units: systemd stops the agent, and the next target starts the agent again.
     node.write_file("/etc/systemd/system/bare.target", "[Unit]\nRequires=basic.target\nAllowIsolate=yes\n")?;
     node.systemctl(&["daemon-reload"])?;
     node.systemctl(&["isolate", "bare.target"])?;

@@ -1,6 +1,7 @@
-//! The release hook has carried out a release, and the controller is killed before it learns that: it tells the release
-//! again, under the same sequence. The same happens after a busy resource manager refused a release. By (job, attempt,
-//! sequence) each release exists once, in order, and the fragments are R.
+//! The release hook has carried out a release, and the controller is killed before the hook's success arrives: the
+//! controller notifies the hook of the release again, under the same sequence. The same happens after a busy resource
+//! manager refused a release. By (job, attempt, sequence) each release exists once, in order, and the fragments add up
+//! to R.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ const THREE: Handed = Handed {
     ],
 };
 
-/// Well in the end: a drain would wait for the same hook.
+/// Script body that ends well: a drain would wait for the same hook.
 const AT_GATE: &str = "while [ ! -e /run/gate ]; do sleep 0.02; done";
 
 #[test]
@@ -35,11 +36,11 @@ fn an_unconfirmed_release_is_told_again_unchanged() -> Result<()> {
     cluster.perilog(&["job", "add", "j", "--R", "/root/R.json"])?.ok()?;
     cluster.perilog(&["job", "finish", "j"])?.ok()?;
     cluster.wait_begun("j", &[4, 5, 6])?;
-    // Done, not confirmed: killed in the middle.
+    // The hook has done the first release without a confirmation; the test kills the controller in the middle.
     cluster.controller()?.write_file(manager::HOLD, "")?;
     cluster.open_gate(1)?;
     wait_told("n1 is released", &|heard| heard.once("j").len() == 1)?;
-    // Behind it: released, and not told before the first is confirmed.
+    // The second release waits behind the first: the controller does not notify the hook before the first confirmation.
     cluster.open_gate(0)?;
     cluster.wait_scripts_ended("j", &[4])?;
     cluster.bed().wait_until("n0 is released", SOON, || {
@@ -49,7 +50,7 @@ fn an_unconfirmed_release_is_told_again_unchanged() -> Result<()> {
     cluster.controller()?.sh(&format!("rm {}", manager::HOLD))?;
     cluster.start_controller()?;
     wait_told("n1 is told again, then n0", &|heard| heard.again("j") >= 1 && heard.once("j").len() == 2)?;
-    // Killed between two releases: the next is another controller's.
+    // The test kills the controller between two releases: another controller makes the next release.
     cluster.kill_controller()?;
     cluster.open_gate(2)?;
     cluster.wait_scripts_ended("j", &[6])?;

@@ -1,10 +1,10 @@
-//! A requeue within a second of a failed attempt is a new attempt: its scripts run anew, and no result of the old
-//! attempt counts. They begin on a node when the old attempt's after-actions have ended there.
+//! A requeue within a second of a failed attempt is a new attempt: the scripts run anew, and no result of the old
+//! attempt counts. The new attempt's scripts begin on a node when the old attempt's after-actions have ended there.
 
 use anyhow::Result;
 use perilog_tests::Cluster;
 
-/// Fails in attempt 0 and succeeds later.
+/// Script body that fails in attempt 0 and succeeds later.
 const FIRST_FAILS: &str = "[ \"$PERILOG_ATTEMPT\" != 0 ] || exit 7";
 
 #[test]
@@ -26,7 +26,7 @@ fn a_quick_requeue_runs_its_own_scripts() -> Result<()> {
             assert!(ended.is_some_and(|ended| ended <= pair[1].1.started), "on rank {rank}: {pair:?}");
         }
     }
-    // The closed attempt accepts a request for its epilog, which has run; it accepts no new action.
+    // The closed attempt accepts a request for the epilog, which has run; the closed attempt accepts no new action.
     let again = cluster.perilog(&["run", "epilog", "--job", "j", "--attempt", "0"])?.ok()?;
     assert!(again.contains("attached"), "{again}");
     let late = cluster.perilog(&["run", "check", "--job", "j", "--attempt", "0"])?;

@@ -1,6 +1,6 @@
 //! A copy of the store has an unfinished epilog. The epilog has run since, on a node that has rebooted and now belongs
 //! to another job. After a restore, no action of the copy begins beside that job, and no node is released, until an
-//! operator vouches for the job.
+//! operator vouches for the job of the epilog.
 
 use anyhow::{Result, ensure};
 use perilog_tests::Cluster;
@@ -18,7 +18,7 @@ fn an_epilog_that_ran_since_does_not_run_beside_another_job() -> Result<()> {
     cluster.stay_down()?;
     cluster.boot()?;
     let says = |arguments: &[&str]| cluster.perilog(arguments)?.ok();
-    // An epilog waits for its node.
+    // An epilog waits for the epilog's node.
     says(&["job", "add", "P", "--nodes", "n[0-1]"])?;
     cluster.kill_agent(1)?;
     says(&["job", "finish", "P"])?;
@@ -40,7 +40,7 @@ fn an_epilog_that_ran_since_does_not_run_beside_another_job() -> Result<()> {
     ensure!(status.contains("in recovery"), "{status}");
     let listed = says(&["controller", "recover"])?;
     ensure!(listed.lines().any(|line| line.starts_with("P ") && line.contains("waits for a word")), "{listed}");
-    // The resource manager requests Q again: its finished prolog does not run again.
+    // The resource manager requests Q again: the finished prolog of Q does not run again.
     says(&["job", "add", "Q", "--nodes", "n[0-1]"])?;
     says(&["run", "prolog", "--job", "Q"])?;
     ensure!(cluster.runs("Q")?.len() == 2, "the prolog of Q ran twice");

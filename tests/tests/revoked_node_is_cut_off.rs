@@ -1,6 +1,6 @@
-//! A node's key was stolen: an operator revokes its certificate, brings the list to the controller, and a reload ends
-//! its session. The script on the node goes on, and other nodes are unaffected. With a new certificate the node is
-//! back, and reports its script's end.
+//! A thief has a node's key: an operator revokes the node's certificate, brings the list to the controller, and a
+//! reload ends the node's session. The script on the node goes on, and other nodes are unaffected. With a new
+//! certificate the node is back, and reports the script's end.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ fn a_reload_ends_only_the_revoked_session() -> Result<()> {
     cluster.wait_begun("j", &[0, 1])?;
     let before = connection(&cluster, 0)?;
 
-    // An empty list revokes nobody.
+    // An empty list revokes no certificate.
     let bring = |list: &str| -> Result<()> {
         ctl.write_file(CRL, list)?;
         ctl.systemctl(&["reload", "perilog-controller"]).map(drop)
@@ -53,7 +53,7 @@ fn a_reload_ends_only_the_revoked_session() -> Result<()> {
     cluster.bed().wait_until("the session of n1 is ended, and told why", ENOUGH, || {
         Ok(logged(&cluster, &["refused", &n1, "its certificate was revoked"])? == 1)
     })?;
-    // The node dials again by itself, and the list refuses it.
+    // The node dials again by itself, and the list refuses the node.
     cluster.bed().wait_until("n1 is refused", ENOUGH, || {
         Ok(logged(&cluster, &["refused", &n1, "the peer's certificate was revoked"])? > 0)
     })?;
@@ -64,7 +64,7 @@ fn a_reload_ends_only_the_revoked_session() -> Result<()> {
     ensure!(connection(&cluster, 0)? == before, "n0 had to dial again");
     ensure!(!run.has_ended()?, "the prolog ended: {}", run.output()?);
 
-    // The script ends while the node is excluded; with a new certificate, the node reports it.
+    // The script ends while the node is excluded; with a new certificate, the node reports the end.
     cluster.open_gates()?;
     cluster.reissue(1)?;
     wait_state(&cluster, "n1", "online").context("with its new certificate")?;

@@ -1,10 +1,11 @@
-//! The .rpm files: their content, rights and dependencies, and their installation into a root of their own, where the
-//! scriptlets create the user and enable the units. An upgrade keeps the configuration, and removal removes everything.
+//! The .rpm files: content, rights and dependencies, and the installation into a root of their own, where the
+//! scriptlets create the user and enable the units. An upgrade keeps the configuration, and a removal removes
+//! everything.
 
 use anyhow::{Result, ensure};
 use perilog_tests::{Bed, Node, Release};
 
-/// A root with only what scriptlets need: `/usr` is this machine's under a layer.
+/// Script that makes a root with only the needs of scriptlets: `/usr` is this machine's `/usr` under a layer.
 const MAKE_ROOT: &str = "
 mkdir -p /tmp/el/{usr,etc,var,run,proc,dev,tmp,upper,work} && cd /tmp/el
 mount -t overlay overlay -o lowerdir=/usr,upperdir=upper,workdir=work usr
@@ -99,7 +100,7 @@ fn they_install_upgrade_and_go() -> Result<()> {
     ] {
         ensure!(flux.lines().any(|found| found == line), "no {line:?} in\n{flux}");
     }
-    // rpmlint cannot tell.
+    // rpmlint cannot check manual pages.
     for (path, pages) in [
         (&paths[0], &["man1/perilog.1", "man1/perilog-run.1", "man1/perilog-resume.1"][..]),
         (
@@ -131,7 +132,7 @@ fn they_install_upgrade_and_go() -> Result<()> {
         let found = node.sh(&format!("rpm -qp --recommends {path}"))?;
         ensure!(found.lines().any(|line| line.starts_with(recommended)), "{path} recommends {found:?}");
     }
-    // Files that guides and pages name, in their places.
+    // Files that guides and pages name, at their paths.
     let documents = node.sh(&format!("rpm -qpl {}", paths[0]))?;
     for file in NAMED {
         ensure!(documents.lines().any(|line| line == file), "no {file} in\n{documents}");

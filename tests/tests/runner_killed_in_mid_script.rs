@@ -7,10 +7,10 @@ use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster, Running};
 
 const SOON: Duration = Duration::from_secs(90);
-/// systemd sends TERM to what the runner leaves behind.
+/// Script body that ignores TERM: systemd sends TERM to the processes that the runner leaves behind.
 const DEAF: &str = "trap '' TERM\nwhile [ ! -e /run/gate ]; do sleep 0.02; done\nexit $(draw 0 0 3 37)";
 
-/// The runner of rank 1 is killed while both ranks are in their first script.
+/// Kills the runner of rank 1 while both ranks are in the first script.
 fn killed(body: &str) -> Result<(Cluster, Running)> {
     let cluster = Cluster::builder(2).script("epilog", "10-gate", body).script("epilog", "20-next", "exit 0").boot()?;
     let run = cluster.start_perilog(&["run", "epilog", "--job", "j", "--nodes", "n[0-1]"])?;
@@ -22,7 +22,7 @@ fn killed(body: &str) -> Result<(Cluster, Running)> {
     Ok((cluster, run))
 }
 
-/// Asserts the end: rank 0 ran everything, rank 1 failed by the signal before its second script.
+/// Asserts the end: rank 0 ran everything, rank 1 failed by the signal before the second script.
 fn told(cluster: &Cluster) -> Result<()> {
     assert_eq!(cluster.outcome("j", "epilog", 1)?.1, "failed (signal KILL)");
     assert!(!lives(cluster)?, "its script lives");
@@ -37,7 +37,7 @@ fn told(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Is a process of rank 1's first script alive?
+/// Returns `true` if a process of rank 1's first script lives.
 fn lives(cluster: &Cluster) -> Result<bool> {
     Ok(cluster.node(1)?.run(&["pgrep", "-f", "epilog[.]d/10-gate"])?.success())
 }
@@ -65,7 +65,7 @@ fn a_script_that_does_not_go_with_it_holds_the_rank() -> Result<()> {
     wait_lingering(&cluster)?;
     cluster.open_gate(0)?;
     cluster.bed().wait_until("rank 0 is shown", SOON, || Ok(run.output()?.stdout.contains("n0:")))?;
-    // The next agent finds the same.
+    // The next agent finds the same state.
     cluster.renew_agent(1)?;
     wait_lingering(&cluster)?;
     assert!(!run.has_ended()?, "freed with a live script: {}", run.output()?);

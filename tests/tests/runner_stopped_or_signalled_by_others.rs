@@ -1,5 +1,5 @@
-//! Other processes of root disturb a runner and its directory: the end is reported truthfully, and neither the agent
-//! nor an operator waits in vain.
+//! Other processes of root disturb a runner and the runner's directory: the agent reports the true end, and neither the
+//! agent nor an operator waits in vain.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use perilog_tests::{AT_GATE, Cluster, Running};
 const SOON: Duration = Duration::from_secs(90);
 const UNIT: &str = "'perilog-task-epilog-j-0-*.service'";
 
-/// Starts an epilog and waits until the controller knows that it runs.
+/// Starts an epilog and waits until the controller knows that the epilog runs.
 fn at_work(body: &str) -> Result<(Cluster, Running)> {
     at_work_with("", body)
 }
@@ -25,7 +25,7 @@ fn at_work_with(configuration: &str, body: &str) -> Result<(Cluster, Running)> {
     Ok((cluster, run))
 }
 
-/// Found by a hunt: `exit 37` became `cancelled (exit 37)`, and its node went back into service.
+/// Found by a hunt: `exit 37` became `cancelled (exit 37)`, and the node went back into service.
 #[test]
 fn a_term_that_nobody_asked_perilog_for_makes_no_cancel() -> Result<()> {
     let body = "trap '' TERM\nwhile [ ! -e /run/gate ]; do sleep 0.02; done\nexit $(draw 37)";

@@ -14,7 +14,7 @@ fn two_callers_of_one_action_share_it() -> Result<()> {
     assert_eq!(codes[0], codes[1]);
     assert_eq!(cluster.runs("j")?.len(), 2, "one run of the script on each rank");
     cluster.assert_ran("j", &["prolog"])?;
-    // Long after: the run attaches, reports the result, and starts nothing.
+    // A third run, long after: the run attaches, reports the result, and starts nothing.
     let again = cluster.perilog(&words)?;
     assert_eq!(again.code(), Some(codes[0]), "{again}");
     assert_eq!(cluster.runs("j")?.len(), 2);

@@ -1,4 +1,4 @@
-//! systemd executes itself anew, and the bus is restarted, in the middle of a script.
+//! In the middle of a script, systemd executes itself anew and the bus restarts.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster};
@@ -37,7 +37,7 @@ fn daemon_reload() -> Result<()> {
 
 #[test]
 fn restart_of_the_bus() -> Result<()> {
-    // systemd would ignore a start until it has seen that the process is dead.
+    // systemd would ignore a start until systemd has seen that the process is dead.
     let kill = "\
 pid() { systemctl show --property=MainPID --value dbus.service; }
 before=$(pid)

@@ -1,5 +1,5 @@
-//! The prolog of one node of four fails: Slurm drains only that node, holds the job, and slurmd's log file says why, in
-//! the line that docs/slurm.md shows. The epilog runs on all four nodes.
+//! The prolog of one node of four fails: Slurm drains only that node and holds the job. slurmd's log file shows the
+//! reason, in the line that docs/slurm.md shows. The epilog runs on all four nodes.
 
 use anyhow::{Result, ensure};
 use perilog_tests::slurm::{BY_GATE, ON_NODES, Slurm, gated};

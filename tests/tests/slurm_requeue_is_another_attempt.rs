@@ -1,5 +1,6 @@
-//! A job of the real Slurm, with the hooks as its Prolog and Epilog: each script runs once on each node, with the job's
-//! variables. After a requeue they run again, though Slurm passes the epilogs of both attempts the same restart count.
+//! A job of the real Slurm, with the hooks as Prolog and Epilog: each script runs once on each node, with the job's
+//! variables. After a requeue the scripts run again, though Slurm passes the epilogs of both attempts the same restart
+//! count.
 
 use anyhow::{Result, ensure};
 use perilog_tests::slurm::{ON_NODES, Slurm, gated};

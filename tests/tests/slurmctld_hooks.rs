@@ -1,6 +1,6 @@
 //! Hooks beside slurmctld, as SlurmUser: one prolog of all nodes through the controller before the job begins, over
-//! kill -9 of slurmctld and of the controller. The controller's drain command drains a failed node in Slurm, with its
-//! reason, and the job begins again elsewhere.
+//! kill -9 of slurmctld and of the controller. The controller's drain command drains a failed node in Slurm with the
+//! node's reason, and the job begins again elsewhere.
 
 use anyhow::{Result, ensure};
 use perilog_tests::slurm::{BESIDE_SLURMCTLD, Slurm, gated};
@@ -30,7 +30,7 @@ fn a_prolog_through_the_controller_survives_both() -> Result<()> {
         .ensure_ran(&job, &[(0, "prolog", "0", 0), (1, "prolog", "0", 0), (0, "epilog", "0", 0), (1, "epilog", "0", 0)])
 }
 
-/// systemd sends SIGTERM to all of slurmctld.service then, the hooks too.
+/// systemd sends SIGTERM to all processes of slurmctld.service at a restart, also to the hooks.
 #[test]
 fn a_restart_of_slurmctld_cancels_no_prolog() -> Result<()> {
     let cluster = gated(2).controller(CONTROLLER).boot()?;
@@ -75,7 +75,7 @@ fn a_prolog_failure_drains_in_slurm_and_moves_the_job() -> Result<()> {
             (1, "epilog", "1", 0),
         ],
     )?;
-    // An operator undrains the node in Slurm alone, unseen by perilog: the next failure is reported all the same.
+    // An operator undrains the node in Slurm alone, unseen by perilog: perilog reports the next failure all the same.
     slurm.ask(&["scontrol", "update", "nodename=n0", "state=resume"])?;
     slurm.wait_node(0, "IDLE")?;
     slurm.open(0, "prolog", 8)?;
@@ -111,7 +111,7 @@ fn what_others_have_a_node_out_of_work_for_stays() -> Result<()> {
     };
     has(0, "down", "dimm")?;
     has(1, "drain", "see [bob@hq]; disk")?;
-    // As Slurm itself says of a node that is away, and then takes back.
+    // The state and the reason that Slurm itself sets for a node that is away. Slurm later takes the node back.
     slurm.kill_slurmd(2)?;
     has(2, "down", "Not responding")?;
     cluster.perilog(&["drain", "n[0-2]", "fan"])?.ok()?;

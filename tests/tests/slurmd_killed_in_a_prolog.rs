@@ -1,4 +1,4 @@
-//! kill -9 of slurmd in a prolog. Slurm waits for that prolog for ever; the hook outlives slurmd, has the node drained
+//! kill -9 of slurmd in a prolog. Slurm waits for that prolog for ever. The hook outlives slurmd, has the node drained
 //! meanwhile, and has the job begun again when the prolog has ended. A second call of the hook attaches, and exits with
 //! the same status.
 
@@ -18,7 +18,7 @@ fn the_prolog_ends_once_and_the_job_begins_again() -> Result<()> {
     slurm
         .wait("n0 is drained", |slurm| Ok(slurm.seen(0)?.reason.contains("it goes on, slurmd or its hook has died")))?;
     slurm.start_slurmd(0)?;
-    // As a slurmd would that had forgotten.
+    // A slurmd that had forgotten the prolog would call the hook so.
     let environment =
         [&format!("SLURM_JOB_ID={job}"), "SLURMD_NODENAME=n0", "SLURM_NODELIST=n[0-1]", "SLURM_JOB_UID=64001"];
     let again = cluster.node(0)?.spawn(&[&["env"], &environment[..], &["perilog", "hook", "slurm-prolog"]].concat())?;
@@ -39,8 +39,8 @@ fn the_prolog_ends_once_and_the_job_begins_again() -> Result<()> {
     slurm.ensure_ran(&job, &[all("0"), all("1")].concat())
 }
 
-/// If slurmd is away for longer than BatchStartTimeout, slurmctld itself requeues its job, and the next attempt does
-/// not concern the first one.
+/// If slurmd is away for longer than BatchStartTimeout, slurmctld itself requeues the job, and the next attempt does
+/// not concern the first attempt.
 #[test]
 fn a_job_that_slurm_has_requeued_is_left_alone() -> Result<()> {
     let cluster = gated(1).boot()?;
@@ -83,8 +83,8 @@ fn a_job_begins_again_though_its_hook_was_killed_with_slurmd() -> Result<()> {
     slurm.wait_job(&job, "COMPLETED")
 }
 
-/// As under `PrologFlags=RunInJob`, which this Slurm does not have: the hook's parent is a slurmstepd, which outlives
-/// slurmd.
+/// The hook's parent is a slurmstepd that outlives slurmd, as under `PrologFlags=RunInJob`, which this Slurm does not
+/// have.
 #[test]
 fn a_hook_of_a_slurmstepd_watches_slurmd() -> Result<()> {
     let cluster = gated(1).boot()?;
@@ -116,8 +116,8 @@ fn a_hook_of_a_slurmstepd_watches_slurmd() -> Result<()> {
     Ok(())
 }
 
-/// Slurm restarts its job numbers when it has lost its state: scripts of an older job with the same number do not count
-/// for the new one.
+/// Slurm restarts job numbers after Slurm has lost its state: scripts of an older job with the same number do not count
+/// for the new job.
 #[test]
 fn another_job_of_a_number_that_was_seen_fails() -> Result<()> {
     let cluster = gated(1).boot()?;

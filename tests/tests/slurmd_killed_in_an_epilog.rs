@@ -1,12 +1,13 @@
 //! kill -9 of slurmd in an epilog. The next slurmd tells Slurm that this epilog ended well; with stock Slurm, the next
-//! job gets the node under the running script, and the script's status is lost. Here the hook outlives slurmd: the node
-//! is drained while the epilog lives, and stays drained with the true status if it failed.
+//! job gets the node under the running script, and the script's status is lost. Here the hook outlives slurmd. The node
+//! is drained while the epilog lives, and stays drained with the true status after a failure.
 
 use anyhow::{Result, ensure};
 use perilog_tests::Cluster;
 use perilog_tests::slurm::{ON_NODES, Slurm, gated};
 
-/// Runs until Slurm believes that the running epilog is over; returns the epilog's job, and the next job, which waits.
+/// Runs until Slurm believes that the running epilog has ended; returns the epilog's job, and the next job, which
+/// waits.
 fn killed(cluster: &Cluster, slurm: &Slurm<'_>) -> Result<(String, String)> {
     slurm.open_all("prolog")?;
     let job = slurm.submit(1, "true")?;
@@ -60,8 +61,8 @@ fn a_status_that_slurmd_did_not_live_to_hear_drains() -> Result<()> {
     Ok(())
 }
 
-/// `systemctl kill -s KILL slurmd` kills every process of the unit by default: no hook is left to report, and the agent
-/// is killed, too.
+/// `systemctl kill -s KILL slurmd` kills every process of the unit by default: no hook is left to report. The test
+/// kills the agent, too.
 #[test]
 fn a_status_that_no_hook_lived_to_hear_drains() -> Result<()> {
     let cluster = gated(1).boot()?;
@@ -82,7 +83,7 @@ fn a_status_that_no_hook_lived_to_hear_drains() -> Result<()> {
     slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 9)])
 }
 
-/// A boot clears the node's knowledge of its tasks, so Slurm believes that the epilog ended well.
+/// A boot clears the node's knowledge of the node's tasks, so Slurm believes that the epilog ended well.
 #[test]
 fn an_epilog_cut_off_by_power_runs_again_before_a_prolog() -> Result<()> {
     let cluster = gated(1).agent("serialize = \"host\"\n").boot()?;

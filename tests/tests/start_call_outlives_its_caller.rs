@@ -1,5 +1,5 @@
-//! An agent is stopped with its start call on the bus and the reply unread, until the script that systemd started has
-//! ended; then it is killed. The next agent finds a task whose start was never confirmed.
+//! The test stops an agent whose start call is on the bus and whose reply is unread. The script that systemd started
+//! ends, and then the test kills the agent. The next agent finds a task whose start was never confirmed.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster, Order};

@@ -1,5 +1,5 @@
-//! `systemctl stop perilog-agent` in the middle of a script: the script goes on, and its status arrives when the agent
-//! is back.
+//! `systemctl stop perilog-agent` in the middle of a script: the script goes on, and the script's status arrives when
+//! the agent is back.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster};

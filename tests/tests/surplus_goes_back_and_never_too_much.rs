@@ -1,6 +1,6 @@
-//! A job asked for four nodes and keeps two: the controller releases the node that failed a marked check, and the
-//! surplus, through their epilog and while the job goes on. A job that keeps four, and has three good ones left, fails
-//! and keeps all.
+//! A job asked for four nodes and keeps two. The controller releases the node that failed a marked check, and the
+//! surplus, through the epilog and while the job goes on. A job that keeps four nodes, and has three good nodes left,
+//! fails and keeps all nodes.
 
 use anyhow::{Result, ensure};
 use perilog_core::IdSet;
@@ -33,7 +33,7 @@ fn a_job_keeps_as_many_as_it_asked_for_and_never_fewer() -> Result<()> {
 
     cluster.perilog(&["job", "add", "two", "--R", "/root/R.json", "--keep", "2"])?.ok()?;
     cluster.perilog(&["run", "prolog", "--job", "two"])?.ok()?;
-    // Ranks 4 and 6 are the first two good ones: 5 failed, 7 is surplus.
+    // Ranks 4 and 6 are the first two good ranks: 5 failed, 7 is surplus.
     wait_given("two", "5,7")?;
     ensure!(cleaned(&cluster, "two")?.to_string() == "5,7", "{}", cleaned(&cluster, "two")?);
     let heard = cluster.heard()?;

@@ -1,11 +1,12 @@
-//! A second controller of the same cluster starts on a copy of the first one's store, while the first lives: each node
-//! obeys one, and the other is told so. No script runs twice, whichever controller requests it and in whichever order.
+//! A second controller of the same cluster starts on a copy of the first controller's store, while the first lives.
+//! Each node obeys one controller, and refuses the other. No script runs twice, whichever controller requests the
+//! script and in whichever order.
 //!
-//! | job | the first is asked for it | the second is asked for it |
-//! |-----|---------------------------|----------------------------|
-//! | `i` | at first                  | before any node may obey it, and before it has heard of `i` |
-//! | `j` | at first                  | once nodes obey it, when n1 has told it of `j`, and n0 has not |
-//! | `k` | never                     | as of `i` |
+//! | job | request at the first controller | request at the second controller |
+//! |-----|---------------------------------|----------------------------------|
+//! | `i` | at first | before any node may obey the second, and before the second has a report of `i` |
+//! | `j` | at first | once nodes obey the second: n1 has reported `j` to the second, n0 has not |
+//! | `k` | never | together with `i` |
 //!
 //! Each run is repeated once more at the end.
 
@@ -33,20 +34,21 @@ fn ranks(cluster: &Cluster, job: &str) -> Result<Vec<u32>> {
 #[test]
 fn nodes_obey_one_and_the_other_is_told() -> Result<()> {
     let cluster = Cluster::builder(2).script("prolog", "10-gate", AT_GATE).boot()?;
-    // Both have the same epoch, with another nonce, and count on from the copy.
+    // Both controllers have the same epoch, with another nonce, and count on from the copy.
     cluster.copy_store("/root/copy")?;
     cluster.start_second("/root/copy")?;
     let mut first = [cluster.start_perilog(&prolog("i"))?, cluster.start_perilog(&prolog("j"))?];
     cluster.wait_begun("i", &[0, 1])?;
     cluster.wait_begun("j", &[0, 1])?;
-    // The second has work for the node that will connect: the same job, unknown to the second, and another.
+    // The second controller has work for the node that will connect: the same job, unknown to the second, and another
+    // job.
     let mut asked = vec![cluster.ask_second(&prolog("i"))?, cluster.ask_second(&prolog("k"))?];
     cluster.bed().wait_until("the second has been asked", SOON, || {
         let ps = cluster.second(&["ps"])?.ok()?;
         Ok(ps.contains(" i ") && ps.contains(" k "))
     })?;
 
-    // The first node dials the second controller, refuses it, and goes on to the first.
+    // The node dials the second controller, refuses the second, and goes on to the first.
     cluster.dial(1, &[SECOND, FIRST])?;
     cluster.wait_journal("n1", "perilog-agent", &["the controller is not obeyed", "take-over"])?;
     cluster.wait_journal("ctl", "second", &["obeys a controller of epoch", "take-over"])?;
@@ -54,9 +56,9 @@ fn nodes_obey_one_and_the_other_is_told() -> Result<()> {
     // No action requested at the second has begun, neither of the same job nor of the other.
     assert_eq!((ranks(&cluster, "i")?, ranks(&cluster, "k")?), (vec![0, 1], vec![]));
 
-    // An operator makes the second take over: now the node obeys it, and refuses the first.
+    // An operator orders the second controller to take over: now the node obeys the second, and refuses the first.
     cluster.second(&["controller", "recover", "--take-over"])?.ok()?;
-    // The second's store may be behind, so the test repeats earlier requests.
+    // The second controller's store may be behind, so the test repeats earlier requests.
     let mut again = [cluster.ask_second(&prolog("i"))?, cluster.ask_second(&prolog("k"))?];
     cluster.dial(1, &[SECOND])?;
     cluster.bed().wait_until("the second has n1", SOON, || {
@@ -70,8 +72,8 @@ fn nodes_obey_one_and_the_other_is_told() -> Result<()> {
     cluster.wait_journal("ctl", "perilog-controller", &["obeys a controller of epoch", "take-over"])?;
     cluster.wait_refused("n1")?;
 
-    // The first controller's tasks end once: n0 reports to the first, and to the second when it connects there; n1
-    // reports to the second.
+    // The first controller's tasks end once. n0 reports to the first controller, and to the second when n0 connects to
+    // the second; n1 reports to the second.
     cluster.open_gates()?;
     cluster.wait_scripts_ended("i", &[0, 1])?;
     cluster.wait_scripts_ended("j", &[0, 1])?;
@@ -87,11 +89,11 @@ fn nodes_obey_one_and_the_other_is_told() -> Result<()> {
     let codes = asked.iter_mut().map(|asked| cluster.wait_end(asked)).collect::<Result<Vec<i32>>>()?;
     for (job, code) in ["i", "k", "j"].into_iter().zip(codes) {
         cluster.assert_second_true(job, "prolog")?;
-        // Asked again, it is told again.
+        // A repeated request gets the same answer.
         assert_eq!(cluster.second(&prolog(job))?.code(), Some(code), "{job}");
         assert_eq!(ranks(&cluster, job)?, [0, 1], "{job}: once on each node");
     }
-    // The age is followed by the attempt if there are several.
+    // In the line, the attempt follows the age if there are several attempts.
     let ps = cluster.perilog(&["ps"])?.ok()?;
     for (job, first) in ["i", "j"].into_iter().zip(&mut first) {
         let waits = |line: &str| line.split_whitespace().nth(1) == Some(job) && line.contains(" prolog ");

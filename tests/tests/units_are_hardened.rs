@@ -1,10 +1,10 @@
-//! Exposure of the daemons by `systemd-analyze security` of the running systemd: 0 is none, 10 is full. Each unit lists
-//! the remaining exposure with its reason.
+//! `systemd-analyze security` of the running systemd measures the exposure of the daemons: 0 is none, 10 is full. Each
+//! unit lists the remaining exposure with the reason.
 
 use anyhow::{Context, Result, ensure};
 use perilog_tests::{Bed, Layer};
 
-/// Figures of systemd 252; a later one may count more.
+/// Figures of systemd 252; a later systemd may count more.
 const LIMITS: [(&str, f64); 3] =
     [("perilog-controller.service", 1.4), ("perilog-agent.service", 2.1), ("perilog-shutdown.service", 1.7)];
 
@@ -14,13 +14,13 @@ fn the_figures_hold() -> Result<()> {
     let node = bed.node("n0")?;
     for (unit, limit) in LIMITS {
         let table = node.run(&["systemd-analyze", "--no-pager", "security", unit])?.ok()?;
-        // The last line: an arrow, the subject, the figure, a word, a face.
+        // The last line contains an arrow, the subject, the figure, a word, and a face.
         let last = table.lines().rev().find(|line| line.contains("Overall exposure level")).context("no figure")?;
         let figure = last.split_whitespace().find_map(|word| word.parse::<f64>().ok()).context("no number")?;
         println!("{unit}: {figure}");
         ensure!(figure <= limit, "{unit}: {figure} is more than {limit}\n{table}");
     }
-    // The last to be killed when memory is short must not be the reason for it.
+    // The daemons are the last processes to be killed when memory is short, so the daemons must not be the cause.
     for unit in ["perilog-controller.service", "perilog-agent.service"] {
         let bounds = node.systemctl(&["show", "--property=MemoryHigh,MemoryMax,TasksMax", unit])?;
         ensure!(bounds.lines().count() == 3 && !bounds.contains("infinity"), "{unit} may grow for ever: {bounds}");

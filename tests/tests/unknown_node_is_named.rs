@@ -1,4 +1,4 @@
-//! A node that the controller has never heard of is named at once; the others run.
+//! The controller names at once a node that the controller has never heard of; the other nodes run.
 
 use anyhow::Result;
 use perilog_tests::Cluster;

@@ -1,19 +1,20 @@
-//! A user of the cluster, in the middle of a job's prolog, on its node and on the controller's, cannot read keys, tasks
-//! or output, cannot stop, signal or forge tasks, cannot start or change anything. Each refused command works for root,
-//! which proves that the test itself is correct.
+//! A user of the cluster acts in the middle of a job's prolog, on the job's node and on the controller's node. The user
+//! cannot read keys, tasks or output, cannot stop, signal or forge tasks, and cannot start or change anything. Each
+//! refused command works for root, which proves that the test itself is correct.
 
 use anyhow::{Result, ensure};
 use perilog_tests::{Cluster, Node};
 
-/// A script with a secret of root in its output, which then waits at the gate.
+/// Script body with a secret of root in the output, which then waits at the gate.
 const SPEAKS: &str = "echo 'a word of roots'\nwhile [ ! -e /run/gate ]; do sleep 0.02; done\nexit $(draw 0 0 3 37)";
 
-/// As a user who is in no group of ours.
+/// Runs a command as a user who is in no group of perilog.
 fn as_user(node: &Node, command: &str) -> Result<perilog_tests::Output> {
     node.run(&["setpriv", "--reuid=alice", "--regid=64001", "--clear-groups", "bash", "-c", command])
 }
 
-/// On a socket of the host, one request of Varlink; fails unless the answer is no error.
+/// Returns a command that sends one request of Varlink to a socket of the host; the command fails if the answer is an
+/// error.
 fn varlink(socket: &str, method: &str, parameters: &str) -> String {
     format!(
         r#"python3 - <<'PY'
@@ -42,7 +43,7 @@ fn on_a_node_and_on_the_controllers() -> Result<()> {
     let modes = n0.sh("stat -c %a%u /run/perilog/agent.sock /run/perilog/control/*.sock")?;
     ensure!(modes.split_whitespace().all(|mode| mode == "6000"), "a user can connect: {modes}");
 
-    // Commands that only look: refused to the user, not to root.
+    // Read-only commands: refused to the user, and allowed to root.
     let status = varlink("/run/perilog/agent.sock", "io.perilog.Agent.Status", "{}");
     for (node, command) in [
         (n0, "cat /etc/perilog/tls/key.pem"),
@@ -63,7 +64,7 @@ fn on_a_node_and_on_the_controllers() -> Result<()> {
         ensure!(root.success(), "root may not, so that it shows nothing: {root}");
     }
 
-    // Commands that change something, and would disturb this test if root ran them.
+    // Commands that change something, and would disturb this test if root ran the commands.
     let exec =
         varlink("/run/perilog/agent.sock", "io.perilog.Agent.Exec", r#"{"job": "x", "action": "prolog", "rank": 0}"#);
     let stop = format!("systemctl stop {unit}");

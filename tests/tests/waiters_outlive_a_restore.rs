@@ -1,6 +1,6 @@
-//! A copy of the store is put back under a `perilog run` and a `perilog wait`: they say what they wait for, and go on
-//! by themselves when the job was asked for again. No rank is told free a second time, and a newer attempt that the
-//! copy does not know keeps its prolog and gets its epilog.
+//! An operator puts a copy of the store back under a `perilog run` and a `perilog wait`. Both commands report the
+//! reason for the wait, and go on by themselves after a new request for the job. The controller releases no rank a
+//! second time. A newer attempt, unknown to the copy, keeps its prolog and gets its epilog.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use perilog_tests::{Cluster, Running};
 
 const SOON: Duration = Duration::from_secs(90);
 const COPY: &str = "/root/copy.db";
-/// Each action of each job has a gate of its own.
+/// Script body: each action of each job has a gate of its own.
 const AT_GATE: &str = "while [ ! -e /run/gate-$PERILOG_JOB-$PERILOG_ACTION ]; do sleep 0.02; done";
 
 fn cluster() -> Result<Cluster> {
@@ -57,7 +57,7 @@ fn told(cluster: &Cluster, job: &str, attempt: &str) -> Result<usize> {
 #[test]
 fn no_rank_is_told_free_under_the_script_of_another_job() -> Result<()> {
     let cluster = cluster()?;
-    // The copy has an epilog of A at work. It ends, the node is given back, and B has it.
+    // The copy has a running epilog of A. The epilog ends, the controller releases the node, and B gets the node.
     says(&cluster, &["job", "add", "A", "--nodes", "n0"])?;
     says(&cluster, &["job", "finish", "A"])?;
     cluster.wait_action_begun("A", "epilog", &[0])?;
@@ -71,7 +71,7 @@ fn no_rank_is_told_free_under_the_script_of_another_job() -> Result<()> {
     cluster.wait_begun("B", &[0])?;
 
     restore(&cluster)?;
-    // The `perilog run` of B vouches for B when it asks again.
+    // The `perilog run` of B vouches for B with the repeated request.
     wait_said(&cluster, &mut of_b, &["the controller's store did not know it any more"])?;
     let mut of_a = cluster.start_perilog(&["wait", "A", "--for", "clean"])?;
     wait_said(&cluster, &mut of_a, &["nobody has said whether A goes on", "perilog controller recover"])?;
@@ -81,7 +81,7 @@ fn no_rank_is_told_free_under_the_script_of_another_job() -> Result<()> {
     says(&cluster, &["controller", "recover", "--confirm", "A", "--gone"])?;
     ensure!(says(&cluster, &["controller", "recover"])?.contains("not in recovery"));
     ensure!(cluster.wait_end(&mut of_a)? == 0, "{}", of_a.output()?);
-    // The hook gets notices in order: a release of A would have come before that of B.
+    // The hook gets notices in order: a release of A would have come before the release of B.
     open(&cluster, &["B-epilog"])?;
     says(&cluster, &["job", "add", "B", "--nodes", "n0"])?;
     says(&cluster, &["job", "finish", "B"])?;
@@ -98,8 +98,7 @@ fn a_newer_attempt_and_a_younger_job_are_cleaned_up_after() -> Result<()> {
     says(&cluster, &["job", "add", "C", "--nodes", "n0"])?;
     says(&cluster, &["run", "prolog", "--job", "C"])?;
     says(&cluster, &["controller", "backup", COPY])?;
-    // Requeued: the first attempt is cleaned up after, and the second one prepared. A job comes that the copy does not
-    // know.
+    // Requeued: perilog cleans up after the first attempt, and prepares the second. D arrives, unknown to the copy.
     says(&cluster, &["job", "add", "C", "--attempt", "1", "--nodes", "n0"])?;
     says(&cluster, &["run", "prolog", "--job", "C", "--attempt", "1"])?;
     cluster.bed().wait_until("the hook has heard of the first attempt", SOON, || Ok(told(&cluster, "C", "0")? == 1))?;
@@ -113,7 +112,7 @@ fn a_newer_attempt_and_a_younger_job_are_cleaned_up_after() -> Result<()> {
     restore(&cluster)?;
     wait_said(&cluster, &mut of_c, &["the log of C is read from its start"])?;
     wait_said(&cluster, &mut of_d, &["does not know D any more", "perilog job add"])?;
-    // The resource manager asks for both again: no script runs twice, and each job gets its epilog.
+    // The resource manager requests both again: no script runs twice, and each job gets an epilog.
     says(&cluster, &["job", "add", "C", "--attempt", "1", "--nodes", "n0"])?;
     says(&cluster, &["job", "add", "D", "--nodes", "n0"])?;
     says(&cluster, &["run", "prolog", "--job", "C", "--attempt", "1"])?;

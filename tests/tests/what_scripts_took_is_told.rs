@@ -1,5 +1,5 @@
-//! Durations of each script on each node are reported after its end, over a kill -9 of the controller, and agree with
-//! the nodes' own ledgers; a script that differs on one node is named.
+//! perilog reports the durations of each script on each node after the end of the script, over a kill -9 of the
+//! controller. The durations agree with the nodes' own ledgers. perilog names a script that differs on one node.
 
 use anyhow::{Context, Result, ensure};
 use perilog_tests::{Cluster, ledger};
