@@ -23,7 +23,7 @@ struct Stems {
     due_ms: Option<u64>,
 }
 
-/// The set; shared by its edges and the loop.
+/// The set of tasks to inspect. The edges add tasks, and the loop takes tasks.
 #[derive(Debug, Default)]
 pub struct Stir {
     stems: Mutex<Stems>,

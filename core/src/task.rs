@@ -355,7 +355,7 @@ pub struct RunResult {
     pub cancelled: bool,
     /// The configuration error because of which nothing could run: missing directory, writable script, unknown user.
     pub configuration: Option<String>,
-    /// A script could not be executed.
+    /// The reason why a script could not be executed.
     pub exec: Option<String>,
     /// Files that the runner skipped and that may have been meant as scripts: `/etc/perilog/prolog.d/10-hello is
     /// skipped: not executable`.

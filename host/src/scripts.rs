@@ -15,7 +15,7 @@ use crate::trust::{self, Untrusted};
 #[derive(Debug)]
 pub enum Entry {
     Script {
-        /// File name.
+        /// Name of the file.
         name: String,
         path: PathBuf,
     },

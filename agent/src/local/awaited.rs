@@ -38,7 +38,7 @@ impl Parameters {
     }
 }
 
-/// A task of the controller's, of the requested job.
+/// A task of the requested job, from the controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfJob {
     pub action: ActionName,

@@ -66,7 +66,7 @@ struct Shared {
     interest: Arc<Interest>,
     stir: Arc<Stir>,
     around: Surroundings,
-    /// At most live tasks, and units that the agent keeps.
+    /// Results of earlier inspections: only of live tasks, and of units that the agent keeps.
     looked: Mutex<HashMap<String, Looked>>,
 }
 

@@ -18,7 +18,7 @@ impl Properties {
         Self(reply)
     }
 
-    /// Returns the names, for [`super::Probed`].
+    /// Returns the names of the properties, for [`super::Probed`].
     pub(super) fn names(&self) -> Result<Vec<String>, BusError> {
         let body = self.0.body();
         let all: HashMap<&str, Variant<'_>> = body.deserialize()?;

@@ -36,7 +36,7 @@ const GETENT: &str = "/usr/bin/getent";
 #[derive(Debug, Clone)]
 pub(crate) struct Munged {
     unmunge: PathBuf,
-    /// Canonical names.
+    /// Canonical names of the hosts that may enrol.
     hosts: HashSet<String>,
 }
 

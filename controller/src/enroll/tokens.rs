@@ -75,7 +75,7 @@ pub(crate) enum Bad {
 pub(crate) struct Tokens {
     dir: PathBuf,
     /// Guards reading and changing a token. The holder keeps the lock for one token at a time, because nodes wait for
-    /// it.
+    /// the lock.
     one: Mutex<()>,
     /// Guards counting tokens and making new tokens.
     making: Mutex<()>,

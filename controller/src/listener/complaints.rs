@@ -45,7 +45,7 @@ pub(super) fn canonical(peer: SocketAddr) -> SocketAddr {
 #[derive(Debug)]
 pub(crate) struct ComplaintsOfEach {
     each: Each<IpAddr>,
-    /// Shared lines, once too many addresses have lines.
+    /// Lines that all further addresses share, once too many addresses have lines of their own.
     others: Complaints,
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Greetings {
     pub(super) large: Arc<Semaphore>,
 }
 
-/// The places of one certificate.
+/// The addresses from which peers with one certificate connect.
 #[derive(Debug, Default)]
 struct Places {
     /// Address of the session that the machine welcomed last.

@@ -136,7 +136,7 @@ impl Task {
         let (at, limit_ms) = of_script.into_iter().chain(of_task).map(passes).min()?;
         let due = at.saturating_add(BEHIND_MS);
         if due <= now_ms {
-            // A runner that is not deaf will report the limit itself.
+            // A runner that still works will report the limit itself.
             self.watch.limit_at = Some(now_ms.saturating_add(BEHIND_MS)).filter(|_| self.watch.behind.is_none());
             return Some((script, limit_ms));
         }

@@ -70,7 +70,7 @@ pub fn new(name: &str, from_ms: u64, until_ms: u64) -> Result<Made, Error> {
     Ok(Made { cert: params.self_signed(&key)?.pem(), key: key.serialize_pem() })
 }
 
-/// Returns the parameters that every certificate starts from.
+/// Returns the common parameters of all certificates, with this period of validity.
 pub fn lasting(from_ms: u64, until_ms: u64) -> CertificateParams {
     let mut params = CertificateParams::default();
     // The default subject of rcgen would be "rcgen self signed cert".

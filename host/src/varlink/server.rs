@@ -90,7 +90,7 @@ const MOST_USERS: usize = 1_024;
 #[derive(Debug)]
 pub(super) struct Warnings {
     each: Each<u32>,
-    /// Shared window, once too many users have lines.
+    /// Window that all further users share, once too many users have windows of their own.
     others: Mutex<Window>,
 }
 

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// Maximum number of clients that wait while the daemon is busy or all seats are taken; the kernel limits it to
-/// net.core.somaxconn.
+/// Maximum number of clients that wait while the daemon is busy or all seats are taken. The kernel limits the number
+/// to net.core.somaxconn.
 const BACKLOG: i32 = 4096;
 
 /// The reason why the local socket cannot be created.

@@ -189,7 +189,7 @@ pub(super) fn prolog(mut call: Call, door: Door, out: Out) -> Result<Exit, Fault
         }
         let added = call.add(&at, client)?;
         if added.over && origin.is_none() {
-            // The earlier prolog prepared nodes that are released now. Its end says nothing about the job that begins now.
+            // The earlier prolog prepared nodes that are released now, and is no prolog of the job that begins now.
             let (job, attempt) = (&call.job, added.attempt);
             let text = format!(
                 "attempt {attempt} of job {job} is over, and holds nothing any more: its prolog says nothing of a job that begins now"

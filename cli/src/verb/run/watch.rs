@@ -137,7 +137,7 @@ impl Watch {
                     self.odd.remove(host);
                 }
                 self.fold.push(finish, &self.roster);
-                // Drawn with the flush: ten thousand ends do not cause ten thousand drawings.
+                // The flush draws the ends: ten thousand ends do not cause ten thousand drawings.
                 self.flush_ms.get_or_insert(now_ms + FOLD_MS);
             }
             Told::Verdict(decided) => {

@@ -109,7 +109,7 @@ fn head(picture: &Picture) -> Vec<Line<'static>> {
     lines
 }
 
-/// Returns state, names, since when, note: nodes with trouble, grouped by state.
+/// Returns the nodes with trouble, grouped by state: state, names, elapsed time, note.
 fn troubles(picture: &Picture) -> Vec<[String; 4]> {
     let mut alike: BTreeMap<(String, String), (Vec<&str>, u64)> = BTreeMap::new();
     for node in picture.nodes.iter().filter(|node| node.state != "online" || node.note.is_some()) {

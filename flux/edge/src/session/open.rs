@@ -22,7 +22,7 @@ const SERVICE: &str = "perilog";
 const EEXIST: u32 = 17;
 const ENOSYS: u32 = 38;
 const LIST: &str = "job-manager.perilog-hold.list";
-/// The plugin's contract (flux/jobtap/README.md).
+/// Version of the plugin's contract (flux/jobtap/README.md).
 const INTERFACE: u64 = 1;
 
 /// The reason why a session did not begin, or ended.
