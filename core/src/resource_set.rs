@@ -61,7 +61,7 @@ pub struct ResourceSet {
 #[derive(Debug, Clone, Default)]
 struct Lookup(OnceLock<Positions>);
 
-/// A lookup is derived from `ranks`: two lookups never make a difference.
+/// Two lookups always count as equal, because each lookup is derived from `ranks`.
 impl PartialEq for Lookup {
     fn eq(&self, _: &Self) -> bool {
         true

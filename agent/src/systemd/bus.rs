@@ -30,7 +30,7 @@ const IN_FLIGHT: usize = 32;
 /// Limit of a call; past the limit, the call's effect is unknown. PID 1 answers in milliseconds; a daemon-reload of a
 /// large host takes seconds.
 pub(super) const CALL_LIMIT: Duration = Duration::from_secs(60);
-/// When to check whether a runner has handled a signal.
+/// Time after which the agent checks whether a runner has handled a signal.
 const TAKEN: Duration = Duration::from_secs(2);
 /// Maximum number of processes that the agent reports for a unit; more would not help.
 const MAX_PROCESSES: usize = 64;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-/// Properties that a task can do without, with the loss.
+/// Properties that a task can do without; the second text of each pair names the loss.
 pub(super) const OPTIONAL: &[(&str, &str)] = &[
     ("LogRateLimitIntervalUSec", "journald may drop lines of a script that prints much"),
     ("KeyringMode", "scripts have a session keyring of their own"),

@@ -1,4 +1,4 @@
-//! A service to call, a bed to run it in, and a client without manners.
+//! A service to call, a bed that runs the service, and a client that breaks the rules.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
