@@ -93,6 +93,8 @@ pub(super) struct Task {
     pub(super) phase: Option<Phase>,
     /// CLOCK_BOOTTIME at the begin of the first script, if this agent started the task.
     pub(super) running_from_ms: Option<u64>,
+    /// Has the journal named the processes that outlive the scripts?
+    pub(super) lingering_noted: bool,
     pub(super) milestones: Vec<String>,
     /// Number of milestones that this session knows.
     pub(super) milestones_told: usize,
@@ -133,6 +135,7 @@ impl Task {
             trouble: None,
             phase: None,
             running_from_ms: None,
+            lingering_noted: false,
             milestones: Vec::new(),
             milestones_told: 0,
             boot: None,

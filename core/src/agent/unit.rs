@@ -8,7 +8,7 @@ use crate::outcome::{Failure, Loss, Outcome};
 use crate::task::{Claim, Lingering, Process, UnitFacts};
 
 use super::guard::EARLIER_UNIT;
-use super::io::{Effect, ExecReply, Seen, StartReply};
+use super::io::{Effect, ExecReply, Level, Seen, StartReply};
 use super::machine::{Cx, Machine};
 use super::phase;
 use super::start::not_ours;
@@ -228,9 +228,15 @@ impl Machine {
     fn observe_lingering(&mut self, id: TaskId, unit: &UnitFacts, processes: &[Process], cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.state = State::Live;
+        let left = named(processes, MAX_NAMED);
         if !matches!(task.phase, Some(Phase::Lingering { .. })) {
             // A newly forked process still has its parent's name: the machine inspects once more, for a better report.
             task.look.backoff.failed(cx.now);
+        } else if !std::mem::replace(&mut task.lingering_noted, true) {
+            let all: Vec<String> = left.iter().map(|one| format!("{} ({})", one.pid, one.command)).collect();
+            let text =
+                format!("{} has ended, and waits for processes that it left behind: {}", task.name(), all.join(", "));
+            cx.note(Level::Info, Some(id), Some(&task.intent.start.job), text);
         }
         if task.intent.plan.lingering == Lingering::Kill {
             let known: Vec<u32> = task.killed.iter().map(|process| process.pid).collect();
@@ -242,8 +248,7 @@ impl Machine {
             }
         }
         cx.push(Effect::WatchEmpty { task: id, cgroup: unit.cgroup.clone() });
-        let processes = named(processes, MAX_NAMED);
-        self.move_to(id, Phase::Lingering { processes }, cx);
+        self.move_to(id, Phase::Lingering { processes: left }, cx);
         self.deliver_signals(id, cx);
     }
 
