@@ -232,7 +232,7 @@ impl Machine {
         if !matches!(task.phase, Some(Phase::Lingering { .. })) {
             // A newly forked process still has its parent's name: the machine inspects once more, for a better report.
             task.look.backoff.failed(cx.now);
-        } else if !std::mem::replace(&mut task.lingering_noted, true) {
+        } else if task.intent.plan.lingering == Lingering::Hold && !std::mem::replace(&mut task.lingering_noted, true) {
             let all: Vec<String> = left.iter().map(|one| format!("{} ({})", one.pid, one.command)).collect();
             let text =
                 format!("{} has ended, and waits for processes that it left behind: {}", task.name(), all.join(", "));

@@ -199,7 +199,14 @@ fn what_a_script_leaves_behind_holds_the_task_and_is_named() {
         // A process that was just forked still has its parent's name, so it is inspected once more.
         (lingering(&[7, 8]), &["watch-empty j.1.prolog.0", "moved j.1.prolog.0 lingering 2", "wake 250"]),
         (stirred(id), &["inspect j.1.prolog.0"]),
-        (lingering(&[8]), &["watch-empty j.1.prolog.0", "moved j.1.prolog.0 lingering 1"]),
+        (
+            lingering(&[8]),
+            &[
+                "info: prolog of job j, attempt 1, rank 0 has ended, and waits for processes that it left behind: 8 (sleep)",
+                "watch-empty j.1.prolog.0",
+                "moved j.1.prolog.0 lingering 1",
+            ],
+        ),
         (stirred(id), &["inspect j.1.prolog.0"]),
         (lingering(&[8]), &["watch-empty j.1.prolog.0"]),
         (stirred(id), &["inspect j.1.prolog.0"]),
@@ -272,7 +279,14 @@ fn what_lingers_is_killed_once_the_bus_is_back() {
         (message(ToAgent::Signal { task: id, signal: 9 }), &[]),
         (joined(vec![], vec![]), &["watch j.1.prolog.0"]),
         (stirred(id), &["inspect j.1.prolog.0"]),
-        (lingering(), &["watch-empty j.1.prolog.0", "kill-lingering j.1.prolog.0"]),
+        (
+            lingering(),
+            &[
+                "info: prolog of job j, attempt 1, rank 0 has ended, and waits for processes that it left behind: 7 (sleep)",
+                "watch-empty j.1.prolog.0",
+                "kill-lingering j.1.prolog.0",
+            ],
+        ),
     ]);
 }
 
