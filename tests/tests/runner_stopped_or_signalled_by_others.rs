@@ -70,8 +70,8 @@ fn a_stopped_runner_is_overdue_all_the_same() -> Result<()> {
     cluster.bed().wait_until("its node is drained", SOON, || {
         Ok(cluster.perilog(&["drain"])?.ok()?.contains("past its limit of 15s"))
     })?;
+    // The runner sees that the limit has passed, and stops the script.
     node.sh(&format!("systemctl kill --kill-whom=main --signal=CONT {UNIT}"))?;
-    cluster.open_gates()?;
     cluster.wait_end(&mut run)?;
     let (word, text) = cluster.outcome("j", "epilog", 0)?;
     ensure!(word == "timeout", "{word}: {text}");
