@@ -18,8 +18,10 @@ const BINARIES: [(&str, &str); 6] = [
 /// the plugin.
 const PLUGIN: (&str, &str) = ("libperilog_hold.so", "usr/lib/perilog/perilog-hold.so");
 const UNITS: &str = "usr/lib/systemd/system";
-/// Directories of the source tree that packages install as they are: from, to, and the mode of each file.
-const SHARED: [(&str, &str, u32); 3] = [
+/// Directories of the source tree that packages install as they are, with all below them: from, to, and the mode of
+/// each file.
+const SHARED: [(&str, &str, u32); 4] = [
+    ("packaging/ansible", "usr/share/perilog/ansible", 0o644),
     ("scripts", "usr/share/perilog/scripts", 0o755),
     ("packaging/agent.d", "usr/share/perilog/agent.d", 0o644),
     ("python/perilog", "usr/lib/python3/dist-packages/perilog", 0o644),
@@ -71,9 +73,7 @@ impl Layer {
         }
         let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         for (from, to, mode) in SHARED {
-            for from in files(&tree.join(from))?.into_iter().filter(|from| from.is_file()) {
-                put(&from, &root.join(to).join(from.file_name().unwrap_or_default()), mode)?;
-            }
+            put_all(&tree.join(from), &root.join(to), mode)?;
         }
         install_units(&tree.join("units"), root)
     }
@@ -118,6 +118,14 @@ fn install_units(units: &Path, root: &Path) -> Result<()> {
             _ => continue,
         };
         put(&from, &to, 0o644)?;
+    }
+    Ok(())
+}
+
+fn put_all(from: &Path, to: &Path, mode: u32) -> Result<()> {
+    for from in files(from)? {
+        let to = to.join(from.file_name().unwrap_or_default());
+        if from.is_dir() { put_all(&from, &to, mode)? } else { put(&from, &to, mode)? }
     }
     Ok(())
 }

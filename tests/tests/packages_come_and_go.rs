@@ -77,9 +77,12 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
         controller.sh(&format!("test -x /usr/libexec/perilog/{file}"))?;
     }
     // What programs call the daemons with.
-    controller.sh(
-        "cd /usr/share/perilog/varlink && test -s io.perilog.Controller.varlink && test -s io.perilog.Agent.varlink",
-    )?;
+    for file in
+        ["varlink/io.perilog.Controller.varlink", "varlink/io.perilog.Agent.varlink"]
+    {
+        controller.sh(&format!("test -s /usr/share/perilog/{file}"))?;
+    }
+    controller.sh("test -s /usr/share/perilog/ansible/perilog/tasks/main.yml")?;
     controller.sh("/usr/bin/python3 -c 'import perilog; perilog.Controller()'")?;
     controller.write_file("/etc/perilog/controller.d/enroll.toml", "[enroll]\nlisten = \"[::]:5117\"\n")?;
     start_controller(controller)?;

@@ -34,7 +34,7 @@ const NODES: [Need; 9] = [
 ];
 
 /// Further prerequisites of tests.
-const TESTS: [Need; 17] = [
+const TESTS: [Need; 19] = [
     // The tests call the daemons' sockets in plain Python, and read the store.
     need(&["python3"], "python3", "python3"),
     need(&["sqlite3"], "sqlite3", "sqlite"),
@@ -59,6 +59,9 @@ const TESTS: [Need; 17] = [
     // `perilog -H` is tested with the real ssh and sshd.
     need(&["sshd"], "openssh-server", "openssh-server"),
     need(&["ssh-keygen"], "openssh-client", "openssh-clients"),
+    // The role for Ansible runs on nodes; its judges. 30 MiB with all that they need.
+    need(&["ansible-playbook"], "ansible-core", "ansible-core"),
+    need(&["ansible-lint"], "ansible-lint", "python3-ansible-lint"),
 ];
 
 /// Prerequisites of packages of either kind: git knows a release's sources.
