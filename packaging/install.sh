@@ -32,8 +32,9 @@ for file in "$tree"/packaging/agent.d/*; do put 644 "$file" "/usr/share/perilog/
 (cd "$tree/packaging/ansible" && find . -type f ! -name '.*' | sort) | while read -r file; do
     put 644 "$tree/packaging/ansible/$file" "/usr/share/perilog/ansible/${file#./}"
 done
-# For programs: the interfaces, and a module of Python where Debian has them (perilog.spec moves it to where rpm's systems do).
+# For programs: the interfaces, the schema of --json, and a module of Python where Debian has them (perilog.spec moves it to where rpm's systems do).
 for file in "$tree"/agent/src/local/*.varlink "$tree"/controller/src/api/*.varlink; do put 644 "$file" "/usr/share/perilog/varlink/${file##*/}"; done
+put 644 "$tree/schema/perilog.schema.json" /usr/share/perilog/schema/perilog.schema.json
 for name in __init__.py py.typed; do put 644 "$tree/python/perilog/$name" "/usr/lib/python3/dist-packages/perilog/$name"; done
 
 for unit in "$tree"/units/*.service "$tree"/units/*.socket "$tree"/units/*.slice; do

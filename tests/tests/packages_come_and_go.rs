@@ -78,7 +78,7 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
     }
     // What programs call the daemons with.
     for file in
-        ["varlink/io.perilog.Controller.varlink", "varlink/io.perilog.Agent.varlink"]
+        ["varlink/io.perilog.Controller.varlink", "varlink/io.perilog.Agent.varlink", "schema/perilog.schema.json"]
     {
         controller.sh(&format!("test -s /usr/share/perilog/{file}"))?;
     }

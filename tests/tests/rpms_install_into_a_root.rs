@@ -18,8 +18,9 @@ grep -v perilog /etc/passwd >etc/passwd; grep -v perilog /etc/group >etc/group; 
 cp /etc/nsswitch.conf etc/; cp -r /etc/pam.d etc/ 2>/dev/null || true; cp /etc/login.defs etc/
 rpm --root /tmp/el --initdb";
 
-const NAMED: [&str; 14] = [
+const NAMED: [&str; 15] = [
     "/usr/share/perilog/ansible/perilog/tasks/main.yml",
+    "/usr/share/perilog/schema/perilog.schema.json",
     "/usr/share/perilog/varlink/io.perilog.Agent.varlink",
     "/usr/share/perilog/varlink/io.perilog.Controller.varlink",
     "/usr/libexec/perilog/flux/housekeeping",

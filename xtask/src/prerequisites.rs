@@ -34,7 +34,7 @@ const NODES: [Need; 9] = [
 ];
 
 /// Further prerequisites of tests.
-const TESTS: [Need; 19] = [
+const TESTS: [Need; 20] = [
     // The tests call the daemons' sockets in plain Python, and read the store.
     need(&["python3"], "python3", "python3"),
     need(&["sqlite3"], "sqlite3", "sqlite"),
@@ -59,6 +59,8 @@ const TESTS: [Need; 19] = [
     // `perilog -H` is tested with the real ssh and sshd.
     need(&["sshd"], "openssh-server", "openssh-server"),
     need(&["ssh-keygen"], "openssh-client", "openssh-clients"),
+    // Judge of what verbs print, for the python3 that nodes have.
+    need(&["/usr/bin/jsonschema"], "python3-jsonschema", "python3-jsonschema"),
     // The role for Ansible runs on nodes; its judges. 30 MiB with all that they need.
     need(&["ansible-playbook"], "ansible-core", "ansible-core"),
     need(&["ansible-lint"], "ansible-lint", "python3-ansible-lint"),

@@ -1,4 +1,5 @@
-//! The reference of the API (docs/api.md) names every member of what its replies show.
+//! The reference of the API (docs/api.md) names every member of what its replies show, and so does the schema of what
+//! `--json` prints (schema/perilog.schema.json).
 
 use std::path::Path;
 
@@ -7,18 +8,28 @@ use anyhow::{Context, Result, ensure};
 use super::Findings;
 
 const PAGE: &str = "docs/api.md";
+const SCHEMA: &str = "schema/perilog.schema.json";
 /// Files with the bodies of replies, and the structures to check there; all structures if none are named.
-const BODIES: [(&str, &[&str]); 3] = [
+const BODIES: [(&str, &[&str]); 4] = [
     ("core/src/controller/interface/view.rs", &[]),
-    ("core/src/task.rs", &["Ended", "Step", "Check", "Tail", "Process"]),
+    ("core/src/task/ended.rs", &["Ended"]),
+    ("core/src/task.rs", &["Step", "Check", "Tail", "Process"]),
     ("core/src/controller/stored/rows.rs", &["DrainRow", "External"]),
 ];
 
+/// Structures that no verb prints: an edge asks for them.
+const UNPRINTED: [&str; 2] = ["EdgeAttempt", "EdgeAction"];
+
 pub(super) fn check(root: &Path, findings: &mut Findings) -> Result<()> {
     let read = |name: &str| std::fs::read_to_string(root.join(name)).with_context(|| format!("reading {name}"));
-    let page = read(PAGE)?;
+    let (page, schema) = (read(PAGE)?, read(SCHEMA)?);
     for (file, structures) in BODIES {
-        let members = members(&read(file)?, structures);
+        let source = read(file)?;
+        let printed = members(&source, structures, &UNPRINTED);
+        let described = |member: &&String| schema.contains(&format!("\"{member}\": {{"));
+        let silent = printed.iter().filter(|member| !described(member));
+        findings.errors.extend(silent.map(|member| format!("{SCHEMA}: says nothing of `{member}` ({file})")));
+        let members = members(&source, structures, &[]);
         ensure!(members.len() >= structures.len().max(1), "{file}: no structures that {PAGE} could be about");
         findings
             .errors
@@ -31,14 +42,14 @@ fn missing<'m>(page: &str, members: &'m [String]) -> impl Iterator<Item = &'m St
     members.iter().filter(move |member| !page.contains(&format!("`{member}`")))
 }
 
-/// The public fields of these structures.
-fn members(source: &str, structures: &[&str]) -> Vec<String> {
+/// The public fields of these structures, all if none are named, but those of `others`.
+fn members(source: &str, structures: &[&str], others: &[&str]) -> Vec<String> {
     let mut inside = false;
     let mut found: Vec<String> = Vec::new();
     for line in source.lines() {
         if let Some(rest) = line.strip_prefix("pub struct ") {
             let name = rest.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
-            inside = structures.is_empty() || structures.contains(&name);
+            inside = (structures.is_empty() || structures.contains(&name)) && !others.contains(&name);
         } else if line.starts_with('}') {
             inside = false;
         }
@@ -55,9 +66,10 @@ mod tests {
     #[test]
     fn every_member_is_looked_for() {
         let source = "pub struct A {\n    /// x\n    pub one: u8,\n}\n\npub struct B {\n    pub two: String,\n    three: u8,\n}\nimpl B {\n    pub fn four(x: u8) {}\n}\n";
-        assert_eq!(members(source, &[]), ["one", "two"]);
-        assert_eq!(members(source, &["B"]), ["two"]);
-        let members = members(source, &[]);
+        assert_eq!(members(source, &[], &[]), ["one", "two"]);
+        assert_eq!(members(source, &["B"], &[]), ["two"]);
+        assert_eq!(members(source, &[], &["B"]), ["one"]);
+        let members = members(source, &[], &[]);
         assert_eq!(missing("`one`, two", &members).collect::<Vec<_>>(), ["two"]);
     }
 }
