@@ -73,7 +73,7 @@ class InvalidParameter(Error):
 
 
 class Away(Error):
-    """Nobody listens, or the connection was cut. The call may have been carried out; the same again is the same (api.md)."""
+    """No daemon listens, or the connection was cut. The call may have been carried out; the same again is the same (api.md)."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__("", {"text": f"{path}: {why}"})

@@ -196,7 +196,7 @@ fn what_the_user_left_is_ended_and_nothing_else() -> Result<()> {
     cluster.bed().wait_until("it is deaf", SOON, deaf)?;
     let running = |unit: &str| node.run(&["systemctl", "is-active", "--quiet", unit]).map(|output| output.success());
 
-    ensure_ok(&tried(node, "kill-user", "epilog", None)?, "nobody said whose job it was: nothing to do")?;
+    ensure_ok(&tried(node, "kill-user", "epilog", None)?, "PERILOG_USERID is no uid: nothing to do")?;
     ensure_ok(&tried(node, "kill-user", "epilog", Some("0"))?, "uid 0 is the system's: nothing to do")?;
     ensure_ok(&tried(node, "kill-user", "epilog", Some("999"))?, "uid 999 is the system's: nothing to do")?;
     ensure!(processes(node, USER)? >= 3 && running("mild")?, "something was ended");
@@ -250,7 +250,7 @@ line/b' /var/tmp/c /dev/shm/d /tmp/-rf; do echo x >\"$file\"; done
     let owned = || node.sh("find /tmp /var/tmp /dev/shm -xdev -user 1500 | sort");
     let before = owned()?;
 
-    ensure_ok(&tried(node, "clean-tmp", "epilog", None)?, "nobody said whose job it was: nothing to do")?;
+    ensure_ok(&tried(node, "clean-tmp", "epilog", None)?, "PERILOG_USERID is no uid: nothing to do")?;
     ensure_ok(&tried(node, "clean-tmp", "epilog", Some("0"))?, "uid 0 is the system's: nothing to do")?;
     // Another job of the user runs here.
     start(node, "job", "--reuid=1500", "sleep infinity")?;
