@@ -1,5 +1,5 @@
-//! Figures for Prometheus, off unless `[metrics] listen` names an address. The writer and the hooks count; a scraper
-//! reads. Counters begin at zero with the process; no decision depends on the counters.
+//! Figures for Prometheus, off unless `[metrics] listen` names an address; `http` serves them. The writer and the hooks
+//! count; a scraper reads. Counters begin at zero with the process; no decision depends on the counters.
 //!
 //! | room | contents |
 //! |---|---|

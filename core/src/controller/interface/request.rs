@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::controller::io::{DrainRow, OutboxEntry, Source};
 use crate::controller::overview::{Look, Looked};
+pub use crate::controller::interface::refusal::Refusal;
 use crate::controller::view::{EdgeAttempt, JobView, NodeView, PsRow, RecoveryView, StatusView, WhyView};
 use crate::hostlist::HostList;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, MilestoneName, ResourceName};
@@ -434,21 +435,4 @@ pub enum Reply {
     Asserted(Asserted),
     Recovery(Box<RecoveryView>),
     Done,
-}
-
-/// Reason why the controller refused a request. `code` is stable; `text` says what happened and what to do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "code", content = "text")]
-pub enum Refusal {
-    NoSuchJob(String),
-    NoSuchAttempt(String),
-    NoSuchAction(String),
-    /// The attempt is closed, or older than the open attempt.
-    AttemptClosed(String),
-    NoSuchNode(String),
-    /// The request contradicts what exists.
-    Conflict(String),
-    Invalid(String),
-    /// The store is full, or the controller is quiesced: no action may begin.
-    Unavailable(String),
 }
