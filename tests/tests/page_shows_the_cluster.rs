@@ -155,6 +155,13 @@ fn it_is_read_without_a_mouse_in_the_dark_and_on_a_phone() -> Result<()> {
     browser.wait_text(&["Node n1", "ssh n1 perilog doctor"])?;
     ensure!(browser.eval("return document.activeElement.id")? == "detail");
 
+    // A tile picks its nodes out, and keeps the focus, also over the next answers.
+    browser.eval("document.querySelector('[data-tile=drained]').focus()")?;
+    browser.keys(&[ENTER])?;
+    let picked = "return [document.activeElement.dataset.tile, document.activeElement.ariaPressed, document.querySelector('#picked').innerText]";
+    let picked = browser.eval(picked)?;
+    ensure!(picked == json!(["drained", "true", "n0"]), "{picked}");
+
     let darkness = |browser: &Browser<'_>| {
         browser.eval("return getComputedStyle(document.documentElement).backgroundColor.match(/\\d+/g).reduce((a, b) => a + Number(b), 0)")
     };

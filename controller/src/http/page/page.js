@@ -39,7 +39,10 @@ function text(value) {
 function fill(element, ...children) {
   const fresh = make("div", null, ...children);
   if (!ageless(element).isEqualNode(ageless(fresh))) {
+    const key = (of) => of.getAttribute("href") ?? of.dataset.tile;
+    const focused = element.contains(document.activeElement) ? key(document.activeElement) : null;
     element.replaceChildren(...fresh.childNodes);
+    if (focused !== null) [...element.querySelectorAll("a, button")].find((of) => key(of) === focused)?.focus({ preventScroll: true });
     return;
   }
   const ages = fresh.querySelectorAll("[data-since]");
@@ -354,9 +357,9 @@ function openRow(row, at) {
   ];
 }
 
-/** exit 7 of 10-mount: "no such device" */
+/** 10-mount failed (exit 7): "no such device" */
 function faultText(fault) {
-  return [text(fault.result), fault.script ? " of " : null, fault.script ? make("span", { class: "name" }, text(fault.script)) : null,
+  return [fault.script ? make("span", { class: "name" }, text(fault.script)) : null, fault.script ? " " : null, text(fault.result),
     fault.line ? ": " : null, fault.line ? make("q", null, text(fault.line)) : null];
 }
 
