@@ -184,15 +184,21 @@ async fn the_writer_rests_between_two_questions() {
         looks.see(job(n)).await;
     }
     assert!(began.elapsed() >= Duration::from_millis(11 * 100 + 10 * 400), "{:?}", began.elapsed());
-    // Also where each of them goes away at once.
+    // Also where each visitor goes away while the writer works on the answer.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    while asked.try_recv().is_ok() {}
     let began = Instant::now();
     for n in 0..10 {
         let looks = looks.clone();
         let visitor = tokio::spawn(async move { looks.see(job(100 + n)).await });
-        tokio::task::yield_now().await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
         visitor.abort();
     }
     looks.see(job(200)).await;
     let count = std::iter::from_fn(|| asked.try_recv().ok()).count() as u32;
-    assert!(began.elapsed() >= Duration::from_millis(400) * (count - 11), "{:?} for {count}", began.elapsed());
+    assert!(
+        count >= 2 && began.elapsed() >= Duration::from_millis(400) * (count - 1),
+        "{:?}, {count}",
+        began.elapsed()
+    );
 }
