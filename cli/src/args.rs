@@ -69,6 +69,7 @@ pub(crate) enum Verb {
     Ps(verb::ps::Args),
     Show(verb::show::Args),
     Nodes(verb::nodes::Args),
+    Node(verb::node::Args),
     Events(verb::events::Args),
     Wait(verb::wait::Args),
     Milestone(verb::milestone::Args),

@@ -446,3 +446,45 @@ fn a_trial_survives_an_agent_restart_and_exits_with_its_status() {
     let missing = Said::of(place.command(&["try", "/no/such/directory"]).output().unwrap());
     assert_eq!(missing.code, Some(8));
 }
+
+#[test]
+fn a_dismantled_node_is_forgotten_or_the_refusal_says_why() {
+    let place = Place::new();
+    let (said, asked) =
+        place.ask(&["node", "forget", "n[4-5]"], vec![vec![Call("NodeForget"), Done(json!({"tasks": 2}))]]);
+    assert_eq!((said.code, said.out.as_str()), (Some(0), "forgot n[4-5]\n"));
+    assert_eq!(asked, [json!({"nodes": "n[4-5]"})]);
+    let refusal = json!({"code": "conflict", "text": "n4 is connected: stop its agent first"});
+    let script = vec![vec![Call("NodeForget"), Error("io.perilog.Controller.Refused", refusal)]];
+    let (said, _) = place.ask(&["node", "forget", "n4"], script);
+    assert_eq!((said.code, said.err.as_str()), (Some(2), "perilog: n4 is connected: stop its agent first\n"));
+}
+
+#[test]
+fn copies_in_a_directory_are_kept_by_number_and_the_controller_hears_of_each() {
+    let place = Place::new();
+    let dir = place.dir().join("copies");
+    std::fs::create_dir(&dir).unwrap();
+    for day in 1..=3 {
+        std::fs::write(dir.join(format!("controller-2020010{day}T000000Z.db")), "old").unwrap();
+    }
+    let take = || vec![Call("Backup"), More(json!({"data": "AAEC"})), Done(json!({"size": 3}))];
+    let line = ["--json", "controller", "backup", "--into", dir.to_str().unwrap(), "--keep", "2"];
+    let (said, asked) = place.ask(&line, vec![take(), vec![Call("BackupKept"), Done(json!({}))]]);
+    assert_eq!((said.code, asked.len()), (Some(0), 2), "{}", said.err);
+    let told: Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(std::fs::read(told["file"].as_str().unwrap()).unwrap(), [0, 1, 2]);
+    assert_eq!(told["removed"].as_array().unwrap().len(), 2);
+    assert!(dir.join("controller-20200103T000000Z.db").exists());
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 2);
+
+    // A copy that is not whole removes no older one, and is not told of.
+    let (said, asked) = place.ask(&line, vec![vec![Call("Backup"), Done(json!({"size": 9}))]]);
+    assert_eq!((said.code, asked.len(), std::fs::read_dir(&dir).unwrap().count()), (Some(8), 1, 2), "{}", said.err);
+    // A controller without that figure.
+    let file = dir.join("by-hand.db");
+    let unknown =
+        vec![Call("BackupKept"), Error("org.varlink.service.MethodNotFound", json!({"method": "BackupKept"}))];
+    let (said, _) = place.ask(&["controller", "backup", file.to_str().unwrap()], vec![take(), unknown]);
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
+}

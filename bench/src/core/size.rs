@@ -29,7 +29,7 @@ pub(crate) fn of(record: &Record) -> usize {
             Record::Given { holds, .. } => json(holds),
             Record::Rank(row) => json(&row.ended) + json(&row.late),
             Record::Drain(row) => row.host.as_str().len() + row.reason.len(),
-            Record::Undrained { host } => host.as_str().len(),
+            Record::Undrained { host } | Record::NodeForgotten { host } => host.as_str().len(),
             Record::Event { event, .. } => event.name().len() + event.context().map_or(0, |context| json(&context)),
             Record::Outbox(entry) => entry.body.as_str().len(),
         }

@@ -15,6 +15,7 @@ pub(crate) mod job;
 pub(crate) mod kill;
 pub(crate) mod logs;
 pub(crate) mod milestone;
+pub(crate) mod node;
 pub(crate) mod nodes;
 pub(crate) mod ps;
 pub(crate) mod quiet;
@@ -45,6 +46,7 @@ pub(crate) fn run(cli: Cli, out: Out) -> Result<Exit, Fault> {
         Verb::Run(args) => run::run(args, door, out),
         Verb::Ps(args) => ps::run(args, &door, out),
         Verb::Show(args) => show::run(args, &door, out),
+        Verb::Node(args) => node::run(&args, &door, out),
         Verb::Nodes(args) => nodes::run(args, &door, out),
         Verb::Events(args) => events::run(args, door, out),
         Verb::Wait(args) => wait::run(args, door, out),

@@ -189,6 +189,7 @@ impl Api {
             "Ps" => self.simple::<parameters::Ps>(call).await,
             "Show" => self.simple::<parameters::Show>(call).await,
             "Nodes" => self.simple::<parameters::Nodes>(call).await,
+            "NodeForget" => self.simple::<parameters::NodeForget>(call).await,
             "Why" => self.simple::<parameters::Why>(call).await,
             "Status" => self.simple::<parameters::Status>(call).await,
             "Assert" => self.simple::<recovery::Assert>(call).await,

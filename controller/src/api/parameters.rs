@@ -181,6 +181,18 @@ impl Parameters for Nodes {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+pub(super) struct NodeForget {
+    nodes: String,
+}
+
+impl Parameters for NodeForget {
+    fn request(self) -> Result<Request, Refusal> {
+        Ok(Request::NodeForget { hosts: parse(&self.nodes)? })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Why {
     node: String,
 }

@@ -228,6 +228,7 @@ fn record() -> impl Strategy<Value = Record> {
             by.map(|by| Quiet { since_ms: by.into(), by, reason: "a new release".to_owned() })
         )),
         1 => (0..4u8).prop_map(|n| Record::Undrained { host: HostName::new(&format!("n{n}")).unwrap() }),
+        1 => (0..4u8).prop_map(|n| Record::NodeForgotten { host: HostName::new(&format!("n{n}")).unwrap() }),
         1 => (attempts(), any::<bool>()).prop_map(|((job, attempt), whole_job)| Record::Prune { job, attempt, whole_job }),
     ]
 }

@@ -16,6 +16,7 @@ pub(super) fn apply(db: &Connection, record: &Record) -> Result<()> {
         Record::Epoch(epoch) => life(db, *epoch),
         Record::Recovery(row) => recovery(db, row),
         Record::Node(row) => node(db, row),
+        Record::NodeForgotten { host } => run(db, "DELETE FROM nodes WHERE host = ?1", [host.as_str()]),
         Record::Attempt(row) => attempt(db, row),
         Record::Action(row) => action(db, row),
         Record::Moved { action, stands } => run(

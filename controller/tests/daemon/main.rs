@@ -9,6 +9,7 @@ mod api;
 mod authority;
 mod bed;
 mod crowds;
+mod dismantled;
 mod edges;
 mod full_disk;
 #[allow(dead_code, reason = "the agent's tests need more of it")]

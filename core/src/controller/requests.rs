@@ -51,6 +51,7 @@ impl Machine {
             Request::Show { job } => self.show(now).job(&job).map(|view| Reply::Show(Box::new(view))),
             Request::Nodes { targets } => self.show(now).list_nodes(targets.as_ref()).map(Reply::Nodes),
             Request::Why { host } => self.show(now).why(&host).map(|view| Reply::Why(Box::new(view))),
+            Request::NodeForget { hosts } => self.node_forget(&hosts, uid, now),
             Request::Ask { which, ask } => self.ask(which, ask),
             Request::AskEnds { question } => {
                 self.questions.remove(&question);

@@ -221,6 +221,10 @@ pub enum Record {
     /// The state of the recovery, begun or over. This record also clears a backup's stamp.
     Recovery(RecoveryRow),
     Node(NodeRow),
+    /// An operator had the controller forget this node.
+    NodeForgotten {
+        host: HostName,
+    },
     Attempt(AttemptRow),
     Action(Box<ActionRow>),
     /// Delta of an existing action: the new states of some ranks; every other field stays.

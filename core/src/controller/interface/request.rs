@@ -122,6 +122,10 @@ pub enum Request {
     Why {
         host: HostName,
     },
+    /// Removes dismantled nodes from the list of nodes: all of them, or none.
+    NodeForget {
+        hosts: HostList,
+    },
     /// Asks the agents of some hosts, or of a job's ranks. Their answers come as `Effect::Answer`.
     Ask {
         which: AskWhich,

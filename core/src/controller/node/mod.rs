@@ -2,6 +2,7 @@
 
 pub(in crate::controller) mod configured;
 pub(in crate::controller) mod duplicate_session;
+mod dismantled;
 mod forget;
 mod reconcile;
 pub(in crate::controller) mod session;

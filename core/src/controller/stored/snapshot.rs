@@ -14,6 +14,7 @@ impl Snapshot {
                 self.stamp = None;
             }
             Record::Node(row) => put(&mut self.nodes, row.clone(), |a, b| a.host == b.host),
+            Record::NodeForgotten { host } => self.nodes.retain(|node| node.host != *host),
             Record::Attempt(row) => {
                 put(&mut self.attempts, row.clone(), |a, b| a.job == b.job && a.attempt == b.attempt)
             }

@@ -4,6 +4,7 @@ mod attempts;
 mod boots;
 mod by_hand;
 mod configured;
+mod dismantled;
 mod drains;
 mod durable;
 mod edges;

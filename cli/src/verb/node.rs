@@ -1,0 +1,39 @@
+//! `perilog node forget`: takes dismantled nodes out of the list of nodes.
+
+use perilog_core::HostList;
+use serde_json::json;
+
+use super::reached::reach;
+use crate::door::Door;
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::out::Out;
+use crate::values;
+
+/// Take dismantled nodes out of the list of nodes
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Has the controller forget nodes that are gone for good: all of these, or none.
+    ///
+    /// Refused while one of them is connected, or a job or a task is on it. A drain of it stays, until perilog undrain
+    /// --forget. An agent that dials again makes its host a new node; to keep it out, revoke its certificate (perilog
+    /// ca revoke). What a node told of unknown tasks is dropped by another command, perilog controller recover
+    /// --forget.
+    Forget {
+        #[arg(value_name = "HOSTLIST", value_parser = values::hosts)]
+        nodes: HostList,
+    },
+}
+
+pub(crate) fn run(args: &Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+    let What::Forget { nodes } = &args.what;
+    let some = format!("forgot {nodes}");
+    reach(door, &mut out, "NodeForget", &json!({ "nodes": nodes }), &some, &some)?;
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,63 @@
+//! `node forget`: an operator takes dismantled nodes out of the list of nodes. A node that something still refers to
+//! stays.
+
+use crate::agent::io::Level;
+use crate::controller::job::attempt::JobAttempt;
+use crate::controller::io::{Now, Record, Refusal, Reply};
+use crate::controller::machine::Machine;
+use crate::hostlist::HostList;
+use crate::ids::HostName;
+
+impl Machine {
+    /// Forgets these nodes: all of them, or none. A drain of such a host stays. A node that says Hello later is a new
+    /// node.
+    ///
+    /// # Errors
+    /// The first node that is unknown or in use.
+    pub(in crate::controller) fn node_forget(&mut self, hosts: &HostList, uid: u32, now: Now) -> Result<Reply, Refusal> {
+        let mut dismantled = Vec::new();
+        for name in hosts.iter() {
+            let host = self.nodes.get_key_value(name).map(|(host, _)| host.clone());
+            let unknown = || Refusal::NoSuchNode(format!("no node {name} has ever said hello to this controller"));
+            let host = host.ok_or_else(unknown)?;
+            if let Some(why) = self.in_use(&host) {
+                return Err(Refusal::Conflict(format!("{host} {why}; no node is forgotten")));
+            }
+            dismantled.push(host);
+        }
+        for host in &dismantled {
+            let age_ms = self.nodes.remove(host).map_or(0, |node| now.wall_ms.saturating_sub(node.row.seen_ms));
+            self.batch.records.push(Record::NodeForgotten { host: host.clone() });
+            let text = format!("uid {uid} had the controller forget this node; it said hello {} s ago", age_ms / 1_000);
+            self.note(Level::Info, None, Some(host), text);
+        }
+        Ok(Reply::Reached { tasks: dismantled.len() as u64 })
+    }
+
+    /// Returns why a node must stay, and what to do about that.
+    fn in_use(&self, host: &HostName) -> Option<String> {
+        let node = self.nodes.get(host)?;
+        if node.session.is_some() {
+            return Some("is connected: stop its agent first (systemctl disable --now perilog-agent)".to_owned());
+        }
+        if !node.unsettled.orphans.is_empty() {
+            return Some(format!(
+                "told of tasks that the store does not know: perilog controller recover; perilog controller recover --forget {host}"
+            ));
+        }
+        if self.next_gate().is_some() {
+            return Some("may still come: the controller has just started; ask again in a minute".to_owned());
+        }
+        let unreleased = |attempt: &JobAttempt| {
+            let mut left = attempt.whole();
+            left.subtract(&attempt.released);
+            attempt.layout.rank(host.as_str()).is_some_and(|rank| left.ranks.contains(rank))
+        };
+        let mut open = self.jobs.attempts().filter(|(.., attempt)| !attempt.complete);
+        if let Some((job, ..)) = open.find(|(.., attempt)| unreleased(attempt)) {
+            return Some(format!("is held by job {job}: perilog why {host}"));
+        }
+        // Tasks of the node itself, which hold nothing.
+        (!node.tasks.is_empty()).then(|| format!("has tasks that have not ended: perilog why {host}"))
+    }
+}
