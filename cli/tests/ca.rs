@@ -422,3 +422,73 @@ fn revoke_says_what_to_do_next_for_each_authority() {
     assert!(!said.contains("[tls] crl") && said.contains("systemctl reload perilog-controller"), "{said}");
     assert!(said.contains("its certificate was revoked") && said.contains("perilog doctor controller"), "{said}");
 }
+
+/// The names in a list of certificates.
+fn listed(ca: &Ca, args: &[&str]) -> Vec<String> {
+    let said = ca.run(&[&["ca", "list", "--dir", &ca.path("ca"), "-q"], args].concat());
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    said.out.lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn what_stands_is_renewed_and_the_old_certificate_goes_on() {
+    let ca = Ca::new();
+    assert_eq!(ca.issue("controller", &["ctl", "10.0.0.1"], "ctl").code, Some(0));
+    assert_eq!(ca.issue("node", &["n[0-2]", "--days", "20"], "nodes").code, Some(0));
+    assert_eq!(ca.run(&["ca", "revoke", "--dir", &ca.path("ca"), "n1"]).code, Some(0));
+    // The soonest end comes first.
+    assert_eq!(listed(&ca, &[]), ["n0", "n2", "ctl,10.0.0.1"]);
+    assert_eq!((listed(&ca, &["--all"]).len(), listed(&ca, &["--within", "30"])), (4, vec!["n0".into(), "n2".into()]));
+
+    let renew = |args: &[&str], out: &str| {
+        let (dir, out) = (ca.path("ca"), ca.path(out));
+        ca.run(&[&["ca", "renew", "--dir", &dir, "--out", &out], args].concat())
+    };
+    let made = |out: &str| {
+        let mut names: Vec<_> =
+            std::fs::read_dir(ca.path(out)).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let said = renew(&["--all", "--within", "30"], "new");
+    assert_eq!((said.code, made("new")), (Some(0), vec!["n0".into(), "n2".into()]), "{}", said.err);
+    // Hosts change one after the other: each of old and new meets each of old and new.
+    assert_eq!(renew(&["10.0.0.1"], "newer").code, Some(0));
+    assert_eq!(made("newer"), ["ctl-controller"]);
+    for node in ["nodes/n0", "new/n0"] {
+        for controller in ["ctl", "newer/ctl-controller"] {
+            handshake(&ca.path(node), &ca.path(controller), "10.0.0.1").unwrap();
+        }
+    }
+    assert_ne!(ca.fingerprint("nodes/n0/cert.pem"), ca.fingerprint("new/n0/cert.pem"));
+    // Those that were replaced are no more to be renewed.
+    assert_eq!(
+        (listed(&ca, &[]).len(), listed(&ca, &["--within", "30"]).len(), listed(&ca, &["--all"]).len()),
+        (3, 0, 7)
+    );
+    let said = renew(&["--all", "--within", "30"], "none");
+    assert!(said.err.contains("nothing is to be renewed"), "{}", said.err);
+    for (host, out) in [("n1", "out"), ("n9", "out")] {
+        let said = renew(&[host], out);
+        assert_eq!((said.code, said.err.contains("no certificate for")), (Some(2), true), "{host}: {}", said.err);
+    }
+    assert_eq!(renew(&["n0"], "new").code, Some(2), "its files are there");
+    assert!(!Path::new(&ca.path("out")).exists());
+}
+
+/// A node that enrolled renews itself: a key made here would never reach it.
+#[test]
+fn what_was_enrolled_is_listed_and_not_renewed() {
+    let ca = Ca::new();
+    assert_eq!(ca.issue("node", &["n0"], "n0").code, Some(0));
+    let line =
+        "{\"serial\":\"AB\",\"role\":\"node\",\"names\":[\"n1\"],\"not_after_ms\":4000000000000,\"enrolled_ms\":1}\n";
+    let path = ca.path("ca/issued.jsonl");
+    std::fs::write(&path, std::fs::read_to_string(&path).unwrap() + line).unwrap();
+    assert_eq!(listed(&ca, &[]).len(), 2);
+    let said = ca.run(&["ca", "renew", "--dir", &ca.path("ca"), "--all", "--out", &ca.path("new")]);
+    assert!(said.err.contains("left out 1 certificate"), "{}", said.err);
+    assert!(!Path::new(&ca.path("new/n1")).exists() && Path::new(&ca.path("new/n0/cert.pem")).exists());
+    let said = ca.run(&["ca", "list", "--dir", &ca.path("nowhere")]);
+    assert_eq!(said.code, Some(8), "no authority is no list: {} {}", said.out, said.err);
+}

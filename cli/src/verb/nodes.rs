@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use owo_colors::Style;
 
-use crate::columns::{Columns, cell, styled};
+use super::ca::list::days_left;
+use crate::columns::{Cell, Columns, cell, styled};
 use crate::door::{Answer, Door};
 use crate::exit::Exit;
 use crate::fault::Fault;
@@ -26,13 +27,17 @@ pub(crate) struct Args {
     /// Show only these nodes, one line each.
     #[arg(value_name = "HOSTLIST", value_parser = values::hosts)]
     nodes: Option<HostList>,
+    /// One line for each node, with the days that its certificate lasts.
+    #[arg(long)]
+    wide: bool,
 }
 
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
     let answer: Answer<Nodes> = door.ask("Nodes", &json!({ "nodes": args.nodes }))?;
-    match args.nodes {
-        Some(_) => out.show(&OneByOne(answer))?,
-        None => out.show(&Folded(answer))?,
+    match args {
+        Args { wide: true, .. } => out.show(&Wide(answer))?,
+        Args { nodes: Some(_), .. } => out.show(&OneByOne(answer))?,
+        Args { nodes: None, .. } => out.show(&Folded(answer))?,
     }
     Ok(Exit::Ok)
 }
@@ -63,27 +68,56 @@ fn colour(node: &NodeView) -> Style {
     style::of(drain.unwrap_or(&node.state))
 }
 
+const HEADS: [&str; 8] = ["NODE", "STATE", "SINCE", "TASKS", "VERSION", "BOOT", "FROM", "NOTE"];
+
+fn line(node: &NodeView) -> [Cell; 8] {
+    // The first digits tell boot ids apart; the number counts the boots that this controller saw.
+    let boot = node.boot.as_deref().map(|id| id.chars().take(8).collect::<String>()).unwrap_or_default();
+    let boot = node.boot_number.map_or_else(|| boot.clone(), |n| format!("{boot} (#{n})"));
+    [
+        cell(text::line(&node.host)),
+        styled(state(node), colour(node)),
+        cell(text::age(node.since_ms)),
+        cell(node.tasks.to_string()),
+        cell(node.version.as_deref().map(text::line).unwrap_or_default()),
+        cell(text::line(&boot)),
+        cell(node.peer.as_deref().map(text::line).unwrap_or_default()),
+        cell(node.note.as_deref().map(text::line).unwrap_or_default()),
+    ]
+}
+
+/// One by one, with the days that each certificate lasts.
+struct Wide(Answer<Nodes>);
+
+impl Faces for Wide {
+    fn table(&self, page: &mut Page) {
+        let [node, state, since, tasks, version, boot, from, note] = HEADS;
+        let heads = [node, state, since, tasks, version, boot, "CERT-DAYS", from, note];
+        let mut columns = Columns::new(heads).right(2).right(3).right(6);
+        for node in &self.0.body.nodes {
+            let until_ms = node.certificate_until_ms;
+            let days = until_ms.map_or_else(|| cell(""), |until_ms| days_left(until_ms, page.now_ms));
+            let [node, state, since, tasks, version, boot, from, note] = line(node);
+            columns.row([node, state, since, tasks, version, boot, days, from, note]);
+        }
+        page.columns(columns);
+    }
+
+    fn json(&self) -> Option<Value> {
+        Some(self.0.raw.clone())
+    }
+
+    fn quiet(&self, page: &mut Page) {
+        self.0.body.quiet(page);
+    }
+}
+
 struct OneByOne(Answer<Nodes>);
 
 impl Faces for OneByOne {
     fn table(&self, page: &mut Page) {
-        let mut columns =
-            Columns::new(["NODE", "STATE", "SINCE", "TASKS", "VERSION", "BOOT", "FROM", "NOTE"]).right(2).right(3);
-        for node in &self.0.body.nodes {
-            // The first digits distinguish boot ids; the number counts the boots that this controller saw.
-            let boot = node.boot.as_deref().map(|id| id.chars().take(8).collect::<String>()).unwrap_or_default();
-            let boot = node.boot_number.map_or_else(|| boot.clone(), |n| format!("{boot} (#{n})"));
-            columns.row([
-                cell(text::line(&node.host)),
-                styled(state(node), colour(node)),
-                cell(text::age(node.since_ms)),
-                cell(node.tasks.to_string()),
-                cell(node.version.as_deref().map(text::line).unwrap_or_default()),
-                cell(text::line(&boot)),
-                cell(node.peer.as_deref().map(text::line).unwrap_or_default()),
-                cell(node.note.as_deref().map(text::line).unwrap_or_default()),
-            ]);
-        }
+        let mut columns = Columns::new(HEADS).right(2).right(3);
+        self.0.body.nodes.iter().for_each(|node| columns.row(line(node)));
         page.columns(columns);
     }
 
@@ -163,6 +197,26 @@ mod tests {
             node("n3", "online", 60_000, 0, Value::Null),
         ]});
         Answer { body: Nodes::deserialize(&raw).unwrap(), raw }
+    }
+
+    #[test]
+    fn wide_has_the_days_of_each_certificate() {
+        let day_ms = 86_400_000;
+        let mut answer = answer();
+        answer.body.nodes.truncate(3);
+        answer.body.nodes[0].certificate_until_ms = Some(1_500 * day_ms + 1);
+        answer.body.nodes[1].certificate_until_ms = Some(day_ms - 1);
+        let [table, ..] = faces(&Wide(answer), day_ms);
+        let cut = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(
+            table.lines().map(cut).collect::<Vec<_>>(),
+            [
+                "NODE STATE SINCE TASKS VERSION BOOT CERT-DAYS FROM NOTE",
+                "n0 online, drained 1m00s 1 0.1.0 5c3f0a11 (#2) 1499 10.0.0.1:5000",
+                "n1 online, held 2h03m 0 0.1.0 5c3f0a11 (#2) ENDED 10.0.0.1:5000",
+                "n2 offline 42s 1 0.1.0 5c3f0a11 (#2) 10.0.0.1:5000 power failed",
+            ]
+        );
     }
 
     #[test]

@@ -29,6 +29,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::config::Read;
 use crate::daemon::{Entry, Inlet};
 use crate::enroll::Enrolment;
+use crate::listener::Expiries;
 use crate::store::{EventReader, StepReader};
 
 const INTERFACE: InterfaceDescription =
@@ -69,6 +70,8 @@ pub(crate) struct Api {
     pub(crate) backup: tokio::sync::Mutex<()>,
     /// `None`: enrolment is off.
     pub(crate) enrolment: Option<Arc<Enrolment>>,
+    /// Certificates of connected nodes.
+    pub(crate) expiries: Expiries,
 }
 
 /// Unanswered calls.
@@ -212,6 +215,7 @@ impl Api {
         };
         match answer {
             Ok(mut answer) => {
+                self.add_ends(&mut answer);
                 if !trusted {
                     redact::output(&mut answer);
                 }
@@ -221,6 +225,18 @@ impl Api {
                 reply.done(value(answer)).await
             }
             Err(refusal) => refuse(reply, &refusal).await,
+        }
+    }
+
+    /// Adds the end of each connected node's certificate, which the machine does not know.
+    fn add_ends(&self, reply: &mut Reply) {
+        let nodes = match reply {
+            Reply::Nodes(nodes) => nodes.as_mut_slice(),
+            Reply::Why(why) => std::slice::from_mut(&mut why.node),
+            _ => return,
+        };
+        for node in nodes {
+            node.certificate_until_ms = node.peer.as_deref().and_then(|peer| self.expiries.until_ms(peer));
         }
     }
 

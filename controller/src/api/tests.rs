@@ -151,6 +151,7 @@ async fn a_follower_sees_a_concurrent_commit_exactly_once() {
         store: "/none".into(),
         backup: tokio::sync::Mutex::default(),
         enrolment: None,
+        expiries: crate::listener::Expiries::default(),
     };
     let socket = dir.path().join("socket");
     tokio::spawn(serve(perilog_host::varlink::bind(&socket, 0o600, None).unwrap(), api));

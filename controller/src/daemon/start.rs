@@ -22,7 +22,7 @@ use crate::config::{Config, Hook};
 use crate::enroll::{AuthorityError, Enrolment, Munged};
 use crate::hooks::{self, Command, Kind};
 use crate::http::{self, Looks, Names, Page, Site};
-use crate::listener::{self, Sessions};
+use crate::listener::{self, Expiries, Sessions};
 use crate::metrics::{Metrics, Source};
 use crate::store::{EventReader, OpenError, StepReader, Store, StoreError};
 
@@ -168,7 +168,8 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
         edges: group(&config.edge.group).map_err(Fault::EdgeGroup)?,
         read: config.api.read,
     };
-    let enrolment = enrolment(config)?;
+    let expiries = Expiries::default();
+    let enrolment = enrolment(config, &expiries)?;
     let (server_tls, enroll_tls) = (config.server_tls()?, config.enroll_tls()?);
     if server_tls.is_none() {
         tracing::warn!("TLS is switched off: whoever reaches the port can say that they are a node");
@@ -204,7 +205,7 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
         .map_err(Fault::Thread)?;
 
     let (tls, tls_changes) = watch::channel(server_tls.clone());
-    let sessions = Sessions::new(inlet.clone(), RELEASE);
+    let sessions = Sessions::new(inlet.clone(), RELEASE, expiries.clone());
     let mut agents = JoinSet::new();
     for socket in listeners {
         let listener = Listener::new(socket, server_tls.clone(), Keepalive::default()).map_err(Fault::Listen)?;
@@ -223,7 +224,7 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
     let mut clients = JoinSet::new();
     if let (Some(listener), Some(metrics)) = (scraped, metrics) {
         tracing::info!(address = %listener.local_addr().map_err(Fault::Listen)?, "figures for Prometheus");
-        let site = site(config, metrics, &inlet)?;
+        let site = site(config, metrics, &inlet, &expiries)?;
         clients.spawn(async move {
             let Err(error) = http::serve(listener, site).await;
             tracing::error!(%error, "HTTP is not served any more");
@@ -240,6 +241,7 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
         store: config.store.to_path_buf(),
         backup: tokio::sync::Mutex::default(),
         enrolment: enrolment.clone(),
+        expiries,
     };
     clients.spawn(async move {
         let Err(error) = api::serve(local, api).await;
@@ -258,7 +260,7 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
 }
 
 /// Returns what the HTTP listener serves.
-fn site(config: &Config, metrics: Metrics, inlet: &Inlet) -> Result<Site, StoreError> {
+fn site(config: &Config, metrics: Metrics, inlet: &Inlet, expiries: &Expiries) -> Result<Site, StoreError> {
     let looks = || Looks::new(inlet.clone(), config.cluster.as_str());
     let page = config.metrics.page.then(|| {
         let own = rustix::system::uname();
@@ -266,7 +268,9 @@ fn site(config: &Config, metrics: Metrics, inlet: &Inlet) -> Result<Site, StoreE
     });
     // A separate connection, so that a sum over a million tasks delays no scraper.
     let steps = StepReader::open(&config.store)?;
-    Ok(Site { figures: Source { metrics, inlet: inlet.clone(), steps }, health: looks(), page })
+    let (expiries, store) = (expiries.clone(), config.store.to_path_buf());
+    let figures = Source { metrics, inlet: inlet.clone(), steps, expiries, store };
+    Ok(Site { figures, health: looks(), page })
 }
 
 /// Binds the local API's socket, with its group if this process may set it.
@@ -314,7 +318,7 @@ fn bind(address: SocketAddr) -> Result<TcpListener, LinkError> {
 }
 
 /// Opens enrolment, if the configuration has a door.
-fn enrolment(config: &Config) -> Result<Option<Arc<Enrolment>>, Fault> {
+fn enrolment(config: &Config, expiries: &Expiries) -> Result<Option<Arc<Enrolment>>, Fault> {
     if config.enroll.listen.is_none() {
         return Ok(None);
     }
@@ -323,5 +327,6 @@ fn enrolment(config: &Config) -> Result<Option<Arc<Enrolment>>, Fault> {
         return Ok(None);
     }
     let (cluster, lifetime_ms) = (config.cluster.as_str(), config.enroll.lifetime.as_millis());
-    Ok(Some(Arc::new(Enrolment::open(&config.enroll.directory, cluster, lifetime_ms, config.enroll.munged())?)))
+    let (directory, munged) = (&config.enroll.directory, config.enroll.munged());
+    Ok(Some(Arc::new(Enrolment::open(directory, cluster, lifetime_ms, munged, expiries.clone())?)))
 }

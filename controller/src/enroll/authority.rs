@@ -89,11 +89,19 @@ impl Authority {
     }
 }
 
+/// First words of the authority's name.
+const NAMED: &str = "perilog enrolment of";
+
+/// Has an authority of this name enrolled nodes? The nodes renew its certificates themselves.
+pub(crate) fn enrols(issuer: &str) -> bool {
+    issuer.contains(NAMED)
+}
+
 /// Creates an authority. The certificate comes last: if it exists, all other files exist.
 fn make(dir: &Path, name: &str, now_ms: u64) -> Result<io::Result<()>, Error> {
     let until_ms = now_ms + LASTS_MS;
     // The name is unique among the authorities of the site, because the name distinguishes revocation lists.
-    let name = format!("perilog enrolment of {name} {}", uuid::Uuid::new_v4().simple());
+    let name = format!("{NAMED} {name} {}", uuid::Uuid::new_v4().simple());
     let made = authority::new(&name, now_ms.saturating_sub(BACKDATED_MS), until_ms)?;
     let issuer = Issuer::from_ca_cert_pem(&made.cert, KeyPair::from_pem(&made.key)?)?;
     let none = authority::revocations(&issuer, 1, &[], now_ms, until_ms)?;

@@ -29,11 +29,11 @@ use perilog_host::clock;
 use perilog_host::enroll::{Ask, Registrar, Shown};
 use tokio::sync::OwnedMutexGuard;
 
-pub(crate) use authority::AuthorityError;
+pub(crate) use authority::{AuthorityError, enrols};
 pub(crate) use munge::Munged;
 pub(crate) use tokens::{Token, Tokens};
 
-use crate::listener::{Complaints, ComplaintsOfEach};
+use crate::listener::{Complaints, ComplaintsOfEach, Expiries};
 use authority::{Authority, Next};
 use munge::{Doubt, Munge};
 use records::{COUNTED, HOUR_MS, Records, Refused};
@@ -64,6 +64,8 @@ pub(crate) struct Enrolment {
     complaints: Complaints,
     /// Journal lines about peers with some proof. An administrator must see these lines, however many strangers knock.
     weighty: ComplaintsOfEach,
+    /// Certificates of open sessions: a renewed one counts before the node dials again.
+    expiries: Expiries,
 }
 
 /// The reason of a refusal: for the visitor, and for the log.
@@ -103,6 +105,7 @@ impl Enrolment {
         cluster: &str,
         lasts_ms: u64,
         munged: Option<Munged>,
+        expiries: Expiries,
     ) -> Result<Self, AuthorityError> {
         let authority = Authority::open(dir, cluster, clock::wall_ms())?;
         match records::forget(dir, clock::wall_ms()) {
@@ -121,6 +124,7 @@ impl Enrolment {
             lasts_ms: AtomicU64::new(lasts_ms),
             complaints: Complaints::default(),
             weighty: ComplaintsOfEach::default(),
+            expiries,
         })
     }
 
@@ -241,6 +245,7 @@ impl Enrolment {
             });
         }
         let cert = self.authority.certify(lock, &requested, host, &next, now_ms).map_err(No::ours)?;
+        self.expiries.renewed(host, next.until_ms);
         let serial = &next.serial;
         // Logs here instead of with the answer, because the certificate counts even if the visitor has disconnected.
         tracing::info!(host, %peer, "enrolled {host} ({peer}) {by}, serial number {serial}");

@@ -24,7 +24,7 @@ struct Bed {
 impl Bed {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let enrolment = Enrolment::open(&dir.path().join("enroll"), "test", HOUR, None).unwrap();
+        let enrolment = Enrolment::open(&dir.path().join("enroll"), "test", HOUR, None, Expiries::default()).unwrap();
         Self { dir, enrolment: Arc::new(enrolment) }
     }
 
@@ -116,7 +116,7 @@ async fn each_certificate_has_its_number_and_the_authority_stays() {
     let key = authority::key().unwrap();
     assert_eq!(bed.ask(&["n0"], "n0", None, &key).await, "a certificate");
     let dir = bed.authority();
-    let again = Enrolment::open(&dir, "test", HOUR, None).unwrap();
+    let again = Enrolment::open(&dir, "test", HOUR, None, Expiries::default()).unwrap();
     let bed = Bed { enrolment: Arc::new(again), ..bed };
     assert_eq!(bed.ask(&["n0"], "n0", None, &key).await, "a certificate");
     let serials: BTreeSet<String> = bed.known().into_iter().map(|issued| issued.serial).collect();
@@ -157,7 +157,10 @@ async fn a_revoked_host_renews_only_with_a_token_even_before_a_reload() {
     bed.answer(shown("n0", &fourth), "n0", None, &key).await.unwrap();
     // A restarted controller has the same records.
     bed.revoke(&[&bed.known()[4].serial]);
-    let again = Bed { enrolment: Arc::new(Enrolment::open(&bed.authority(), "test", HOUR, None).unwrap()), ..bed };
+    let again = Bed {
+        enrolment: Arc::new(Enrolment::open(&bed.authority(), "test", HOUR, None, Expiries::default()).unwrap()),
+        ..bed
+    };
     assert!(again.answer(shown("n0", &fourth), "n0", None, &key).await.is_err());
 }
 
@@ -218,7 +221,10 @@ async fn each_host_has_its_own_hourly_bound_of_certificates() {
         bed.answer(None, "n0", Some(&token), &key).await.unwrap_err().logged.contains("by a token that uid 0 made")
     );
     // The controller reads the count from the disk, and the count ends after an hour.
-    let again = Bed { enrolment: Arc::new(Enrolment::open(&bed.authority(), "test", HOUR, None).unwrap()), ..bed };
+    let again = Bed {
+        enrolment: Arc::new(Enrolment::open(&bed.authority(), "test", HOUR, None, Expiries::default()).unwrap()),
+        ..bed
+    };
     assert!(again.answer(None, "N0", Some(&token), &key).await.is_err());
     let ask = Ask { host: "n0".to_owned(), token: None, munge: None, csr: authority::request(&key).unwrap() };
     again.enrolment.answer(PEER, shown("n0", "01"), ask, NOW + HOUR).await.unwrap();
@@ -250,7 +256,7 @@ fn munged() -> Bed {
     let names = "case \"$2\" in n1|n3|other) echo '10.0.0.1 STREAM x';; n2) echo 10.0.0.2;; *) exit 2;; esac";
     let getent = program(&bed, "getent", names);
     let munged = Munged::new(unmunge(&bed, 0, "10.0.0.1", ""), &"n[1-2],N3.,n9".parse().unwrap());
-    let enrolment = Enrolment::open(&bed.authority(), "test", HOUR, None).unwrap();
+    let enrolment = Enrolment::open(&bed.authority(), "test", HOUR, None, Expiries::default()).unwrap();
     let munge = Munge::new(Some(munged)).with_getent(getent);
     Bed { enrolment: Arc::new(Enrolment { munge, ..enrolment }), ..bed }
 }
@@ -428,7 +434,7 @@ async fn a_long_list_is_pruned_when_the_controller_starts() {
         enrolled_ms: Some(1),
     };
     let add = |issued: &[Issued]| authority::remember(&Lock::take(&bed.authority()).unwrap(), issued).unwrap();
-    let open = || Enrolment::open(&bed.authority(), "test", HOUR, None).unwrap();
+    let open = || Enrolment::open(&bed.authority(), "test", HOUR, None, Expiries::default()).unwrap();
     add(&[long_ago(0), long_ago(1)]);
     open();
     assert_eq!(bed.known().len(), 2, "a short one is left alone");

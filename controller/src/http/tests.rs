@@ -41,7 +41,13 @@ fn served(bounds: Bounds) -> Served {
     let looks = || Looks::new(inlet.clone(), "test");
     let page = Some(Page { looks: looks(), names: Names::new("ctl") });
     let health = looks();
-    let site = Site { figures: Source { metrics: metrics.clone(), inlet: inlet.clone(), steps }, health, page };
+    let site = Site { figures: Source {
+            metrics: metrics.clone(),
+            inlet: inlet.clone(),
+            steps,
+            expiries: crate::listener::Expiries::default(),
+            store: "/none".into(),
+        }, health, page };
     let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(serve_within(bounds, listener, site));

@@ -9,6 +9,7 @@
 //! the limit, another version, a wrong certificate), and logs the peer's address.
 
 mod complaints;
+mod expiries;
 mod greeting;
 mod names;
 mod session;
@@ -25,6 +26,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::daemon::Inlet;
 pub(crate) use complaints::{Complaints, ComplaintsOfEach};
+pub(crate) use expiries::{By, Expiries, Soonest};
 
 /// Maximum number of connections: all nodes of the largest planned cluster, and nodes that return before their old
 /// connection ends. The unit's LimitNOFILE is above this number.
@@ -40,11 +42,12 @@ pub(crate) struct Sessions {
     complaints: Complaints,
     names: names::Names,
     greetings: greeting::Greetings,
+    expiries: Expiries,
     places: Arc<Semaphore>,
 }
 
 impl Sessions {
-    pub(crate) fn new(inlet: Inlet, release: &'static str) -> Arc<Self> {
+    pub(crate) fn new(inlet: Inlet, release: &'static str, expiries: Expiries) -> Arc<Self> {
         Arc::new(Self {
             inlet,
             release,
@@ -52,6 +55,7 @@ impl Sessions {
             complaints: Complaints::default(),
             names: names::Names::default(),
             greetings: greeting::Greetings::default(),
+            expiries,
             places: Arc::new(Semaphore::new(MAX_SESSIONS as usize)),
         })
     }

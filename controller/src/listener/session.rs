@@ -15,8 +15,10 @@ use tokio::sync::watch;
 
 use super::Sessions;
 use super::complaints::canonical;
+use super::expiries::By;
 use super::greeting::Place;
 use crate::daemon::{Drain, End, Entry, Outbound, Outlet, WeakQueue, Weight};
+use crate::enroll::enrols;
 
 /// Limit for the preamble, and again for all pages of Hello. An agent sends them at once; an agent on a swapping node
 /// may need a while.
@@ -80,6 +82,9 @@ async fn talk(link: Link, plain: bool, tls: watch::Receiver<Option<ServerTls>>, 
         Ok(Err(over)) => return over,
         Ok(Ok(())) => {}
     }
+    let until_ms = chain.until_ms();
+    let by = chain.issuer().filter(|issuer| enrols(issuer)).map_or(By::Hand, |_| By::Enrolment);
+    let _expiry = name.as_ref().zip(until_ms).map(|(name, until_ms)| sessions.expiries.enter(peer, name, until_ms, by));
     let (outlet, outbound) = Outlet::new();
     if sessions.inlet.put(Entry::Opened { session: id, outlet }).await.is_err() {
         return Over::Ended("the controller is ending".to_owned());

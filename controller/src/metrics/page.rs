@@ -1,5 +1,6 @@
 //! Page of all figures: the counters, and the present state of machine and store.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use perilog_core::controller::io::{Reply, Request};
@@ -10,11 +11,14 @@ use super::Metrics;
 use super::counts::Counts;
 use super::text::{self, Text, Type};
 use crate::daemon::Inlet;
-use crate::store::{Pending, StepReader};
+use crate::listener::{By, Expiries, Soonest};
+use crate::store::{Pending, StepReader, last_copy};
 
 /// Limit for the writer's answer. Past the limit, the page lacks the writer's part and shows the gap, so a hanging disk
 /// is visible.
 const ANSWER: Duration = Duration::from_secs(5);
+
+const DAY_MS: u64 = 86_400_000;
 
 /// The sources of the figures. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -22,6 +26,8 @@ pub(crate) struct Source {
     pub(crate) metrics: Metrics,
     pub(crate) inlet: Inlet,
     pub(crate) steps: StepReader,
+    pub(crate) expiries: Expiries,
+    pub(crate) store: PathBuf,
 }
 
 impl Source {
@@ -37,11 +43,55 @@ impl Source {
         let steps = self.steps.clone();
         // A reader fails if the store is unreadable; the writer reports that.
         let pending = tokio::task::spawn_blocking(move || steps.pending().ok()).await.ok().flatten();
-        render(&self.metrics.counts(), status.as_deref(), pending, clock::wall_ms())
+        let now_ms = clock::wall_ms();
+        let soonest = |by, within_ms| self.expiries.soonest(by, now_ms.saturating_add(within_ms));
+        let by_hand = soonest(By::Hand, 30 * DAY_MS);
+        // A node has tried to renew since a sixth of the certificate's time was left: five days of thirty.
+        let enrolled = soonest(By::Enrolment, 3 * DAY_MS);
+        let store = self.store.clone();
+        let copy = tokio::task::spawn_blocking(move || last_copy(&store)).await.ok().flatten();
+        let mut text = render(&self.metrics.counts(), status.as_deref(), pending, now_ms);
+        ends(&mut text, [("hand", by_hand), ("enrolment", enrolled)]);
+        copied(&mut text, copy);
+        text.finish()
     }
 }
 
-pub(super) fn render(counts: &Counts, status: Option<&StatusView>, pending: Option<Pending>, now_ms: u64) -> String {
+/// Sums over connected nodes: a label for each of ten thousand would be ten thousand series.
+fn ends(text: &mut Text, certificates: [(&str, Soonest); 2]) {
+    let mut metric = text.metric(
+        "perilog_node_certificate_expiry_timestamp_seconds",
+        Type::Gauge,
+        "When the certificate ends that ends first, of connected nodes; by who renews it.",
+    );
+    for (by, Soonest { until_ms, .. }) in certificates {
+        if let Some(until_ms) = until_ms {
+            metric.sample(&[("by", by)], until_ms / 1_000);
+        }
+    }
+    let mut metric = text.metric(
+        "perilog_node_certificates_expiring",
+        Type::Gauge,
+        "Connected nodes whose certificate ends within 30 days, or 3 days where the node renews it itself.",
+    );
+    for (by, Soonest { soon, .. }) in certificates {
+        metric.sample(&[("by", by)], soon);
+    }
+}
+
+/// `at_ms`: when a copy of the store was last put on a disk.
+fn copied(text: &mut Text, at_ms: Option<u64>) {
+    let mut metric = text.metric(
+        "perilog_last_backup_timestamp_seconds",
+        Type::Gauge,
+        "When `perilog controller backup` last put a copy of the store on a disk; absent: never.",
+    );
+    if let Some(at_ms) = at_ms {
+        metric.sample(&[], at_ms / 1_000);
+    }
+}
+
+pub(super) fn render(counts: &Counts, status: Option<&StatusView>, pending: Option<Pending>, now_ms: u64) -> Text {
     let mut text = Text::default();
     let version = env!("CARGO_PKG_VERSION");
     text.metric("perilog_build_info", Type::Gauge, "The controller's version.").sample(&[("version", version)], 1);
@@ -54,7 +104,7 @@ pub(super) fn render(counts: &Counts, status: Option<&StatusView>, pending: Opti
         waiting(&mut text, pending, now_ms);
     }
     counted(&mut text, counts);
-    text.finish()
+    text
 }
 
 fn now(text: &mut Text, status: &StatusView) {

@@ -44,7 +44,7 @@ fn finish(action: &str, outcome: &str, ranks: &str) -> Effect {
 }
 
 fn counts(metrics: &Metrics, status: Option<&StatusView>) -> String {
-    render(&metrics.counts(), status, Some(Pending { oldest_open_ms: Some(500), ..Pending::default() }), 2_000)
+    render(&metrics.counts(), status, Some(Pending { oldest_open_ms: Some(500), ..Pending::default() }), 2_000).finish()
 }
 
 #[test]

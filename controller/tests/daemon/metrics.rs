@@ -11,7 +11,7 @@ use perilog_core::ExitStatus;
 use perilog_core::message::FromAgent;
 use perilog_core::outcome::Outcome;
 use perilog_core::task::{Ended, Start, Step};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::agent::Agent;
 use crate::bed::{Bed, Controller, LIMIT};
@@ -90,6 +90,10 @@ async fn page() -> String {
     agent.acked(&start).await;
     let (head, page) = get(address, "/metrics");
     assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+    let nodes = call(&bed, "Nodes", json!({}));
+    let until_ms = nodes["nodes"][0]["certificate_until_ms"].as_u64().unwrap();
+    let ends = value(&page, "perilog_node_certificate_expiry_timestamp_seconds{by=\"hand\"}");
+    assert_eq!(ends, (until_ms / 1_000) as f64, "{nodes}");
     assert!(head.to_lowercase().contains("content-type: text/plain; version=0.0.4"), "{head}");
     page
 }
@@ -112,6 +116,8 @@ async fn figures_are_what_happened_and_promtool_likes_them() {
         ("perilog_script_duration_seconds_sum{action=\"prolog\",script=\"10-mount.sh\"}", 0.42),
         ("perilog_script_failures_total{action=\"prolog\",script=\"10-mount.sh\"}", 0.0),
         ("perilog_store_full", 0.0),
+        ("perilog_node_certificates_expiring{by=\"hand\"}", 0.0),
+        ("perilog_node_certificates_expiring{by=\"enrolment\"}", 0.0),
     ] {
         assert_eq!(value(&page, series), expect, "{series}");
     }

@@ -1,4 +1,4 @@
-//! Names in a certificate.
+//! Names, serial number, end and issuer of a certificate.
 
 use rustls::pki_types::CertificateDer;
 use x509_parser::extensions::GeneralName;
@@ -35,4 +35,16 @@ pub fn dns_names(certificate: &CertificateDer<'_>) -> Vec<String> {
 pub fn serial_number(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     Some(hexadecimal(&certificate.serial.to_bytes_be()))
+}
+
+/// Returns the end of a verified certificate in milliseconds since the epoch; `None` if the certificate is unreadable.
+pub(super) fn not_after_ms(certificate: &CertificateDer<'_>) -> Option<u64> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    u64::try_from(certificate.validity().not_after.timestamp()).ok()?.checked_mul(1_000)
+}
+
+/// Returns the name of a verified certificate's authority as text (RFC 4514); `None` if the certificate is unreadable.
+pub(super) fn issuer(certificate: &CertificateDer<'_>) -> Option<String> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    Some(certificate.issuer().to_string())
 }

@@ -2,6 +2,7 @@
 
 use rustls::pki_types::{CertificateDer, UnixTime};
 
+use super::names::{issuer, not_after_ms};
 use super::{ServerTls, TlsFault, serial_number};
 
 /// The certificate of a peer and its intermediate certificates; some hundred bytes.
@@ -15,6 +16,16 @@ impl PeerChain {
     /// Wraps a chain that the TLS handshake has just verified.
     pub(crate) fn of(chain: &[CertificateDer<'static>]) -> Self {
         Self { chain: chain.into(), verified: UnixTime::now() }
+    }
+
+    /// Returns the end of the peer's certificate, in milliseconds since the epoch; `None` in plain text.
+    pub fn until_ms(&self) -> Option<u64> {
+        self.chain.first().and_then(not_after_ms)
+    }
+
+    /// Returns the name of the authority that signed the peer's certificate (`CN=site`); `None` in plain text.
+    pub fn issuer(&self) -> Option<String> {
+        self.chain.first().and_then(issuer)
     }
 }
 
@@ -47,6 +58,16 @@ mod tests {
     use super::*;
     use crate::tls::TlsFiles;
     use crate::tls::tests::{Authority, CLIENT, SERVER};
+
+    #[test]
+    fn end_and_issuer_of_a_certificate_are_read_from_it() {
+        let files = Authority::new().issue_with("n0", CLIENT, |params| params.not_after = date_time_ymd(2020, 1, 1));
+        let chain = [CertificateDer::from_pem_file(files.cert).unwrap()];
+        assert_eq!(PeerChain::of(&chain).until_ms(), Some(1_577_836_800_000));
+        assert!(PeerChain::of(&chain).issuer().unwrap().contains("CN="));
+        let plain = PeerChain::of(&[]);
+        assert_eq!((plain.until_ms(), plain.issuer()), (None, None));
+    }
 
     #[test]
     fn what_is_revoked_since_is_found_though_it_has_run_out() {

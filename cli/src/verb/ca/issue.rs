@@ -1,7 +1,7 @@
 //! `perilog ca issue`: certificates for nodes, one each, or for a controller under all its names.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use perilog_core::{HostList, HostName};
 use perilog_host::clock;
@@ -58,19 +58,32 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     }
     let mut issued: Vec<Read> = Vec::new();
     for (dir, names) in &jobs {
-        let made = signer.issue(args.role, names, args.days, clock::wall_ms())?;
-        let cert = dir.join(CERT);
-        let read = certificates(&cert, &made.cert)?;
-        // Records before the certificate leaves: an operator can revoke a host only by the certificates on the list.
-        issued::add(&args.dir, &read)?;
-        files::directory(dir)?;
-        files::write(&dir.join(CA_CERT), Who::Everybody, &ca)?;
-        files::write(&dir.join(KEY), Who::OwnerOnly, &made.key)?;
-        files::write(&cert, Who::Everybody, &made.cert)?;
-        issued.extend(read);
+        issued.extend(hand_out(&args.dir, &signer, &ca, args.role, names, args.days, dir)?);
     }
     out.show(&Certificates(issued))?;
     Ok(Exit::Ok)
+}
+
+/// Issues a certificate and writes the three files of its holder into `out`. `ca`: the authority's certificate.
+pub(super) fn hand_out(
+    authority: &Path,
+    signer: &Signer,
+    ca: &str,
+    role: Role,
+    names: &[Name],
+    days: u32,
+    out: &Path,
+) -> Result<Vec<Read>, Fault> {
+    let made = signer.issue(role, names, days, clock::wall_ms())?;
+    let cert = out.join(CERT);
+    let read = certificates(&cert, &made.cert)?;
+    // Records before the certificate leaves: an operator can revoke a host only by the certificates on the list.
+    issued::add(authority, &read)?;
+    files::directory(out)?;
+    files::write(&out.join(CA_CERT), Who::Everybody, ca)?;
+    files::write(&out.join(KEY), Who::OwnerOnly, &made.key)?;
+    files::write(&cert, Who::Everybody, &made.cert)?;
+    Ok(read)
 }
 
 impl Args {

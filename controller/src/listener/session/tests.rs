@@ -13,7 +13,7 @@ use crate::daemon::Inlet;
 /// Returns the end of a session whose peer sends these frames and then falls silent.
 async fn over(frames: Vec<bytes::Bytes>) -> String {
     let (inlet, mut entries) = Inlet::new();
-    let sessions = Sessions::new(inlet, "test");
+    let sessions = Sessions::new(inlet, "test", crate::listener::Expiries::default());
     let listener = Listener::new(bind("127.0.0.1:0".parse().unwrap()).unwrap(), None, Keepalive::default()).unwrap();
     let address = listener.local_addr().unwrap().to_string();
     let (link, mut peer) = tokio::join!(async { listener.next().await.handshake().await.unwrap() }, async {

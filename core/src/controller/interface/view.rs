@@ -103,6 +103,10 @@ pub struct NodeView {
     pub boot_number: Option<u32>,
     pub version: Option<String>,
     pub peer: Option<String>,
+    /// End of the certificate that the node has, as far as this controller knows: milliseconds since 1970. `None`: the
+    /// node is not connected, or TLS is off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate_until_ms: Option<u64>,
     /// Number of tasks on the node that have not ended.
     pub tasks: u64,
     /// A note for operators: a second machine that claims this name, or an agent that refused the epoch.

@@ -50,6 +50,8 @@ impl Show<'_> {
             boot_number: Some(node.row.boot_number),
             version: Some(node.row.version.clone()),
             peer: node.session.and_then(|id| self.sessions.get(&id)).map(|s| s.peer.clone()),
+            // The listener knows the certificate, and the machine does not.
+            certificate_until_ms: None,
             tasks: self.open_on(node).count() as u64,
             note: node.note.clone(),
             drain: self.drains.get(&node.row.host).cloned(),

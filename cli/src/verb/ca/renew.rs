@@ -1,0 +1,108 @@
+//! `perilog ca renew`: new certificates for names that have one, issued by hand.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use perilog_core::HostName;
+use perilog_host::authority::canonical;
+use perilog_host::clock;
+
+use super::authority::{Name, Role, Signer};
+use super::files::{self, CA_CERT, CERT, KEY};
+use super::issue::hand_out;
+use super::list::{Row, standing};
+use super::show::Certificates;
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::out::{Face, Out, aside};
+use crate::text;
+
+/// Issues new certificates and keys for names that have a certificate, into OUT/NAME.
+///
+/// Without --all: for these HOSTs. Bring the files to their hosts; the certificates that they replace are good until
+/// they end, so that hosts may change one after the other. Nodes that have enrolled renew themselves, and are left out;
+/// so is what was revoked.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Where the authority is (ca init).
+    #[arg(long, value_name = "DIR")]
+    dir: PathBuf,
+    /// All that stand, controllers' too.
+    #[arg(long, conflicts_with = "hosts")]
+    all: bool,
+    /// One of the names of each.
+    #[arg(value_name = "HOST", required_unless_present = "all")]
+    hosts: Vec<String>,
+    /// Only those that end within so many days.
+    #[arg(long, value_name = "DAYS")]
+    within: Option<u32>,
+    /// Where the files go.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// How long they last.
+    #[arg(long, value_name = "DAYS", default_value_t = 1825, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    days: u32,
+    /// Replace files that exist.
+    #[arg(long)]
+    force: bool,
+}
+
+pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
+    let (rows, now_ms) = (standing(&args.dir)?, clock::wall_ms());
+    let ca = files::read(&args.dir.join(CA_CERT))?;
+    let signer = Signer::open(&args.dir, now_ms)?;
+    let named = |row: &Row| args.all || args.hosts.iter().any(|host| row.issued.is_of(&canonical(host)));
+    let (enrolled, by_hand): (Vec<Row>, Vec<Row>) =
+        rows.into_iter().filter(|row| row.stands() && named(row)).partition(|row| row.issued.enrolled_ms.is_some());
+    let is_there = |host: &String| enrolled.iter().chain(&by_hand).any(|row| row.issued.is_of(&canonical(host)));
+    if let Some(host) = args.hosts.iter().find(|host| !is_there(host)) {
+        let dir = args.dir.display();
+        return Err(Fault::Usage(format!(
+            "no certificate for {host} stands in {dir}: perilog ca list --dir {dir} --all; perilog ca issue makes one"
+        )));
+    }
+    let due: Vec<Row> = by_hand.into_iter().filter(|row| row.ends_within(args.within, now_ms)).collect();
+    let jobs = due.iter().map(|row| job(row, &args.out)).collect::<Result<Vec<_>, Fault>>()?;
+    if !args.force {
+        for (dir, ..) in &jobs {
+            files::absent(dir, &[CA_CERT, CERT, KEY], "--force replaces it, another --out leaves it alone")?;
+        }
+    }
+    let mut issued = Vec::new();
+    for (dir, role, names) in &jobs {
+        issued.extend(hand_out(&args.dir, &signer, &ca, *role, names, args.days, dir)?);
+    }
+    let some = !issued.is_empty();
+    out.show(&Certificates(issued))?;
+    if out.face == Face::Table {
+        if some {
+            let files = "bring each directory's files to /etc/perilog/tls of its host, and reload (systemctl reload perilog-controller) or restart (perilog-agent) there";
+            aside(files);
+        } else {
+            aside("nothing is to be renewed");
+        }
+        if !enrolled.is_empty() {
+            aside(format_args!(
+                "left out {}: enrolled nodes renew themselves",
+                text::count(enrolled.len() as u64, "certificate")
+            ));
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// Returns where the files of a renewed certificate go, its role and its names.
+fn job(row: &Row, out: &Path) -> Result<(PathBuf, Role, Vec<Name>), Fault> {
+    let odd = |what: &str| Fault::Usage(format!("issued.jsonl: certificate {}: {what}", row.issued.serial));
+    let role = Role::from_str(&row.issued.role, false).map_err(|_| odd("a role that this perilog does not know"))?;
+    let name = |text: &String| match text.parse::<IpAddr>() {
+        Ok(address) => Ok(Name::Address(address)),
+        Err(_) => HostName::new(text).map(Name::Host).map_err(|_| odd("no host name")),
+    };
+    let names = row.issued.names.iter().map(name).collect::<Result<Vec<_>, _>>()?;
+    let first = names.first().ok_or_else(|| odd("it has no name"))?;
+    // A node on the controller's host has the controller's name.
+    let suffix = if role == Role::Controller { "-controller" } else { "" };
+    Ok((out.join(format!("{}{suffix}", first.text())), role, names))
+}

@@ -1,0 +1,109 @@
+//! Ends of the certificates of connected peers, for people and figures. No decision depends on them.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use perilog_host::authority::canonical as canonical_name;
+
+use super::complaints::canonical;
+
+/// Certificates of all sessions; as many as sessions. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Expiries(Arc<Mutex<HashMap<SocketAddr, Certificate>>>);
+
+#[derive(Debug)]
+struct Certificate {
+    host: String,
+    /// Milliseconds since the epoch.
+    until_ms: u64,
+    by: By,
+}
+
+/// Who sees to a new certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    /// An administrator.
+    Hand,
+    /// The node itself.
+    Enrolment,
+}
+
+/// Sum over connected nodes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Soonest {
+    /// End of the certificate that ends first; `None`: no node has one.
+    pub(crate) until_ms: Option<u64>,
+    /// Nodes whose certificate ends within the time that was asked for.
+    pub(crate) soon: u64,
+}
+
+/// A peer's entry; dropping it removes the entry.
+#[derive(Debug)]
+pub(super) struct Entry<'a> {
+    all: &'a Expiries,
+    peer: SocketAddr,
+}
+
+impl Expiries {
+    /// Records the verified certificate of a peer, for as long as its session lasts.
+    pub(super) fn enter(&self, peer: SocketAddr, host: &str, until_ms: u64, by: By) -> Entry<'_> {
+        let peer = canonical(peer);
+        self.lock().insert(peer, Certificate { host: host.to_owned(), until_ms, by });
+        Entry { all: self, peer }
+    }
+
+    /// The host has a newer certificate than the one that its session began with.
+    pub(crate) fn renewed(&self, host: &str, until_ms: u64) {
+        let host = canonical_name(host);
+        for certificate in self.lock().values_mut().filter(|certificate| certificate.host == host) {
+            certificate.until_ms = certificate.until_ms.max(until_ms);
+        }
+    }
+
+    /// Returns the end of a connected peer's certificate; `peer` as the machine shows it.
+    pub(crate) fn until_ms(&self, peer: &str) -> Option<u64> {
+        self.lock().get(&peer.parse().ok()?).map(|certificate| certificate.until_ms)
+    }
+
+    /// Returns the soonest end, and how many end before `before_ms`.
+    pub(crate) fn soonest(&self, by: By, before_ms: u64) -> Soonest {
+        let all = self.lock();
+        let ends = || all.values().filter(|certificate| certificate.by == by).map(|certificate| certificate.until_ms);
+        Soonest { until_ms: ends().min(), soon: ends().filter(|end| *end < before_ms).count() as u64 }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<SocketAddr, Certificate>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        self.all.lock().remove(&self.peer);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_known_for_as_long_as_the_session_and_a_renewal_moves_it() {
+        let expiries = Expiries::default();
+        let soonest = |before_ms| expiries.soonest(By::Hand, before_ms);
+        assert_eq!(soonest(u64::MAX), Soonest::default());
+        let first = expiries.enter("[::ffff:10.0.0.1]:4000".parse().unwrap(), "n0", 100, By::Hand);
+        let _second = expiries.enter("10.0.0.2:4000".parse().unwrap(), "n1", 300, By::Hand);
+        let _enrolled = expiries.enter("10.0.0.3:4000".parse().unwrap(), "n2", 50, By::Enrolment);
+        assert_eq!((expiries.until_ms("10.0.0.1:4000"), expiries.until_ms("10.0.0.1:4001")), (Some(100), None));
+        assert_eq!(soonest(200), Soonest { until_ms: Some(100), soon: 1 });
+        assert_eq!(expiries.soonest(By::Enrolment, 50), Soonest { until_ms: Some(50), soon: 0 });
+        expiries.renewed("N0.", 900);
+        // An answer that was sent twice, out of order.
+        expiries.renewed("n0", 800);
+        assert_eq!((expiries.until_ms("10.0.0.1:4000"), soonest(301).soon), (Some(900), 1));
+        drop(first);
+        assert_eq!((expiries.until_ms("10.0.0.1:4000"), soonest(0).until_ms), (None, Some(300)));
+    }
+}
