@@ -37,7 +37,7 @@ for file in "$tree"/agent/src/local/*.varlink "$tree"/controller/src/api/*.varli
 put 644 "$tree/schema/perilog.schema.json" /usr/share/perilog/schema/perilog.schema.json
 for name in __init__.py py.typed; do put 644 "$tree/python/perilog/$name" "/usr/lib/python3/dist-packages/perilog/$name"; done
 
-for unit in "$tree"/units/*.service "$tree"/units/*.socket "$tree"/units/*.slice; do
+for unit in "$tree"/units/*.service "$tree"/units/*.socket "$tree"/units/*.timer "$tree"/units/*.slice; do
     put 644 "$unit" "/usr/lib/systemd/system/${unit##*/}"
 done
 for dropin in "$tree"/units/*.d/*; do

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use crate::door::{Answer, Door};
 use crate::fault::Fault;
+use crate::out::aside;
 
 #[derive(Debug, Deserialize)]
 struct Piece {
@@ -40,7 +41,15 @@ pub(crate) fn take(file: &Path, door: &Door) -> Result<u64, Fault> {
         // A second failure changes nothing; the verb reports the first.
         let _ = fs::remove_file(&temporary);
     }
-    taken
+    let size = taken?;
+    match door.ask::<serde::de::IgnoredAny>("BackupKept", &json!({})) {
+        // An older controller has no figure of it.
+        Ok(_) | Err(Fault::Unsupported { .. }) => Ok(size),
+        Err(fault) => {
+            aside(format_args!("{} is whole; only the figure of its age stays: {fault}", file.display()));
+            Ok(size)
+        }
+    }
 }
 
 fn fill(mut made: File, file: &Path, door: &Door) -> Result<u64, Fault> {

@@ -1,14 +1,16 @@
 //! `perilog controller`: operations on the controller itself and its store.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use perilog_host::clock;
 use serde_json::{Value, json};
 
 use crate::door::Door;
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::{Faces, Out, Page};
-use crate::verb::{backup, recover, restore};
+use crate::verb::{backup, copies, recover, restore};
 
 /// Copy the controller's store, put a copy back, and recover from that
 #[derive(Debug, clap::Args)]
@@ -28,10 +30,17 @@ enum What {
     /// Copies the store, all of one moment, while the controller runs. The copy is checked, and written whole or not at
     /// all.
     ///
-    /// `perilog controller restore FILE` puts it back.
+    /// `perilog controller restore FILE` puts it back. perilog-backup.timer does this daily, where it is enabled.
     Backup {
-        #[arg(value_name = "FILE")]
-        file: PathBuf,
+        #[arg(value_name = "FILE", required_unless_present = "into")]
+        file: Option<PathBuf>,
+        /// Make the copy in this directory, named by the time (controller-20261125T031500Z.db), and remove the oldest
+        /// copies of that name.
+        #[arg(long, value_name = "DIR", conflicts_with = "file")]
+        into: Option<PathBuf>,
+        /// How many copies of --into stay.
+        #[arg(long, value_name = "NUMBER", default_value = "7", requires = "into")]
+        keep: NonZeroUsize,
     },
     /// Replaces the store by a copy: checks the copy, stops the controller, installs it, starts the controller.
     ///
@@ -46,9 +55,14 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
             out.show(&restore::restore(&args)?)?;
             Ok(Exit::Ok)
         }
-        What::Backup { file } => {
+        What::Backup { file, into, keep } => {
+            let file = match (&into, file) {
+                (Some(dir), _) => copies::path(dir, clock::wall_ms()),
+                (None, file) => file.ok_or_else(|| Fault::Usage("backup needs a FILE, or --into DIR".to_owned()))?,
+            };
             let bytes = backup::take(&file, door)?;
-            out.show(&Copied { file, bytes })?;
+            let removed = into.map_or(Ok(Vec::new()), |dir| copies::prune(&dir, &file, keep))?;
+            out.show(&Copied { file, bytes, removed })?;
             Ok(Exit::Ok)
         }
     }
@@ -57,15 +71,19 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
 struct Copied {
     file: PathBuf,
     bytes: u64,
+    /// Older copies.
+    removed: Vec<PathBuf>,
 }
 
 impl Faces for Copied {
     fn table(&self, page: &mut Page) {
         page.line(format_args!("{}: {} bytes", self.file.display(), self.bytes));
+        self.removed.iter().for_each(|gone| page.line(format_args!("removed {}", gone.display())));
     }
 
     fn json(&self) -> Option<Value> {
-        Some(json!({ "file": self.file.display().to_string(), "bytes": self.bytes }))
+        let removed: Vec<_> = self.removed.iter().map(|path| path.display().to_string()).collect();
+        Some(json!({ "file": self.file.display().to_string(), "bytes": self.bytes, "removed": removed }))
     }
 
     fn quiet(&self, page: &mut Page) {

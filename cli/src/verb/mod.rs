@@ -5,6 +5,7 @@ pub(crate) mod backup;
 pub(crate) mod ca;
 pub(crate) mod cancel;
 pub(crate) mod controller;
+mod copies;
 pub(crate) mod doctor;
 pub(crate) mod drain;
 pub(crate) mod events;

@@ -20,6 +20,17 @@ const PIECE: u64 = 192 * 1024;
 #[serde(deny_unknown_fields)]
 struct Parameters {}
 
+/// The client has put a whole copy on a disk.
+pub(super) async fn kept(api: &Api, call: Call) -> Result<(), Gone> {
+    let Some((Parameters {}, _, reply)) = call.parse::<Parameters>().await else { return Ok(()) };
+    let path = api.store.clone();
+    let noted = tokio::task::spawn_blocking(move || store::note_copy(&path)).await;
+    match noted.map_err(|error| error.to_string()).and_then(|noted| noted.map_err(|error| error.to_string())) {
+        Ok(()) => reply.done(json!({})).await,
+        Err(text) => refuse(reply, &Refusal::Unavailable(format!("the copy's time cannot be kept: {text}"))).await,
+    }
+}
+
 pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
     if !call.more {
         // Refuses before the copy begins.

@@ -166,6 +166,7 @@ impl Api {
             "Skew" => took::skew(self, call).await,
             "Export" => export::serve(self, call).await,
             "Backup" => backup::serve(self, call).await,
+            "BackupKept" => backup::kept(self, call).await,
             "TokenMake" => tokens::make(self, call).await,
             "Tokens" => tokens::list(self, call).await,
             "TokenTakeBack" => tokens::take_back(self, call).await,

@@ -13,11 +13,13 @@
 //! | `load` | rows to a snapshot |
 //! | `events` | a second, read-only connection for the API's event logs |
 //! | `export`, `backup` | connections of their own, for the whole store as lines or as a file |
+//! | `copied` | when a copy was last put on a disk |
 //! | `anchor` | the newest commit, in a file beside the store |
 //! | `place`, `reserve` | file systems, the lock, the reserve for a full disk |
 
 mod anchor;
 mod backup;
+mod copied;
 mod error;
 mod events;
 mod export;
@@ -40,6 +42,7 @@ use perilog_core::{Commit, defect};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 pub use backup::{backup, check, install};
+pub(crate) use copied::{last_copy, note_copy};
 pub use error::{OpenError, StoreError};
 pub use events::{EventReader, Numbered};
 pub use export::{Exporter, Wanted, head as export_head};

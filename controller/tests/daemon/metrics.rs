@@ -88,6 +88,7 @@ async fn page() -> String {
     // Told again, as after a cut: it is no second task.
     agent.send(&finished(&start, "10-mount.sh", 420)).await;
     agent.acked(&start).await;
+    call(&bed, "BackupKept", json!({}));
     let (head, page) = get(address, "/metrics");
     assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
     let nodes = call(&bed, "Nodes", json!({}));
@@ -122,6 +123,8 @@ async fn figures_are_what_happened_and_promtool_likes_them() {
         assert_eq!(value(&page, series), expect, "{series}");
     }
     assert!(value(&page, "perilog_commit_duration_seconds_count") >= 3.0);
+    // 2020: a clock that is wrong by years would be seen elsewhere.
+    assert!(value(&page, "perilog_last_backup_timestamp_seconds") > 1_577_836_800.0);
     let said = promtool(&["check", "metrics"], &page);
     assert_eq!(said, "", "promtool has something to say");
 }
