@@ -25,10 +25,23 @@ pub(crate) struct Args {
     /// Only actions that began within this time; `infinity` for all kept ones.
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = values::span)]
     since: Span,
+    /// By `node` instead of by script: tasks as a whole, the worst nodes of each action first.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    by: Option<By>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum By {
+    Node,
 }
 
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
-    let answer: Answer<Stats> = door.ask("Stats", &json!({ "action": args.action, "since": args.since.to_exact() }))?;
+    let mut parameters = json!({ "action": args.action, "since": args.since.to_exact() });
+    if args.by.is_some() {
+        // Leaves the parameter out for older controllers, which refuse it.
+        parameters["by"] = "node".into();
+    }
+    let answer: Answer<Stats> = door.ask("Stats", &parameters)?;
     out.show(&answer)?;
     Ok(Exit::Ok)
 }
@@ -43,6 +56,9 @@ struct Stats {
 #[derive(Debug, Deserialize)]
 struct Row {
     action: String,
+    /// Set in a sum by node.
+    #[serde(default)]
+    host: Option<String>,
     script: Option<String>,
     count: u64,
     failed: u64,
@@ -59,11 +75,13 @@ impl Faces for Answer<Stats> {
             page.line("no task has ended in that time");
             return;
         }
-        let heads = ["ACTION", "SCRIPT", "COUNT", "FAILED", "TIMEOUT", "MIN", "MEDIAN", "P95", "MAX"];
+        let what = if self.body.rows.iter().any(|row| row.host.is_some()) { "NODE" } else { "SCRIPT" };
+        let heads = ["ACTION", what, "COUNT", "FAILED", "TIMEOUT", "MIN", "MEDIAN", "P95", "MAX"];
         let mut columns = (2..9).fold(Columns::new(heads), Columns::right);
         for row in &self.body.rows {
             let took = |ms| cell(text::took(ms));
             let (action, script) = match &row.script {
+                None if row.host.is_some() => (cell(text::line(&row.action)), cell(row.name())),
                 None => (styled(text::line(&row.action), style::STRONG), styled("(all of it)", style::QUIET)),
                 Some(script) => (cell(""), cell(text::line(script))),
             };
@@ -86,15 +104,22 @@ impl Faces for Answer<Stats> {
 
     fn quiet(&self, page: &mut Page) {
         for row in &self.body.rows {
-            let script = row.script.as_deref().map_or_else(|| "-".to_owned(), text::line);
             page.line(format_args!(
-                "{} {script} {} {} {}",
+                "{} {} {} {} {}",
                 text::line(&row.action),
+                row.name(),
                 row.count,
                 row.failed,
                 row.median_ms
             ));
         }
+    }
+}
+
+impl Row {
+    /// Returns the script or node; `-` for the whole.
+    fn name(&self) -> String {
+        self.host.as_deref().or(self.script.as_deref()).map_or_else(|| "-".to_owned(), text::line)
     }
 }
 
@@ -130,6 +155,18 @@ mod tests {
         assert_eq!(
             (json, quiet.as_str()),
             (some.raw.to_string(), "prolog - 400 2 420\nprolog 10-mount.sh 400 2 420\n")
+        );
+        let mut by_node = row(None, 2, 0);
+        by_node["host"] = "n3".into();
+        let by_node = answer(json!({"rows": [by_node], "tasks": 400, "truncated": false}));
+        let [table, _, quiet] = faces(&by_node, 0);
+        assert_eq!(
+            (table.as_str(), quiet.as_str()),
+            (
+                "ACTION  NODE  COUNT  FAILED  MIN  MEDIAN   P95  MAX\n\
+                 prolog  n3      400       2  8ms   420ms  4.2s  4m12s\n",
+                "prolog n3 400 2 420\n"
+            )
         );
         let none = answer(json!({"rows": [], "tasks": 0, "truncated": false}));
         assert_eq!(people(&none, 0), "no task has ended in that time\n");

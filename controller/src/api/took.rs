@@ -70,6 +70,14 @@ struct Over {
     action: Option<String>,
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Sums {
+    since: Option<String>,
+    action: Option<String>,
+    by: Option<String>,
+}
+
 impl Over {
     fn since(self) -> Result<Since, Refusal> {
         let since: Span = perhaps(self.since)?.unwrap_or(SINCE);
@@ -81,7 +89,22 @@ impl Over {
 }
 
 pub(super) async fn stats(api: &Api, call: Call) -> Result<(), Gone> {
-    over(api, call, |steps, since| steps.totals(since)).await
+    let Some((Sums { since, action, by }, _, reply)) = call.parse::<Sums>().await else { return Ok(()) };
+    let by_node = match by.as_deref() {
+        None => false,
+        Some("node") => true,
+        Some(other) => {
+            let text = format!("by {other:?}: a sum is by \"node\", or by script where nothing is said");
+            return refuse(reply, &Refusal::Invalid(text)).await;
+        }
+    };
+    let answer = match (Over { since, action }).since() {
+        Ok(since) => {
+            read(api, move |steps| if by_node { steps.totals_by_node(&since) } else { steps.totals(&since) }).await
+        }
+        Err(refusal) => Err(refusal),
+    };
+    say(reply, answer.map(|answer| to_json(&answer))).await
 }
 
 pub(super) async fn skew(api: &Api, call: Call) -> Result<(), Gone> {

@@ -134,12 +134,12 @@ fn compare(
 
 /// Layouts of attempts, one at a time: tasks of an action come together.
 #[derive(Default)]
-struct Layouts {
+pub(super) struct Layouts {
     of: Option<(i64, Option<Layout>)>,
 }
 
 impl Layouts {
-    fn host(&mut self, db: &Connection, action: i64, rank: u32) -> rusqlite::Result<Option<String>> {
+    pub(super) fn host(&mut self, db: &Connection, action: i64, rank: u32) -> rusqlite::Result<Option<String>> {
         if self.of.as_ref().is_none_or(|(number, _)| *number != action) {
             let mut statement = db.prepare_cached(
                 "SELECT attempts.ranks, attempts.hosts FROM actions JOIN attempts USING (job, attempt) WHERE number = ?1",

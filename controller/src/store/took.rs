@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::StoreError;
+use super::skew::Layouts;
 use super::steps::{TIMED_OUT, TOLERABLE};
 
 /// Maximum number of tasks in a sum, the newest first: a few seconds of one core.
@@ -81,6 +82,7 @@ impl Step {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     action: String,
+    host: Option<String>,
     script: Option<String>,
 }
 
@@ -88,6 +90,9 @@ struct Key {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Total {
     pub action: String,
+    /// Set in a sum by node: the tasks of this host as a whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// `None`: the tasks as a whole.
     pub script: Option<String>,
     pub count: u64,
@@ -200,14 +205,45 @@ impl StepReader {
         })?;
         let mut totals: BTreeMap<Key, Times> = BTreeMap::new();
         for (action, (whole, by_script)) in times {
-            totals.insert(Key { action: action.clone(), script: None }, whole);
+            totals.insert(Key { action: action.clone(), host: None, script: None }, whole);
             for (id, of_script) in by_script {
                 // Sums over all digests of the script.
                 let script = Some(names.get(&id).map_or_else(|| format!("#{id}"), |(name, _)| name.clone()));
-                totals.entry(Key { action: action.clone(), script }).or_default().join(of_script);
+                totals.entry(Key { action: action.clone(), host: None, script }).or_default().join(of_script);
             }
         }
         let rows = totals.into_iter().filter_map(|(key, times)| times.total(key)).collect();
+        Ok(Totals { rows, tasks, truncated })
+    }
+
+    /// Counts, failures and times by action and node, the worst node of each action first. Leaves out tasks of nodes
+    /// that are not known any more.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the file cannot be read.
+    pub fn totals_by_node(&self, of: &Since) -> Result<Totals, StoreError> {
+        let db = self.db();
+        let mut layouts = Layouts::default();
+        let mut times: BTreeMap<Key, Times> = BTreeMap::new();
+        let mut wrong = None;
+        let (tasks, truncated) = walk(&db, of, |task| match layouts.host(&db, task.number, task.rank) {
+            Ok(None) => {}
+            Ok(host) => {
+                let timed_out = task.steps.iter().any(|step| step.marks & TIMED_OUT != 0);
+                let key = Key { action: task.action.to_owned(), host, script: None };
+                times.entry(key).or_default().add(task.elapsed_ms, task.outcome != "ok", timed_out);
+            }
+            Err(error) => {
+                wrong.get_or_insert(error);
+            }
+        })?;
+        if let Some(error) = wrong {
+            return Err(error.into());
+        }
+        let mut rows: Vec<Total> = times.into_iter().filter_map(|(key, times)| times.total(key)).collect();
+        let worst = |row: &Total| (std::cmp::Reverse(row.failed), std::cmp::Reverse(row.p95_ms));
+        // Stable: nodes that are alike stay in the order of their names.
+        rows.sort_by(|a, b| a.action.cmp(&b.action).then(worst(a).cmp(&worst(b))));
         Ok(Totals { rows, tasks, truncated })
     }
 
@@ -256,6 +292,7 @@ impl Times {
         };
         Some(Total {
             action: key.action,
+            host: key.host,
             script: key.script,
             count: self.millis.len() as u64,
             failed: self.failed,

@@ -148,6 +148,13 @@ fn totals_are_exact() {
         let times = [row.min_ms, row.median_ms, row.p95_ms, row.max_ms];
         assert_eq!((row.count, row.failed, times, &row.script), (100, 2, [10, 500, 950, 1_000], &script));
     }
+    // n3 has the longest tasks, and n2 and n3 the two that failed.
+    let by_node = reader(dir.path()).totals_by_node(&ALL).unwrap();
+    let rows: Vec<_> =
+        by_node.rows.iter().map(|row| (row.host.as_deref(), row.count, row.failed, row.max_ms)).collect();
+    let expect = [("n3", 1, 1_000), ("n2", 1, 990), ("n1", 0, 980), ("n0", 0, 970)];
+    assert_eq!(rows, expect.map(|(host, failed, max)| (Some(host), 25, failed, max)));
+    assert_eq!((by_node.tasks, by_node.rows[0].script.as_deref()), (100, None));
     let late = Since { since_ms: 24_000, action: Some(ActionName::new("prolog").unwrap()) };
     assert_eq!(reader(dir.path()).totals(&late).unwrap().tasks, 4);
     let other = Since { action: Some(ActionName::new("epilog").unwrap()), ..ALL };
