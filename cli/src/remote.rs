@@ -89,7 +89,7 @@ impl Remote {
     }
 }
 
-const SSH: &str = "ssh";
+pub(crate) const SSH: &str = "ssh";
 
 /// Is this `-`, the name of standard input, alone or as an option's value?
 fn reads_stdin(argument: &OsStr) -> bool {

@@ -138,3 +138,32 @@ fn over_a_real_sshd_the_answer_and_the_status_are_those_of_the_host() {
     assert_eq!((said.code, said.out.as_str()), (Some(255), ""), "{}", said.err);
     assert!(!said.err.is_empty());
 }
+
+/// A host that does not answer, or has no perilog, is a finding, and keeps no other from being asked.
+#[test]
+fn doctor_asks_each_node_and_names_those_that_do_not_answer() {
+    let place = Place::new();
+    let bin = stand_ins(&place);
+    let ssh = r#"#!/bin/sh
+for host; do [ "$host" = "perilog --json doctor node" ] || last=$host; done
+case $last in
+n1) echo "ssh: connect to host n1 port 22: No route to host" >&2; exit 255;;
+n2) echo '{"findings":[{"level":"wrong","about":"scripts","what":"others can write","todo":"chmod go-w x"}]}'; exit 1;;
+*) echo '{"findings":[{"level":"ok","about":"clock","what":"is kept","todo":""}]}';;
+esac
+"#;
+    write(&bin.join("ssh"), 0o755, ssh);
+    let said = with(&place, &bin, &["doctor", "--nodes", "n[0-3]"]);
+    assert_eq!(
+        (said.code, said.out.as_str()),
+        (
+            Some(1),
+            "wrong  n2  scripts  others can write\n\
+             \u{20}                   -> chmod go-w x\n\
+             wrong  n1  ssh      ssh: connect to host n1 port 22: No route to host\n\
+             \u{20}                   -> perilog why n1\n\
+             nothing is wrong on n[0,3]\n"
+        )
+    );
+    assert_eq!(with(&place, &bin, &["doctor", "--nodes", "n[0,3]"]).code, Some(0));
+}

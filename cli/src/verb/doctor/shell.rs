@@ -24,6 +24,11 @@ pub(super) struct Said {
 
 /// Runs a program. `Err` is a text for people: the program does not exist, or did not end.
 pub(super) fn ask(program: &str, arguments: &[&str]) -> Result<Said, String> {
+    ask_within(program, arguments, LIMIT)
+}
+
+/// As [`ask`], with a limit of its own.
+pub(super) fn ask_within(program: &str, arguments: &[&str], limit: Duration) -> Result<Said, String> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| format!("{program}: {error}"))?;
@@ -40,13 +45,13 @@ pub(super) fn ask(program: &str, arguments: &[&str]) -> Result<Said, String> {
     };
     let stdout = reading(child.stdout.take().map(|pipe| Box::new(pipe) as _));
     let stderr = reading(child.stderr.take().map(|pipe| Box::new(pipe) as _));
-    let status = match ends(&child, LIMIT) {
+    let status = match ends(&child, limit) {
         Ok(true) => child.wait().map_err(|error| format!("{program}: {error}"))?,
         other => {
             // If the program has ended meanwhile, the kill fails harmlessly, and the wait reaps it.
             let _ = child.kill();
             let _ = child.wait();
-            let why = other.err().map_or_else(|| format!("no answer within {} s", LIMIT.as_secs()), |e| e.to_string());
+            let why = other.err().map_or_else(|| format!("no answer within {} s", limit.as_secs()), |e| e.to_string());
             return Err(format!("{program}: {why}"));
         }
     };
