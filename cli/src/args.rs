@@ -94,6 +94,7 @@ pub(crate) enum Verb {
     Controller(verb::controller::Args),
     Ca(verb::ca::Args),
     Token(verb::token::Args),
+    Lint(verb::lint::Args),
     Try(verb::try_::Args),
 }
 

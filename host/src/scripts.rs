@@ -42,6 +42,21 @@ pub enum Wrong {
 /// [`Wrong`]: the directory cannot be read, or other users than root can write it or a parent.
 pub fn directory(directory: &Path) -> Result<Vec<Entry>, Wrong> {
     trust::check(directory)?;
+    let trusted = |entry| match entry {
+        Entry::Script { name, path } => match trust::check(&path) {
+            Ok(()) => Entry::Script { name, path },
+            Err(untrusted) => Entry::Wrong(untrusted.into()),
+        },
+        other => other,
+    };
+    Ok(list(directory)?.into_iter().map(trusted).collect())
+}
+
+/// Lists the entries whoever can write them: for an author's own directory, which no node runs.
+///
+/// # Errors
+/// [`Wrong::Unreadable`]
+pub fn list(directory: &Path) -> Result<Vec<Entry>, Wrong> {
     let unreadable = |source: io::Error| Wrong::Unreadable { path: directory.to_owned(), source };
     let mut names = fs::read_dir(directory)
         .map_err(unreadable)?
@@ -63,12 +78,11 @@ fn entry(path: PathBuf, name: std::ffi::OsString) -> Result<Entry, Wrong> {
         return Ok(Entry::Skipped { path, why: "not executable" });
     }
     let name = name.into_string().map_err(|_| Wrong::Name { path: path.clone() })?;
-    trust::check(&path)?;
     Ok(Entry::Script { name, path })
 }
 
 /// Returns `true` if an editor, rpm or dpkg left this file behind. Includes hidden files.
-fn is_leaving(name: &[u8]) -> bool {
+pub fn is_leaving(name: &[u8]) -> bool {
     let extension = name.rsplit(|b| *b == b'.').next().filter(|e| e.len() < name.len()).unwrap_or_default();
     name.starts_with(b".")
         || name.ends_with(b"~")

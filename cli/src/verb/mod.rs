@@ -14,6 +14,7 @@ pub(crate) mod failed;
 pub(crate) mod hook;
 pub(crate) mod job;
 pub(crate) mod kill;
+pub(crate) mod lint;
 pub(crate) mod logs;
 pub(crate) mod milestone;
 pub(crate) mod node;
@@ -75,6 +76,7 @@ pub(crate) fn run(cli: Cli, out: Out) -> Result<Exit, Fault> {
         Verb::Controller(args) => controller::run(args, &door, out),
         Verb::Ca(args) => ca::run(args, out),
         Verb::Token(args) => token::run(args, &door, out),
+        Verb::Lint(args) => lint::run(&args, out),
         Verb::Try(args) => try_::run(args, out),
     }
 }

@@ -37,8 +37,11 @@ mod slurm;
 mod tls;
 mod version;
 
-use std::path::PathBuf;
+pub(super) use scripts::{skipped, wrong as refused};
 
+use std::path::{Path, PathBuf};
+
+use perilog_core::HostList;
 use serde_json::{Value, json};
 
 use crate::columns::{Columns, cell, styled};
@@ -46,7 +49,7 @@ use crate::door::Door;
 use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::out::{Faces, Out, Page};
-use crate::{style, text};
+use crate::{style, text, values};
 
 /// Find what is wrong on this host, and what to do about it
 ///
@@ -131,6 +134,12 @@ impl Finding {
         Self { level: Level::Ok, about, what: what.into(), todo: String::new() }
     }
 
+    /// Level, subject and text, for tests.
+    #[cfg(test)]
+    pub(super) fn shown(&self) -> String {
+        format!("{} {}: {}", self.level.word(), self.about, self.what)
+    }
+
     pub(super) fn skipped(about: &'static str, what: impl Into<String>) -> Self {
         Self { level: Level::Skipped, about, what: what.into(), todo: String::new() }
     }
@@ -142,6 +151,11 @@ impl Finding {
     pub(super) fn wrong(about: &'static str, what: impl Into<String>, todo: impl Into<String>) -> Self {
         Self { level: Level::Wrong, about, what: what.into(), todo: todo.into() }
     }
+}
+
+/// Returns the agent's whole configuration; `None` where no agent is installed, or refuses it.
+pub(super) fn configuration(file: &Path) -> Option<toml::Table> {
+    config::look(Role::Node, file, &mut Vec::new())
 }
 
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
@@ -159,7 +173,7 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
     let reports: Vec<Report> = roles.into_iter().map(|role| look(role, args.config.clone(), door)).collect();
     let report = Reports(reports);
     out.show(&report)?;
-    Ok(if report.worst() == Level::Wrong { Exit::Failed } else { Exit::Ok })
+    Ok(if report.are_wrong() { Exit::Failed } else { Exit::Ok })
 }
 
 /// Returns the roles that this host is configured for.
@@ -186,17 +200,30 @@ fn look(role: Role, file: Option<PathBuf>, door: &Door) -> Report {
         Role::Node => node::look(config.as_ref(), &mut findings),
         Role::Controller => controller::look(config.as_ref(), door, &mut findings),
     }
-    Report { role, findings }
+    Report::of("role", role.word().to_owned(), findings)
 }
 
-struct Report {
-    role: Role,
+/// The role of this host, or another subject, with what was found.
+pub(super) struct Report {
+    /// `role`, or what else the subject is.
+    kind: &'static str,
+    subject: String,
     findings: Vec<Finding>,
 }
 
-struct Reports(Vec<Report>);
+impl Report {
+    pub(super) const fn of(kind: &'static str, subject: String, findings: Vec<Finding>) -> Self {
+        Self { kind, subject, findings }
+    }
+}
+
+pub(super) struct Reports(pub(super) Vec<Report>);
 
 impl Reports {
+    pub(super) fn are_wrong(&self) -> bool {
+        self.worst() == Level::Wrong
+    }
+
     fn worst(&self) -> Level {
         let levels = self.0.iter().flat_map(|report| &report.findings).map(|finding| finding.level);
         levels.max().unwrap_or(Level::Ok)
@@ -206,7 +233,7 @@ impl Reports {
 impl Faces for Reports {
     fn table(&self, page: &mut Page) {
         for report in &self.0 {
-            page.line(style::STRONG.style(report.role.word()));
+            page.line(style::STRONG.style(text::line(&report.subject)));
             let mut columns = Columns::headless();
             for Finding { level, about, what, todo } in &report.findings {
                 let style = match level {
@@ -234,8 +261,8 @@ impl Faces for Reports {
     }
 
     fn json(&self) -> Option<Value> {
-        let finding = |role: Role, of: &Finding| json!({"role": role.word(), "level": of.level.word(), "about": of.about, "what": of.what, "todo": of.todo});
-        let all = self.0.iter().flat_map(|report| report.findings.iter().map(|of| finding(report.role, of)));
+        let finding = |report: &Report, of: &Finding| json!({(report.kind): report.subject, "level": of.level.word(), "about": of.about, "what": of.what, "todo": of.todo});
+        let all = self.0.iter().flat_map(|report| report.findings.iter().map(|of| finding(report, of)));
         Some(json!({ "findings": all.collect::<Vec<_>>() }))
     }
 
@@ -257,7 +284,7 @@ mod tests {
             Finding::warning("certificate", "cert.pem ends in 12 days", "issue a new one"),
             Finding::wrong("scripts", "/etc/perilog/prolog.d: others can write it", "chmod go-w /etc/perilog/prolog.d"),
         ];
-        let reports = Reports(vec![Report { role: Role::Node, findings }]);
+        let reports = Reports(vec![Report::of("role", "node".to_owned(), findings)]);
         let [table, json, quiet] = faces(&reports, 0);
         assert_eq!(
             table,

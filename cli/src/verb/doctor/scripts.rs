@@ -62,12 +62,12 @@ fn of_action(name: &str, action: &Table) -> Vec<Finding> {
     found
 }
 
-fn skipped(path: &Path, why: &str) -> Finding {
+pub(in crate::verb) fn skipped(path: &Path, why: &str) -> Finding {
     let path = path.display();
     Finding::warning(ABOUT, format!("{path} is skipped: {why}"), format!("chmod +x {path}, or take it away"))
 }
 
-fn wrong(name: &str, why: &Wrong) -> Finding {
+pub(in crate::verb) fn wrong(name: &str, why: &Wrong) -> Finding {
     let todo = match why {
         Wrong::Untrusted(Untrusted::Written { path, .. }) if is_for_everyone(path) => {
             format!("keep scripts elsewhere: {} is for everyone", path.display())
