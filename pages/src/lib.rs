@@ -4,6 +4,7 @@
 //! | room | makes |
 //! |---|---|
 //! | [`cli`] | perilog(1) and a page for each verb, of the command line |
+//! | [`completions`] | names of jobs, nodes and actions in the completions of shells |
 //! | [`usage`] | pages of the daemons and of perilog-report, of their `--help` |
 //! | [`keys`] | pages of the configuration files, of their examples and the programs' own defaults |
 //! | [`journal`] | the fields of the journal on the daemons' pages, of docs/operate.md |
@@ -14,6 +15,7 @@
 //! Never in a package, and never asked at run time.
 
 pub mod cli;
+pub mod completions;
 pub mod guides;
 pub mod journal;
 pub mod keys;
@@ -185,6 +187,14 @@ pub fn write(directory: &Path, date: &str) -> Result<usize> {
         let mut text = Vec::new();
         clap_complete::generate(shell, &mut perilog::command(), "perilog", &mut text);
         ensure!(!text.is_empty(), "no completion for {shell}");
+        let text = String::from_utf8(text).with_context(|| format!("the completion for {shell}"))?;
+        let mut root = perilog::command();
+        root.build();
+        let text = match shell {
+            Shell::Bash => completions::bash(&root, &text),
+            Shell::Zsh => completions::zsh(&text),
+            _ => completions::fish(&root, &text),
+        };
         let path = completions.join(file);
         std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
     }

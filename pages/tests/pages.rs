@@ -270,6 +270,100 @@ fn bash_completes_verbs_and_options() {
     assert!(complete(&["run", "--pro"]).contains("--propagate"));
 }
 
+/// A directory with a `perilog` that has names to list, one of them hostile.
+fn with_names(directory: &Path) -> String {
+    use std::os::unix::fs::PermissionsExt as _;
+    let program = directory.join("perilog");
+    let text =
+        "#!/bin/sh\ncase $2 in ps) printf '%s\\n' f1 f2 'f$(touch /tmp/x)';; nodes) printf '%s\\n' n0 n1;; esac\n";
+    std::fs::write(&program, text).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    format!("{}:/usr/bin:/bin", directory.display())
+}
+
+#[test]
+fn bash_completes_jobs_nodes_and_actions() {
+    let (_kept, directory) = written();
+    let script = directory.join("completions/perilog.bash");
+    let path = with_names(&directory);
+    let complete = |words: &[&str]| {
+        let line = format!(
+            "PATH={path}; set -u; source {}; COMP_WORDS=(perilog {}); COMP_CWORD={}; _perilog_with_names perilog \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD-1]}}\"; echo \"${{COMPREPLY[*]-}}\"",
+            script.display(),
+            words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" "),
+            words.len()
+        );
+        let (well, said) = run("bash", &["--norc", "-c", &line]);
+        assert!(well, "{line}\n{said}");
+        said.trim().to_owned()
+    };
+    for (words, names) in [
+        (&["show", "f"][..], "f1 f2"),
+        (&["show", "f2"], "f2"),
+        (&["why", "n"], "n0 n1"),
+        (&["--json", "--socket", "/s", "why", "n"], "n0 n1"),
+        (&["cancel", "f1", "pro"], "prolog"),
+        (&["cancel", "--ranks", "0", "f"], "f1 f2"),
+        (&["run", "prolog", "--job", "f"], "f1 f2"),
+        (&["run", "hou"], "housekeeping"),
+        (&["run", "prolog", "--job", "f1", "--nodes", "n"], "n0 n1"),
+        (&["job", "finish", "f"], "f1 f2"),
+        (&["node", "forget", "n1"], "n1"),
+        // A value that is no name, an argument too many, another host.
+        (&["run", "prolog", "--timeout", "f"], ""),
+        (&["show", "f1", "f"], ""),
+        (&["-H", "ctl", "show", "f"], ""),
+    ] {
+        let names: Vec<&str> = names.split_whitespace().collect();
+        let offered = complete(words);
+        let offered: Vec<&str> = offered.split_whitespace().filter(|word| !word.starts_with('-')).collect();
+        assert!(names.iter().all(|name| offered.contains(name)), "{words:?}: {offered:?}");
+        let of_list = offered.iter().filter(|word| ["f1", "f2", "n0", "n1", "prolog"].contains(word)).count();
+        assert!(of_list <= names.len(), "{words:?}: {offered:?}");
+        assert!(!offered.iter().any(|word| word.contains('$')), "{words:?}: {offered:?}");
+    }
+    assert_eq!(complete(&["mil"]), "milestone");
+}
+
+#[test]
+fn fish_completes_jobs_nodes_and_actions() {
+    let (_kept, directory) = written();
+    let script = directory.join("completions/perilog.fish");
+    let path = with_names(&directory);
+    let complete = |line: &str| {
+        let text = format!("set -x PATH {}; source {}; complete -C '{line}'", path.replace(':', " "), script.display());
+        let (well, said) = run("fish", &["--no-config", "-c", &text]);
+        assert!(well, "{line}: {said}");
+        said.lines().map(|line| line.split('\t').next().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    };
+    assert!(complete("perilog show f").iter().any(|name| name == "f1"));
+    assert!(complete("perilog run prolog --job f").iter().any(|name| name == "f2"));
+    assert!(complete("perilog node forget n").iter().any(|name| name == "n0"));
+    assert!(!complete("perilog -H ctl show f").iter().any(|name| name == "f1"));
+}
+
+/// zsh's functions are called without its line editor: what they would add is printed.
+#[test]
+fn zsh_lists_jobs_and_nodes_where_they_stand() {
+    let (_kept, directory) = written();
+    let script = directory.join("completions/_perilog");
+    let path = with_names(&directory);
+    let text = std::fs::read_to_string(&script).unwrap();
+    for part in [":JOB:_perilog_jobs'", "':job:_perilog_jobs'", ":_perilog_nodes'", ":_perilog_actions'"] {
+        assert!(text.contains(part), "no {part}");
+    }
+    let call = |words: &str, function: &str| {
+        let line = format!(
+            "PATH={path}; compdef() {{ }}; compadd() {{ print -l -- $names }}; words=({words}); source {}; {function}",
+            script.display()
+        );
+        run("zsh", &["-f", "-c", &line]).1
+    };
+    assert!(call("perilog show", "_perilog_jobs").starts_with("f1\nf2\n"), "{}", call("perilog show", "_perilog_jobs"));
+    assert_eq!(call("perilog why", "_perilog_nodes"), "n0\nn1\n");
+    assert_eq!(call("perilog -H ctl why", "_perilog_nodes"), "");
+}
+
 #[test]
 fn zsh_and_fish_read_their_completions() {
     let (_kept, directory) = written();

@@ -1,0 +1,191 @@
+//! Names in completions: jobs, nodes and actions, beside the verbs and options that clap_complete writes.
+//!
+//! clap_complete can ask the program itself for values only with an unstable feature. So each script here asks `perilog
+//! --quiet` of the controller for at most two seconds, and offers nothing where that does not answer, or for another
+//! host (`-H`). The command line says where which name stands, by the names of its values.
+
+use std::fmt::Write as _;
+
+use clap::{Arg, Command};
+
+/// Commands that print the names of a kind, one a line.
+const LISTS: [(&str, &str); 3] = [
+    ("jobs", "timeout 2 perilog --quiet ps --held"),
+    ("nodes", "timeout 2 perilog --quiet nodes"),
+    // Those of the package's configuration; a site's own are typed.
+    ("actions", "printf '%s\\n' epilog housekeeping prolog"),
+];
+
+/// Kind of name that a value stands for.
+fn kind(value: &str) -> Option<&'static str> {
+    match value {
+        "JOB" => Some("jobs"),
+        "NODE" | "HOSTLIST" => Some("nodes"),
+        "ACTION" => Some("actions"),
+        _ => None,
+    }
+}
+
+fn kind_of(argument: &Arg) -> Option<&'static str> {
+    argument.get_value_names().and_then(|names| kind(names.first()?))
+}
+
+/// Each verb, and each verb of a verb (`job add`), that has arguments of its own.
+fn verbs(root: &Command) -> Vec<(String, &Command)> {
+    let mut found = Vec::new();
+    for verb in root.get_subcommands().filter(|verb| !verb.is_hide_set()) {
+        found.push((verb.get_name().to_owned(), verb));
+        let inner = verb.get_subcommands().filter(|inner| !inner.is_hide_set());
+        found.extend(inner.map(|inner| (format!("{} {}", verb.get_name(), inner.get_name()), inner)));
+    }
+    found
+}
+
+/// Adds names to the script of a shell; `script` is what clap_complete wrote.
+pub fn bash(root: &Command, script: &str) -> String {
+    let mut text = script.to_owned();
+    let mut cases = String::new();
+    for (name, verb) in verbs(root) {
+        let mut takes = Vec::new();
+        for option in verb.get_arguments().filter(|arg| !arg.is_positional() && arg.get_action().takes_values()) {
+            let of = kind_of(option).unwrap_or_default();
+            takes.extend(option.get_long().map(|long| format!("--{long}={of}")));
+            takes.extend(option.get_short().map(|short| format!("-{short}={of}")));
+        }
+        takes.extend(verb.get_positionals().map(|arg| kind_of(arg).unwrap_or("-").to_owned()));
+        if takes.iter().any(|take| LISTS.iter().any(|(kind, _)| take.ends_with(kind))) {
+            // Writing to a String does not fail.
+            let _ = writeln!(cases, "        '{name}') echo '{}' ;;", takes.join(" "));
+        }
+    }
+    let mut lists = String::new();
+    for (kind, command) in LISTS {
+        let _ = writeln!(lists, "        {kind}) {command} ;;");
+    }
+    let _ = write!(
+        text,
+        r#"
+_perilog_names() {{
+    case $1 in
+{lists}    esac 2>/dev/null
+}}
+
+# Options with a value and arguments of a verb, each with the kind of name that it takes.
+_perilog_takes() {{
+    case $1 in
+{cases}    esac
+}}
+
+_perilog_with_names() {{
+    _perilog "$@"
+    local i word verb= kind= take name at=0
+    local cur=${{COMP_WORDS[COMP_CWORD]}}
+    local -a takes=() own=()
+    for ((i = 1; i < COMP_CWORD; i++)); do
+        word=${{COMP_WORDS[i]}}
+        case $word in
+            -H* | --host*) return 0 ;;
+            --socket | --color) [ -n "$verb" ] || ((++i)) ;;
+            -*) ;;
+            *)
+                [ -z "$verb" ] || word="$verb $word"
+                if [ -n "$verb" ] && [ -z "$(_perilog_takes "$word")" ]; then break; fi
+                verb=$word
+                if [ -n "$(_perilog_takes "$verb")" ]; then ((++i)); break; fi
+                ;;
+        esac
+    done
+    read -r -a takes <<<"$(_perilog_takes "$verb")"
+    for take in "${{takes[@]}}"; do [[ $take == -?* ]] || own+=("$take"); done
+    for (( ; i < COMP_CWORD; i++)); do
+        word=${{COMP_WORDS[i]}}
+        if [[ $word != -* ]]; then ((++at)); continue; fi
+        for take in "${{takes[@]}}"; do
+            if [[ ${{take%%=*}} == "$word" && $take == -*=* ]]; then
+                ((++i))
+                ((i < COMP_CWORD)) || kind=${{take#*=}}-
+                break
+            fi
+        done
+    done
+    [ -n "$kind" ] || kind=${{own[at]-}}
+    [[ $cur != -* ]] || return 0
+    # Only what a shell leaves as it is: a name is the resource manager's, and stands on a command line next.
+    while read -r name; do
+        [[ $name == "$cur"* && $name =~ ^[A-Za-z0-9._:@+-]+$ ]] && COMPREPLY+=("$name")
+    done < <(_perilog_names "${{kind%-}}")
+    return 0
+}}
+
+complete -F _perilog_with_names -o bashdefault -o default perilog
+"#
+    );
+    text
+}
+
+/// See [`bash`]. zsh quotes what it inserts.
+pub fn zsh(script: &str) -> String {
+    let mut text = String::new();
+    for line in script.lines() {
+        let named = value_of(line).and_then(|value| kind(&value.to_uppercase()).or_else(|| kind_of_id(value)));
+        match named {
+            Some(kind) => text.push_str(&line.replace(":_default'", &format!(":_perilog_{kind}'"))),
+            None if line.starts_with("if [ \"$funcstack[1]\"") => {
+                for (kind, command) in LISTS {
+                    let _ = writeln!(
+                        text,
+                        "(( $+functions[_perilog_{kind}] )) ||\n_perilog_{kind}() {{\n    local -a names\n    (( $words[(I)(-H*|--host*)] )) && return 1\n    names=(${{(f)\"$({command} 2>/dev/null)\"}})\n    compadd -a names\n}}\n"
+                    );
+                }
+                text.push_str(line);
+            }
+            None => text.push_str(line),
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// Identifiers of arguments whose values have another name.
+fn kind_of_id(id: &str) -> Option<&'static str> {
+    (id == "nodes").then_some("nodes")
+}
+
+/// Returns the name of the value that a line of `_arguments` is about: `'--job=[...]:JOB:_default'`, or of an argument
+/// `':job -- ...:_default'`.
+fn value_of(line: &str) -> Option<&str> {
+    let about = line.trim_end_matches(" \\").strip_suffix(":_default'")?;
+    match about.rsplit_once("]:") {
+        Some((_, value)) => Some(value),
+        None => about.trim_start_matches(['\'', '*', ':']).split([' ', ':']).next(),
+    }
+}
+
+/// See [`bash`]. fish quotes what it inserts.
+pub fn fish(root: &Command, script: &str) -> String {
+    let mut text = script.to_owned();
+    text.push_str("\nfunction __perilog_names\n    string match -qr -- '^(-H|--host)' (commandline -opc); and return\n    switch $argv[1]\n");
+    for (kind, command) in LISTS {
+        let _ = writeln!(text, "        case {kind}\n            {command} 2>/dev/null");
+    }
+    text.push_str("    end\nend\n");
+    for (name, verb) in verbs(root) {
+        let condition = match name.split_once(' ') {
+            Some((outer, inner)) => {
+                format!("__fish_perilog_using_subcommand {outer}; and __fish_seen_subcommand_from {inner}")
+            }
+            None => format!("__fish_perilog_using_subcommand {name}"),
+        };
+        let mut offers = std::collections::BTreeSet::new();
+        for argument in verb.get_arguments() {
+            let Some(kind) = kind_of(argument) else { continue };
+            let option = argument.get_long().map(|long| format!(" -l {long} -x")).unwrap_or_default();
+            if !argument.is_positional() && option.is_empty() {
+                continue;
+            }
+            offers.insert(format!("complete -c perilog -n \"{condition}\"{option} -f -a \"(__perilog_names {kind})\""));
+        }
+        offers.iter().for_each(|offer| drop(writeln!(text, "{offer}")));
+    }
+    text
+}
