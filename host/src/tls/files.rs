@@ -9,6 +9,7 @@ use rustls::RootCertStore;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::server::VerifierBuilderError;
+use x509_parser::extensions::ParsedExtension;
 use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 
 use super::TlsFiles;
@@ -116,6 +117,44 @@ pub(super) fn load(files: &TlsFiles) -> Result<Loaded, TlsError> {
         .next()
         .ok_or_else(|| TlsError::Empty { path: files.key.clone(), what: "private key" })?;
     Ok(Loaded { trusted, chain, key })
+}
+
+/// Returns the authority of `ca` that issued the last certificate of a chain; `None` if the chain ends in an authority.
+pub(super) fn issuer(
+    ca: &Path,
+    chain: &[CertificateDer<'static>],
+) -> Result<Option<CertificateDer<'static>>, TlsError> {
+    let Some(Ok((_, last))) = chain.last().map(|last| X509Certificate::from_der(last)) else { return Ok(None) };
+    let authorities = all::<CertificateDer<'static>>(ca, "certificate", Readable::ByAll)?;
+    let issued = |authority: &CertificateDer<'_>| {
+        X509Certificate::from_der(authority)
+            .is_ok_and(|(_, it)| it.subject() == last.issuer() && same_key(key_id(&it).own, key_id(&last).signer))
+    };
+    let is_its_own = last.subject() == last.issuer();
+    Ok(authorities.into_iter().find(|authority| !is_its_own && issued(authority)))
+}
+
+/// Key identifiers of a certificate, where present (RFC 5280, 4.2.1.1 and 4.2.1.2): authorities may share a name.
+struct KeyIds<'c> {
+    own: Option<&'c [u8]>,
+    signer: Option<&'c [u8]>,
+}
+
+fn key_id<'c>(certificate: &'c X509Certificate<'_>) -> KeyIds<'c> {
+    let mut ids = KeyIds { own: None, signer: None };
+    for extension in certificate.extensions() {
+        match extension.parsed_extension() {
+            ParsedExtension::SubjectKeyIdentifier(id) => ids.own = Some(id.0),
+            ParsedExtension::AuthorityKeyIdentifier(id) => ids.signer = id.key_identifier.as_ref().map(|id| id.0),
+            _ => {}
+        }
+    }
+    ids
+}
+
+/// Are the identifiers equal, as far as both are present?
+fn same_key(own: Option<&[u8]>, signer: Option<&[u8]>) -> bool {
+    own.zip(signer).is_none_or(|(own, signer)| own == signer)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -14,6 +14,7 @@ mod files;
 mod issued;
 mod names;
 mod peer;
+mod pin;
 mod usage;
 
 use std::collections::HashSet;
@@ -32,6 +33,7 @@ pub use self::files::{MAX_FILE, TlsError};
 pub use self::issued::check_issued;
 pub use self::names::{dns_names, serial_number};
 pub use self::peer::PeerChain;
+pub use self::pin::{Pin, PinError, learn};
 
 use self::files::Loaded;
 
@@ -105,9 +107,11 @@ impl ServerTls {
     }
 
     /// Builds the side that also accepts clients without a certificate. A certificate that a client shows must come
-    /// from `clients`.
+    /// from `clients`. Sends the authority behind the certificate, so that a client that knows its digest can learn the
+    /// authority ([`learn`]).
     pub fn load_open(files: &TlsFiles, clients: &Clients) -> Result<Self, TlsError> {
-        let Loaded { chain, key, .. } = files::load(files)?;
+        let Loaded { mut chain, key, .. } = files::load(files)?;
+        chain.extend(files::issuer(&files.ca, &chain)?);
         let verifier = client_verifier(files::Trusted::load(&clients.ca, Some(&clients.crl))?);
         let verifier = verifier.allow_unauthenticated().build();
         let verifier = verifier.map_err(|source| TlsError::Verifier { path: clients.ca.clone(), source })?;
