@@ -121,7 +121,8 @@ impl Daemon {
                 let controller = self.connected.as_ref().map(|connected| connected.peer.clone());
                 let connected = controller.is_some();
                 let epoch = self.obeyed.map(|obeyed| obeyed.epoch.number);
-                self.callers.tell_status(caller, NodeStatus { controller, connected, epoch, tasks });
+                let session = self.machine.session_word();
+                self.callers.tell_status(caller, NodeStatus { controller, connected, session, epoch, tasks });
             }
             Effect::Answer { question, ask, tasks } => {
                 let Some(connected) = &self.connected else { return };

@@ -32,6 +32,8 @@ pub enum End {
 pub struct NodeStatus {
     pub controller: Option<String>,
     pub connected: bool,
+    /// `not connected`, `connecting`, `connected` or `turned away`.
+    pub session: &'static str,
     pub epoch: Option<u64>,
     pub tasks: Vec<TaskStatus>,
 }

@@ -133,7 +133,7 @@ impl Agent {
                 let tasks: Vec<Value> = node.tasks.iter().map(shown::task).collect();
                 let status = json!({
                     "host": self.host, "boot": self.boot, "controller": node.controller, "connected": node.connected,
-                    "epoch": node.epoch, "tasks": tasks,
+                    "session": node.session, "epoch": node.epoch, "tasks": tasks,
                 });
                 reply.done(status).await
             }

@@ -8,6 +8,12 @@ use super::machine::Machine;
 use super::task::{State, Task};
 
 impl Machine {
+    /// Returns how far the session is: `not connected`, `connecting`, `connected` (the controller has welcomed this
+    /// node), `turned away`.
+    pub const fn session_word(&self) -> &'static str {
+        self.session.word()
+    }
+
     /// Returns one line for systemctl status: `connected; 2 running, 1 waiting`.
     pub fn status_line(&self) -> String {
         if !self.joined {
