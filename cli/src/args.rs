@@ -92,6 +92,7 @@ pub(crate) enum Verb {
     Resume(verb::quiet::Resume),
     Export(verb::export::Args),
     Controller(verb::controller::Args),
+    Init(verb::init::Args),
     Ca(verb::ca::Args),
     Token(verb::token::Args),
     Lint(verb::lint::Args),

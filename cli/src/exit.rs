@@ -36,7 +36,7 @@ const TABLE: &[(Exit, u8, &str)] = &[
     (Exit::Cancelled,    6,   "cancelled"),
     (Exit::NoDaemon,     7,   "no controller on this host (`try`, `hook` on a node: no agent)"),
     (Exit::Other,        8,   "not permitted, or another error"),
-    (Exit::StillRunning, 124, "the time to wait is over (`wait --timeout`, `quiesce --wait`), what is waited for is not"),
+    (Exit::StillRunning, 124, "the time to wait is over (`wait --timeout`, `quiesce --wait`, `init --wait`), what is waited for is not"),
     (Exit::Detached,     130, "detached by a signal (Ctrl-C); the scripts go on"),
     (Exit::PipeClosed,   141, "nobody reads the output any more; the scripts go on"),
     (Exit::NoHost,       255, "-H: ssh is not installed or did not reach HOST, and said why (127: HOST has no perilog)"),

@@ -61,6 +61,10 @@ pub(crate) enum Fault {
     #[error("{0}")]
     Usage(String),
 
+    /// The time to wait is over, and what is waited for has not come.
+    #[error("{0}")]
+    Late(String),
+
     #[error("{what} {}: {source}", path.display())]
     File { what: &'static str, path: PathBuf, source: io::Error },
 
@@ -91,6 +95,7 @@ impl Fault {
             Self::Refused { code, .. } if code == UNAVAILABLE => Exit::Other,
             Self::Refused { .. } | Self::Usage(_) => Exit::Usage,
             Self::RefusedByNode { .. } => Exit::Refused,
+            Self::Late(_) => Exit::StillRunning,
             Self::PipeClosed => Exit::PipeClosed,
             Self::NoSsh { .. } => Exit::NoHost,
             _ => Exit::Other,

@@ -12,6 +12,7 @@ pub(crate) mod events;
 pub(crate) mod export;
 pub(crate) mod failed;
 pub(crate) mod hook;
+pub(crate) mod init;
 pub(crate) mod job;
 pub(crate) mod kill;
 pub(crate) mod lint;
@@ -26,6 +27,7 @@ pub(crate) mod recover;
 pub(crate) mod resolve;
 pub(crate) mod restore;
 pub(crate) mod run;
+mod shell;
 pub(crate) mod show;
 pub(crate) mod skew;
 pub(crate) mod stats;
@@ -74,6 +76,7 @@ pub(crate) fn run(cli: Cli, out: Out) -> Result<Exit, Fault> {
         Verb::Resume(args) => quiet::resume(args, &door, out),
         Verb::Export(args) => export::run(args, &door, out),
         Verb::Controller(args) => controller::run(args, &door, out),
+        Verb::Init(args) => init::run(args, &door, out),
         Verb::Ca(args) => ca::run(args, out),
         Verb::Token(args) => token::run(args, &door, out),
         Verb::Lint(args) => lint::run(&args, out),

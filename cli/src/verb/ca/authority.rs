@@ -88,13 +88,13 @@ impl Signer {
 
 /// A name of a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Name {
+pub(in crate::verb) enum Name {
     Host(HostName),
     Address(IpAddr),
 }
 
 impl Name {
-    pub(super) fn text(&self) -> String {
+    pub(in crate::verb) fn text(&self) -> String {
         match self {
             Self::Host(host) => host.to_string(),
             Self::Address(address) => address.to_string(),

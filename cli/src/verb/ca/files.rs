@@ -7,13 +7,13 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::Path;
 
 use perilog_host::authority::Lock;
-pub(super) use perilog_host::authority::{CA_CERT, CA_KEY, CRL};
+pub(in crate::verb) use perilog_host::authority::{CA_CERT, CA_KEY, CRL};
 
 use crate::fault::Fault;
 
 /// Files of a daemon under /etc/perilog/tls, beside `ca.pem`.
-pub(super) const CERT: &str = "cert.pem";
-pub(super) const KEY: &str = "key.pem";
+pub(in crate::verb) const CERT: &str = "cert.pem";
+pub(in crate::verb) const KEY: &str = "key.pem";
 
 /// Largest certificate or key: real ones are far smaller.
 const LARGEST: u64 = 1024 * 1024;
@@ -21,13 +21,13 @@ const LARGEST: u64 = 1024 * 1024;
 const LARGEST_LIST: u64 = 256 * 1024 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Who {
+pub(in crate::verb) enum Who {
     Everybody,
     OwnerOnly,
 }
 
 /// Creates `dir` and its parents; other users may not read new directories.
-pub(super) fn directory(dir: &Path) -> Result<(), Fault> {
+pub(in crate::verb) fn directory(dir: &Path) -> Result<(), Fault> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
     made.map_err(|source| Fault::File { what: "cannot make", path: dir.to_owned(), source })
 }
@@ -51,7 +51,7 @@ pub(super) fn absent(dir: &Path, names: &[&str], advice: &str) -> Result<(), Fau
 }
 
 /// Writes a whole file or nothing (temporary file, fsync, rename). On return the file is on disk under its name.
-pub(super) fn write(path: &Path, who: Who, text: &str) -> Result<(), Fault> {
+pub(in crate::verb) fn write(path: &Path, who: Who, text: &str) -> Result<(), Fault> {
     write_as(path, who, who == Who::Everybody, text)
 }
 
@@ -124,7 +124,7 @@ pub(super) fn begin_list(path: &Path) -> Result<(), Fault> {
     write_as(path, Who::OwnerOnly, true, "")
 }
 
-pub(super) fn read(path: &Path) -> Result<String, Fault> {
+pub(in crate::verb) fn read(path: &Path) -> Result<String, Fault> {
     let bytes = read_up_to(path, LARGEST, "a certificate has fewer")?;
     let odd = |error| Fault::File {
         what: "cannot read",

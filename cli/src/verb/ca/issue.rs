@@ -16,6 +16,8 @@ use crate::fault::Fault;
 use crate::out::Out;
 use crate::values;
 
+const DAYS: u32 = 1825;
+
 /// Issues what a daemon needs under /etc/perilog/tls: ca.pem, cert.pem and key.pem.
 ///
 /// Each node gets a certificate of its own, in OUT/HOST if there are several. A controller gets one under all the names
@@ -35,7 +37,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
     /// How long they last.
-    #[arg(long, value_name = "DAYS", default_value_t = 1825, value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    #[arg(long, value_name = "DAYS", default_value_t = DAYS, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     days: u32,
     /// Replace files that exist.
     #[arg(long)]
@@ -47,9 +49,7 @@ pub(crate) struct Args {
 struct Names(Vec<Name>);
 
 pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
-    let ca = files::read(&args.dir.join(CA_CERT))?;
-    let signer = Signer::open(&args.dir, clock::wall_ms())?;
-
+    let signing = Signing::open(&args.dir)?;
     let jobs = args.jobs()?;
     if !args.force {
         for (dir, _) in &jobs {
@@ -58,32 +58,42 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     }
     let mut issued: Vec<Read> = Vec::new();
     for (dir, names) in &jobs {
-        issued.extend(hand_out(&args.dir, &signer, &ca, args.role, names, args.days, dir)?);
+        issued.extend(signing.issue(args.role, names, args.days, dir)?);
     }
     out.show(&Certificates(issued))?;
     Ok(Exit::Ok)
 }
 
-/// Issues a certificate and writes the three files of its holder into `out`. `ca`: the authority's certificate.
-pub(super) fn hand_out(
-    authority: &Path,
-    signer: &Signer,
-    ca: &str,
-    role: Role,
-    names: &[Name],
-    days: u32,
-    out: &Path,
-) -> Result<Vec<Read>, Fault> {
-    let made = signer.issue(role, names, days, clock::wall_ms())?;
-    let cert = out.join(CERT);
-    let read = certificates(&cert, &made.cert)?;
-    // Records before the certificate leaves: an operator can revoke a host only by the certificates on the list.
-    issued::add(authority, &read)?;
-    files::directory(out)?;
-    files::write(&out.join(CA_CERT), Who::Everybody, ca)?;
-    files::write(&out.join(KEY), Who::OwnerOnly, &made.key)?;
-    files::write(&cert, Who::Everybody, &made.cert)?;
-    Ok(read)
+/// Issues a controller's certificate that lasts the default time, with its key, to `out`.
+pub(in crate::verb) fn controller(ca: &Path, names: &[Name], out: &Path) -> Result<(), Fault> {
+    Signing::open(ca)?.issue(Role::Controller, names, DAYS, out).map(drop)
+}
+
+/// An authority that signs, and its certificate (PEM).
+pub(super) struct Signing<'a> {
+    dir: &'a Path,
+    ca: String,
+    signer: Signer,
+}
+
+impl<'a> Signing<'a> {
+    pub(super) fn open(dir: &'a Path) -> Result<Self, Fault> {
+        let ca = files::read(&dir.join(CA_CERT))?;
+        Ok(Self { dir, ca, signer: Signer::open(dir, clock::wall_ms())? })
+    }
+
+    pub(super) fn issue(&self, role: Role, names: &[Name], days: u32, out: &Path) -> Result<Vec<Read>, Fault> {
+        let made = self.signer.issue(role, names, days, clock::wall_ms())?;
+        let cert = out.join(CERT);
+        let read = certificates(&cert, &made.cert)?;
+        // Records before the certificate leaves: an operator can revoke a host only by the certificates on the list.
+        issued::add(self.dir, &read)?;
+        files::directory(out)?;
+        files::write(&out.join(CA_CERT), Who::Everybody, &self.ca)?;
+        files::write(&out.join(KEY), Who::OwnerOnly, &made.key)?;
+        files::write(&cert, Who::Everybody, &made.cert)?;
+        Ok(read)
+    }
 }
 
 impl Args {
@@ -105,6 +115,14 @@ impl Args {
         let single = names.len() == 1;
         let dir = |name: &Name| if single { self.out.clone() } else { self.out.join(name.text()) };
         Ok(names.iter().map(|name| (dir(name), vec![name.clone()])).collect())
+    }
+}
+
+/// Parses one host name or address.
+pub(in crate::verb) fn name(text: &str) -> Result<Name, values::Pointed> {
+    match text.parse::<IpAddr>() {
+        Ok(address) => Ok(Name::Address(address)),
+        Err(_) => values::host(text).map(Name::Host),
     }
 }
 

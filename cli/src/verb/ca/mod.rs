@@ -11,7 +11,7 @@
 //! Automatic renewal is not part of this module: nodes that enrol renew their own certificates.
 
 mod authority;
-mod files;
+pub(super) mod files;
 mod init;
 mod issue;
 mod issued;
@@ -20,6 +20,10 @@ pub(super) mod read;
 mod renew;
 mod revoke;
 mod show;
+
+pub(super) use authority::Name;
+pub(super) use init::make;
+pub(super) use issue::{controller, name};
 
 use crate::exit::Exit;
 use crate::fault::Fault;

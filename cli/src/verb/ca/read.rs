@@ -131,8 +131,13 @@ fn name(name: &GeneralName<'_>) -> String {
 impl Read {
     /// Returns `true` if this authority issued the certificate, by names and key identifiers.
     pub(super) fn is_of(&self, authority: &Self) -> bool {
+        self.role != "authority" && self.was_issued_by(authority)
+    }
+
+    /// Did this authority issue the certificate, perhaps an intermediate one?
+    pub(in crate::verb) fn was_issued_by(&self, authority: &Self) -> bool {
         let same_key = self.keys.1.is_none() || self.keys.1 == authority.keys.0;
-        self.role != "authority" && self.issuer == authority.subject && same_key
+        self.issuer == authority.subject && same_key
     }
 
     pub(in crate::verb) fn json(&self) -> Value {

@@ -8,9 +8,9 @@ use perilog_core::HostName;
 use perilog_host::authority::canonical;
 use perilog_host::clock;
 
-use super::authority::{Name, Role, Signer};
+use super::authority::{Name, Role};
 use super::files::{self, CA_CERT, CERT, KEY};
-use super::issue::hand_out;
+use super::issue::Signing;
 use super::list::{Row, standing};
 use super::show::Certificates;
 use crate::exit::Exit;
@@ -50,8 +50,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     let (rows, now_ms) = (standing(&args.dir)?, clock::wall_ms());
-    let ca = files::read(&args.dir.join(CA_CERT))?;
-    let signer = Signer::open(&args.dir, now_ms)?;
+    let signing = Signing::open(&args.dir)?;
     let named = |row: &Row| args.all || args.hosts.iter().any(|host| row.issued.is_of(&canonical(host)));
     let (enrolled, by_hand): (Vec<Row>, Vec<Row>) =
         rows.into_iter().filter(|row| row.stands() && named(row)).partition(|row| row.issued.enrolled_ms.is_some());
@@ -71,7 +70,7 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     }
     let mut issued = Vec::new();
     for (dir, role, names) in &jobs {
-        issued.extend(hand_out(&args.dir, &signer, &ca, *role, names, args.days, dir)?);
+        issued.extend(signing.issue(*role, names, args.days, dir)?);
     }
     let some = !issued.is_empty();
     out.show(&Certificates(issued))?;

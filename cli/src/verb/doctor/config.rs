@@ -104,14 +104,14 @@ fn found(role: Role, file: &Path) -> Finding {
 }
 
 /// Returns a text of the configuration, by the names of its tables.
-pub(super) fn text<'a>(table: &'a Table, path: &[&str]) -> Option<&'a str> {
+pub(in crate::verb) fn text<'a>(table: &'a Table, path: &[&str]) -> Option<&'a str> {
     let (last, tables) = path.split_last()?;
     let inner = tables.iter().try_fold(table, |table, name| table.get(*name)?.as_table())?;
     inner.get(*last)?.as_str()
 }
 
 /// Returns a list of texts.
-pub(super) fn texts<'a>(table: &'a Table, name: &str) -> Vec<&'a str> {
+pub(in crate::verb) fn texts<'a>(table: &'a Table, name: &str) -> Vec<&'a str> {
     table.get(name).and_then(toml::Value::as_array).into_iter().flatten().filter_map(toml::Value::as_str).collect()
 }
 

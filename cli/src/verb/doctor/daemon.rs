@@ -75,14 +75,11 @@ fn state<'a>(unit: &str, get: &impl Fn(&str) -> &'a str) -> Finding {
 }
 
 /// Returns the last error in the unit's log: the daemon's own, or else systemd's about the unit.
-fn last_words(unit: &str) -> String {
-    let last = |of: String| {
-        let asked = [&of, "--priority", "err", "--lines", "1", "--output", "cat", "--quiet", "--no-pager"];
-        let said = shell::ask("journalctl", &asked).ok().filter(|said| said.ok)?;
-        said.stdout.lines().last().filter(|line| !line.is_empty()).map(str::to_owned)
-    };
-    let line = last(format!("_SYSTEMD_UNIT={unit}.service")).or_else(|| last(format!("--unit={unit}")));
-    line.map(|line| format!("; its last error: {line}")).unwrap_or_default()
+pub(in crate::verb) fn last_words(unit: &str) -> String {
+    let asked = ["--unit", unit, "--priority", "err", "--lines", "1", "--output", "cat", "--quiet", "--no-pager"];
+    let said = shell::ask("journalctl", &asked).ok().filter(|said| said.ok);
+    let line = said.and_then(|said| said.stdout.lines().last().map(str::to_owned));
+    line.filter(|line| !line.is_empty()).map(|line| format!("; its last error: {line}")).unwrap_or_default()
 }
 
 /// Reports a package that was upgraded under a running daemon.

@@ -74,7 +74,7 @@ fn ask(host: &str) -> Vec<Finding> {
         let todo = format!("perilog why {host}");
         vec![Finding { level: Level::Wrong.word().to_owned(), about: "ssh".to_owned(), what, todo }]
     };
-    match shell::ask_within(remote::SSH, &arguments, LIMIT) {
+    match shell::ask_within(LIMIT, remote::SSH, &arguments) {
         Err(why) => unreachable(why),
         Ok(said) => match serde_json::from_str::<Answer>(&said.stdout) {
             Ok(answer) => answer.findings,

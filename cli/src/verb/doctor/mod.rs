@@ -22,9 +22,9 @@
 //! | `kernel` | the clock, and settings of the kernel that many nodes need |
 
 mod authority;
-mod config;
+pub(super) mod config;
 mod controller;
-mod daemon;
+pub(super) mod daemon;
 mod enroll;
 mod fleet;
 mod flux;
@@ -32,7 +32,6 @@ mod kernel;
 mod limits;
 mod node;
 mod scripts;
-mod shell;
 mod slurm;
 mod tls;
 mod version;
@@ -44,6 +43,7 @@ use std::path::{Path, PathBuf};
 use perilog_core::HostList;
 use serde_json::{Value, json};
 
+use super::shell;
 use crate::columns::{Columns, cell, styled};
 use crate::door::Door;
 use crate::exit::Exit;

@@ -24,11 +24,11 @@ pub(super) struct Said {
 
 /// Runs a program. `Err` is a text for people: the program does not exist, or did not end.
 pub(super) fn ask(program: &str, arguments: &[&str]) -> Result<Said, String> {
-    ask_within(program, arguments, LIMIT)
+    ask_within(LIMIT, program, arguments)
 }
 
 /// As [`ask`], with a limit of its own.
-pub(super) fn ask_within(program: &str, arguments: &[&str], limit: Duration) -> Result<Said, String> {
+pub(super) fn ask_within(limit: Duration, program: &str, arguments: &[&str]) -> Result<Said, String> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| format!("{program}: {error}"))?;

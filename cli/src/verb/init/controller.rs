@@ -1,0 +1,277 @@
+//! `perilog init controller`: authority, certificate, drop-in, units and tokens of the controller's host; then the line
+//! to type on a node.
+
+mod lines;
+mod look;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use perilog_core::{HostList, Span};
+use perilog_host::munge::UNMUNGE;
+use perilog_host::tls::TlsFiles;
+use toml::Table;
+
+use self::lines::lines;
+use self::look::look;
+use super::act::{Acting, CONTROLLER, SOCKET};
+use super::dropin::Dropin;
+use super::enrol::files_in;
+use super::record::Record;
+use super::settings::{OfController, value};
+use super::step::{Plan, Step};
+use super::{Common, Role, own_name, refused, show_and_do, units};
+use crate::door::Door;
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::out::Out;
+use crate::verb::ca::files::{CA_CERT, CA_KEY};
+use crate::verb::ca::{self, Name};
+use crate::{values, when};
+
+/// Port of the enrolment door in the drop-in.
+const ENROLS: u16 = 5117;
+
+/// Set this host up as the controller
+///
+/// Makes an authority and the controller's certificate, writes /etc/perilog/controller.d/init.toml, enables and starts
+/// the units, and prints the line to type on each node. Certificates that are in their place already are taken as they
+/// are. With --quiet: the lines, each behind its node's name.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// The cluster's name; the configuration's if absent.
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<String>,
+    /// A name or address by which nodes dial this host, for its certificate; repeatable. This host's name if absent.
+    #[arg(long = "name", value_name = "HOST", value_parser = ca::name)]
+    names: Vec<Name>,
+    /// Directory of the authority that signs: yours (perilog ca init), or where init makes one.
+    #[arg(long, value_name = "DIR", default_value = "/root/perilog-ca")]
+    ca: PathBuf,
+    /// Print a line for each of these nodes, with a one-time token unless --munge is given. A node that is online, or
+    /// has a token, gets none.
+    #[arg(long, value_name = "HOSTLIST", value_parser = values::hosts)]
+    nodes: Option<HostList>,
+    /// How long the tokens may be used; an hour if absent.
+    #[arg(long = "for", value_name = "DURATION", value_parser = values::span, requires = "nodes")]
+    lasts: Option<Span>,
+    /// Enrol --nodes by munge, without tokens. The address of a node is its proof then: see the security model.
+    #[arg(long, requires = "nodes")]
+    munge: bool,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What the operator wants.
+#[derive(Debug, Clone)]
+struct Wanted {
+    cluster: Option<String>,
+    names: Vec<Name>,
+    ca: PathBuf,
+    nodes: Option<HostList>,
+    munge: bool,
+}
+
+/// Files of which all or none should exist.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Files {
+    None,
+    /// This one exists, another one does not.
+    Part(PathBuf),
+    /// They cannot be used.
+    Bad(String),
+    /// The certificate's names and its end. An authority has neither.
+    Good {
+        names: Vec<String>,
+        until_ms: u64,
+    },
+}
+
+/// The configuration, as it would be with the drop-in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Config {
+    cluster: String,
+    tls: Option<TlsFiles>,
+    enrols: Option<u16>,
+}
+
+impl Config {
+    fn of(table: &Table) -> Self {
+        let path = |key: &str| value(table, &["tls", key]).map(PathBuf::from);
+        let is_on = table.get("tls").and_then(|tls| tls.get("enabled")?.as_bool()).unwrap_or(true);
+        let tls = || Some(TlsFiles { ca: path("ca")?, cert: path("cert")?, key: path("key")?, crl: path("crl") });
+        let listen = value(table, &["enroll", "listen"]).and_then(|listen| listen.rsplit_once(':')?.1.parse().ok());
+        Self {
+            cluster: value(table, &["cluster"]).unwrap_or_default().to_owned(),
+            tls: if is_on { tls() } else { None },
+            enrols: listen,
+        }
+    }
+}
+
+/// What is on this host.
+#[derive(Debug, Clone)]
+struct There {
+    systemd: bool,
+    /// Is the controller installed?
+    installed: bool,
+    unmunge: bool,
+    dropin: Dropin,
+    config: Result<Config, String>,
+    authority: Files,
+    certificate: Files,
+    service: Option<units::State>,
+    socket: Option<units::State>,
+    /// Nodes that need no token, and why.
+    known: BTreeMap<String, &'static str>,
+}
+
+/// What to do, given what is there; or all that is in the way.
+fn plan(host: &str, wanted: &Wanted, dropin: &OfController, there: &There) -> Result<Plan, Vec<String>> {
+    let mut plan = Plan::new(format!("the controller on {host}"));
+    let mut conflicts = Vec::new();
+    if !there.systemd {
+        conflicts.push("systemd does not run here: for an image, see the administrator's guide".to_owned());
+    }
+    if !there.installed {
+        let program = Role::Controller.program();
+        conflicts.push(format!("there is no {}: install the package perilog-controller", program.display()));
+        return Err(conflicts);
+    }
+    if wanted.munge && !there.unmunge {
+        conflicts.push(format!("--munge: there is no {UNMUNGE}: install munge"));
+    }
+    let config = match &there.config {
+        Ok(config) => config,
+        Err(why) => {
+            let hint = if dropin.cluster.is_none() { " (the cluster's name: --cluster NAME)" } else { "" };
+            conflicts.push(format!("the configuration is wrong: {why}{hint}"));
+            return Err(conflicts);
+        }
+    };
+    if let Some(cluster) = wanted.cluster.as_ref().filter(|cluster| **cluster != config.cluster) {
+        conflicts.push(format!(
+            "the cluster is called {} in the configuration, and not {cluster}: a cluster keeps its name (perilog-controller --print-config says where it is from)",
+            config.cluster
+        ));
+    }
+    let issued = match &config.tls {
+        None => {
+            conflicts.push("[tls] enabled is false in the configuration: nodes cannot enrol without TLS".to_owned());
+            false
+        }
+        Some(tls) => keys(wanted, there, tls, &mut plan, &mut conflicts),
+    };
+    let says = match &dropin.munge_hosts {
+        Some(hosts) => format!("cluster {}, nodes enrol at port {ENROLS}, {hosts} by munge", config.cluster),
+        None => format!("cluster {}, nodes enrol at port {ENROLS}", config.cluster),
+    };
+    let path = Role::Controller.dropin();
+    let written = there.dropin.plan(&path, &dropin.text(), &says, &mut plan, &mut conflicts);
+    let is_up = |state: Option<units::State>| state.is_some_and(|state| state.enabled && state.active);
+    let names = format!("{SOCKET}, {CONTROLLER}");
+    if is_up(there.service) && is_up(there.socket) && !issued && !written {
+        plan.is_there(format!("{names} are enabled and run"));
+    } else {
+        let runs = there.service.is_some_and(|state| state.active);
+        let verb = if runs { "enable and restart" } else { "enable and start" };
+        plan.add(format!("{verb} {names}"), Step::Start { units: vec![SOCKET, CONTROLLER], anew: runs });
+    }
+    if let Some(nodes) = wanted.nodes.as_ref().filter(|_| !wanted.munge) {
+        tokens(nodes, &there.known, &mut plan);
+    }
+    if conflicts.is_empty() { Ok(plan) } else { Err(conflicts) }
+}
+
+/// Authority and certificate. Returns whether a certificate will be issued.
+fn keys(wanted: &Wanted, there: &There, tls: &TlsFiles, plan: &mut Plan, conflicts: &mut Vec<String>) -> bool {
+    let (cert, ca) = (tls.cert.display(), wanted.ca.display());
+    let names: Vec<String> = wanted.names.iter().map(Name::text).collect();
+    match &there.certificate {
+        Files::Good { names: has, until_ms } => {
+            let lacks: Vec<&str> = names.iter().filter(|name| !has.contains(name)).map(String::as_str).collect();
+            if lacks.is_empty() {
+                plan.is_there(format!("{cert}: for {}, until {}", has.join(", "), when::day(*until_ms)));
+            } else {
+                conflicts.push(format!(
+                    "{cert} is for {}, and not for {}: name what it has (--name), or remove {cert}, its key and its ca",
+                    has.join(", "),
+                    lacks.join(", ")
+                ));
+            }
+            return false;
+        }
+        Files::Part(path) => conflicts.push(format!(
+            "{} exists, but not all of ca, cert and key do: bring the others, or remove it",
+            path.display()
+        )),
+        Files::Bad(why) => conflicts.push(format!("the certificate cannot be used: {why}")),
+        Files::None => {}
+    }
+    match &there.authority {
+        Files::None => plan.add(
+            format!("make an authority in {ca}: whoever has its key can play the controller"),
+            Step::Authority { dir: wanted.ca.clone() },
+        ),
+        Files::Part(path) => {
+            conflicts
+                .push(format!("{} exists, but not both of {CA_CERT} and {CA_KEY} do: another --ca", path.display()));
+        }
+        Files::Bad(why) => conflicts.push(format!("the authority cannot be used: {why}")),
+        Files::Good { .. } => plan.is_there(format!("{ca}: an authority")),
+    }
+    let to = tls.cert.parent().unwrap_or(Path::new("/"));
+    let own = files_in(to);
+    if (&tls.ca, &tls.cert, &tls.key) == (&own.ca, &own.cert, &own.key) {
+        plan.add(
+            format!("issue the controller's certificate for {} to {}", names.join(", "), to.display()),
+            Step::Issue { ca: wanted.ca.clone(), names: wanted.names.clone(), to: to.to_owned() },
+        );
+    } else {
+        conflicts.push(format!("{cert} is not there, and [tls] has other names than ca.pem, cert.pem and key.pem in one directory: bring the files"));
+    }
+    true
+}
+
+fn tokens(nodes: &HostList, known: &BTreeMap<String, &'static str>, plan: &mut Plan) {
+    let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    let mut needy = Vec::new();
+    for host in nodes.iter() {
+        match known.get(host) {
+            Some(why) => groups.entry(why).or_default().push(host),
+            None => needy.push(host),
+        }
+    }
+    let folded = |hosts: &[&str]| HostList::from_names(hosts.iter()).map(|list| (list.to_string(), list)).ok();
+    for (why, hosts) in groups {
+        plan.is_there(format!("{} {why}", folded(&hosts).map(|(text, _)| text).unwrap_or_default()));
+    }
+    if let Some((text, hosts)) = folded(&needy).filter(|_| !needy.is_empty()) {
+        plan.add(format!("make one-time tokens for {text}"), Step::Tokens { hosts });
+    }
+}
+
+pub(super) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
+    let host = own_name();
+    let own = ca::name(&host).map_err(|error| Fault::Usage(format!("this host's name {host:?}: {error}")))?;
+    let names = if args.names.is_empty() { vec![own] } else { args.names };
+    let Args { cluster, ca, nodes, munge, .. } = args;
+    let wanted = Wanted { cluster, names, ca: absolute(&ca)?, nodes, munge };
+    let record = Record::read(Record::path_of(Role::Controller))?;
+    let (dropin, there) = look(&wanted, record.as_ref(), door)?;
+    let plan = plan(&host, &wanted, &dropin, &there).map_err(|conflicts| refused(&conflicts))?;
+    let record = record.unwrap_or_else(|| Record::empty(Record::path_of(Role::Controller)));
+    let mut act = Acting { record, wait: args.common.wait, door: door.clone(), lasts: args.lasts, tokens: Vec::new() };
+    let is_done = show_and_do(&plan, &args.common, &mut out, &mut act)?;
+    let (true, Ok(config)) = (is_done, &there.config) else { return Ok(Exit::Ok) };
+    let made_authority = plan.steps().any(|(_, step)| matches!(step, Step::Authority { .. }));
+    out.show(&lines(&host, &wanted, config, act.tokens, made_authority)?)?;
+    Ok(Exit::Ok)
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Fault> {
+    std::path::absolute(path).map_err(|source| Fault::File { what: "cannot find", path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! What to type on the nodes.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use perilog_host::tls::{Pin, TlsFiles};
+use serde_json::{Value, json};
+
+use super::{Config, ENROLS, Wanted};
+use crate::fault::Fault;
+use crate::out::{Faces, Page};
+use crate::verb::ca::Name;
+use crate::verb::ca::files::{self, CA_KEY};
+use crate::verb::ca::read::{Read, certificates};
+use crate::{style, text};
+
+/// Returns the pin of the authority that the controller's certificate is from.
+pub(super) fn pin(tls: &TlsFiles) -> Result<Pin, Fault> {
+    let of = |path: &Path| files::read(path).and_then(|pem| certificates(path, &pem));
+    let chain = of(&tls.cert)?;
+    let is_issuer = |authority: &&Read| chain.last().is_some_and(|last| last.was_issued_by(authority));
+    let authorities = of(&tls.ca)?;
+    let issuer = authorities.iter().find(is_issuer);
+    let fault = || {
+        Fault::Other(format!(
+            "{} has no authority that issued {}: nodes need it (--ca FILE there)",
+            tls.ca.display(),
+            tls.cert.display()
+        ))
+    };
+    issuer.and_then(|issuer| issuer.fingerprint.parse().ok()).ok_or_else(fault)
+}
+
+/// What to type on the nodes.
+pub(super) struct Lines {
+    cluster: String,
+    /// The command, behind the node that it is for; `None` for any.
+    lines: Vec<(Option<String>, String)>,
+    notes: Vec<String>,
+    /// The same line does for all nodes.
+    same: bool,
+}
+
+pub(super) fn lines(
+    host: &str,
+    wanted: &Wanted,
+    config: &Config,
+    tokens: Vec<(String, String)>,
+    made_authority: bool,
+) -> Result<Lines, Fault> {
+    let Some(tls) = &config.tls else { return Err(Fault::Usage("TLS is switched off".to_owned())) };
+    let name = wanted.names.first().map_or_else(|| host.to_owned(), Name::text);
+    let name = if name.contains(':') { format!("[{name}]") } else { name };
+    let mut line = format!("perilog init node --controller {name} --pin {}", pin(tls)?);
+    if let Some(port) = config.enrols.filter(|port| *port != ENROLS) {
+        line.push_str(&format!(" --enroll {name}:{port}"));
+    }
+    let mut notes = Vec::new();
+    let lines = if wanted.munge {
+        let hosts: BTreeSet<String> = wanted.nodes.iter().flat_map(|nodes| nodes.iter().map(str::to_owned)).collect();
+        hosts.into_iter().map(|host| (Some(host), format!("{line} --munge"))).collect()
+    } else if wanted.nodes.is_some() {
+        tokens.into_iter().map(|(host, token)| (Some(host), format!("{line} --token {token}"))).collect()
+    } else {
+        notes.push(
+            "TOKEN is of one node, for one time: perilog init controller --nodes HOSTLIST prints each node's line"
+                .to_owned(),
+        );
+        vec![(None, format!("{line} --token TOKEN"))]
+    };
+    if made_authority {
+        let ca = wanted.ca.display();
+        notes.push(format!(
+            "keep {ca}/{CA_KEY} where no node and no user can read it, best not on this host (docs/security.md): it is needed again for the controller's next certificate"
+        ));
+    }
+    Ok(Lines { cluster: config.cluster.clone(), same: wanted.munge, lines, notes })
+}
+
+impl Faces for Lines {
+    fn table(&self, page: &mut Page) {
+        page.line(format_args!("the controller of {} runs", text::line(&self.cluster)));
+        match self.lines.as_slice() {
+            [] => {}
+            [(_, line), ..] if self.same => {
+                page.line(style::STRONG.style("type on each node:"));
+                page.line(format_args!("  {line}"));
+            }
+            [(None, line)] => {
+                page.line(style::STRONG.style("type on a node:"));
+                page.line(format_args!("  {line}"));
+            }
+            lines => {
+                page.line(style::STRONG.style("type on the nodes, each its own line:"));
+                for (host, line) in lines {
+                    page.line(format_args!("  {}# {line}", text::line(host.as_deref().unwrap_or_default())));
+                }
+            }
+        }
+        for note in &self.notes {
+            page.line(note);
+        }
+    }
+
+    fn json(&self) -> Option<Value> {
+        let lines: Vec<Value> =
+            self.lines.iter().map(|(host, command)| json!({"host": host, "command": command})).collect();
+        Some(json!({"cluster": self.cluster, "lines": lines, "notes": self.notes}))
+    }
+
+    fn quiet(&self, page: &mut Page) {
+        for (host, line) in &self.lines {
+            page.line(format_args!("{} {line}", text::line(host.as_deref().unwrap_or("NODE"))));
+        }
+    }
+}

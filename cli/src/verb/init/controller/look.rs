@@ -1,0 +1,136 @@
+//! What is on the controller's host.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use perilog_core::controller::view::NodeView;
+use perilog_host::clock;
+use perilog_host::munge::UNMUNGE;
+use perilog_host::tls::{ServerTls, TlsFiles};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{Config, Files, There, Wanted};
+use crate::door::Door;
+use crate::fault::Fault;
+use crate::verb::ca::files::{self, CA_CERT, CA_KEY};
+use crate::verb::ca::read::certificates;
+use crate::verb::init::act::{CONTROLLER, SOCKET};
+use crate::verb::init::dropin::Dropin;
+use crate::verb::init::record::Record;
+use crate::verb::init::settings::{self, OfController};
+use crate::verb::init::{Role, units};
+
+pub(super) fn look(wanted: &Wanted, record: Option<&Record>, door: &Door) -> Result<(OfController, There), Fault> {
+    let program = Role::Controller.program();
+    let there = Dropin::look(&Role::Controller.dropin(), record);
+    let mut dropin = there.text().map(OfController::of).unwrap_or_default();
+    if wanted.cluster.is_some() && dropin.cluster.is_none() {
+        dropin.cluster.clone_from(&wanted.cluster);
+    }
+    if let Some(nodes) = wanted.nodes.as_ref().filter(|_| wanted.munge) {
+        dropin.munge_hosts = Some(nodes.to_string());
+    }
+    let installed = program.exists();
+    let config = if installed {
+        settings::would_be(Role::Controller, &dropin.text())?.map(|table| Config::of(&table))
+    } else {
+        Err("it is not read".to_owned())
+    };
+    let certificate = match &config {
+        Ok(Config { tls: Some(tls), .. }) => certificate(tls),
+        _ => Files::None,
+    };
+    let found = There {
+        systemd: units::systemd_runs(),
+        installed,
+        unmunge: Path::new(UNMUNGE).is_file(),
+        dropin: there,
+        config,
+        authority: authority(&wanted.ca),
+        certificate,
+        service: units::state(CONTROLLER)?,
+        socket: units::state(SOCKET)?,
+        known: known(door),
+    };
+    Ok((dropin, found))
+}
+
+/// All of the files, some, or none.
+fn presence<const N: usize>(paths: [&Path; N]) -> Option<Files> {
+    let there: Vec<&Path> = paths.into_iter().filter(|path| path.symlink_metadata().is_ok()).collect();
+    match there.as_slice() {
+        [] => Some(Files::None),
+        [first, ..] if there.len() < N => Some(Files::Part(first.to_path_buf())),
+        _ => None,
+    }
+}
+
+pub(super) fn certificate(tls: &TlsFiles) -> Files {
+    if let Some(files) = presence([&tls.ca, &tls.cert, &tls.key]) {
+        return files;
+    }
+    let read = || -> Result<Files, String> {
+        ServerTls::load(tls).map_err(|error| error.to_string())?;
+        let pem = files::read(&tls.cert).map_err(|fault| fault.to_string())?;
+        let read = certificates(&tls.cert, &pem).map_err(|fault| fault.to_string())?;
+        let first = read.into_iter().next().ok_or("there is none")?;
+        if first.role == "node" {
+            let other = "set [tls] in controller.d/site.toml to another directory, such as /etc/perilog/controller-tls";
+            return Err(format!("{} is a node's: {other}", tls.cert.display()));
+        }
+        if first.not_after_ms <= clock::wall_ms() {
+            return Err(format!("{} has expired: issue a new one (perilog ca issue)", tls.cert.display()));
+        }
+        Ok(Files::Good { names: first.names, until_ms: first.not_after_ms })
+    };
+    read().unwrap_or_else(Files::Bad)
+}
+
+pub(super) fn authority(dir: &Path) -> Files {
+    let (cert, key) = (dir.join(CA_CERT), dir.join(CA_KEY));
+    if let Some(files) = presence([&cert, &key]) {
+        return files;
+    }
+    match files::read(&cert).and_then(|pem| certificates(&cert, &pem)) {
+        Ok(read) if read.iter().any(|read| read.role == "authority") => Files::Good { names: Vec::new(), until_ms: 0 },
+        Ok(_) => Files::Bad(format!("{} is no authority's", cert.display())),
+        Err(fault) => Files::Bad(fault.to_string()),
+    }
+}
+
+/// Nodes that need no token, as the controller says, if it runs.
+fn known(door: &Door) -> BTreeMap<String, &'static str> {
+    #[derive(Deserialize)]
+    struct Tokens {
+        tokens: Vec<Token>,
+    }
+    #[derive(Deserialize)]
+    struct Token {
+        host: String,
+        until_ms: u64,
+        used_ms: Option<u64>,
+    }
+    #[derive(Deserialize)]
+    struct Nodes {
+        nodes: Vec<NodeView>,
+    }
+    let mut known = BTreeMap::new();
+    // A controller that does not run, or does not enrol yet, knows none.
+    if let Ok(answer) = door.ask::<Tokens>("Tokens", &json!({})) {
+        for token in answer.body.tokens {
+            if token.used_ms.is_some() {
+                known.insert(token.host, "enrolled with a token (another one: perilog token create)");
+            } else if token.until_ms > clock::wall_ms() {
+                known
+                    .entry(token.host)
+                    .or_insert("has a token, which is not shown again (another one: perilog token create)");
+            }
+        }
+    }
+    if let Ok(answer) = door.ask::<Nodes>("Nodes", &json!({ "nodes": null })) {
+        let online = answer.body.nodes.into_iter().filter(|node| node.state == "online");
+        known.extend(online.map(|node| (node.host.to_string(), "online")));
+    }
+    known
+}

@@ -1,0 +1,62 @@
+//! A drop-in of init's: whose it is, and whether it is to be written.
+
+use std::path::Path;
+
+use super::record::Record;
+use super::step::{Plan, Step};
+
+/// A drop-in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Dropin {
+    None,
+    /// It is as init wrote it.
+    Ours(String),
+    Foreign,
+}
+
+impl Dropin {
+    pub(super) fn look(path: &Path, record: Option<&Record>) -> Self {
+        match std::fs::read_to_string(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Self::None,
+            Ok(text) if record.is_some_and(|record| record.owns(path)) => Self::Ours(text),
+            _ => Self::Foreign,
+        }
+    }
+
+    pub(super) fn text(&self) -> Option<&str> {
+        match self {
+            Self::Ours(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Adds the step that writes the drop-in, or the conflict. Returns whether it will be written.
+    pub(super) fn plan(
+        &self,
+        path: &Path,
+        text: &str,
+        says: &str,
+        plan: &mut Plan,
+        conflicts: &mut Vec<String>,
+    ) -> bool {
+        let shown = path.display();
+        match self {
+            Self::Ours(there) if there == text => {
+                plan.is_there(format!("{shown}: {says}"));
+                return false;
+            }
+            Self::Foreign => conflicts.push(format!(
+                "{shown} exists and is not as init wrote it: move its lines to {}, and remove it",
+                path.with_file_name("site.toml").display()
+            )),
+            Self::None => {
+                plan.add(format!("write {shown}: {says}"), Step::Write { path: path.to_owned(), text: text.to_owned() })
+            }
+            Self::Ours(_) => plan.add(
+                format!("write {shown} anew: {says}"),
+                Step::Write { path: path.to_owned(), text: text.to_owned() },
+            ),
+        }
+        true
+    }
+}

@@ -1,0 +1,193 @@
+//! `perilog init`: sets this host up as the controller or as a node, in one command, and undoes that.
+//!
+//! ```text
+//!   look ──> There ─┐
+//!                   ├─ plan (pure) ──> steps, or conflicts ──> shown ──> carried out, one by one, each recorded first
+//!   arguments ──────┘
+//! ```
+//! * All checks come before the first change: with a conflict, nothing is changed.
+//! * A file that `init` did not write is never replaced. `init` knows its own by the [`record`].
+//! * What is there already is no step: the same command again changes nothing.
+//! * `undo` removes what the record names, unless it has changed since, and names what it leaves.
+//!
+//! | room | holds |
+//! |---|---|
+//! | `controller`, `node` | arguments, what is there, and the pure plan of that role |
+//! | `step` | one change, and the plan as it is shown |
+//! | `act` | carries steps out |
+//! | `record` | what `init` made on this host |
+//! | `dropin` | whether a drop-in is init's |
+//! | `settings` | texts of the drop-ins, and what the daemons make of them before they are written |
+//! | `enrol` | the node's authority and certificate |
+//! | `units` | systemd |
+//! | `undo` | the way back |
+
+mod act;
+mod controller;
+mod dropin;
+mod enrol;
+mod node;
+mod record;
+mod settings;
+mod step;
+mod undo;
+mod units;
+
+use std::path::{Path, PathBuf};
+
+use perilog_core::Span;
+use perilog_host::clock;
+
+use self::step::{Plan, Shown};
+use crate::door::Door;
+use crate::exit::{self, Exit};
+use crate::fault::Fault;
+use crate::out::{Face, Out};
+use crate::{text, values};
+
+/// Set this host up as the controller or as a node, or undo that
+///
+/// Prints a numbered plan, carries it out, and does nothing where a check fails. What is there already stays as it is:
+/// the same command again changes nothing. `perilog init undo` takes back what init made.
+#[derive(Debug, clap::Args)]
+#[command(after_help = help())]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    Controller(controller::Args),
+    Node(node::Args),
+    Undo(undo::Args),
+}
+
+/// Options of both roles.
+#[derive(Debug, clap::Args)]
+struct Common {
+    /// Print the plan and change nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// How long to wait until the daemon answers and, on a node, until the controller has taken it in.
+    #[arg(long, value_name = "DURATION", value_parser = values::span, default_value = "1m")]
+    wait: Span,
+}
+
+fn help() -> String {
+    format!(
+        "{}\n\nOf init: 2 when a check fails (nothing was changed), or when the controller refuses the token; 8 when a step fails: the same command goes on\n\
+         from there; 124 when the daemon runs and the time of --wait is over.",
+        exit::help()
+    )
+}
+
+pub(crate) fn run(args: Args, door: &Door, out: Out) -> Result<Exit, Fault> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(Fault::NotPermitted {
+            text: "init reads keys and changes this host: run it as root (sudo)".to_owned(),
+        });
+    }
+    match args.what {
+        What::Controller(args) => controller::run(args, door, out),
+        What::Node(args) => node::run(args, out),
+        What::Undo(args) => undo::run(&args, out),
+    }
+}
+
+/// Which of the two a host is set up as; one host may be both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Role {
+    Controller,
+    Node,
+}
+
+impl Role {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Controller => "controller",
+            Self::Node => "node",
+        }
+    }
+
+    /// Name of the daemon's configuration.
+    const fn daemon(self) -> &'static str {
+        match self {
+            Self::Controller => "controller",
+            Self::Node => "agent",
+        }
+    }
+
+    fn program(self) -> PathBuf {
+        Path::new("/usr/sbin").join(format!("perilog-{}", self.daemon()))
+    }
+
+    /// The drop-in that init writes. `site.toml` is read after it, so the site's own lines win.
+    fn dropin(self) -> PathBuf {
+        Path::new("/etc/perilog").join(format!("{}.d", self.daemon())).join("init.toml")
+    }
+}
+
+/// Shows the plan, and carries it out unless this is a dry run or nothing is to be done. Returns whether it was carried
+/// out.
+fn show_and_do(plan: &Plan, common: &Common, out: &mut Out, act: &mut act::Acting) -> Result<bool, Fault> {
+    if common.dry_run || plan.is_empty() {
+        out.show(&Shown::planned(plan))?;
+        return Ok(plan.is_empty());
+    }
+    if out.face == Face::Table {
+        out.show(&Shown::planned(plan))?;
+    }
+    for (number, (text, step)) in (1..).zip(plan.steps()) {
+        let done = act.carry_out(step);
+        if let Err(fault) = done {
+            return Err(in_step(number, text, fault));
+        }
+        if out.face == Face::Table {
+            out.text(&format!("  {number} done\n"))?;
+        }
+    }
+    if out.face == Face::Json {
+        out.show(&Shown::done(plan))?;
+    }
+    Ok(true)
+}
+
+/// Names the step that failed, and what to type. A fault with an exit status of its own keeps it.
+fn in_step(number: usize, step: &str, fault: Fault) -> Fault {
+    let text = format!("step {number} ({step}): {fault}");
+    match fault {
+        Fault::PipeClosed => fault,
+        Fault::Usage(_) | Fault::Refused { .. } => Fault::Usage(text),
+        Fault::Late(_) => Fault::Late(text),
+        _ => Fault::Other(format!(
+            "{text}; the steps before it are done: the same command again goes on from there, perilog init undo takes them back"
+        )),
+    }
+}
+
+/// Refuses with all that stands in the way.
+fn refused(conflicts: &[String]) -> Fault {
+    let list: String = conflicts.iter().map(|conflict| format!("\n  {conflict}")).collect();
+    Fault::Usage(format!("{} in the way, and nothing was changed:{list}", text::count(conflicts.len() as u64, "thing")))
+}
+
+/// The kernel's name of this host.
+fn own_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Waits until `is_so`, at most until `until_ms` (monotonic). Returns whether it came about.
+#[expect(clippy::disallowed_methods, reason = "the daemons tell no one when they are ready for this")]
+fn wait_until(until_ms: u64, mut is_so: impl FnMut() -> bool) -> bool {
+    const PAUSE: std::time::Duration = std::time::Duration::from_millis(200);
+    loop {
+        if is_so() {
+            return true;
+        }
+        if clock::mono_ms() >= until_ms {
+            return false;
+        }
+        std::thread::sleep(PAUSE);
+    }
+}

@@ -1,0 +1,143 @@
+//! What `init` made on this host: /etc/perilog/init-controller.json and init-node.json, root's alone. Each entry is on
+//! disk before the change that it describes, so that `undo` finds a change that a crash cut short.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::Role;
+use crate::fault::Fault;
+use crate::verb::ca::files::{self, Who};
+
+/// Version of the format.
+const VERSION: u32 = 1;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Record {
+    version: u32,
+    /// Files by their path, with the SHA-256 of their content. `None`: a daemon renews the file, or a crash came before
+    /// its digest was known.
+    pub(super) files: BTreeMap<PathBuf, Option<String>>,
+    /// Directories that did not exist, outermost first.
+    pub(super) directories: Vec<PathBuf>,
+    /// Units that were not enabled.
+    pub(super) enabled: Vec<String>,
+    /// Directory of the authority that init made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) authority: Option<PathBuf>,
+    #[serde(skip)]
+    path: PathBuf,
+}
+
+/// Content of a file, compared with what init wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Now {
+    Gone,
+    Same,
+    Changed,
+}
+
+impl Record {
+    pub(super) fn path_of(role: Role) -> PathBuf {
+        PathBuf::from(format!("/etc/perilog/init-{}.json", role.word()))
+    }
+
+    pub(super) fn empty(path: PathBuf) -> Self {
+        let (files, directories, enabled) = (BTreeMap::new(), Vec::new(), Vec::new());
+        Self { version: VERSION, files, directories, enabled, authority: None, path }
+    }
+
+    /// Reads the record; `None` if init made nothing here.
+    pub(super) fn read(path: PathBuf) -> Result<Option<Self>, Fault> {
+        let failed = |source| Fault::File { what: "cannot read", path: path.clone(), source };
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed(error)),
+        };
+        let record: Self = serde_json::from_slice(&text).map_err(|error| failed(error.into()))?;
+        if record.version > VERSION {
+            return Err(Fault::Other(format!("{} is of a later version: upgrade perilog", path.display())));
+        }
+        Ok(Some(Self { path, ..record }))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn save(&self) -> Result<(), Fault> {
+        let text = serde_json::to_string_pretty(self).map_err(|error| Fault::Other(error.to_string()))?;
+        files::write(&self.path, Who::OwnerOnly, &format!("{text}\n"))
+    }
+
+    /// Records a file before it is written. `text`: its content, if a daemon does not renew it.
+    pub(super) fn will_write(&mut self, path: &Path, text: Option<&str>) -> Result<(), Fault> {
+        self.will_make_directory(path.parent().unwrap_or(Path::new("/")))?;
+        self.files.insert(path.to_owned(), text.map(|text| digest(text.as_bytes())));
+        self.save()
+    }
+
+    /// Records a directory, and those above it, before they are made.
+    pub(super) fn will_make_directory(&mut self, dir: &Path) -> Result<(), Fault> {
+        let mut missing: Vec<PathBuf> = dir.ancestors().take_while(|dir| !dir.exists()).map(Path::to_owned).collect();
+        missing.retain(|dir| !self.directories.contains(dir));
+        if missing.is_empty() {
+            return Ok(());
+        }
+        self.directories.extend(missing.into_iter().rev());
+        self.save()
+    }
+
+    /// Compares a file with the record.
+    pub(super) fn now(path: &Path, made: Option<&str>) -> Now {
+        match (fs::read(path), made) {
+            (Err(error), _) if error.kind() == ErrorKind::NotFound => Now::Gone,
+            (Err(_), _) => Now::Changed,
+            (Ok(_), None) => Now::Same,
+            (Ok(text), Some(made)) if digest(&text) == made => Now::Same,
+            (Ok(_), Some(_)) => Now::Changed,
+        }
+    }
+
+    /// Did init write this file, and is it as init wrote it?
+    pub(super) fn owns(&self, path: &Path) -> bool {
+        self.files.get(path).is_some_and(|made| Self::now(path, made.as_deref()) == Now::Same)
+    }
+}
+
+pub(super) fn digest(text: &[u8]) -> String {
+    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_made_is_known_again_and_what_others_changed_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let mut record = Record::empty(at("init.json"));
+        record.will_write(&at("a/b/c.toml"), Some("x = 1\n")).unwrap();
+        record.will_write(&at("renewed.pem"), None).unwrap();
+        assert_eq!(record.directories, [at("a"), at("a/b")], "and not the one that was there");
+        assert!(!record.owns(&at("a/b/c.toml")), "it is not written yet");
+        fs::create_dir_all(at("a/b")).unwrap();
+        fs::write(at("a/b/c.toml"), "x = 1\n").unwrap();
+        fs::write(at("renewed.pem"), "1").unwrap();
+        let read = Record::read(at("init.json")).unwrap().unwrap();
+        assert_eq!(read, record);
+        assert!(read.owns(&at("a/b/c.toml")) && read.owns(&at("renewed.pem")) && !read.owns(&at("init.json")));
+        fs::write(at("a/b/c.toml"), "x = 2\n").unwrap();
+        fs::write(at("renewed.pem"), "2").unwrap();
+        assert!(!read.owns(&at("a/b/c.toml")) && read.owns(&at("renewed.pem")));
+        assert_eq!(Record::read(at("none")).unwrap(), None);
+        fs::write(at("init.json"), "{").unwrap();
+        assert!(Record::read(at("init.json")).unwrap_err().to_string().contains("init.json"));
+    }
+}

@@ -1,0 +1,162 @@
+//! Drop-ins of the daemons, and what a daemon makes of its configuration with a drop-in that is not written yet: its
+//! own program reads a copy, because only it knows what the keys mean.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use toml::Table;
+
+use super::Role;
+use crate::fault::Fault;
+use crate::text;
+use crate::verb::shell;
+
+/// The drop-in's head.
+fn head(role: Role) -> String {
+    let (word, site) = (role.word(), role.dropin().with_file_name("site.toml"));
+    format!(
+        "# Written by `perilog init {word}`, removed by `perilog init undo`. Your own lines: {}, which is read after this.\n",
+        site.display()
+    )
+}
+
+/// Text as a TOML string.
+fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}
+
+/// The controller's drop-in.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct OfController {
+    pub(super) cluster: Option<String>,
+    /// The hosts that munge enrols, if it does.
+    pub(super) munge_hosts: Option<String>,
+}
+
+impl OfController {
+    /// Reads the values from an earlier drop-in of init's.
+    pub(super) fn of(text: &str) -> Self {
+        let table: Table = text.parse().unwrap_or_default();
+        let own = |table: &Table, key: &str| table.get(key).and_then(toml::Value::as_str).map(str::to_owned);
+        let munge_hosts =
+            table.get("enroll").and_then(toml::Value::as_table).and_then(|enroll| own(enroll, "munge-hosts"));
+        Self { cluster: own(&table, "cluster"), munge_hosts }
+    }
+
+    pub(super) fn text(&self) -> String {
+        let mut text = head(Role::Controller);
+        if let Some(cluster) = &self.cluster {
+            text.push_str(&format!("cluster = {}\n", quoted(cluster)));
+        }
+        text.push_str("\n# Nodes get their certificates here.\n[enroll]\nlisten = \"[::]:5117\"\n");
+        if let Some(hosts) = &self.munge_hosts {
+            text.push_str(&format!("munge = true\nmunge-hosts = {}\n", quoted(hosts)));
+        }
+        text
+    }
+}
+
+/// The node's drop-in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct OfNode<'a> {
+    pub(super) host: Option<&'a str>,
+    /// `ctl:5115`
+    pub(super) controller: &'a str,
+    /// `ctl:5117`, and where certificate and key are kept; `None` if an administrator has brought them.
+    pub(super) enrols: Option<(&'a str, &'a Path)>,
+    pub(super) munge: bool,
+}
+
+impl OfNode<'_> {
+    pub(super) fn text(&self) -> String {
+        let mut text = head(Role::Node);
+        if let Some(host) = self.host {
+            text.push_str(&format!("host = {}\n", quoted(host)));
+        }
+        text.push_str(&format!("controller = [{}]\n", quoted(self.controller)));
+        if let Some((enroll, dir)) = self.enrols {
+            text.push_str("\n[tls]\n");
+            for key in ["ca", "cert", "key"] {
+                text.push_str(&format!("{key} = {}\n", quoted(&dir.join(format!("{key}.pem")).display().to_string())));
+            }
+            text.push_str(&format!(
+                "\n# The agent renews its certificate here.\n[enroll]\ncontroller = [{}]\n",
+                quoted(enroll)
+            ));
+            if self.munge {
+                text.push_str("munge = true\n");
+            }
+        }
+        text
+    }
+}
+
+/// Returns the daemon's whole configuration, as it would be with this drop-in.
+///
+/// # Errors
+/// The outer one: this host cannot be asked. The inner one: the daemon's own words.
+pub(super) fn would_be(role: Role, dropin: &str) -> Result<Result<Table, String>, Fault> {
+    let copy = Copy::new(role, dropin)?;
+    let (program, file) = (role.program().display().to_string(), copy.file.display().to_string());
+    let said = shell::ask(&program, &["--config", &file, "--print-config"]).map_err(Fault::Other)?;
+    if said.ok {
+        let table = said.stdout.parse();
+        return Ok(table.map_err(|error| format!("{program} --print-config is not understood: {error}")));
+    }
+    // Indented lines below a problem show its place in the file.
+    let problem = said.stderr.lines().find(|line| !line.trim().is_empty()).unwrap_or("no answer");
+    let own = format!("perilog-{}: ", role.daemon());
+    let problem = problem.strip_prefix(&own).unwrap_or(problem);
+    Ok(Err(text::line(&problem.replace(&copy.dir.display().to_string(), "/etc/perilog"))))
+}
+
+/// Copy of a daemon's files in a directory of root's; removed when dropped.
+struct Copy {
+    dir: PathBuf,
+    file: PathBuf,
+}
+
+impl Copy {
+    fn new(role: Role, dropin: &str) -> Result<Self, Fault> {
+        let dir = PathBuf::from(format!("/run/perilog-init.{}", std::process::id()));
+        let failed = |source| Fault::File { what: "cannot make", path: dir.clone(), source };
+        let (name, own) = (role.daemon(), role.dropin());
+        let copy = Self { file: dir.join(format!("{name}.toml")), dir: dir.clone() };
+        let fill = || -> io::Result<()> {
+            let to = dir.join(format!("{name}.d"));
+            // A run of this number that was killed may have left some.
+            if dir.exists() {
+                fs::remove_dir_all(&dir)?;
+            }
+            fs::create_dir_all(&to)?;
+            let from = own.parent().unwrap_or(Path::new("/"));
+            let main = from.with_extension("toml");
+            if main.exists() {
+                fs::copy(&main, &copy.file)?;
+            }
+            let entries = if from.is_dir() { Some(fs::read_dir(from)?) } else { None };
+            for entry in entries.into_iter().flatten() {
+                let path = entry?.path();
+                if path.extension().is_some_and(|end| end == "toml") && path != own {
+                    fs::copy(&path, to.join(path.file_name().unwrap_or_default()))?;
+                }
+            }
+            fs::write(to.join(own.file_name().unwrap_or_default()), dropin)
+        };
+        fill().map_err(failed)?;
+        Ok(copy)
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        // What is left is in /run, and goes with the boot.
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// A text in the configuration, by the names of its tables.
+pub(super) fn value<'t>(table: &'t Table, path: &[&str]) -> Option<&'t str> {
+    crate::verb::doctor::config::text(table, path)
+}

@@ -1,0 +1,133 @@
+//! One change to this host, and the plan: what will be done, and what is there already.
+
+use std::path::PathBuf;
+
+use perilog_core::HostList;
+use serde_json::{Value, json};
+
+use super::enrol::Enrolling;
+use crate::columns::{Columns, cell, styled};
+use crate::out::{Faces, Page};
+use crate::verb::ca::Name;
+use crate::{style, text};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Make an authority.
+    Authority { dir: PathBuf },
+    /// Issue the controller's certificate; `to` gets ca.pem, cert.pem and key.pem.
+    Issue { ca: PathBuf, names: Vec<Name>, to: PathBuf },
+    /// Write a file of init's own, for everybody to read.
+    Write { path: PathBuf, text: String },
+    /// Get the node's certificate from the controller.
+    Enrol(Box<Enrolling>),
+    /// Enable units and start them; `anew`: restart those that run.
+    Start { units: Vec<&'static str>, anew: bool },
+    /// Have the controller make one-time tokens.
+    Tokens { hosts: HostList },
+    /// Wait until the controller has taken this node in.
+    Online,
+    /// Disable units and stop them.
+    Stop { units: Vec<String> },
+    /// Remove a file that init wrote.
+    Remove { path: PathBuf },
+    /// Remove a directory that init made, if it is empty.
+    RemoveDirectory { path: PathBuf },
+    /// Have systemd read its units again, and restart these where they run.
+    Reload { running: Vec<&'static str> },
+}
+
+/// A line of the plan. Without a step, it is there already.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Item {
+    text: String,
+    step: Option<Step>,
+}
+
+/// Plan for one host, in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Plan {
+    title: String,
+    items: Vec<Item>,
+    /// Remarks and what stays.
+    notes: Vec<String>,
+}
+
+impl Plan {
+    pub(super) fn new(title: impl Into<String>) -> Self {
+        Self { title: title.into(), items: Vec::new(), notes: Vec::new() }
+    }
+
+    pub(super) fn add(&mut self, text: impl Into<String>, step: Step) {
+        self.items.push(Item { text: text.into(), step: Some(step) });
+    }
+
+    pub(super) fn is_there(&mut self, text: impl Into<String>) {
+        self.items.push(Item { text: text.into(), step: None });
+    }
+
+    pub(super) fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
+    }
+
+    /// Is nothing to be done?
+    pub(super) fn is_empty(&self) -> bool {
+        self.steps().next().is_none()
+    }
+
+    pub(super) fn steps(&self) -> impl Iterator<Item = (&str, &Step)> {
+        self.items.iter().filter_map(|item| Some((item.text.as_str(), item.step.as_ref()?)))
+    }
+
+    /// Texts of the items, with `+` before what will be done and `=` before what is there.
+    #[cfg(test)]
+    pub(super) fn words(&self) -> Vec<String> {
+        let sign = |item: &Item| if item.step.is_some() { '+' } else { '=' };
+        self.items.iter().map(|item| format!("{} {}", sign(item), item.text)).collect()
+    }
+}
+
+/// The plan, before or after it was carried out.
+pub(super) struct Shown<'a> {
+    plan: &'a Plan,
+    state: &'static str,
+}
+
+impl<'a> Shown<'a> {
+    pub(super) const fn planned(plan: &'a Plan) -> Self {
+        Self { plan, state: "planned" }
+    }
+
+    pub(super) const fn done(plan: &'a Plan) -> Self {
+        Self { plan, state: "done" }
+    }
+}
+
+impl Faces for Shown<'_> {
+    fn table(&self, page: &mut Page) {
+        let there: Vec<&str> =
+            self.plan.items.iter().filter(|item| item.step.is_none()).map(|item| item.text.as_str()).collect();
+        let todo = if self.plan.is_empty() { ": nothing to do" } else { ":" };
+        page.line(style::STRONG.style(format!("{}{todo}", self.plan.title)));
+        let mut columns = Columns::headless().right(0);
+        for text in there {
+            columns.row([styled("=", style::QUIET), cell(text::line(text))]);
+        }
+        for (number, (text, _)) in (1..).zip(self.plan.steps()) {
+            columns.row([cell(format!("{number}")), cell(text::line(text))]);
+        }
+        page.indented(2, columns);
+        for note in &self.plan.notes {
+            page.line(text::line(note));
+        }
+    }
+
+    fn json(&self) -> Option<Value> {
+        let state = |item: &Item| if item.step.is_some() { self.state } else { "there" };
+        let steps: Vec<Value> =
+            self.plan.items.iter().map(|item| json!({"text": item.text, "state": state(item)})).collect();
+        Some(json!({"title": self.plan.title, "steps": steps, "notes": self.plan.notes}))
+    }
+
+    fn quiet(&self, _: &mut Page) {}
+}

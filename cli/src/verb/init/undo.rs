@@ -1,0 +1,156 @@
+//! `perilog init undo`: takes back what the record names, and nothing else.
+
+use std::path::{Path, PathBuf};
+
+use perilog_core::Span;
+
+use super::act::{AGENT, Acting};
+use super::record::{Now, Record};
+use super::step::{Plan, Step};
+use super::{Common, Role, show_and_do, units};
+use crate::door::{Daemon, Door};
+use crate::exit::Exit;
+use crate::fault::Fault;
+use crate::out::Out;
+
+/// The controller's own directory, which the controller makes.
+const STORE: &str = "/var/lib/perilog";
+
+/// Take back what init made on this host
+///
+/// Disables and stops what init enabled, and removes the files that init wrote. A file that has changed since stays,
+/// and so do the authority and the controller's store; each is named.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Of which role; both if absent.
+    #[arg(value_enum)]
+    role: Option<Role>,
+    /// Print the plan and change nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Remove the authority that init made, too: certificates that it issued can never be renewed or revoked.
+    #[arg(long)]
+    authority: bool,
+}
+
+pub(super) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
+    let roles = args.role.map_or_else(|| vec![Role::Node, Role::Controller], |role| vec![role]);
+    let mut found = false;
+    for role in roles {
+        let Some(record) = Record::read(Record::path_of(role))? else { continue };
+        found = true;
+        take_back(role, record, args.authority, args.dry_run, &mut out)?;
+    }
+    if !found {
+        out.show(&super::step::Shown::planned(&Plan::new("undo: init has made nothing on this host")))?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// Shows the plan of undoing a role, and carries it out.
+pub(super) fn take_back(
+    role: Role,
+    record: Record,
+    authority: bool,
+    dry_run: bool,
+    out: &mut Out,
+) -> Result<(), Fault> {
+    let is_installed = |unit: &str| units::state(unit).is_ok_and(|state| state.is_some());
+    let has_store = role == Role::Controller && Path::new(STORE).exists();
+    let plan = plan(role, &record, authority, has_store, is_installed, Record::now);
+    let wait = Span::parse("1m").map_err(|error| Fault::Other(error.to_string()))?;
+    // Undo asks no daemon.
+    let door = Door { daemon: Daemon::Agent, path: PathBuf::from("/run/perilog/agent.sock") };
+    let mut act = Acting { record, wait, door, lasts: None, tokens: Vec::new() };
+    show_and_do(&plan, &Common { dry_run, wait }, out, &mut act).map(drop)
+}
+
+/// What undoing takes. `now`: a file's content, compared with the record.
+fn plan(
+    role: Role,
+    record: &Record,
+    authority: bool,
+    has_store: bool,
+    is_installed: impl Fn(&str) -> bool,
+    now: impl Fn(&Path, Option<&str>) -> Now,
+) -> Plan {
+    let mut plan = Plan::new(format!("undo of `perilog init {}`", role.word()));
+    let enabled: Vec<String> = record.enabled.iter().filter(|unit| is_installed(unit)).cloned().collect();
+    if !enabled.is_empty() {
+        plan.add(format!("disable and stop {}", enabled.join(", ")), Step::Stop { units: enabled.clone() });
+    }
+    let stays = |path: &Path| !authority && record.authority.as_deref().is_some_and(|dir| path.starts_with(dir));
+    for (path, made) in record.files.iter().rev().filter(|(path, _)| !stays(path)) {
+        match now(path, made.as_deref()) {
+            Now::Gone => {}
+            Now::Same => plan.add(format!("remove {}", path.display()), Step::Remove { path: path.clone() }),
+            Now::Changed => plan.note(format!("stays: {}, which has changed since init wrote it", path.display())),
+        }
+    }
+    for path in record.directories.iter().rev().filter(|path| !stays(path)) {
+        plan.add(
+            format!("remove the directory {}, if it is empty", path.display()),
+            Step::RemoveDirectory { path: path.clone() },
+        );
+    }
+    if role == Role::Node {
+        let running = if enabled.is_empty() { vec![AGENT] } else { Vec::new() };
+        let text = match running.as_slice() {
+            [] => "have systemd read its units again".to_owned(),
+            running => format!("restart {}, which init found enabled: scripts go on", running.join(", ")),
+        };
+        plan.add(text, Step::Reload { running });
+    }
+    plan.add("forget what init made here", Step::Remove { path: record.path().to_owned() });
+    if let Some(dir) = record.authority.as_deref().filter(|_| !authority) {
+        let dir = dir.display();
+        plan.note(format!(
+            "stays: the authority in {dir}, which nodes may trust (undo --authority removes it; later: rm -r {dir})"
+        ));
+    }
+    if has_store {
+        plan.note(format!(
+            "stays: {STORE}, the store and the authority that has enrolled nodes; removing the package says what becomes of it"
+        ));
+    }
+    plan
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_init_made_goes_and_what_others_have_changed_stays() {
+        let mut record = Record::empty("/etc/perilog/init-controller.json".into());
+        record.enabled = vec!["a.service".to_owned(), "gone.service".to_owned()];
+        record.authority = Some("/root/perilog-ca".into());
+        record.directories = vec!["/root/perilog-ca".into(), "/etc/perilog/tls".into()];
+        for path in ["/etc/perilog/tls/cert.pem", "/etc/x.toml", "/etc/gone.toml", "/root/perilog-ca/ca-key.pem"] {
+            record.files.insert(path.into(), None);
+        }
+        let words = |role: Role, authority: bool| {
+            let now = |path: &Path, _: Option<&str>| match path.to_str() {
+                Some("/etc/x.toml") => Now::Changed,
+                Some("/etc/gone.toml") => Now::Gone,
+                _ => Now::Same,
+            };
+            plan(role, &record, authority, false, |unit| unit != "gone.service", now).words()
+        };
+        let whole = [
+            "+ disable and stop a.service",
+            "+ remove /root/perilog-ca/ca-key.pem",
+            "+ remove /etc/perilog/tls/cert.pem",
+            "+ remove the directory /etc/perilog/tls, if it is empty",
+            "+ remove the directory /root/perilog-ca, if it is empty",
+            "+ forget what init made here",
+        ];
+        assert_eq!(words(Role::Controller, true), whole);
+        let of = |text: &str| !text.contains("perilog-ca");
+        assert_eq!(words(Role::Controller, false), whole.into_iter().filter(|text| of(text)).collect::<Vec<_>>());
+        assert!(words(Role::Node, true).contains(&"+ have systemd read its units again".to_owned()));
+        record.enabled.clear();
+        let words = plan(Role::Node, &record, false, false, |_| true, |_, _| Now::Gone).words();
+        assert_eq!(words[1], "+ restart perilog-agent.service, which init found enabled: scripts go on");
+    }
+}

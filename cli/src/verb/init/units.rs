@@ -1,0 +1,66 @@
+//! systemd: the state of units, and the few commands that change it.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::fault::Fault;
+use crate::verb::doctor::daemon::last_words;
+use crate::verb::shell;
+
+/// A controller with a large store takes its time to start.
+const LIMIT: Duration = Duration::from_secs(600);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct State {
+    pub(super) enabled: bool,
+    pub(super) active: bool,
+}
+
+/// Does systemd run as this host's init?
+pub(super) fn systemd_runs() -> bool {
+    Path::new("/run/systemd/system").is_dir()
+}
+
+/// Returns the state of a unit; `None` if it is not installed, or if systemd does not run.
+pub(super) fn state(unit: &str) -> Result<Option<State>, Fault> {
+    if !systemd_runs() {
+        return Ok(None);
+    }
+    let said = shell::ask("systemctl", &["show", unit, "--property", "LoadState,ActiveState,UnitFileState"])
+        .map_err(Fault::Other)?;
+    if !said.ok {
+        return Err(Fault::Other(format!("systemctl show {unit}: {}", said.stderr.trim())));
+    }
+    let shown: HashMap<&str, &str> = said.stdout.lines().filter_map(|line| line.split_once('=')).collect();
+    let get = |name: &str| shown.get(name).copied().unwrap_or_default();
+    let is_there = get("LoadState") == "loaded";
+    Ok(is_there.then(|| State {
+        enabled: get("UnitFileState") == "enabled",
+        active: matches!(get("ActiveState"), "active" | "reloading"),
+    }))
+}
+
+/// systemctl(1), which must succeed.
+pub(super) fn systemctl(arguments: &[&str]) -> Result<(), Fault> {
+    let said = shell::ask_within(LIMIT, "systemctl", arguments).map_err(Fault::Other)?;
+    if said.ok {
+        return Ok(());
+    }
+    let why = said.stderr.lines().next().unwrap_or("no answer").trim();
+    let unit = arguments.iter().find(|argument| argument.contains('.')).copied().unwrap_or_default();
+    Err(Fault::Other(format!("systemctl {}: {why}{}", arguments.join(" "), last_words(unit))))
+}
+
+/// The unit's own status line.
+pub(super) fn status_text(unit: &str) -> String {
+    let said = shell::ask("systemctl", &["show", "--value", "--property", "StatusText", unit]);
+    said.map(|said| said.stdout.trim().to_owned()).unwrap_or_default()
+}
+
+/// The unit's last warning.
+pub(super) fn last_warning(unit: &str) -> Option<String> {
+    let asked = ["--unit", unit, "--priority", "warning", "--lines", "1", "--output", "cat", "--quiet", "--no-pager"];
+    let said = shell::ask("journalctl", &asked).ok().filter(|said| said.ok)?;
+    said.stdout.lines().last().map(str::to_owned).filter(|line| !line.is_empty())
+}
