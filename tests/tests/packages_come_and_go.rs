@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use perilog_tests::book::{self, Page};
-use perilog_tests::{AT_GATE, Cluster, Node, Release};
+use perilog_tests::{AT_GATE, Cluster, Node, Release, Stopwatch};
 
 const SOON: Duration = Duration::from_secs(90);
 const TASK: &str = "perilog-task-*";
@@ -302,6 +302,45 @@ fn the_package_for_flux_comes_and_goes() -> Result<()> {
     node.apt(&["purge", "perilog-flux"])?.ok()?;
     let left = ours()?;
     ensure!(left == before, "it had\n{before}\nand has still\n{left}");
+    Ok(())
+}
+
+/// What an administrator types, from packages to the first line of a script of one's own, and back.
+#[test]
+fn init_sets_up_a_cluster_of_packages() -> Result<()> {
+    let bed = book::bare_machines(&["ctl", "n0", "n1"])?;
+    let (ctl, nodes) = (bed.node("ctl")?, [bed.node("n0")?, bed.node("n1")?]);
+    let watch = Stopwatch::start();
+    let mut typed = 0;
+    ctl.install(Release::Current, &["perilog", "perilog-controller"])?;
+    for node in nodes {
+        node.install(Release::Current, &["perilog", "perilog-agent"])?;
+    }
+    typed += 1 + nodes.len();
+    let installed = watch.elapsed();
+    let lines = ctl.sh("perilog --quiet init controller --cluster tiny --nodes 'n[0-1]'")?;
+    typed += 1;
+    for (node, line) in nodes.iter().zip(lines.lines()) {
+        node.sh(line.strip_prefix(&format!("{} ", node.name())).context("each node's line, in order")?)?;
+        typed += 1;
+        node.write_script("/etc/perilog/prolog.d/10-hello", "#!/bin/sh\necho \"hello, job $PERILOG_JOB\"\n")?;
+        typed += 1;
+    }
+    ctl.sh("perilog run prolog --job first --nodes 'n[0-1]'")?;
+    let said = ctl.sh("perilog logs first")?;
+    typed += 2;
+    assert_eq!(said.matches("hello, job first").count(), 2, "{said}");
+    println!("{typed} commands on 3 hosts, {:?}, of which packages {installed:?}", watch.elapsed());
+    for node in nodes.into_iter().chain([ctl]) {
+        node.sh("perilog init undo")?;
+        node.apt(&["purge", "perilog", "perilog-agent", "perilog-controller"])?.ok()?;
+        let left = node.sh(
+            "find /etc /usr /var/lib /root/perilog-ca -path '*perilog*' -type f ! -path '*/boot-id.conf' || true",
+        )?;
+        let stays = ["/etc/perilog/prolog.d/10-hello", "/var/lib/perilog/enroll/", "/root/perilog-ca/"];
+        let odd: Vec<&str> = left.lines().filter(|path| !stays.iter().any(|stays| path.starts_with(stays))).collect();
+        ensure!(odd.is_empty(), "{} has still {odd:?}", node.name());
+    }
     Ok(())
 }
 

@@ -1,0 +1,223 @@
+//! `perilog init`: a controller and two nodes from nothing to the first line of a prolog; the same again changes
+//! nothing, a dry run changes nothing, undo leaves each host as it was, and a conflict or a wrong token changes
+//! nothing.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use perilog_tests::{Bed, Node, Output, book};
+
+const ENOUGH: Duration = Duration::from_secs(120);
+/// Configuration files as packages install them.
+const AGENT: &str = include_str!("../../packaging/agent.toml");
+const CONTROLLER: &str = include_str!("../../packaging/controller.toml");
+const HELLO: &str = "#!/bin/sh\necho \"hello, job $PERILOG_JOB on rank $PERILOG_RANK\"\n";
+
+/// Machines with the product as its packages leave them: the agent is enabled and has nothing to do.
+fn machines() -> Result<Bed> {
+    let bed = book::machines(&["ctl", "n0", "n1"])?;
+    bed.node("ctl")?.write_file("/etc/perilog/controller.toml", CONTROLLER)?;
+    for name in ["n0", "n1"] {
+        let node = bed.node(name)?;
+        node.write_file("/etc/perilog/agent.toml", AGENT)?;
+        node.sh("mkdir -p /etc/perilog/prolog.d /etc/perilog/epilog.d /etc/perilog/housekeeping.d")?;
+        node.systemctl(&["enable", "--now", "perilog-agent.service"])?;
+    }
+    Ok(bed)
+}
+
+/// Files and links with mode, owner and target; of those that init may touch the digest, too.
+fn tree(node: &Node) -> Result<BTreeMap<String, String>> {
+    let listed = node.sh(
+        "find /etc /root /var/lib/perilog-agent /run/perilog-init.* -path '/root/.*' -prune -o ! -type d \
+           -printf '%p %m %U %l\\n' 2>/dev/null | sort || true\n\
+         find /etc/perilog /etc/systemd /root/perilog-ca -type f -exec sha256sum {} + 2>/dev/null | awk '{print \"sha256:\" $2, $1}' || true",
+    )?;
+    let line = |line: &str| line.split_once(' ').map(|(path, rest)| (path.to_owned(), rest.to_owned()));
+    Ok(listed.lines().filter_map(line).collect())
+}
+
+fn init(node: &Node, arguments: &str) -> Result<Output> {
+    node.run_within(ENOUGH, &["bash", "-c", &format!("exec perilog init {arguments}")])
+}
+
+/// Lines for the nodes, by host.
+fn lines(printed: &str) -> BTreeMap<String, String> {
+    let line = |line: &str| line.trim().split_once("# ").map(|(host, line)| (host.to_owned(), line.to_owned()));
+    printed.lines().filter_map(line).filter(|(_, line)| line.starts_with("perilog init node ")).collect()
+}
+
+fn is_unchanged(node: &Node, before: &BTreeMap<String, String>, what: &str) -> Result<()> {
+    let now = tree(node)?;
+    ensure!(now == *before, "{what} changed {}:\n{before:#?}\n{now:#?}", node.name());
+    Ok(())
+}
+
+#[test]
+fn three_hosts_from_nothing_to_a_line_of_a_prolog_and_back() -> Result<()> {
+    let bed = machines()?;
+    let (ctl, n0, n1) = (bed.node("ctl")?, bed.node("n0")?, bed.node("n1")?);
+    let before: Vec<_> = [ctl, n0, n1].into_iter().map(tree).collect::<Result<_>>()?;
+
+    // A dry run shows the plan and changes nothing.
+    let set_up = "controller --cluster tiny --nodes n[0-1]";
+    let shown = init(ctl, &format!("{set_up} --dry-run"))?.ok()?;
+    for part in ["make an authority in /root/perilog-ca", "for ctl to /etc/perilog/tls", "init.toml: cluster tiny"] {
+        ensure!(shown.contains(part), "no {part:?} in {shown}");
+    }
+    is_unchanged(ctl, &before[0], "a dry run")?;
+
+    let said = init(ctl, set_up)?;
+    let printed = said.ok()?;
+    println!("{printed}");
+    let typed = lines(&printed);
+    ensure!(typed.len() == 2, "{printed}");
+    ensure!(printed.contains("keep /root/perilog-ca/ca-key.pem"), "{printed}");
+    let modes = ctl.sh("stat -c '%a %U %n' /root/perilog-ca /root/perilog-ca/ca-key.pem /etc/perilog/tls/key.pem")?;
+    let expected = "700 root /root/perilog-ca\n600 root /root/perilog-ca/ca-key.pem\n640 root /etc/perilog/tls/key.pem";
+    assert_eq!(modes, expected);
+
+    let line = |host: &str| typed.get(host).map(|line| line.replace("perilog init ", "")).context("a line for it");
+    // A dry run on the node reaches the controller, and uses no token.
+    init(n0, &format!("{} --dry-run", line("n0")?))?.ok()?;
+    is_unchanged(n0, &before[1], "a dry run")?;
+    for node in [n0, n1] {
+        let printed = init(node, &line(node.name())?)?.ok()?;
+        println!("{printed}");
+        ensure!(printed.contains(&format!("{} is online at ctl:5115", node.name())), "{printed}");
+        node.write_script("/etc/perilog/prolog.d/10-hello", HELLO)?;
+    }
+    let ran = ctl.sh("perilog run prolog --job first --nodes 'n[0-1]' --timeout 1m && perilog logs first")?;
+    ensure!(ran.contains("hello, job first on rank 0") && ran.contains("hello, job first on rank 1"), "{ran}");
+    let key = n0.sh("stat -c '%a' /var/lib/perilog-agent /var/lib/perilog-agent/tls/key.pem")?;
+    assert_eq!(key, "700\n600");
+    let token = line("n0")?.rsplit_once(' ').map(|(_, token)| token.to_owned()).context("a token")?;
+    let kept = n0.sh(&format!("grep -rl -e {token} /etc /run/perilog /var/lib/perilog-agent || echo nowhere"))?;
+    assert_eq!(kept, "nowhere", "the token is kept");
+
+    // The same again is the same, also with a used token, and no daemon restarts.
+    let started = |node: &Node, unit: &str| node.systemctl(&["show", "--value", "--property=MainPID", unit]);
+    let pids = (started(ctl, "perilog-controller")?, started(n0, "perilog-agent")?);
+    let between = (tree(ctl)?, tree(n0)?);
+    let again = init(ctl, set_up)?.ok()?;
+    ensure!(again.contains("nothing to do") && lines(&again).is_empty(), "{again}");
+    let again = init(n0, &line("n0")?)?.ok()?;
+    ensure!(again.contains("nothing to do") && again.contains("n0 is online"), "{again}");
+    assert_eq!(pids, (started(ctl, "perilog-controller")?, started(n0, "perilog-agent")?));
+    is_unchanged(ctl, &between.0, "the same again")?;
+    is_unchanged(n0, &between.1, "the same again")?;
+
+    // The certificate is on the disk: a boot needs no token.
+    n0.reboot()?;
+    let is_online = || {
+        let nodes = ctl.sh("perilog nodes n0")?;
+        Ok(nodes.contains("n0") && nodes.contains("online"))
+    };
+    bed.wait_until("n0 is back", ENOUGH, is_online)?;
+
+    // Undo. A dry run of it changes nothing; the administrator's own files stay.
+    let between = tree(n0)?;
+    let shown = init(n0, "undo --dry-run")?.ok()?;
+    ensure!(shown.contains("remove /etc/perilog/agent.d/init.toml"), "{shown}");
+    is_unchanged(n0, &between, "a dry run of undo")?;
+    for (node, before) in [n0, n1].into_iter().zip(&before[1..]) {
+        println!("{}", init(node, "undo")?.ok()?);
+        node.sh("rm /etc/perilog/prolog.d/10-hello")?;
+        is_unchanged(node, before, "undo")?;
+        assert_eq!(node.systemctl(&["is-active", "perilog-agent"])?, "active", "its package has started it");
+    }
+    let told = init(ctl, "undo")?.ok()?;
+    println!("{told}");
+    for part in ["stays: the authority in /root/perilog-ca", "stays: /var/lib/perilog"] {
+        ensure!(told.contains(part), "no {part:?} in {told}");
+    }
+    let left: Vec<String> = tree(ctl)?.into_keys().filter(|path| !before[0].contains_key(path)).collect();
+    ensure!(!left.is_empty() && left.iter().all(|path| path.contains("/root/perilog-ca/")), "{left:?}");
+    let state = ctl.run(&["systemctl", "is-enabled", "perilog-controller.service", "perilog-controller.socket"])?;
+    assert_eq!(state.stdout.trim(), "disabled\ndisabled");
+    ensure!(init(ctl, "undo")?.ok()?.contains("init has made nothing"), "twice");
+    Ok(())
+}
+
+#[test]
+fn a_conflict_or_a_wrong_token_changes_nothing() -> Result<()> {
+    let bed = machines()?;
+    let (ctl, n0) = (bed.node("ctl")?, bed.node("n0")?);
+    let refused = |node: &Node, arguments: &str, code: i32, part: &str| -> Result<()> {
+        let before = tree(node)?;
+        let said = init(node, arguments)?;
+        ensure!(said.code() == Some(code) && said.stderr.contains(part), "{code} {part:?}: {said}");
+        is_unchanged(node, &before, arguments)
+    };
+    refused(ctl, "controller", 2, "missing key `cluster`")?;
+    ctl.write_file("/etc/perilog/controller.d/site.toml", "cluster = \"other\"\n")?;
+    refused(ctl, "controller --cluster tiny", 2, "called other in the configuration, and not tiny")?;
+    ctl.write_file("/etc/perilog/controller.d/site.toml", "clutser = \"x\"\n")?;
+    refused(
+        ctl,
+        "controller --cluster tiny",
+        2,
+        "site.toml:1:1: clutser: unknown key `clutser`; did you mean `cluster`?",
+    )?;
+    ctl.sh("rm /etc/perilog/controller.d/site.toml")?;
+    ctl.write_file("/etc/perilog/controller.d/init.toml", "cluster = \"tiny\"\n")?;
+    refused(ctl, "controller --cluster tiny", 2, "init.toml exists and is not as init wrote it")?;
+    ctl.sh("rm /etc/perilog/controller.d/init.toml; mkdir -p /etc/perilog/tls; echo x >/etc/perilog/tls/ca.pem")?;
+    refused(ctl, "controller --cluster tiny", 2, "/etc/perilog/tls/ca.pem exists, but not all")?;
+    ctl.sh("rm -r /etc/perilog/tls")?;
+
+    let printed = init(ctl, "controller --cluster tiny --nodes n[0-1]")?.ok()?;
+    let typed = lines(&printed);
+    let line = |host: &str| typed.get(host).map(|line| line.replace("perilog init ", "")).context("a line for it");
+    // Nothing to prove it with; a token of another host's; an invented one; another authority; nobody there.
+    let words = line("n0")?;
+    let (without, token) = words.rsplit_once(" --token ").context("a token")?;
+    refused(n0, without, 2, "perilog token create n0")?;
+    refused(n0, &line("n1")?, 2, "the token is not for n0")?;
+    refused(
+        n0,
+        &format!("{without} --token abc"),
+        2,
+        "the token is not known (any more); on the controller's host: perilog token create n0",
+    )?;
+    let (controller, pin) = without.split_once(" --pin ").context("a pin")?;
+    let other = pin.chars().rev().collect::<String>();
+    refused(n0, &format!("{controller} --pin {other} --token {token}"), 2, &format!("pin, but {pin}"))?;
+    refused(n0, &format!("{controller} --token {token}"), 2, "the controller's authority is not known: --pin")?;
+    refused(n0, &format!("node --controller n1 --pin {pin} --token {token}"), 2, "cannot connect to n1:5117")?;
+    // None of these used the token. It may come by standard input.
+    let by_stdin = format!("perilog init {without} --token - <<<{token}");
+    ensure!(n0.sh(&by_stdin)?.contains("n0 is online"), "with the good token");
+
+    // A controller that is away: the agent goes on trying, and init says so when its time is over.
+    ctl.systemctl(&["stop", "perilog-controller.socket", "perilog-controller.service"])?;
+    n0.systemctl(&["restart", "perilog-agent"])?;
+    refused(n0, &format!("{without} --wait 1s"), 124, "the controller has not taken it in within 1s")?;
+
+    // A file that an administrator has changed since stays, and is named.
+    n0.sh("echo '# mine' >>/etc/perilog/agent.d/init.toml")?;
+    let told = init(n0, "undo")?.ok()?;
+    ensure!(told.contains("stays: /etc/perilog/agent.d/init.toml, which has changed"), "{told}");
+    ensure!(n0.read_file("/etc/perilog/agent.d/init.toml")?.ends_with("# mine\n"), "it is not as it was");
+    Ok(())
+}
+
+#[test]
+fn munge_needs_no_token_and_the_site_s_authority_signs() -> Result<()> {
+    let bed = machines()?;
+    let (ctl, n0) = (bed.node("ctl")?, bed.node("n0")?);
+    for node in [ctl, n0] {
+        node.systemctl(&["start", "munge"])?;
+    }
+    ctl.sh("perilog ca init --dir /root/site --name 'the site'")?;
+    let printed = init(ctl, "controller --cluster tiny --ca /root/site --nodes n[0-1] --munge")?.ok()?;
+    ensure!(printed.contains("/root/site: an authority") && !printed.contains("make an authority"), "{printed}");
+    ensure!(!printed.contains("--token"), "{printed}");
+    let line = printed.lines().find_map(|line| line.trim().strip_prefix("perilog init ")).context("a line")?;
+    let said = init(n0, line)?.ok()?;
+    ensure!(said.contains("by munge") && said.contains("n0 is online"), "{said}");
+    let told = init(ctl, "undo --authority")?.ok()?;
+    ensure!(ctl.sh("ls /root/site")?.contains("ca-key.pem"), "init has not made it: {told}");
+    Ok(())
+}
