@@ -101,6 +101,7 @@ impl<'a> Site<'a> {
             keep_after: action("prolog")?,
             release: [(action("prolog")?, policy), (action("epilog")?, policy)].into(),
             tolerate_lost: false,
+            tolerate_timeout: false,
             reboot_cleans: false,
             drain_hook: false,
             release_hook: true,

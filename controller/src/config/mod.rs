@@ -68,6 +68,8 @@ pub struct Config {
     #[serde(default)]
     pub tolerate_lost: bool,
     #[serde(default)]
+    pub tolerate_timeout: bool,
+    #[serde(default)]
     pub reboot_cleans: bool,
     #[serde(default)]
     pub release: Hook,
@@ -384,6 +386,7 @@ impl Config {
             keep_after: self.keep_after.clone(),
             release: self.action.iter().filter_map(|(name, action)| Some((name.clone(), action.policy()?))).collect(),
             tolerate_lost: self.tolerate_lost,
+            tolerate_timeout: self.tolerate_timeout,
             reboot_cleans: self.reboot_cleans,
             drain_hook: self.drain.command.is_some() || self.edge.drains,
             release_hook: self.release.command.is_some(),

@@ -105,6 +105,7 @@ fn action_row() -> impl Strategy<Value = Box<ActionRow>> {
                         ok: by % 2 == 0,
                         reason: "gone \"x\"".to_owned(),
                         by,
+                        overdue: by % 3 == 0,
                     })
                     .into_iter()
                     .collect(),

@@ -134,6 +134,7 @@ pub(crate) fn settings(number: u8) -> Settings {
                 .map(|name| (action(name), ReleasePolicy::Batches { first_ms: 2_000, ceiling_ms: 20_000 }))
                 .collect(),
             tolerate_lost: true,
+            tolerate_timeout: false,
             reboot_cleans: true,
             drain_hook: true,
             release_hook: true,
@@ -166,6 +167,7 @@ fn usual_settings() -> Settings {
         keep_after: action("prolog"),
         release: BTreeMap::new(),
         tolerate_lost: false,
+        tolerate_timeout: false,
         reboot_cleans: false,
         drain_hook: false,
         release_hook: false,

@@ -79,6 +79,7 @@ fn settings() -> Settings {
         after: vec![ActionName::new("epilog").expect("a word")],
         release: std::collections::BTreeMap::new(),
         tolerate_lost: false,
+        tolerate_timeout: false,
         reboot_cleans: false,
         drain_hook: false,
         release_hook: false,

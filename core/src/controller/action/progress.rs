@@ -193,6 +193,7 @@ impl Machine {
         }
         let what = format!("{script} is past its limit of {}", crate::duration::Span::from_millis(*limit_ms));
         self.drain_stuck(task, &what, now);
+        self.give_up_overdue(task, &what, now);
     }
 
     /// Drains the host of a live task that ended as `lost`. The operator who lifted the drain for the loss could not

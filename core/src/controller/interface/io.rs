@@ -61,6 +61,9 @@ pub struct Settings {
     pub release: BTreeMap<ActionName, ReleasePolicy>,
     /// Counts `lost` ranks as failures that a job's tolerance forgives, like `tolerable` ranks.
     pub tolerate_lost: bool,
+    /// Counts ranks with a script past its limit as failures that a job's tolerance forgives. A job that may go on without
+    /// such a rank does not wait for the script's end.
+    pub tolerate_timeout: bool,
     /// A drain hook is configured: a drain is in force once the hook has confirmed it.
     pub drain_hook: bool,
     /// Lifts the drain for a stuck script when the node reboots; no operator has to undrain the node.

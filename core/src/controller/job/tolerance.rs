@@ -1,5 +1,5 @@
 //! Tolerance: the failures that a job forgives. The job forgives `tolerable` ranks up to its tolerance, and fewer for a
-//! check with a tolerance of its own. The job forgives `lost` ranks if the site allows that. Every other failure is
+//! check with a tolerance of its own. The job forgives `lost` ranks, and ranks past their limit, if the site allows that. Every other failure is
 //! fatal, whatever a user asks for: no user may ignore a generic failure of a prolog (flux-core #6842).
 //!
 //! Within the tolerance, an action succeeds without the failed ranks. A non-fatal exception names these ranks, with the
@@ -37,6 +37,8 @@ pub(in crate::controller) struct Forgiveness {
     pub(in crate::controller) enough: bool,
     /// `true` if the job forgives `lost` ranks too.
     pub(in crate::controller) lost: bool,
+    /// `true` if the job forgives ranks past their limit too.
+    pub(in crate::controller) timeout: bool,
     /// Ranks that the job handed over before any task began there. The job continues without these ranks, and the
     /// limits ignore them.
     pub(in crate::controller) shed: IdSet,
@@ -47,6 +49,7 @@ impl Forgiveness {
         match outcome {
             Outcome::Tolerable => true,
             Outcome::Lost { .. } => self.lost,
+            Outcome::Timeout { .. } => self.timeout,
             Outcome::Failed { .. } => defect!(UnmarkedForgiven),
             _ => false,
         }
@@ -126,6 +129,7 @@ impl Machine {
             others: true,
             enough: true,
             lost: self.settings.tolerate_lost,
+            timeout: self.settings.tolerate_timeout,
             shed,
         };
         let Some(action) = self.jobs.action(id) else { return none };
@@ -154,7 +158,8 @@ impl Machine {
         let enough = attempt.hold.ranks.is_empty() || left >= least;
         let others = attempt.terms.forgives_others();
         let checks = self.checks_left(attempt, action);
-        Forgiveness { ranks, checks, others, enough, lost: self.settings.tolerate_lost, shed }
+        let (lost, timeout) = (self.settings.tolerate_lost, self.settings.tolerate_timeout);
+        Forgiveness { ranks, checks, others, enough, lost, timeout, shed }
     }
 
     /// Returns, for each check with a tolerance of its own, how many failures of the check are left to this action.

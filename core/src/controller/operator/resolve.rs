@@ -79,7 +79,13 @@ impl Machine {
             waiting += later.len();
             let hosts = self.jobs.layout(id).map(|layout| layout.hosts_of(&later));
             let Some(action) = self.jobs.action_mut(id) else { continue };
-            action.resolve_later(Resolving { ranks: later.clone(), ok, reason: reason.to_owned(), by: uid });
+            action.resolve_later(Resolving {
+                ranks: later.clone(),
+                ok,
+                reason: reason.to_owned(),
+                by: uid,
+                overdue: false,
+            });
             let context = json!({"action": action.row.name, "attempt": action.row.attempt, "ranks": later,
                 "hosts": hosts, "ok": ok, "reason": reason, "by": uid});
             let job = action.row.job.clone();
@@ -110,6 +116,24 @@ impl Machine {
         host.is_some_and(|host| self.is_draining(&host)) && !defect!(ResolveBeforeDrain)
     }
 
+    /// Gives up the rank of a script past its limit, if the job may go on without that rank: one straggler would hold
+    /// all nodes of the job. Its node is drained first; the script continues, and its own end is recorded as late.
+    pub(in crate::controller) fn give_up_overdue(&mut self, task: TaskId, what: &str, now: Now) {
+        let forgiveness = self.forgiveness(task.action);
+        let Some(action) = self.jobs.action_mut(task.action) else { return };
+        let is_before = !self.settings.after.contains(&action.row.name) && action.row.external.is_none();
+        let is_open = action.is_open_on(task.rank) && action.resolving(task.rank).is_none();
+        if !(forgiveness.timeout && forgiveness.others && forgiveness.ranks > 0 && is_before && is_open) {
+            return;
+        }
+        let ranks = IdSet::from(task.rank.0..=task.rank.0);
+        let word = Resolving { ranks, ok: false, reason: what.to_owned(), by: 0, overdue: true };
+        match self.jobs.host_of(task).is_some_and(|host| self.is_draining(&host)) {
+            true => self.jobs.action_mut(task.action).into_iter().for_each(|action| action.resolve_later(word.clone())),
+            false => self.end_task(task, Ended::bare(word.outcome(), now.wall_ms), now),
+        }
+    }
+
     /// Applies a waiting resolution to an end of its task; returns `None` if the resolution must keep waiting.
     pub(in crate::controller) fn weigh(&self, task: TaskId, ended: Ended, now: Now) -> Option<Ended> {
         let Some(word) = self.jobs.action(task.action).and_then(|action| action.resolving(task.rank)) else {
@@ -119,7 +143,7 @@ impl Machine {
             // The script may still be alive, and the operator resolved the task for exactly that reason.
             Outcome::Lost { why: Loss::Unreachable | Loss::Offline | Loss::UnknownNode | Loss::Lease } => None,
             Outcome::Resolved { .. } => Some(ended),
-            outcome if outcome.is_of_scripts() => Some(ended),
+            outcome if outcome.is_of_scripts() || word.overdue => Some(ended),
             // No process of the task is alive, and none will start.
             _ => Some(Ended::bare(word.outcome(), now.wall_ms)),
         }
@@ -149,7 +173,10 @@ impl Machine {
 
 impl Resolving {
     fn outcome(&self) -> Outcome {
-        Outcome::Resolved { ok: self.ok, reason: self.reason.clone(), by: self.by }
+        match self.overdue {
+            true => Outcome::Timeout { status: None },
+            false => Outcome::Resolved { ok: self.ok, reason: self.reason.clone(), by: self.by },
+        }
     }
 }
 

@@ -99,7 +99,11 @@ impl Show<'_> {
                 let failed = host.as_ref().and_then(|host| self.drain_failed.get(host));
                 let hook = failed.map(|(_, why)| format!(", and the drain hook failed: {why}")).unwrap_or_default();
                 let reason = word.map(|word| word.reason.as_str()).unwrap_or_default();
-                let why = format!("resolved by hand ({reason}) once the drain of its node is in force{hook}");
+                let what = match word.is_some_and(|word| word.overdue) {
+                    true => "given up",
+                    false => "resolved by hand",
+                };
+                let why = format!("{what} ({reason}) once the drain of its node is in force{hook}");
                 ("resolving", why, asked_ms)
             }
             _ if action.row.external.is_some() => ("external", self.lease_text(action), asked_ms),

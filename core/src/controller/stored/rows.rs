@@ -229,13 +229,16 @@ pub struct ActionRow {
     pub remarks: BTreeMap<String, IdSet>,
 }
 
-/// A resolution that waits for a drain.
+/// A resolution that waits for a drain: an operator's, or the site's about a script past its limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resolving {
     pub ranks: IdSet,
     pub ok: bool,
     pub reason: String,
     pub by: u32,
+    /// Nobody's word: the ranks are past their limit, and the job goes on without them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub overdue: bool,
 }
 
 /// The quiesced state: the controller begins nothing new until an operator resumes it.

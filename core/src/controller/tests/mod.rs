@@ -64,6 +64,7 @@ pub(super) fn settings() -> Settings {
         keep_after: ActionName::new("prolog").unwrap(),
         release: BTreeMap::new(),
         tolerate_lost: false,
+        tolerate_timeout: false,
         drain_hook: false,
         reboot_cleans: false,
         release_hook: false,

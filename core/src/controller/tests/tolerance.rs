@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::by_hand::confirm;
 use super::release::{add, bench, contexts, finish, job};
 use super::*;
 use crate::job::Terms;
@@ -63,6 +64,53 @@ fn tolerance_covers_named_checks_up_to_its_limit() {
     for (tolerate, outcomes, tolerate_lost, expect) in table {
         let (_, verdict) = verdict(terms(tolerate), &outcomes, |s| s.tolerate_lost = tolerate_lost);
         assert_eq!(verdict, Some(expect), "{tolerate} {tolerate_lost} {outcomes:?}");
+    }
+}
+
+/// The site says that a straggler is one of the failures that a job may tolerate.
+#[test]
+fn a_rank_past_its_limit_is_forgiven_where_the_site_says_so() {
+    let late = Outcome::Timeout { status: None };
+    for (tolerate, outcomes, expect) in [
+        ("0", [Outcome::Ok, late.clone()], Verdict::Timeout),
+        ("1", [Outcome::Ok, late.clone()], Verdict::Ok),
+        ("1", [late.clone(), late.clone()], Verdict::Timeout),
+        ("1", [late.clone(), Outcome::Tolerable], Verdict::Timeout),
+        ("100%", [late, exit(1)], Verdict::Failed),
+    ] {
+        let (_, verdict) = verdict(terms(tolerate), &outcomes, |s| s.tolerate_timeout = true);
+        assert_eq!(verdict, Some(expect), "{tolerate} {outcomes:?}");
+    }
+}
+
+/// A script hangs past its limit on one of two nodes. A job that may go on without the rank does, once the drain of the
+/// node is in force, over a restart too; the script's own end is late. Any other job waits.
+#[test]
+fn a_job_goes_on_without_a_straggler() {
+    let phase = || Phase::Overdue { script: "10-mount".into(), limit_ms: 1_000, doing: String::new() };
+    for (tolerate, allowed, is_given_up) in [("1", true, true), ("0", true, false), ("1", false, false)] {
+        let (mut b, n) = bench(2, |s| (s.tolerate_timeout, s.drain_hook) = (allowed, true));
+        b.ask(add("j", "n[0-1]", terms(tolerate))).0.unwrap();
+        b.run("prolog", "j", "n[0-1]");
+        let t = task("prolog", "j", 1);
+        b.says(n[1], FromAgent::Accepted { task: t, limit_ms: Some(1_000) });
+        b.says(n[1], FromAgent::Moved { task: t, phase: phase(), age_ms: 1 });
+        tell(&mut b, n[0], task("prolog", "j", 0), ended(Outcome::Ok));
+        assert_eq!(b.action("prolog", "j", 0).verdict, None, "the drain is not in force");
+        let mut b = b.restart();
+        confirm(&mut b, "n1");
+        let row = b.action("prolog", "j", 0);
+        assert_eq!(row.verdict, is_given_up.then_some(Verdict::Ok), "{tolerate} {allowed}");
+        assert!(row.resolving.is_empty());
+        let (session, _) = b.up("n1", "b", vec![held("prolog", "j", 1, HeldState::Ended)]);
+        tell(&mut b, session, t, ended(Outcome::Ok));
+        match is_given_up {
+            true => {
+                assert_eq!(b.outcome(t), Outcome::Timeout { status: None });
+                assert_eq!(b.store.ranks[0].late[0].outcome, Outcome::Ok);
+            }
+            false => assert_eq!(b.action("prolog", "j", 0).verdict, Some(Verdict::Ok)),
+        }
     }
 }
 
