@@ -117,8 +117,8 @@ const fn kind(method: &str) -> Kind {
     match method.as_bytes() {
         b"Events" | b"Ps" | b"Show" | b"Nodes" | b"Why" | b"Status" | b"Failed" | b"Drains" | b"Timeline"
         | b"Stats" | b"Skew" => Kind::Look,
-        b"Assert" | b"Attempts" | b"JobAdd" | b"JobFinish" | b"Run" | b"Cancel" | b"DrainTold" | b"Undrain"
-        | b"Outbox" | b"OutboxApplied" => Kind::Edge,
+        b"Assert" | b"Attempts" | b"JobAdd" | b"JobFinish" | b"Run" | b"ActionStart" | b"Cancel" | b"DrainTold"
+        | b"Undrain" | b"Outbox" | b"OutboxApplied" => Kind::Edge,
         _ => Kind::Change,
     }
 }

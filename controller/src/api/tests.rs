@@ -31,6 +31,7 @@ fn an_edge_may_do_what_an_edge_does() {
         may,
         [
             "Run",
+            "ActionStart",
             "JobAdd",
             "JobFinish",
             "Undrain",

@@ -219,6 +219,9 @@ pub struct EdgeAction {
     /// the verdict.
     pub bad: IdSet,
     pub bad_hosts: HostList,
+    /// Named resources that failed, each with its result and its service's message.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub bad_resources: BTreeMap<ResourceName, String>,
     /// Failures as in the reply of `Failed`: each is `{check, message, ranks, hosts}`. Where a script reported no
     /// check, the outcome takes the check's place.
     pub failures: Vec<serde_json::Value>,

@@ -6,12 +6,15 @@
 //! | without jobs | attempts of the source that are not released whole or are unvouched; a page at a time, in order |
 //! | with jobs | every attempt of these jobs and of the source, released or not |
 
+use std::collections::BTreeMap;
+
 use crate::controller::action::Action;
 use crate::controller::io::{AttemptsOf, Reply};
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::show::Show;
 use crate::controller::view::{EdgeAction, EdgeAttempt};
-use crate::ids::{Attempt, JobId};
+use crate::ids::{Attempt, JobId, ResourceName};
+use crate::task::Ended;
 
 impl Show<'_> {
     pub(in crate::controller) fn edge_attempts(&self, of: &AttemptsOf) -> Reply {
@@ -66,7 +69,18 @@ impl Show<'_> {
             ended_ms: row.ended_ms,
             bad: if row.verdict.is_some() { bad } else { Default::default() },
             bad_hosts: if row.verdict.is_some() { hosts } else { Default::default() },
+            bad_resources: if row.verdict.is_some() { bad_resources(action) } else { Default::default() },
             failures,
         }
     }
+}
+
+/// Returns the named resources that failed, with the checks that their service named: `tolerable: quota: none is left`.
+fn bad_resources(action: &Action) -> BTreeMap<ResourceName, String> {
+    let text = |ended: &Ended| {
+        let checks = ended.checks.iter().map(|check| format!(": {}: {}", check.check, check.message));
+        ended.outcome.to_string() + &checks.collect::<String>()
+    };
+    let bad = action.row.external.iter().flat_map(|external| external.bad());
+    bad.map(|(name, ended)| (name.clone(), text(ended))).collect()
 }
