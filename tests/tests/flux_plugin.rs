@@ -127,6 +127,24 @@ fn bad_terms_are_refused_at_submit() -> Result<()> {
     flux.submit(1, &[], &["true"]).map(drop)
 }
 
+/// A site may allow tolerance only to a job whose own instance gives the bad nodes no work.
+#[test]
+fn tolerance_may_be_for_instances_only() -> Result<()> {
+    let cluster = flux::cluster(1).boot()?;
+    let flux = Flux::start(&cluster, "[perilog]\ntolerate-needs-instance = true\n")?;
+    let tolerates = "--setattr=perilog.tolerate=1";
+    let refused = flux.try_submit(1, &[tolerates], &["true"])?;
+    ensure!(refused.code() != Some(0) && refused.stderr.contains("use flux batch or flux alloc"), "{refused:?}");
+    flux.submit(1, &[], &["true"])?;
+    flux.submit(1, &["--setattr=perilog.tolerate=0"], &["true"])?;
+    flux.rank_0()?.write_script("/tmp/batch.sh", "#!/bin/sh\n")?;
+    for instance in [&["batch", "-N1", tolerates, "/tmp/batch.sh"][..], &["submit", "-N1", tolerates, "flux", "start"]]
+    {
+        flux.run_as("alice", instance)?.ok()?;
+    }
+    Ok(())
+}
+
 fn held(prolog: &str, epilog: &str) -> Option<(String, String)> {
     Some((prolog.to_owned(), epilog.to_owned()))
 }

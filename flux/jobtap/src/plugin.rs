@@ -90,8 +90,9 @@ fn configure(plugin: &Plugin, call: &Call) -> Result<(), String> {
 /// Refuses bad terms when the user submits the job.
 fn validate(call: &Call) -> Result<(), String> {
     let Some(job) = call.job_with_terms() else { return Ok(()) };
-    let perilog = json::at(&job, &["jobspec", "attributes", "system", "perilog"]).unwrap_or_default();
-    Terms::read(perilog)?.check(&held().site.cap)
+    let jobspec = json::member(&job, "jobspec").unwrap_or_default();
+    let terms = Terms::read(json::at(jobspec, &["attributes", "system", "perilog"]).unwrap_or_default())?;
+    held().site.check(&terms, jobspec)
 }
 
 /// Notes a job that had resources before Flux loaded the plugin. A new job has none.

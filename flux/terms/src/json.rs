@@ -39,6 +39,23 @@ pub fn members(object: &str) -> Option<Vec<(&str, &str)>> {
     Some(found)
 }
 
+/// Returns an array's values in their order; `None` if the text is no array.
+pub fn elements(array: &str) -> Option<Vec<&str>> {
+    let mut rest = array.trim().strip_prefix('[')?.strip_suffix(']')?.trim_start();
+    let mut found = Vec::new();
+    while !rest.is_empty() {
+        let (value, behind) = rest.split_at_checked(end_of_value(rest)?)?;
+        found.push(value);
+        rest = behind.trim_start();
+        match rest.strip_prefix(',') {
+            Some(next) if !next.trim_start().is_empty() => rest = next.trim_start(),
+            None if rest.is_empty() => {}
+            _ => return None,
+        }
+    }
+    Some(found)
+}
+
 /// Returns the inside of a text with its escapes; `None` if the value is no text.
 pub fn text(value: &str) -> Option<&str> {
     let inside = value.strip_prefix('"')?.strip_suffix('"')?;
@@ -117,6 +134,25 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(members(object), expected, "{object}");
+        }
+    }
+
+    #[test]
+    fn elements_of_arrays_and_of_other_texts() {
+        for (array, expected) in [
+            ("[]", Some(vec![])),
+            (" [ ] ", Some(vec![])),
+            (r#"["a"]"#, Some(vec![r#""a""#])),
+            (r#"[ "a,]" , {"b":[1]},3 ]"#, Some(vec![r#""a,]""#, r#"{"b":[1]}"#, "3"])),
+            ("[1,]", None),
+            ("[1 2]", None),
+            ("[,]", None),
+            (r#"["a]"#, None),
+            ("{}", None),
+            ("[", None),
+            ("", None),
+        ] {
+            assert_eq!(elements(array), expected, "{array}");
         }
     }
 

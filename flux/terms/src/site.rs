@@ -1,7 +1,7 @@
 //! The table `[perilog]` of Flux's configuration: the cap of the site, and the place of epilogs.
 
 use crate::json;
-use crate::terms::{Cap, table};
+use crate::terms::{Cap, Terms, table};
 
 /// The place where the epilog of a job runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -35,17 +35,19 @@ impl Epilog {
 pub struct Site {
     pub cap: Cap,
     pub epilog: Epilog,
+    /// Only a job that is a Flux instance may tolerate failures: its own scheduler gives the bad nodes no work.
+    pub tolerate_needs_instance: bool,
 }
 
 impl Site {
     /// Creates the settings of a site without the table.
     pub const fn new() -> Self {
-        Self { cap: Cap::all(), epilog: Epilog::Hold }
+        Self { cap: Cap::all(), epilog: Epilog::Hold, tolerate_needs_instance: false }
     }
 
     /// Creates the settings of a site with an unreadable table: the site tolerates nothing.
     pub fn unreadable() -> Self {
-        Self { cap: Cap::none(), epilog: Epilog::Hold }
+        Self { cap: Cap::none(), ..Self::new() }
     }
 
     /// Reads the table `[perilog]`, as JSON.
@@ -53,17 +55,76 @@ impl Site {
     /// # Errors
     /// The key, the expected form, and the value found.
     pub fn read(table_perilog: &str) -> Result<Self, String> {
-        let (epilog, rest): (Vec<_>, Vec<_>) =
-            table("[perilog]", table_perilog)?.into_iter().partition(|(name, _)| *name == "epilog");
-        let epilog = epilog.last().map_or(Ok(Epilog::Hold), |(_, value)| Epilog::read(value))?;
-        Ok(Self { cap: Cap::of(rest)?, epilog })
+        let mut site = Self::new();
+        let mut rest = Vec::new();
+        for (name, value) in table("[perilog]", table_perilog)? {
+            match name {
+                "epilog" => site.epilog = Epilog::read(value)?,
+                NEEDS_INSTANCE => site.tolerate_needs_instance = flag(NEEDS_INSTANCE, value)?,
+                _ => rest.push((name, value)),
+            }
+        }
+        Ok(Self { cap: Cap::of(rest)?, ..site })
     }
+
+    /// Confirms that the site allows these terms to the job of this jobspec.
+    ///
+    /// # Errors
+    /// The first term that it does not allow.
+    pub fn check(&self, terms: &Terms, jobspec: &str) -> Result<(), String> {
+        if self.tolerate_needs_instance && terms.tolerates() && !is_instance(jobspec) {
+            let text = "this site allows it to jobs that are Flux instances only: use flux batch or flux alloc";
+            return Err(format!("perilog.tolerate: {text}"));
+        }
+        terms.check(&self.cap)
+    }
+}
+
+const NEEDS_INSTANCE: &str = "tolerate-needs-instance";
+
+fn flag(name: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(format!("[perilog] {name}: expected true or false, not {}", json::shown(value))),
+    }
+}
+
+/// Does the job start brokers? `flux batch`, `flux alloc` and `flux submit flux start` do.
+fn is_instance(jobspec: &str) -> bool {
+    let first = json::member(jobspec, "tasks").and_then(json::elements).and_then(|tasks| tasks.first().copied());
+    let command = first.and_then(|task| json::member(task, "command")).and_then(json::elements).unwrap_or_default();
+    let mut words = command.into_iter().filter_map(json::text);
+    let is_flux = words.next().is_some_and(|program| program.rsplit('/').next() == Some("flux"));
+    is_flux && words.next().is_some_and(|verb| ["broker", "start"].contains(&verb))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Count;
+
+    #[test]
+    fn a_site_may_allow_tolerance_to_instances_only() {
+        let site = Site::read(r#"{"tolerate-needs-instance":true,"max-tolerate":2}"#).unwrap();
+        let job = |command: &str| format!(r#"{{"tasks":[{{"command":{command},"slot":"task"}}],"version":1}}"#);
+        for (command, terms, allowed) in [
+            (r#"["flux","broker","{{tmpdir}}/script"]"#, r#"{"tolerate":1}"#, true),
+            (r#"["/usr/bin/flux","start","x"]"#, r#"{"keep":1}"#, true),
+            (r#"["flux","run","x"]"#, r#"{"tolerate":1}"#, false),
+            (r#"["broker","flux"]"#, r#"{"tolerate":1}"#, false),
+            (r#"["true"]"#, r#"{"tolerate-check":{"lustre":"1%"}}"#, false),
+            (r#"["true"]"#, r#"{"tolerate":0}"#, true),
+            ("[]", "{}", true),
+            ("7", r#"{"tolerate":1}"#, false),
+            (r#"["flux","broker"]"#, r#"{"tolerate":3}"#, false),
+        ] {
+            let terms = Terms::read(terms).unwrap();
+            assert_eq!(site.check(&terms, &job(command)).is_ok(), allowed, "{command} {terms:?}");
+            assert!(command == r#"["flux","broker"]"# || Site::new().check(&terms, &job(command)).is_ok());
+        }
+        assert!(Site::read(r#"{"tolerate-needs-instance":1}"#).unwrap_err().contains("expected true or false, not 1"));
+    }
 
     #[test]
     fn a_table_is_read_and_a_malformed_one_is_refused() {
@@ -78,7 +139,9 @@ mod tests {
             (r#"{"epilog":1}"#, Err(r#"[perilog] epilog: expected "hold" or "housekeeping", not 1"#)),
             (
                 r#"{"epilogue":"hold"}"#,
-                Err("[perilog]: unknown: epilogue; there are epilog, max-tolerate and max-tolerate-check"),
+                Err(
+                    "[perilog]: unknown: epilogue; there are epilog, max-tolerate, max-tolerate-check and tolerate-needs-instance",
+                ),
             ),
             ("1", Err("[perilog]: expected a table, not 1")),
         ] {

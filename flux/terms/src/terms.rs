@@ -70,6 +70,12 @@ impl Terms {
         })
     }
 
+    /// Returns `true` if the terms ask that any failure be forgiven.
+    pub(crate) fn tolerates(&self) -> bool {
+        let asks = |count: &Count| count.of(u64::MAX) > 0;
+        self.keep.is_some() || self.tolerate.iter().chain(self.checks.values()).any(asks)
+    }
+
     /// Returns `true` if the job tolerates named checks and no other failures.
     fn names_checks_alone(&self) -> bool {
         self.tolerate.is_none() && self.keep.is_none() && !self.checks.is_empty()
@@ -142,7 +148,13 @@ impl Cap {
             match name {
                 "max-tolerate" => cap.tolerate = Some(count("[perilog] max-tolerate", value)?),
                 "max-tolerate-check" => cap.checks = checks("[perilog] max-tolerate-check", value)?,
-                other => return Err(unknown("[perilog]", other, "epilog, max-tolerate and max-tolerate-check")),
+                other => {
+                    return Err(unknown(
+                        "[perilog]",
+                        other,
+                        "epilog, max-tolerate, max-tolerate-check and tolerate-needs-instance",
+                    ));
+                }
             }
         }
         Ok(cap)
@@ -292,7 +304,10 @@ mod tests {
         }
         for (text, why) in [
             (r#"{"max-tolerate":"x"}"#, "[perilog] max-tolerate: expected a number of ranks"),
-            (r#"{"max":1}"#, "[perilog]: unknown: max; there are epilog, max-tolerate and max-tolerate-check"),
+            (
+                r#"{"max":1}"#,
+                "[perilog]: unknown: max; there are epilog, max-tolerate, max-tolerate-check and tolerate-needs-instance",
+            ),
             ("[]", "[perilog]: expected a table, not []"),
         ] {
             assert!(Cap::read(text).unwrap_err().starts_with(why), "{text}");
