@@ -1,13 +1,15 @@
 //! `/etc/perilog/edge.toml` and the drop-ins of `edge.d/`: every key with its default. `edge.toml.example` documents
 //! the keys for people; a test compares the two.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use perilog_core::Span;
+use perilog_core::{ActionName, ResourceName, Span};
 use perilog_host::config::{ConfigError, Loaded, MainFile};
 use serde::{Deserialize, Serialize};
 
 use crate::plan::view::Site;
+use crate::plan::{External, Reference};
 
 /// The configuration file, unless `--config` names another.
 pub const FILE: &str = "/etc/perilog/edge.toml";
@@ -21,6 +23,9 @@ pub struct Config {
     /// Distinguishes this instance of Flux from others that the controller serves.
     pub instance: Name,
     pub online_patience: Limit,
+    /// Actions of services outside, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub external: BTreeMap<Own, Service>,
 }
 
 impl Default for Config {
@@ -31,6 +36,7 @@ impl Default for Config {
             controller: Socket(PathBuf::from("/run/perilog/controller.sock")),
             instance: Name("system".to_owned()),
             online_patience: Limit(120_000),
+            external: BTreeMap::new(),
         }
     }
 }
@@ -49,7 +55,122 @@ impl Config {
     }
 
     pub fn site(&self) -> Site {
-        Site { online_patience_ms: self.online_patience.0 }
+        let externals = self.external.iter().map(|(name, service)| (name.0.clone(), service.external(&name.0)));
+        Site { online_patience_ms: self.online_patience.0, externals: externals.collect() }
+    }
+}
+
+/// An external action: when a job has it, what of the job it covers, and how soon its service must be heard of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Service {
+    pub when: Field,
+    #[serde(default)]
+    pub at: At,
+    /// Left out: one resource, of the action's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<BTreeSet<ResourceName>>,
+    #[serde(default)]
+    pub nodes: bool,
+    #[serde(default = "Service::lease")]
+    pub lease: Lease,
+}
+
+impl Service {
+    const fn lease() -> Lease {
+        Lease(Limit(300_000))
+    }
+
+    fn external(&self, name: &ActionName) -> External {
+        // An action's name is a resource's name, too.
+        let own = || ResourceName::new(name.as_str()).into_iter().collect();
+        External {
+            when: self.when.pointer(),
+            at: match self.at {
+                At::Prolog => Reference::Prolog,
+                At::Epilog => Reference::Epilog,
+            },
+            resources: self.resources.clone().unwrap_or_else(own),
+            nodes: self.nodes,
+            lease_ms: self.lease.0.0,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum At {
+    #[default]
+    Prolog,
+    Epilog,
+}
+
+/// The name of an action that no agent runs.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "ActionName", into = "ActionName")]
+pub struct Own(ActionName);
+
+impl TryFrom<ActionName> for Own {
+    type Error = &'static str;
+
+    fn try_from(name: ActionName) -> Result<Self, Self::Error> {
+        match name.as_str() {
+            "prolog" | "epilog" | "housekeeping" | "refused" | "tolerated" => Err("expected a name of its own"),
+            _ => Ok(Self(name)),
+        }
+    }
+}
+
+impl From<Own> for ActionName {
+    fn from(own: Own) -> Self {
+        own.0
+    }
+}
+
+/// A field of a jobspec: names with dots between.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Field(String);
+
+impl Field {
+    /// The field as a JSON pointer (RFC 6901).
+    fn pointer(&self) -> String {
+        let escaped = self.0.split('.').map(|name| name.replace('~', "~0").replace('/', "~1"));
+        escaped.map(|name| format!("/{name}")).collect()
+    }
+}
+
+impl TryFrom<String> for Field {
+    type Error = &'static str;
+
+    fn try_from(field: String) -> Result<Self, Self::Error> {
+        let is_field = field.len() <= 256 && field.split('.').all(|name| !name.is_empty());
+        if is_field { Ok(Self(field)) } else { Err("expected names with dots between, as in attributes.system.dw") }
+    }
+}
+
+impl From<Field> for String {
+    fn from(field: Field) -> Self {
+        field.0
+    }
+}
+
+/// A length of time above zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Limit", into = "Limit")]
+pub struct Lease(Limit);
+
+impl TryFrom<Limit> for Lease {
+    type Error = &'static str;
+
+    fn try_from(limit: Limit) -> Result<Self, Self::Error> {
+        if limit.0 > 0 { Ok(Self(limit)) } else { Err("expected a duration above zero") }
+    }
+}
+
+impl From<Lease> for Limit {
+    fn from(lease: Lease) -> Self {
+        lease.0
     }
 }
 
@@ -173,11 +294,53 @@ mod tests {
     }
 
     #[test]
+    fn an_external_action_is_read() {
+        let text = "[external.rabbit]\nwhen = 'attributes.system.dw'\n\
+            [external.out]\nwhen = 'attributes.system.a/b'\nat = 'epilog'\nresources = []\nnodes = true\nlease = '1m'\n";
+        let site = parse(text).unwrap().site();
+        let external = |name: &str| &site.externals[&ActionName::new(name).unwrap()];
+        let rabbit = External {
+            when: "/attributes/system/dw".to_owned(),
+            at: Reference::Prolog,
+            resources: [ResourceName::new("rabbit").unwrap()].into(),
+            nodes: false,
+            lease_ms: 300_000,
+        };
+        assert_eq!(external("rabbit"), &rabbit);
+        let out = External {
+            when: "/attributes/system/a~1b".to_owned(),
+            at: Reference::Epilog,
+            resources: BTreeSet::new(),
+            nodes: true,
+            lease_ms: 60_000,
+        };
+        assert_eq!(external("out"), &out);
+        // The example of the manual page.
+        let example = include_str!("../edge.toml.example");
+        let lines = example.lines().skip_while(|line| !line.starts_with("# [external")).map(|line| &line[2..]);
+        let keys = lines.filter(|line| line.starts_with('[') || line.contains(" = "));
+        let shown: String = keys.map(|line| line.to_owned() + "\n").collect();
+        let shown = parse(&shown).unwrap();
+        assert_eq!(shown.site().externals, [(ActionName::new("rabbit").unwrap(), rabbit)].into());
+        let jobspec = |dw: serde_json::Value| serde_json::json!({"attributes": {"system": {"dw": dw}}});
+        for (dw, count) in [(serde_json::json!("#DW"), 1), (serde_json::json!(null), 0), (serde_json::json!(false), 0)]
+        {
+            assert_eq!(site.externals_of(&jobspec(dw)).len(), count);
+        }
+        assert!(site.externals_of(&serde_json::json!({})).is_empty());
+    }
+
+    #[test]
     fn what_is_wrong_is_pointed_at() {
         for (text, expect) in [
             ("flux = 'run/flux'", "edge.toml:1:8: flux: expected an absolute path"),
             ("online-patience = 'infinity'", "expected a duration that ends"),
             ("instance = ''", "expected 1 to 64 of"),
+            ("[external.prolog]\nwhen = 'a'", "expected a name of its own"),
+            ("[external.Rabbit]\nwhen = 'a'", "malformed action name"),
+            ("[external.rabbit]\nwhen = 'a..b'", "expected names with dots between"),
+            ("[external.rabbit]\nwhen = 'a'\nlease = '0s'", "expected a duration above zero"),
+            ("[external.rabbit]\nlease = '1m'", "missing key `when`"),
             ("online_patience = '1m'", "did you mean `online-patience`?"),
         ] {
             let error = parse(text).unwrap_err();

@@ -1,7 +1,7 @@
 //! Actions of the edge. The edge may send each action again: after a kill the next edge does not know whether the last
 //! action arrived.
 
-use perilog_core::{Attempt, HostName, JobId};
+use perilog_core::{ActionName, Attempt, HostName, JobId};
 use serde_json::Value;
 
 /// A reference that the plugin holds.
@@ -26,11 +26,13 @@ pub enum Action {
     Add { id: u64, job: JobId, attempt: Attempt },
     /// `Run` of the prolog, or of the epilog with the environment that Flux gives to its own epilog.
     Run { id: u64, job: JobId, attempt: Attempt, what: Reference },
+    /// `ActionStart` of an external action.
+    Start { id: u64, job: JobId, attempt: Attempt, name: ActionName },
     /// `JobFinish`: the epilog has the ranks from here on.
     LetGo { id: u64, job: JobId, attempt: Attempt },
-    /// `Cancel` of the prolog.
-    Cancel { id: u64, job: JobId, attempt: Attempt },
-    /// `post-event`: an exception, or a milestone for the user. `mark` in the event's context names the subject.
+    /// `Cancel` of an action before the job.
+    Cancel { id: u64, job: JobId, attempt: Attempt, name: ActionName },
+    /// `post-event`: an exception, or a milestone of a user. `mark` in the event's context names its subject.
     Post { id: u64, name: String, mark: String, context: Value },
     /// Finishes a reference of the plugin.
     Finish { id: u64, what: Reference, status: i32 },
@@ -50,6 +52,7 @@ impl Action {
         match self {
             Self::Add { id, .. }
             | Self::Run { id, .. }
+            | Self::Start { id, .. }
             | Self::LetGo { id, .. }
             | Self::Cancel { id, .. }
             | Self::Post { id, .. }
@@ -64,6 +67,7 @@ impl Action {
             self,
             Self::Add { .. }
                 | Self::Run { .. }
+                | Self::Start { .. }
                 | Self::LetGo { .. }
                 | Self::Cancel { .. }
                 | Self::Told { .. }

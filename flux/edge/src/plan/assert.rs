@@ -4,6 +4,7 @@
 use perilog_core::Tolerance;
 use serde_json::{Map, Value, json};
 
+use super::external;
 use super::job::{Allocated, Job};
 use super::view::View;
 
@@ -30,14 +31,14 @@ fn listed(view: &View, job: &Job, of: &Allocated<'_>) -> Value {
         "job": of.job, "attempt": of.attempt, "userid": job.userid, "ranks": of.r.ranks(), "hosts": of.r.hosts(), "phase": phase,
     });
     if let Some(listed) = listed.as_object_mut() {
-        listed.extend(forgiven(view, job, of));
+        listed.extend(terms(view, job, of));
     }
     listed
 }
 
-/// Returns the failures that the job tolerates, as parameters of `JobAdd` and `Assert`: the job's terms within the
-/// site's cap. The edge always sends them, also a tolerance of zero, because Flux may issue an id again.
-pub fn forgiven(view: &View, job: &Job, of: &Allocated<'_>) -> Map<String, Value> {
+/// Returns what the job is forgiven and its named resources, as parameters of `JobAdd` and `Assert`: its terms within
+/// the site's cap. The edge always sends them, also a tolerance of zero, because Flux may issue an id again.
+pub fn terms(view: &View, job: &Job, of: &Allocated<'_>) -> Map<String, Value> {
     let forgiven = job.terms.within(&view.cap, of.r.ranks().len());
     let count = |ranks: u64| Tolerance::Ranks(u32::try_from(ranks).unwrap_or(u32::MAX)).to_string();
     let mut parameters = Map::new();
@@ -48,6 +49,10 @@ pub fn forgiven(view: &View, job: &Job, of: &Allocated<'_>) -> Map<String, Value
         let checks: Map<String, Value> =
             forgiven.checks.iter().map(|(check, most)| ((*check).to_owned(), count(*most).into())).collect();
         parameters.insert("tolerate_checks".to_owned(), checks.into());
+    }
+    let resources = external::resources(view, job);
+    if !resources.is_empty() {
+        parameters.insert("resources".to_owned(), json!(resources));
     }
     parameters
 }

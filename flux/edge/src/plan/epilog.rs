@@ -3,11 +3,11 @@
 //!
 //! | job | perilog | then |
 //! |---|---|---|
-//! | may have tasks | | wait for a final `release` |
-//! | is older than the last start of rank 0 | | wait also for the brokers of all its ranks |
-//! | gone | does not know the job, and nothing was started | finish, status 0: no cleanup needed |
-//! | gone | does not know the job | `JobAdd` |
-//! | gone | the job holds ranks | `Run` the epilog with Flux's environment, then `JobFinish` |
+//! | may have tasks | | wait for `release` that is final |
+//! | was there before rank 0 was restarted | | also for the brokers of all its ranks to join anew: their old tasks are gone then |
+//! | gone | does not know it, and nothing was started | finish, status 0: there is nothing to clean up |
+//! | gone | does not know it | `JobAdd` |
+//! | gone | the job holds ranks | `ActionStart` of external actions, `Run` of the epilog with Flux's environment, then `JobFinish` |
 //! | gone | the epilog runs | wait |
 //! | gone | all ranks are released | drains in force, failures reported, all ranks online: finish |
 //!
@@ -19,13 +19,13 @@
 //! node by node.
 
 use perilog_core::Verdict;
-use perilog_core::controller::view::EdgeAttempt;
+use perilog_core::controller::view::{EdgeAction, EdgeAttempt};
 
 use super::action::{Action, Reference};
 use super::job::{Allocated, Job};
-use super::prolog::{FAILED, post, reasons, told};
+use super::prolog::{FAILED, note, post, told};
 use super::view::View;
-use super::{Step, drains};
+use super::{Step, drains, external};
 
 pub(super) fn step(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> Step {
     if !job.is_gone(view.starttime) {
@@ -61,6 +61,9 @@ fn after_tasks(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> Step 
         };
     };
     if !known.hold.is_empty() {
+        if let Some(action) = external::start(view, job, of, known, Reference::Epilog) {
+            return Step::Do(action);
+        }
         return match known.actions.iter().any(|action| action.name.as_str() == "epilog") {
             false => Step::Do(Action::Run { id: job.id, job: name, attempt, what: Reference::Epilog }),
             true => Step::Do(Action::LetGo { id: job.id, job: name, attempt }),
@@ -70,20 +73,16 @@ fn after_tasks(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> Step 
         return Step::Wait;
     }
     let since_ms = known.actions.iter().filter_map(|action| action.ended_ms).max().unwrap_or(now_ms);
-    match failed(known) {
+    match failed(view, job, known) {
         Some(epilog) if drains::are_awaited(view, &epilog.bad_hosts) => Step::Wait,
-        Some(epilog) if !job.told.contains("epilog") => {
-            let verdict = epilog.verdict.map_or("", Verdict::word);
-            let note = format!("{} {verdict} on {}: {}", epilog.name, epilog.bad_hosts, reasons(epilog));
-            post(job, "epilog", 2, &note, &told(epilog))
-        }
+        Some(epilog) if !job.told.contains("epilog") => post(job, "epilog", 2, &note(epilog), &told(epilog)),
         Some(_) => drains::when_online(view, of, since_ms, now_ms, finish(FAILED)),
         None => drains::when_online(view, of, since_ms, now_ms, finish(0)),
     }
 }
 
-/// Returns an after-action that did not end well.
-fn failed(attempt: &EdgeAttempt) -> Option<&perilog_core::controller::view::EdgeAction> {
-    let of = |action: &&perilog_core::controller::view::EdgeAction| action.name.as_str() != "prolog";
-    attempt.actions.iter().filter(of).find(|action| action.verdict.is_some_and(|verdict| verdict != Verdict::Ok))
+/// Returns an action after the job that did not end well.
+fn failed<'a>(view: &View, job: &Job, attempt: &'a EdgeAttempt) -> Option<&'a EdgeAction> {
+    let mut after = attempt.actions.iter().filter(|action| !external::is_before(view, job, &action.name));
+    after.find(|action| action.verdict.is_some_and(|verdict| verdict != Verdict::Ok))
 }

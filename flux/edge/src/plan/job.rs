@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use perilog_core::eventlog::JobEvent;
-use perilog_core::{Attempt, Event, Fluid, JobId, ResourceSet};
+use perilog_core::{ActionName, Attempt, Event, Fluid, JobId, ResourceSet};
 use perilog_terms::Terms;
 use serde_json::{Map, Value};
 
@@ -52,6 +52,8 @@ pub struct Job {
     /// The reason why perilog cannot read the R that Flux sent.
     pub malformed: Option<String>,
     pub terms: Terms,
+    /// The site's external actions that the jobspec asks for.
+    pub externals: BTreeSet<ActionName>,
     pub prolog: Held,
     pub epilog: Held,
     /// Whether Flux has started the job: tasks of the job may live.
@@ -69,8 +71,8 @@ pub struct Job {
     pub before: bool,
     /// Marks of the edge's own events.
     pub told: BTreeSet<String>,
-    /// Whether the edge has sent `Cancel`.
-    pub cancel_asked: bool,
+    /// Actions of which `Cancel` was asked for.
+    pub cancel_asked: BTreeSet<ActionName>,
 }
 
 impl Job {
@@ -136,9 +138,9 @@ impl Job {
     fn allocated(&mut self, event: &Event) {
         // The plugin reports `before` ahead of the journal's backlog, which begins with this event.
         let (id, userid, before, terms) = (self.id, self.userid, self.before, std::mem::take(&mut self.terms));
-        // Some versions of Flux send R beside the event, before or after it.
-        let (r, malformed) = (self.r.take(), self.malformed.take());
-        *self = Self { id, userid, before, terms, r, malformed, ..Self::default() };
+        // Some Flux tells R beside the event, before or after it.
+        let (r, malformed, externals) = (self.r.take(), self.malformed.take(), std::mem::take(&mut self.externals));
+        *self = Self { id, userid, before, terms, externals, r, malformed, ..Self::default() };
         self.alloc = Attempt::of_alloc(event.timestamp());
         self.bypass = event.get("bypass").and_then(Value::as_bool).unwrap_or(false);
     }

@@ -13,7 +13,9 @@
 //! | module | decides |
 //! |---|---|
 //! | [`prolog`] | from `prolog-start` to `prolog-finish` |
+//! | [`during`] | what the job's user hears of while the job runs |
 //! | [`epilog`] | from `epilog-start` to `epilog-finish` |
+//! | [`external`] | actions of services outside, before and after the job |
 //! | [`drains`] | drains, both ways |
 //! | [`milestones`] | events in the eventlog that users wait for |
 //! | [`assert`] | the report of Flux's attempts to the controller at each connect |
@@ -21,7 +23,9 @@
 pub mod action;
 pub mod assert;
 mod drains;
+mod during;
 mod epilog;
+pub mod external;
 pub mod job;
 mod milestones;
 mod prolog;
@@ -30,6 +34,7 @@ mod tests;
 pub mod view;
 
 pub use action::{Action, Reference};
+pub use external::External;
 pub use job::Job;
 pub use view::View;
 
@@ -71,6 +76,7 @@ pub fn plan(view: &View, now_ms: u64) -> Due {
         if let Some(step) = job_step(view, job, now_ms) {
             due.add(step);
         }
+        during::plan(view, job, &mut due);
         milestones::plan(view, job, &mut due);
     }
     due

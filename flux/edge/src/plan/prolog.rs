@@ -1,16 +1,18 @@
-//! The prolog from `prolog-start` to `prolog-finish`.
+//! From `prolog-start` to `prolog-finish`. The actions before the job are the prolog and the site's external actions
+//! that the job has at this moment.
 //!
 //! | perilog | job | then |
 //! |---|---|---|
 //! | does not know the attempt | goes on | `JobAdd` |
 //! | | cancelled | finish, status 256: nothing has begun |
-//! | knows the attempt, no prolog | goes on | `Run`, but not while a host is cleaned up after another attempt |
+//! | has it, an action has not begun | goes on | `ActionStart`, `Run`; not while a host of it is cleaned up after another attempt |
 //! | | cancelled | finish, status 256 |
-//! | prolog runs | goes on | wait |
+//! | an action runs | goes on | wait |
 //! | | cancelled | `Cancel`, then wait for the verdict |
-//! | `ok` | | drains in force, tolerated failures reported, all ranks online: finish, status 0 |
-//! | any other verdict | | drains in force, a fatal exception with the reason: finish, status 256 |
-//! | refuses the attempt for good | | a fatal exception with the reason: finish, status 256 |
+//! | an external action runs, another action has failed | | `Cancel`, then wait for the verdict |
+//! | all are `ok` | | drains in force, tolerated failures told, all ranks online: finish, status 0 |
+//! | any other verdict | | drains in force, a fatal exception that says why: finish, status 256 |
+//! | refuses it for good | | a fatal exception that says why: finish, status 256 |
 
 use perilog_core::Verdict;
 use perilog_core::controller::view::EdgeAction;
@@ -19,10 +21,12 @@ use serde_json::{Value, json};
 use super::action::{Action, Reference};
 use super::job::{Allocated, Job};
 use super::view::View;
-use super::{Step, drains};
+use super::{Step, drains, external};
 
 /// The wait status (wait(2)) of an exit with 1.
 pub(super) const FAILED: i32 = 256;
+/// First word of the mark of an exception that is not fatal.
+const TOLERATED: &str = "tolerated";
 /// Longest note of an exception. Flux keeps the note in the KVS, and `flux jobs` reads it each time.
 const MAX_NOTE: usize = 1024;
 
@@ -41,46 +45,81 @@ pub(super) fn step(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> S
             false => Step::Do(Action::Add { id: job.id, job: of.job.clone(), attempt: of.attempt }),
         };
     };
-    let Some(prolog) = attempt.actions.iter().find(|action| action.name.as_str() == "prolog") else {
-        return match is_fatal {
-            true => finish(FAILED),
-            false if attempt.unvouched || view.is_behind(of) => Step::Wait,
-            false => {
-                Step::Do(Action::Run { id: job.id, job: of.job.clone(), attempt: of.attempt, what: Reference::Prolog })
-            }
-        };
-    };
-    match prolog.verdict {
-        None if is_fatal && !job.cancel_asked => {
-            Step::Do(Action::Cancel { id: job.id, job: of.job.clone(), attempt: of.attempt })
+    let actions = external::before(view, job, attempt);
+    let failed = actions.iter().find(|action| action.verdict.is_some_and(|verdict| verdict != Verdict::Ok));
+    if !is_fatal && failed.is_none() {
+        let run = || (!actions.iter().any(|action| is_prolog(action))).then(|| run(job, of));
+        if let Some(action) = external::start(view, job, of, attempt, Reference::Prolog).or_else(run) {
+            let is_held_back = attempt.unvouched || view.is_behind(of);
+            return if is_held_back { Step::Wait } else { Step::Do(action) };
         }
-        None => Step::Wait,
-        Some(_) if drains::are_awaited(view, &prolog.bad_hosts) => Step::Wait,
-        Some(Verdict::Ok) if is_fatal => finish(FAILED),
-        Some(Verdict::Ok) if !prolog.bad.is_empty() && !job.told.contains("tolerated") => {
-            let note = format!("{}: {}", prolog.bad_hosts, reasons(prolog));
-            post(job, "tolerated", 1, &note, &told(prolog))
-        }
-        Some(Verdict::Ok) => drains::when_online(view, of, prolog.ended_ms.unwrap_or(now_ms), now_ms, finish(0)),
-        Some(verdict) if !job.told.contains("prolog") => {
-            // A cancel hides no earlier failure. A prolog that was cancelled with its job has no failure to report.
-            let severity = u8::from(is_fatal);
-            if is_fatal && verdict == Verdict::Cancelled {
-                return finish(FAILED);
-            }
-            let note = format!("prolog {} on {}: {}", verdict.word(), prolog.bad_hosts, reasons(prolog));
-            post(job, "prolog", severity, &note, &told(prolog))
-        }
-        Some(_) => finish(FAILED),
     }
+    let open: Vec<&&EdgeAction> = actions.iter().filter(|action| action.verdict.is_none()).collect();
+    if !open.is_empty() {
+        // Scripts end as they do, unless the job was cancelled; a service need not go on.
+        let is_over = |action: &EdgeAction| is_fatal || (failed.is_some() && !is_prolog(action));
+        let due = open.into_iter().find(|action| is_over(action) && !job.cancel_asked.contains(&action.name));
+        return due.map_or(Step::Wait, |action| Step::Do(cancel(job, of, action)));
+    }
+    if actions.iter().any(|action| drains::are_awaited(view, &action.bad_hosts)) {
+        return Step::Wait;
+    }
+    let untold = |action: &&&EdgeAction| {
+        let is_bad = action.verdict.is_some_and(|verdict| verdict != Verdict::Ok);
+        // With its job an action is cancelled without a failure to report.
+        let is_plain = is_fatal && action.verdict == Some(Verdict::Cancelled);
+        is_bad && !is_plain && !job.told.contains(action.name.as_str())
+    };
+    // What failed comes before what was cancelled because of that.
+    if let Some(action) = actions.iter().filter(untold).min_by_key(|of| of.verdict == Some(Verdict::Cancelled)) {
+        // A cancel hides no failure before it, and one fatal exception is enough.
+        return post(job, action.name.as_str(), u8::from(is_fatal), &note(action), &told(action));
+    }
+    if is_fatal || failed.is_some() {
+        return finish(FAILED);
+    }
+    if let Some(step) = actions.iter().find_map(|action| forgiven(job, action)) {
+        return step;
+    }
+    let ended_ms = actions.iter().filter_map(|action| action.ended_ms).max();
+    drains::when_online(view, of, ended_ms.unwrap_or(now_ms), now_ms, finish(0))
+}
+
+/// Posts the failures of an action that the job was forgiven, once.
+pub(super) fn forgiven(job: &Job, action: &EdgeAction) -> Option<Step> {
+    let mark = if is_prolog(action) { TOLERATED.to_owned() } else { format!("{TOLERATED} {}", action.name) };
+    if action.bad.is_empty() && action.bad_resources.is_empty() || job.told.contains(&mark) {
+        return None;
+    }
+    let hosts = if action.bad_hosts.is_empty() { String::new() } else { format!("{}: ", action.bad_hosts) };
+    Some(post(job, &mark, 1, &(hosts + &reasons(action)), &told(action)))
+}
+
+fn is_prolog(action: &EdgeAction) -> bool {
+    action.name.as_str() == Reference::Prolog.word()
+}
+
+fn run(job: &Job, of: &Allocated<'_>) -> Action {
+    Action::Run { id: job.id, job: of.job.clone(), attempt: of.attempt, what: Reference::Prolog }
+}
+
+fn cancel(job: &Job, of: &Allocated<'_>, action: &EdgeAction) -> Action {
+    Action::Cancel { id: job.id, job: of.job.clone(), attempt: of.attempt, name: action.name.clone() }
+}
+
+/// `prolog failed on n2: lustre: /p/lustre1 is not mounted (n2)`
+pub(super) fn note(action: &EdgeAction) -> String {
+    let verdict = action.verdict.map_or("", Verdict::word);
+    let on = if action.bad_hosts.is_empty() { String::new() } else { format!(" on {}", action.bad_hosts) };
+    format!("{} {verdict}{on}: {}", action.name, reasons(action))
 }
 
 /// Posts an exception of perilog. `note` is always present: Flux's job-list ends at an exception without a note.
 pub(super) fn post(job: &Job, mark: &str, severity: u8, note: &str, more: &Value) -> Step {
-    let kind = match mark {
-        "tolerated" => "node-failure",
-        "refused" => "perilog",
-        mark => mark,
+    let kind = match mark.split(' ').next() {
+        Some(TOLERATED) => "node-failure",
+        Some("refused") => "perilog",
+        _ => mark,
     };
     let mut context = json!({ "type": kind, "severity": severity, "note": clean(note) });
     if let (Some(context), Some(more)) = (context.as_object_mut(), more.as_object()) {
@@ -92,7 +131,12 @@ pub(super) fn post(job: &Job, mark: &str, severity: u8, note: &str, more: &Value
 
 /// Returns the part of an exception that programs read.
 pub(super) fn told(action: &EdgeAction) -> Value {
-    json!({ "ranks": action.bad, "hosts": action.bad_hosts, "action": action.name, "checks": action.failures })
+    let mut told =
+        json!({ "ranks": action.bad, "hosts": action.bad_hosts, "action": action.name, "checks": action.failures });
+    if !action.bad_resources.is_empty() {
+        told["resources"] = json!(action.bad_resources);
+    }
+    told
 }
 
 /// Returns `lustre: /p/lustre1 is not mounted (n2); failed (exit 3) (n4)`. The text has no output of scripts, because
@@ -105,7 +149,8 @@ pub(super) fn reasons(action: &EdgeAction) -> String {
         let what = if message.starts_with(&check) { message } else { format!("{check}: {message}") };
         format!("{what} ({hosts})")
     };
-    let reasons: Vec<String> = action.failures.iter().map(reason).collect();
+    let resources = action.bad_resources.iter().map(|(name, result)| format!("{name}: {result}"));
+    let reasons: Vec<String> = action.failures.iter().map(reason).chain(resources).collect();
     reasons.join("; ")
 }
 

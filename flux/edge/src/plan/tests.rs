@@ -1,5 +1,6 @@
 //! Tables of cases: possible states of both sides, and the due actions.
 
+mod external;
 mod housekeeping;
 
 use std::collections::BTreeSet;
@@ -41,7 +42,7 @@ fn ours() -> Value {
 
 /// Both sides are current. Flux has a job on n0 and n1, and perilog does not know the job yet.
 fn view() -> View {
-    let mut view = View::new(Site { online_patience_ms: PATIENCE_MS });
+    let mut view = View::new(Site { online_patience_ms: PATIENCE_MS, ..Site::default() });
     view.cap = Cap::all();
     view.is_current = true;
     view.starttime = 900.0;
@@ -86,6 +87,7 @@ fn action(name: &str, verdict: Option<Verdict>, bad: bool) -> EdgeAction {
         ended_ms: verdict.map(|_| NOW_MS - 1_000),
         bad: ranks.parse().unwrap(),
         bad_hosts: hosts.parse().unwrap(),
+        bad_resources: Default::default(),
         failures: if bad { failures.unwrap() } else { vec![] },
     }
 }
@@ -125,7 +127,8 @@ fn word(action: &Action) -> String {
         Action::Add { .. } => "add".to_owned(),
         Action::Run { what, .. } => format!("run {}", what.word()),
         Action::LetGo { .. } => "let go".to_owned(),
-        Action::Cancel { .. } => "cancel".to_owned(),
+        Action::Start { name, .. } => format!("start {name}"),
+        Action::Cancel { name, .. } => format!("cancel {name}"),
         Action::Post { name, mark, context, .. } => match context["severity"].as_u64() {
             Some(severity) => format!("{name} {mark} {severity}"),
             None => format!("post {name}"),
@@ -156,7 +159,9 @@ fn a_prolog_goes_from_its_start_to_its_finish() {
     let cancelled: Change = |view| knows(view, with(vec![action("prolog", Some(Verdict::Cancelled), true)]));
     let away: Change = |view| view.online = "0,2-3".parse().unwrap();
     let draining: Change = |view| drop(view.drains.insert(host("n1"), drain("n1")));
-    let asked: Change = |view| view.jobs.get_mut(&ID).unwrap().cancel_asked = true;
+    let asked: Change = |view| {
+        view.jobs.get_mut(&ID).unwrap().cancel_asked.insert(ActionName::new("prolog").unwrap());
+    };
     let refused: Change = |view| {
         view.refused.insert((job_name(), Attempt::of_alloc(ALLOC).unwrap()), "attempt 2000 came after it".to_owned());
     };
@@ -178,7 +183,7 @@ fn a_prolog_goes_from_its_start_to_its_finish() {
         ("known, nobody has vouched for it", &[unvouched], &[]),
         ("known, cancelled before it began", &[known, fatal], &["finish prolog 256"]),
         ("runs", &[runs], &[]),
-        ("runs, cancelled", &[runs, fatal], &["cancel"]),
+        ("runs, cancelled", &[runs, fatal], &["cancel prolog"]),
         ("runs, cancelled and told", &[runs, fatal, asked], &[]),
         ("ok", &[ok], &["finish prolog 0"]),
         ("ok, cancelled", &[ok, fatal], &["finish prolog 256"]),
@@ -573,7 +578,7 @@ fn terms_that_came_past_the_plugin_forgive_nothing() {
         let complaint = job.set_jobspec(&json!({"attributes": {"system": {"perilog": asked}}}));
         assert_eq!(complaint.is_some(), wrong, "{asked}");
         let job = &view.jobs[&ID];
-        let forgiven = assert::forgiven(&view, job, &job.held().unwrap());
+        let forgiven = assert::terms(&view, job, &job.held().unwrap());
         assert_eq!(Value::Object(forgiven), expect, "{asked}");
     }
 }

@@ -8,13 +8,16 @@ use perilog_core::{ActionName, Attempt, HostList, HostName, IdSet, JobId, Resour
 use perilog_terms::Cap;
 
 use super::action::{Action, Reference};
+use super::external::External;
 use super::job::{Allocated, Job};
 
 /// The site's settings for the edge.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Site {
     /// How long a reference waits for the brokers of its job, from the verdict or from the end of the job's tasks.
     pub online_patience_ms: u64,
+    /// Actions of services outside, by name.
+    pub externals: BTreeMap<ActionName, External>,
 }
 
 /// A drain in Flux.
@@ -135,9 +138,9 @@ impl View {
                     job.told.insert(mark.clone());
                 }
             }
-            Action::Cancel { id, .. } => {
+            Action::Cancel { id, name, .. } => {
                 if let Some(job) = self.jobs.get_mut(id) {
-                    job.cancel_asked = true;
+                    job.cancel_asked.insert(name.clone());
                 }
             }
             Action::Drain { host, reason, .. } => {
@@ -154,13 +157,8 @@ impl View {
                     .entry((job.clone(), *attempt))
                     .or_insert_with(|| added.unwrap_or_else(|| unknown(job, *attempt)));
             }
-            Action::Run { job, attempt, what, .. } => {
-                if let Some(known) = self.attempts.get_mut(&(job.clone(), *attempt))
-                    && !known.actions.iter().any(|action| action.name.as_str() == what.word())
-                {
-                    known.actions.extend(begun(what.word()));
-                }
-            }
+            Action::Run { job, attempt, what, .. } => self.begins(job, *attempt, what.word()),
+            Action::Start { job, attempt, name, .. } => self.begins(job, *attempt, name.as_str()),
             Action::LetGo { id, job, attempt } => {
                 if let Some(known) = self.attempts.get_mut(&(job.clone(), *attempt)) {
                     known.hold = IdSet::new();
@@ -178,6 +176,14 @@ impl View {
                 _ => drop(self.drains.remove(host)),
             },
             Action::Lifted { host } => drop(self.drains.remove(host)),
+        }
+    }
+
+    fn begins(&mut self, job: &JobId, attempt: Attempt, name: &str) {
+        if let Some(known) = self.attempts.get_mut(&(job.clone(), attempt))
+            && !known.actions.iter().any(|action| action.name.as_str() == name)
+        {
+            known.actions.extend(begun(name));
         }
     }
 }
@@ -210,5 +216,6 @@ fn unknown(job: &JobId, attempt: Attempt) -> EdgeAttempt {
 
 fn begun(name: &str) -> Option<EdgeAction> {
     let (bad, bad_hosts, failures) = (IdSet::new(), HostList::new(), Vec::new());
-    Some(EdgeAction { name: ActionName::new(name).ok()?, verdict: None, ended_ms: None, bad, bad_hosts, failures })
+    let (name, bad_resources) = (ActionName::new(name).ok()?, BTreeMap::new());
+    Some(EdgeAction { name, verdict: None, ended_ms: None, bad, bad_hosts, bad_resources, failures })
 }

@@ -81,10 +81,11 @@ pub(super) fn journal(view: &mut View, reply: &Value) -> bool {
     // The sentinel is -1, which some versions encode as the largest id.
     let Some(id) = reply["id"].as_u64().filter(|id| *id != u64::MAX) else { return true };
     let job = view.jobs.entry(id).or_insert_with(|| Job::new(id));
-    if let Some(jobspec) = object(&reply["jobspec"])
-        && let Some(wrong) = job.set_jobspec(&jobspec)
-    {
-        tracing::warn!(job = %Fluid(id), "its terms count as none: {wrong}");
+    if let Some(jobspec) = object(&reply["jobspec"]) {
+        job.externals = view.site.externals_of(&jobspec);
+        if let Some(wrong) = job.set_jobspec(&jobspec) {
+            tracing::warn!(job = %Fluid(id), "its terms count as none: {wrong}");
+        }
     }
     for event in reply["events"].as_array().into_iter().flatten() {
         match JobEvent::deserialize(event) {
@@ -206,7 +207,7 @@ mod tests {
     /// Folds the recorded job, from its backlog to its end.
     #[test]
     fn a_recorded_job_is_folded() {
-        let mut view = View::new(Site { online_patience_ms: 0 });
+        let mut view = View::new(Site::default());
         let mut seen = Vec::new();
         for (_, bytes) in recorded().filter(|(is_ours, _)| !is_ours) {
             let message = Message::decode(&mut BytesMut::from(&bytes[..])).unwrap().unwrap();
@@ -249,7 +250,7 @@ mod tests {
 
     #[test]
     fn the_last_word_of_fluxs_own_log_tells_who_lifted_a_drain() {
-        let mut view = View::new(Site { online_patience_ms: 0 });
+        let mut view = View::new(Site::default());
         let context = |hosts: &str| serde_json::json!({"idset": "0", "nodelist": hosts});
         for (name, hosts, expect) in [
             ("drain", "n[0-1]", 0),

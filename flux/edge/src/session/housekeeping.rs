@@ -117,7 +117,7 @@ mod tests {
         for (starttime, epilog, expect) in
             [(900.0, false, Some(false)), (1004.5, false, Some(true)), (900.0, true, None)]
         {
-            let mut view = View::new(Site { online_patience_ms: 0 });
+            let mut view = View::new(Site::default());
             view.starttime = starttime;
             inactive(&mut view, &looked_up(epilog));
             let job = view.jobs.get(&ID);

@@ -151,7 +151,7 @@ async fn plugin(broker: &Broker, view: &mut View) -> Result<bool, Fault> {
 /// # Errors
 /// [`Fault`]
 pub async fn open_references(broker: &Broker, only: Option<u64>) -> Result<Vec<(u64, Reference)>, Fault> {
-    let mut view = View::new(crate::plan::view::Site { online_patience_ms: 0 });
+    let mut view = View::new(crate::plan::view::Site::default());
     let mut journal = broker.stream("job-manager.events-journal", &json!({ "full": false }), 0).await?;
     loop {
         let reply = journal.recv().await.unwrap_or_else(|| Err(RpcError::Gone("the journal ended".to_owned())))?;

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use perilog_core::Fluid;
+use perilog_core::{Fluid, Span};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -37,6 +37,7 @@ pub(super) fn key(action: &Action) -> String {
         Action::Told { host, .. } | Action::Lifted { host } => format!("perilog {host}"),
         Action::Add { id, .. }
         | Action::Run { id, .. }
+        | Action::Start { id, .. }
         | Action::LetGo { id, .. }
         | Action::Cancel { id, .. }
         | Action::Finish { id, .. } => format!("{id}"),
@@ -77,7 +78,7 @@ impl Session {
                     "userid": known.and_then(|known| known.userid),
                 });
                 if let (Some(of), Some((known, held))) = (parameters.as_object_mut(), known.zip(held.as_ref())) {
-                    of.extend(assert::forgiven(&self.view, known, held));
+                    of.extend(assert::terms(&self.view, known, held));
                 }
                 controller("JobAdd", parameters)
             }
@@ -94,10 +95,20 @@ impl Session {
                     json!({ "job": job, "attempt": attempt, "action": what.word(), "userid": userid, "env": env });
                 controller("Run", parameters)
             }
+            Action::Start { job, attempt, name, id } => {
+                let external = self.view.site.externals.get(name);
+                let lease = Span::from_millis(external.map_or(0, |external| external.lease_ms)).to_string();
+                let mut parameters = json!({ "job": job, "attempt": attempt, "action": name, "lease": lease });
+                parameters["resources"] = json!(external.map(|external| &external.resources));
+                let held = self.view.jobs.get(id).and_then(Job::held);
+                if let (Some(held), true) = (held, external.is_some_and(|external| external.nodes)) {
+                    parameters["targets"] = held.r.ranks().to_string().into();
+                }
+                controller("ActionStart", parameters)
+            }
             Action::LetGo { job, attempt, .. } => controller("JobFinish", json!({ "job": job, "attempt": attempt })),
-            Action::Cancel { job, attempt, .. } => {
-                let parameters =
-                    json!({ "job": job, "attempt": attempt, "action": "prolog", "why": "cancelled in Flux" });
+            Action::Cancel { job, attempt, name, .. } => {
+                let parameters = json!({ "job": job, "attempt": attempt, "action": name, "why": "the job is over" });
                 controller("Cancel", parameters)
             }
             Action::Told { host, telling, lifted } => {
@@ -143,7 +154,9 @@ impl Session {
                 self.key_is_done(action);
                 tracing::error!(job, "refused: {why}");
                 match action {
-                    Action::Add { job, attempt, .. } | Action::Run { job, attempt, .. } => {
+                    Action::Add { job, attempt, .. }
+                    | Action::Run { job, attempt, .. }
+                    | Action::Start { job, attempt, .. } => {
                         drop(self.view.refused.insert((job.clone(), *attempt), why));
                     }
                     // The other side would refuse a repeated request again.
@@ -184,7 +197,8 @@ fn tell(action: &Action) {
     match action {
         Action::Run { what, .. } => tracing::info!(job, "{} begins", what.word()),
         Action::Finish { what, status, .. } => tracing::info!(job, "{} is over: status {status}", what.word()),
-        Action::Cancel { .. } => tracing::info!(job, "prolog is cancelled: the job was cancelled in Flux"),
+        Action::Start { name, .. } => tracing::info!(job, "{name} begins: its service is awaited"),
+        Action::Cancel { name, .. } => tracing::info!(job, "{name} is cancelled: the job does not go on"),
         Action::Post { name, mark, .. } => tracing::info!(job, "told the user: {name} ({mark})"),
         Action::Drain { host, reason, .. } => tracing::warn!(%host, "drained in Flux: {reason}"),
         Action::Undrain { host } => tracing::info!(%host, "undrained in Flux"),

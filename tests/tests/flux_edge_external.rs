@@ -1,0 +1,146 @@
+//! External actions under a real Flux: jobs that ask for a rabbit in their jobspec wait for the reports of its service,
+//! before they start and before their nodes are free. The test reports as a service would.
+
+use anyhow::{Context, Result, ensure};
+use perilog_tests::Cluster;
+use perilog_tests::flux::{self, Flux};
+use serde_json::Value;
+
+const BOTH: &[u32] = &[0, 1];
+const SITE: &str = "/etc/perilog/edge.d/rabbit.toml";
+const ASKS: [&str; 1] = ["--setattr=dw=#DW jobdw"];
+
+/// Says what the service of an action says.
+fn report(cluster: &Cluster, job: &str, words: &[&str]) -> Result<()> {
+    cluster.perilog(&[&["action", "report", &flux::plain(job)], words].concat())?.ok().map(drop)
+}
+
+/// Waits until the edge has started an action.
+fn wait_started(flux: &Flux<'_>, cluster: &Cluster, job: &str, action: &str) -> Result<()> {
+    flux.wait(&format!("{action} of {job} is open"), |_| {
+        let ps = cluster.perilog(&["ps"])?.ok()?;
+        let of_job = |line: &str| line.contains(&flux::plain(job)) && line.contains(action);
+        Ok(ps.lines().any(|line| of_job(line) && line.contains("external")))
+    })
+}
+
+/// The contexts of the job's events of this name, as perilog tells them.
+fn told(cluster: &Cluster, job: &str, name: &str) -> Result<Vec<Value>> {
+    let text = cluster.perilog(&["--json", "events", &flux::plain(job)])?.ok()?;
+    let events: Vec<Value> =
+        text.lines().map(serde_json::from_str).collect::<serde_json::Result<_>>().context(text.clone())?;
+    Ok(events.into_iter().filter(|event| event["name"] == name).map(|event| event["context"].clone()).collect())
+}
+
+/// A rabbit stages in before the job and copies out after it. The job neither starts nor is over without its reports,
+/// over a kill of the edge, and a job that asks for no rabbit waits for none.
+#[test]
+fn a_job_waits_for_its_rabbit() -> Result<()> {
+    let cluster = flux::edge_cluster(2).boot()?;
+    cluster.controller()?.write_file(
+        SITE,
+        "[external.stage]\nwhen = \"attributes.system.dw\"\nresources = [\"rabbit\"]\nlease = \"10m\"\n\
+         [external.copy]\nwhen = \"attributes.system.dw\"\nat = \"epilog\"\nresources = [\"rabbit\"]\nlease = \"10m\"\n",
+    )?;
+    let flux = Flux::with_edge(&cluster, "")?;
+    flux.wait_clean(&flux.submit(2, &[], &["true"])?)?;
+    let job = flux.submit(2, &ASKS, &["true"])?;
+    wait_started(&flux, &cluster, &job, "stage")?;
+    flux.wait("the scripts of the prolog are done", |_| {
+        Ok(told(&cluster, &job, "verdict")?.iter().any(|verdict| verdict["action"] == "prolog"))
+    })?;
+    flux.kill_edge()?;
+    flux.wait_edge()?;
+    ensure!(flux.story(&job)? == ["alloc", "prolog-start"], "{:?}", flux.story(&job)?);
+    report(&cluster, &job, &["stage", "ok"])?;
+    wait_started(&flux, &cluster, &job, "copy")?;
+    flux.wait("the scripts of the epilog are done", |_| {
+        Ok(told(&cluster, &job, "verdict")?.iter().any(|verdict| verdict["action"] == "epilog"))
+    })?;
+    ensure!(!flux.story(&job)?.contains(&"epilog-finish".to_owned()), "{:?}", flux.story(&job)?);
+    report(&cluster, &job, &["copy", "ok"])?;
+    flux.wait_clean(&job)?;
+    ensure!(flux.result(&job)? == "COMPLETED", "{:#?}", flux.events(&job)?);
+    let runs = cluster.runs(&flux::plain(&job))?;
+    ensure!(runs.len() == 4, "{runs:?}");
+    flux.assert_idle()
+}
+
+/// A service names a bad node while the scripts there end well: a job may tolerate it as it may a failed check. A
+/// resource that fails, fails the job, and its user reads which.
+#[test]
+fn a_service_names_bad_nodes_and_resources() -> Result<()> {
+    let cluster = flux::edge_cluster(2).boot()?;
+    let rabbit = "[external.rabbit]\nwhen = \"attributes.system.dw\"\nnodes = true\nlease = \"10m\"\n";
+    cluster.controller()?.write_file(SITE, rabbit)?;
+    let flux = Flux::with_edge(&cluster, "[perilog]\nmax-tolerate = 1\n")?;
+    let job = flux.submit(2, &[ASKS[0], "--setattr=perilog.tolerate=1"], &["true"])?;
+    wait_started(&flux, &cluster, &job, "rabbit")?;
+    // Part by part: the scripts of n0 begin, and those of n1 wait.
+    report(&cluster, &job, &["rabbit", "ok", "--ranks", "n0"])?;
+    flux.wait_begun(&job, "prolog", &[0])?;
+    let runs = cluster.runs(&flux::plain(&job))?;
+    ensure!(runs.len() == 1, "{runs:?}");
+    let check = ["--check", "rabbit-mount", "--message", "no mount on n1"];
+    report(&cluster, &job, &[&["rabbit", "tolerable", "--ranks", "n1"], &check[..]].concat())?;
+    report(&cluster, &job, &["rabbit", "ok", "--resources", "rabbit"])?;
+    flux.wait_clean(&job)?;
+    ensure!(flux.result(&job)? == "COMPLETED", "{:#?}", flux.events(&job)?);
+    let told = flux.exception(&job, "node-failure")?.context;
+    ensure!(told["severity"] == 1 && told["hosts"] == "n1" && told["action"] == "rabbit", "{told}");
+    ensure!(told["checks"][0]["message"] == "no mount on n1", "{told}");
+    ensure!(flux.drained()?["n1"].contains("no mount on n1"), "{:?}", flux.drained()?);
+    cluster.perilog(&["undrain", "n1"])?.ok()?;
+    flux.wait_undrained()?;
+    let job = flux.submit(2, &ASKS, &["true"])?;
+    wait_started(&flux, &cluster, &job, "rabbit")?;
+    report(&cluster, &job, &["rabbit", "ok", "--ranks", "n[0-1]"])?;
+    let full = ["--check", "space", "--message", "none is left"];
+    report(&cluster, &job, &[&["rabbit", "failed", "--resources", "rabbit"], &full[..]].concat())?;
+    flux.wait_clean(&job)?;
+    ensure!(flux.result(&job)? == "FAILED", "{:#?}", flux.events(&job)?);
+    let told = flux.exception(&job, "rabbit")?.context;
+    let resource = told["resources"]["rabbit"].as_str().unwrap_or_default();
+    ensure!(told["severity"] == 0 && resource.contains("space: none is left"), "{told}");
+    flux.assert_idle()
+}
+
+/// Epilogs as housekeeping, and a rabbit that reports in parts: each node goes back when the rabbit and the scripts of
+/// that node are done, and the next job has it. perilog's fragments are disjoint, and the last one says so.
+#[test]
+fn each_report_of_a_rabbit_frees_its_own_part() -> Result<()> {
+    let cluster = flux::edge_cluster(2).controller("[action.copy]\nrelease = \"0\"\n").boot()?;
+    let copy = "[external.copy]\nwhen = \"attributes.system.dw\"\nat = \"epilog\"\nresources = [\"rabbit\"]\n\
+        nodes = true\nlease = \"10m\"\n";
+    cluster.controller()?.write_file(SITE, copy)?;
+    let flux = Flux::with_housekeeping(&cluster, "0")?;
+    let free = |nodes: &str| {
+        flux.wait(&format!("{nodes} is free"), |flux| {
+            Ok(flux.ask(&["resource", "list", "--states=free", "-no", "{nodelist}"])?.trim() == nodes)
+        })
+    };
+    let job = flux.submit(2, &ASKS, &["true"])?;
+    flux.wait_clean(&job)?;
+    wait_started(&flux, &cluster, &job, "copy")?;
+    report(&cluster, &job, &["copy", "ok", "--ranks", "n0"])?;
+    free("n0")?;
+    let next = flux.submit(1, &[], &["true"])?;
+    flux.wait_clean(&next)?;
+    ensure!(flux.nodes_of(&next)? == "n0", "{}", flux.nodes_of(&next)?);
+    free("n0")?;
+    report(&cluster, &job, &["copy", "ok", "--ranks", "n1"])?;
+    // The nodes are ready before the rabbit.
+    free("n[0-1]")?;
+    report(&cluster, &job, &["copy", "ok", "--resources", "rabbit"])?;
+    flux.wait("the rabbit is released", |_| {
+        Ok(told(&cluster, &job, "release")?.iter().any(|release| release["final"] == true))
+    })?;
+    let released: Vec<String> = told(&cluster, &job, "release")?
+        .iter()
+        .map(|release| format!("{} {} {}", release["ranks"], release["resources"], release["final"]))
+        .collect();
+    ensure!(released == ["\"1\" [] false", "\"2\" [] false", "\"\" [\"rabbit\"] true"], "{released:?}");
+    let runs = cluster.runs(&flux::plain(&job))?;
+    ensure!(runs.len() == 2 * BOTH.len(), "{runs:?}");
+    flux.assert_idle()
+}
