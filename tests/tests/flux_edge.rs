@@ -220,3 +220,56 @@ fn a_milestone_is_an_event_that_a_user_waits_for() -> Result<()> {
     flux.assert_once(&job, &[("prolog", &[0, 1], &[]), ("epilog", &[0, 1], &[])])?;
     flux.assert_idle()
 }
+
+/// A check that an operator runs on the nodes of a running job finds n1: the job's user reads it while the job goes on,
+/// and the node is drained.
+#[test]
+fn a_node_that_goes_bad_while_the_job_runs_is_told() -> Result<()> {
+    let check = "[ ! -e /run/gone ] || perilog-report tolerable --check gpu 'gpu0 is gone'";
+    let cluster = flux::edge_cluster(2).script("check", "10-gpu", check).boot()?;
+    let flux = Flux::with_edge(&cluster, "[perilog]\nmax-tolerate = 1\n")?;
+    let until_told = ["sh", "-c", "while [ ! -e /tmp/end ]; do sleep 0.05; done"];
+    let job = flux.submit(2, &["--setattr=perilog.tolerate=1"], &until_told)?;
+    flux.wait_event(&job, "start")?;
+    cluster.node(1)?.write_file("/run/gone", "")?;
+    cluster.perilog(&["run", "check", "--job", &flux::plain(&job)])?.ok()?;
+    let told = flux.wait_event(&job, "exception")?.context;
+    ensure!(told["type"] == "node-failure" && told["severity"] == 1 && told["hosts"] == "n1", "{told}");
+    ensure!(told["checks"][0]["message"] == "gpu0 is gone" && told["perilog"]["attempt"].is_string(), "{told}");
+    ensure!(!flux.story(&job)?.contains(&"finish".to_owned()), "{:?}", flux.story(&job)?);
+    ensure!(flux.drained()?["n1"].contains("gpu0 is gone"), "{:?}", flux.drained()?);
+    cluster.nodes().iter().try_for_each(|node| node.write_file("/tmp/end", ""))?;
+    flux.wait_clean(&job)?;
+    ensure!(flux.result(&job)? == "COMPLETED", "{:#?}", flux.events(&job)?);
+    let exceptions = flux.story(&job)?.iter().filter(|name| *name == "exception").count();
+    ensure!(exceptions == 1, "{:#?}", flux.events(&job)?);
+    Ok(())
+}
+
+/// One node of two hangs in the prolog, past its limit, and ignores SIGTERM. A job that tolerates one node starts
+/// meanwhile, and the node is drained; the script goes on, and the epilog comes after it.
+#[test]
+fn a_straggler_in_the_prolog_does_not_hold_the_job() -> Result<()> {
+    let limit = "[action.prolog]\ntimeout = \"2s\"\n";
+    let cluster = flux::edge_cluster(2).agent(limit).controller("tolerate-timeout = true\n").boot()?;
+    let flux = Flux::with_edge(&cluster, "[perilog]\nmax-tolerate = 1\n")?;
+    flux.hold_on(1, "prolog")?;
+    cluster.node(1)?.write_file("/run/deaf", "")?;
+    let job = flux.submit(2, &["--setattr=perilog.tolerate=1"], &["true"])?;
+    let finish = flux.wait_event(&job, "finish")?;
+    ensure!(finish.context["status"] == 0, "{finish:?}");
+    let lives = |run: &perilog_tests::ledger::Run| run.node == "n1" && run.ended.is_none();
+    let ledger = cluster.ledger()?;
+    let of_job = ledger.of_job(&flux::plain(&job));
+    ensure!(of_job.iter().any(|(key, run)| key.action == "prolog" && lives(run)), "{ledger:?}");
+    let told = flux.exception(&job, "node-failure")?.context;
+    ensure!(told["severity"] == 1 && told["hosts"] == "n1", "{told}");
+    ensure!(flux.drained()?["n1"].contains("past its limit"), "{:?}", flux.drained()?);
+    ensure!(flux.drained_at("n1")? <= flux.wait_event(&job, "start")?.timestamp, "{:?}", flux.story(&job)?);
+    flux.let_go("prolog")?;
+    flux.wait_clean(&job)?;
+    ensure!(flux.result(&job)? == "COMPLETED", "{:#?}", flux.events(&job)?);
+    let runs = cluster.runs(&flux::plain(&job))?;
+    ensure!(runs.len() == 4, "{runs:?}");
+    Ok(())
+}

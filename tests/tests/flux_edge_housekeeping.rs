@@ -112,3 +112,36 @@ fn an_epilog_outlives_the_broker_of_its_node() -> Result<()> {
     flux.assert_once(&next, &[("prolog", &[0, 1], &[]), ("epilog", &[0, 1], &[])])?;
     flux.wait_undrained()
 }
+
+/// The billed epilog is the edge's, and holds the job; the site's own script comes after the job, as Flux's
+/// housekeeping by perilog's hook, and each node goes back from it by itself.
+#[test]
+fn a_script_of_its_own_follows_the_billed_epilog() -> Result<()> {
+    const HOUSEKEEPING: &str = include_str!("../../docs/examples/flux/housekeeping");
+    let held = "while [ -e /run/hold-housekeeping ]; do sleep 0.02; done";
+    let cluster = flux::edge_cluster(2).script("housekeeping", "10-site", held).boot()?;
+    let libexec = cluster.controller()?.sh("flux config builtin libexecdir")?;
+    let command = format!("command = [\"{libexec}/flux-imp\", \"run\", \"housekeeping\"]");
+    let flux = Flux::with_edge(&cluster, &format!("[job-manager.housekeeping]\n{command}\nrelease-after = \"0\"\n"))?;
+    for node in cluster.nodes() {
+        // What the IMP runs.
+        node.write_script("/usr/libexec/perilog/flux/wait", HOUSEKEEPING)?;
+    }
+    flux.hold_on(1, "housekeeping")?;
+    flux.hold("epilog")?;
+    let job = flux.submit(2, &[], &["true"])?;
+    flux.wait_begun(&job, "epilog", &[0, 1])?;
+    ensure!(!flux.story(&job)?.contains(&"free".to_owned()), "{:?}", flux.story(&job)?);
+    flux.let_go("epilog")?;
+    flux.wait_clean(&job)?;
+    wait_free(&flux, "n0")?;
+    let began = |action: &str| -> Result<usize> {
+        let ledger = cluster.ledger()?;
+        Ok(ledger.runs.iter().filter(|(key, _)| key.action == action).map(|(_, runs)| runs.len()).sum())
+    };
+    flux.wait("the site's script has begun on both nodes", |_| Ok(began("housekeeping")? == 2))?;
+    flux.let_go("housekeeping")?;
+    wait_free(&flux, "n[0-1]")?;
+    ensure!((began("prolog")?, began("epilog")?, began("housekeeping")?) == (2, 2, 2), "{:?}", cluster.ledger()?);
+    flux.wait_undrained()
+}

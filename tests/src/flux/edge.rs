@@ -14,6 +14,7 @@ const SCRIPT: &str = "10-held";
 const BODY: &str = "\
 echo \"$PERILOG_ACTION $PERILOG_JOB $FLUX_JOB_ID $FLUX_JOB_USERID $FLUX_JOB_RANKS\" >>/var/lib/ledger/flux
 trap 'exit 143' TERM
+[ ! -e /run/deaf ] || trap '' TERM
 [ ! -e /run/soak ] || { sleep $(draw 0 0.1 0.5 2) && exit $(draw 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 3); }
 for name in $(cat /run/milestones-$PERILOG_ACTION 2>/dev/null); do perilog-report milestone $name || exit 8; done
 while [ -e /run/hold-$PERILOG_ACTION ]; do sleep 0.02; done
