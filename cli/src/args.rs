@@ -43,7 +43,7 @@ pub(crate) struct Global {
         hide_env_values = true
     )]
     socket: PathBuf,
-    /// JSON, one value a line: replies of the API (api.md in /usr/share/doc/perilog). Ignore members that you do not know.
+    /// JSON, one value a line: replies of the API (api.md in /usr/share/doc/perilog). Ignore members you do not know.
     #[arg(long, global = true, conflicts_with = "quiet")]
     pub(crate) json: bool,
     /// Print names only; nothing, where a verb does something.

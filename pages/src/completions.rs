@@ -185,7 +185,10 @@ pub fn fish(root: &Command, script: &str) -> String {
             }
             offers.insert(format!("complete -c perilog -n \"{condition}\"{option} -f -a \"(__perilog_names {kind})\""));
         }
-        offers.iter().for_each(|offer| drop(writeln!(text, "{offer}")));
+        for offer in &offers {
+            text.push_str(offer);
+            text.push('\n');
+        }
     }
     text
 }

@@ -266,8 +266,8 @@ fn removal_leaves_scripts_alone_and_purge_leaves_nothing() -> Result<()> {
     controller.sh("rm -r /etc/perilog/controller.d /etc/perilog/tls")?;
     controller.apt(&["purge", "perilog-controller", "perilog"])?.ok()?;
     for node in [node, controller] {
-        // The bed's own drop-ins count as the site's, and the bed's empty /var/lib/perilog hides the machine's. Flux has a plugin
-        // of the same name.
+        // The bed's own drop-ins count as the site's, and the bed's empty /var/lib/perilog hides the machine's. Flux
+        // has a plugin of the same name.
         let left = node.sh(
             "find /etc /usr /var/lib -path '*perilog*' ! -path '/etc/systemd/*' ! -path /var/lib/perilog ! -path '/usr/lib*/flux/*'",
         )?;

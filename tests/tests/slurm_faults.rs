@@ -142,7 +142,7 @@ fn a_killed_slurmctld_or_agent_disturbs_nothing() -> Result<()> {
     ensure_undisturbed(&slurm, &job)
 }
 
-/// Slurm stops a hook at PrologEpilogTimeout. Found by a trial: the epilog of a job whose prolog lived on waited for it,
+/// Slurm stops a hook at PrologEpilogTimeout. Found by a trial: the epilog of a job waited for a prolog that lived on,
 /// was cancelled at that time, and nobody cleaned up.
 #[test]
 fn an_epilog_that_slurm_did_not_wait_for_runs_all_the_same() -> Result<()> {

@@ -10,6 +10,7 @@ mod places;
 mod proofs;
 mod purity;
 mod requests;
+mod rooms;
 mod rules;
 mod rust;
 mod security;
@@ -47,6 +48,7 @@ pub(crate) fn check() -> Result<()> {
     let mut tests = requests::Tests::default();
     let mut programs = proofs::Programs::default();
     let mut rules = rules::Named::default();
+    let mut rooms = rooms::Rooms::default();
     let mut sources = 0;
     for package in &packages {
         let manifest = package.directory.join("Cargo.toml");
@@ -59,6 +61,7 @@ pub(crate) fn check() -> Result<()> {
             tests.read(&name, &text);
             programs.read(&name);
             comments::check(&name, &text, &mut findings);
+            rooms.read(&name, &text);
             files::check(&name, &text, package.mains.contains(&path), &mut findings);
             unsafety::check(&package.name, &name, &text, &mut findings);
             if package.name == purity::PACKAGE {
@@ -72,6 +75,7 @@ pub(crate) fn check() -> Result<()> {
         }
     }
     defects.check(&mut findings);
+    rooms.check(&mut findings);
     let page = |name: &'static str| std::fs::read_to_string(cargo::root().join(name)).context(name);
     tests.check(&page(requests::PAGE)?, &mut findings);
     programs.check(&page(proofs::PAGE)?, &mut findings);

@@ -41,13 +41,17 @@ fn served(bounds: Bounds) -> Served {
     let looks = || Looks::new(inlet.clone(), "test");
     let page = Some(Page { looks: looks(), names: Names::new("ctl") });
     let health = looks();
-    let site = Site { figures: Source {
+    let site = Site {
+        figures: Source {
             metrics: metrics.clone(),
             inlet: inlet.clone(),
             steps,
             expiries: crate::listener::Expiries::default(),
             store: "/none".into(),
-        }, health, page };
+        },
+        health,
+        page,
+    };
     let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(serve_within(bounds, listener, site));

@@ -1,5 +1,5 @@
-//! A batch's output so far: records, effects, and what the end of the batch looks at. Every room writes to it; no function
-//! here calls another room.
+//! A batch's output so far: records, effects, and the actions and attempts that the end of the batch settles. Every
+//! room writes to the batch; no function here calls another room.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -15,7 +15,8 @@
 //! | `operator` | resolutions, and the quiesced state |
 //! | `show` | nothing: the views for operators |
 //!
-//! `machine` is the state and a batch's way through it, `batch` its output, `requests` the door for clients, `events` the event log.
+//! `machine` is the state and a batch's way through it, `batch` its output, `requests` the door for clients, `events`
+//! the event log.
 
 mod action;
 mod batch;

@@ -1,7 +1,8 @@
 //! `perilog doctor --nodes`: what doctor finds on each of these nodes, asked there over ssh(1).
 //!
-//! Not through the agents: doctor looks for why an agent is away, and a question that the controller may have root answer on
-//! all nodes would be one more way into them. ssh asks who is allowed to, and needs no daemon of ours.
+//! Not through the agents: doctor looks for why an agent is away, and a question that the controller may have root
+//! answer on all nodes would be one more way into them. ssh has the site's own permissions, and needs no daemon of
+//! perilog.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,8 +20,8 @@ use crate::fault::Fault;
 use crate::out::{Faces, Out, Page};
 use crate::{remote, style, text};
 
-/// Nodes that are asked at once: a handshake costs this host some milliseconds of one core, and an agent of keys (ssh-add)
-/// refuses many at once.
+/// Nodes that are asked at once: a handshake costs this host some milliseconds of one core, and an agent of keys
+/// (ssh-add) refuses many at once.
 const AT_ONCE: usize = 16;
 /// Limit for one node. doctor there waits 10 s for a service that hangs, more than once.
 const LIMIT: Duration = Duration::from_secs(90);

@@ -100,7 +100,7 @@ fn variables(name: &str, text: &str, passed: &BTreeSet<String>) -> Option<Findin
             let end = word.find(|c| !is_part(c)).unwrap_or(word.len());
             let (word, after) = word.split_at(end);
             if PREFIXES.iter().any(|prefix| word.len() > prefix.len() && word.starts_with(prefix)) {
-                // A script may have variables of its own of such a name, and defaults for others (`${X:=1}`, `${X:-1}`).
+                // A script may have its own variables of such a name, and defaults for others (`${X:=1}`, `${X:-1}`).
                 let own = after.starts_with('=') && !after.starts_with("==")
                     || after.starts_with(":=")
                     || after.starts_with(":-");

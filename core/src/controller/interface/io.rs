@@ -61,8 +61,8 @@ pub struct Settings {
     pub release: BTreeMap<ActionName, ReleasePolicy>,
     /// Counts `lost` ranks as failures that a job's tolerance forgives, like `tolerable` ranks.
     pub tolerate_lost: bool,
-    /// Counts ranks with a script past its limit as failures that a job's tolerance forgives. A job that may go on without
-    /// such a rank does not wait for the script's end.
+    /// Counts ranks with a script past its limit as failures that a job's tolerance forgives. A job that may go on
+    /// without such a rank does not wait for the script's end.
     pub tolerate_timeout: bool,
     /// A drain hook is configured: a drain is in force once the hook has confirmed it.
     pub drain_hook: bool,

@@ -2,6 +2,6 @@
 
 pub mod io;
 pub mod overview;
-pub mod refusal;
+pub(in crate::controller) mod refusal;
 pub mod request;
 pub mod view;

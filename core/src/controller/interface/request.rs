@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::controller::interface::refusal::Refusal;
 use crate::controller::io::{DrainRow, OutboxEntry, Source};
 use crate::controller::overview::{Look, Looked};
-pub use crate::controller::interface::refusal::Refusal;
 use crate::controller::view::{EdgeAttempt, JobView, NodeView, PsRow, RecoveryView, StatusView, WhyView};
 use crate::hostlist::HostList;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, MilestoneName, ResourceName};

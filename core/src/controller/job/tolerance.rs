@@ -1,6 +1,7 @@
 //! Tolerance: the failures that a job forgives. The job forgives `tolerable` ranks up to its tolerance, and fewer for a
-//! check with a tolerance of its own. The job forgives `lost` ranks, and ranks past their limit, if the site allows that. Every other failure is
-//! fatal, whatever a user asks for: no user may ignore a generic failure of a prolog (flux-core #6842).
+//! check with a tolerance of its own. The job forgives `lost` ranks, and ranks past their limit, if the site allows
+//! that. Every other failure is fatal, whatever a user asks for: no user may ignore a generic failure of a prolog
+//! (flux-core #6842).
 //!
 //! Within the tolerance, an action succeeds without the failed ranks. A non-fatal exception names these ranks, with the
 //! message of each check. The job hands the ranks over if it asked for that (`shrink`, `keep`).

@@ -2,8 +2,8 @@
 //! stays.
 
 use crate::agent::io::Level;
-use crate::controller::job::attempt::JobAttempt;
 use crate::controller::io::{Now, Record, Refusal, Reply};
+use crate::controller::job::attempt::JobAttempt;
 use crate::controller::machine::Machine;
 use crate::hostlist::HostList;
 use crate::ids::HostName;
@@ -14,7 +14,12 @@ impl Machine {
     ///
     /// # Errors
     /// The first node that is unknown or in use.
-    pub(in crate::controller) fn node_forget(&mut self, hosts: &HostList, uid: u32, now: Now) -> Result<Reply, Refusal> {
+    pub(in crate::controller) fn node_forget(
+        &mut self,
+        hosts: &HostList,
+        uid: u32,
+        now: Now,
+    ) -> Result<Reply, Refusal> {
         let mut dismantled = Vec::new();
         for name in hosts.iter() {
             let host = self.nodes.get_key_value(name).map(|(host, _)| host.clone());
