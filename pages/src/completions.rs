@@ -185,9 +185,8 @@ pub fn fish(root: &Command, script: &str) -> String {
             }
             offers.insert(format!("complete -c perilog -n \"{condition}\"{option} -f -a \"(__perilog_names {kind})\""));
         }
-        for offer in &offers {
-            text.push_str(offer);
-            text.push('\n');
+        for offer in offers {
+            let _ = writeln!(text, "{offer}");
         }
     }
     text
