@@ -27,7 +27,7 @@ pub(crate) struct Args {
     /// Show only these nodes, one line each.
     #[arg(value_name = "HOSTLIST", value_parser = values::hosts)]
     nodes: Option<HostList>,
-    /// One line for each node, with the days that its certificate lasts.
+    /// Show a line for each node, with the days that its certificate lasts.
     #[arg(long)]
     wide: bool,
 }
@@ -86,7 +86,7 @@ fn line(node: &NodeView) -> [Cell; 8] {
     ]
 }
 
-/// One by one, with the days that each certificate lasts.
+/// Nodes one by one, with the days that each certificate lasts.
 struct Wide(Answer<Nodes>);
 
 impl Faces for Wide {

@@ -20,7 +20,7 @@ struct Certificate {
     by: By,
 }
 
-/// Who sees to a new certificate.
+/// Provider of the next certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
     /// An administrator.

@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// All that stand, controllers' too.
     #[arg(long, conflicts_with = "hosts")]
     all: bool,
-    /// One of the names of each.
+    /// Any of the names of each.
     #[arg(value_name = "HOST", required_unless_present = "all")]
     hosts: Vec<String>,
     /// Only those that end within so many days.

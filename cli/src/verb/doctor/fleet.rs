@@ -26,7 +26,7 @@ const AT_ONCE: usize = 16;
 /// Limit for one node. doctor there waits 10 s for a service that hangs, more than once.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// What doctor says on a node; a later version may say more.
+/// Finding of doctor on a node; a later version may say more.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 struct Finding {
     level: String,

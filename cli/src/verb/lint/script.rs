@@ -1,4 +1,4 @@
-//! One script: its mode, its first line, its line ends, the variables that it reads.
+//! Reads a script: its mode, its first line, its line ends, and the variables in it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
