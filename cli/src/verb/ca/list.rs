@@ -18,8 +18,8 @@ use crate::{style, text, when};
 
 /// Lists the certificates that the authority has issued: role, names, serial number, end, days left.
 ///
-/// Shows the newest certificate of each name, the soonest end first; --all adds those that it replaced or that were revoked.
-/// The authority by which the controller enrols nodes is in /var/lib/perilog/enroll. With --quiet: the names.
+/// Shows the newest certificate of each name, the soonest end first; --all adds those that it replaced or that were
+/// revoked. The authority by which the controller enrols nodes is in /var/lib/perilog/enroll. With --quiet: the names.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Where the authority is (ca init).
