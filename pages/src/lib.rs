@@ -134,7 +134,7 @@ pub fn controller_example() -> Result<Example> {
 /// edge.toml's example, read.
 pub fn edge_example() -> Result<Example> {
     let text = include_str!("../../flux/edge/edge.toml.example");
-    Example::read(text, &[]).map_err(|error| anyhow!("edge.toml.example: {error}"))
+    Example::read(text, &["external"]).map_err(|error| anyhow!("edge.toml.example: {error}"))
 }
 
 fn agent_toml(page: &mut Page) -> Result<()> {

@@ -317,9 +317,8 @@ mod tests {
         assert_eq!(external("out"), &out);
         // The example of the manual page.
         let example = include_str!("../edge.toml.example");
-        let lines = example.lines().skip_while(|line| !line.starts_with("# [external")).map(|line| &line[2..]);
-        let keys = lines.filter(|line| line.starts_with('[') || line.contains(" = "));
-        let shown: String = keys.map(|line| line.to_owned() + "\n").collect();
+        let lines = example.lines().map(|line| line.strip_prefix("#! ").unwrap_or(line));
+        let shown: String = lines.flat_map(|line| [line, "\n"]).collect();
         let shown = parse(&shown).unwrap();
         assert_eq!(shown.site().externals, [(ActionName::new("rabbit").unwrap(), rabbit)].into());
         let jobspec = |dw: serde_json::Value| serde_json::json!({"attributes": {"system": {"dw": dw}}});
