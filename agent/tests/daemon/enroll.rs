@@ -23,7 +23,9 @@ impl Registrar for Answers {
         Ok((self.0)(&ask))
     }
 
-    fn turned_away(&self, _: SocketAddr, _: &dyn Display) {}
+    fn turned_away(&self, peer: SocketAddr, why: &dyn Display) {
+        panic!("{peer} was turned away: {why}");
+    }
 }
 
 /// Opens the door of a bed's enrolment. It answers until the sender is dropped.
