@@ -61,7 +61,8 @@ mod tests {
 
     #[test]
     fn end_and_issuer_of_a_certificate_are_read_from_it() {
-        let files = Authority::new().issue_with("n0", CLIENT, |params| params.not_after = date_time_ymd(2020, 1, 1));
+        let ca = Authority::new();
+        let files = ca.issue_with("n0", CLIENT, |params| params.not_after = date_time_ymd(2020, 1, 1));
         let chain = [CertificateDer::from_pem_file(files.cert).unwrap()];
         assert_eq!(PeerChain::of(&chain).until_ms(), Some(1_577_836_800_000));
         assert!(PeerChain::of(&chain).issuer().unwrap().contains("CN="));
