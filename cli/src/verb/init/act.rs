@@ -71,7 +71,7 @@ impl Acting {
     }
 
     fn authority(&mut self, dir: &Path) -> Result<(), Fault> {
-        self.record.authority = Some(dir.to_owned());
+        self.record.authorities.insert(dir.to_owned());
         self.record.will_make_directory(dir)?;
         for name in [CA_CERT, CA_KEY, CRL, ISSUED] {
             self.record.will_write(&dir.join(name), None)?;

@@ -182,6 +182,7 @@ fn plan(wanted: &Wanted, dropin: &str, there: &There) -> Result<Plan, Vec<String
     let changed = match there.brought {
         Some(until_ms) => {
             plan.is_there(format!("a certificate for {host}, which was brought, until {}", when::day(until_ms)));
+            conflicts.extend(there.authority.as_ref().err().cloned());
             false
         }
         None => keys(wanted, there, &mut plan, &mut conflicts),
@@ -397,7 +398,7 @@ fn authority(
 ) -> Result<(String, String), String> {
     let read = |path: &Path| files::read(path).map_err(|fault| fault.to_string());
     if brought {
-        return Ok((String::new(), "that was brought".to_owned()));
+        return trusted(args, site);
     }
     if let Some(path) = &args.ca {
         return Ok((read(path)?, format!("of {}", path.display())));
@@ -418,6 +419,26 @@ fn authority(
             Err("the controller's authority is not known: --pin, as `perilog init controller` prints it, or --ca FILE"
                 .to_owned())
         }
+    }
+}
+
+/// Checks the authority that the brought files trust against the one that was named.
+fn trusted(args: &Args, site: Option<&TlsFiles>) -> Result<(String, String), String> {
+    let read = |path: &Path| files::read(path).map_err(|fault| fault.to_string());
+    let Some(site) = site else { return Err("the certificate that was brought has no authority".to_owned()) };
+    let pem = read(&site.ca)?;
+    let named = match (&args.ca, args.pin) {
+        (Some(path), _) => read(path)?.trim() == pem.trim(),
+        (None, Some(pin)) => enrol::is_pinned(&pem, pin),
+        (None, None) => true,
+    };
+    match named {
+        true => Ok((pem, "that was brought".to_owned())),
+        false => Err(format!(
+            "{} is another authority than the one that was named: a certificate was brought with it ({})",
+            site.ca.display(),
+            site.cert.display()
+        )),
     }
 }
 

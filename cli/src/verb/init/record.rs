@@ -1,7 +1,7 @@
 //! What `init` made on this host: /etc/perilog/init-controller.json and init-node.json, root's alone. Each entry is on
 //! disk before the change that it describes, so that `undo` finds a change that a crash cut short.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -26,9 +26,9 @@ pub(super) struct Record {
     pub(super) directories: Vec<PathBuf>,
     /// Units that were not enabled.
     pub(super) enabled: Vec<String>,
-    /// Directory of the authority that init made.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) authority: Option<PathBuf>,
+    /// Directories of the authorities that init made.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(super) authorities: BTreeSet<PathBuf>,
     #[serde(skip)]
     path: PathBuf,
 }
@@ -48,7 +48,7 @@ impl Record {
 
     pub(super) fn empty(path: PathBuf) -> Self {
         let (files, directories, enabled) = (BTreeMap::new(), Vec::new(), Vec::new());
-        Self { version: VERSION, files, directories, enabled, authority: None, path }
+        Self { version: VERSION, files, directories, enabled, authorities: BTreeSet::new(), path }
     }
 
     /// Reads the record; `None` if init made nothing here.
@@ -75,8 +75,12 @@ impl Record {
         files::write(&self.path, Who::OwnerOnly, &format!("{text}\n"))
     }
 
-    /// Records a file before it is written. `text`: its content, if a daemon does not renew it.
+    /// Records a file before it is written. `text`: its content, if a daemon does not renew it. A file without a known
+    /// content that is there already is another's: undo leaves it.
     pub(super) fn will_write(&mut self, path: &Path, text: Option<&str>) -> Result<(), Fault> {
+        if text.is_none() && !self.files.contains_key(path) && path.symlink_metadata().is_ok() {
+            return Ok(());
+        }
         self.will_make_directory(path.parent().unwrap_or(Path::new("/")))?;
         self.files.insert(path.to_owned(), text.map(|text| digest(text.as_bytes())));
         self.save()
@@ -125,6 +129,9 @@ mod tests {
         let mut record = Record::empty(at("init.json"));
         record.will_write(&at("a/b/c.toml"), Some("x = 1\n")).unwrap();
         record.will_write(&at("renewed.pem"), None).unwrap();
+        fs::write(at("brought.pem"), "another's").unwrap();
+        record.will_write(&at("brought.pem"), None).unwrap();
+        assert!(!record.owns(&at("brought.pem")), "it was there before");
         assert_eq!(record.directories, [at("a"), at("a/b")], "and not the one that was there");
         assert!(!record.owns(&at("a/b/c.toml")), "it is not written yet");
         fs::create_dir_all(at("a/b")).unwrap();

@@ -79,7 +79,7 @@ fn plan(
     if !enabled.is_empty() {
         plan.add(format!("disable and stop {}", enabled.join(", ")), Step::Stop { units: enabled.clone() });
     }
-    let stays = |path: &Path| !authority && record.authority.as_deref().is_some_and(|dir| path.starts_with(dir));
+    let stays = |path: &Path| !authority && record.authorities.iter().any(|dir| path.starts_with(dir));
     for (path, made) in record.files.iter().rev().filter(|(path, _)| !stays(path)) {
         match now(path, made.as_deref()) {
             Now::Gone => {}
@@ -102,7 +102,7 @@ fn plan(
         plan.add(text, Step::Reload { running });
     }
     plan.add("forget what init made here", Step::Remove { path: record.path().to_owned() });
-    if let Some(dir) = record.authority.as_deref().filter(|_| !authority) {
+    for dir in record.authorities.iter().filter(|_| !authority) {
         let dir = dir.display();
         plan.note(format!(
             "stays: the authority in {dir}, which nodes may trust (undo --authority removes it; later: rm -r {dir})"
@@ -124,7 +124,7 @@ mod tests {
     fn what_init_made_goes_and_what_others_have_changed_stays() {
         let mut record = Record::empty("/etc/perilog/init-controller.json".into());
         record.enabled = vec!["a.service".to_owned(), "gone.service".to_owned()];
-        record.authority = Some("/root/perilog-ca".into());
+        record.authorities = ["/root/perilog-ca".into(), "/root/ca2".into()].into();
         record.directories = vec!["/root/perilog-ca".into(), "/etc/perilog/tls".into()];
         for path in ["/etc/perilog/tls/cert.pem", "/etc/x.toml", "/etc/gone.toml", "/root/perilog-ca/ca-key.pem"] {
             record.files.insert(path.into(), None);

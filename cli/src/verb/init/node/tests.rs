@@ -112,7 +112,7 @@ fn what_is_there_is_no_step() {
         (
             "certificates that were brought",
             Wanted { proof: None, ..wanted() },
-            There { brought: Some(0), config: Ok(brought), authority: Err("none".to_owned()), ..fresh() },
+            There { brought: Some(0), config: Ok(brought), ..fresh() },
             vec![
                 "= a certificate for n0, which was brought, until 1970-01-01".into(),
                 plus(ours),
@@ -144,6 +144,15 @@ fn each_conflict_is_told_and_what_to_do() {
         (wanted(), There { ca: Some("other".to_owned()), ..fresh() }, "is another authority than the one with the pin"),
         (Wanted { proof: None, ..wanted() }, fresh(), "perilog token create n0"),
         (Wanted { proof: Some(Proof::Munge), ..wanted() }, There { munge: false, ..fresh() }, "install munge"),
+        (
+            Wanted { proof: None, ..wanted() },
+            There {
+                brought: Some(0),
+                authority: Err("ca.pem is another authority".to_owned()),
+                ..of(|config| (config.tls, config.enrols) = (Some(files_in(Path::new("/etc/perilog/tls"))), Vec::new()))
+            },
+            "ca.pem is another authority",
+        ),
         (wanted(), of(|config| config.controllers.push("b:1".to_owned())), "controller is [\"ctl:5115\", \"b:1\"]"),
         (wanted(), of(|config| config.enrols.clear()), "[enroll] controller is []"),
         (wanted(), of(|config| config.tls = None), "[tls] enabled is false"),
@@ -152,6 +161,34 @@ fn each_conflict_is_told_and_what_to_do() {
         let conflicts = plan(&wanted, &dropin(), &there).unwrap_err();
         assert!(conflicts.len() == 1 && conflicts[0].contains(part), "{part}: {conflicts:?}");
     }
+}
+
+/// Found by a review: a pin was not compared where certificates had been brought, and nothing said so.
+#[test]
+fn a_pin_holds_for_certificates_that_were_brought() {
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let of = |name: &str| {
+        crate::verb::ca::make(&dir.path().join(name)).unwrap();
+        files_in(&dir.path().join(name))
+    };
+    let (ours, other) = (of("ours"), of("other"));
+    let pin = |tls: &TlsFiles| {
+        let pem = fs::read_to_string(&tls.ca).unwrap();
+        let all = crate::verb::ca::read::certificates(&tls.ca, &pem).unwrap();
+        all[0].fingerprint.clone()
+    };
+    let named = |options: &[&str]| {
+        let line = ["x", "--controller", "ctl"].iter().chain(options);
+        let line = <Line as clap::Parser>::try_parse_from(line).unwrap_or_else(|error| panic!("{error}"));
+        trusted(&line.args, Some(&ours)).is_ok()
+    };
+    assert!(named(&[]) && named(&["--pin", &pin(&ours)]) && named(&["--ca", ours.ca.to_str().unwrap()]));
+    assert!(!named(&["--pin", &pin(&other)]) && !named(&["--ca", other.ca.to_str().unwrap()]));
 }
 
 #[test]
