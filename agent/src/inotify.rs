@@ -7,7 +7,8 @@ use rustix::fs::inotify::{self, CreateFlags};
 pub use rustix::fs::inotify::{ReadFlags, WatchFlags};
 use tokio::net::unix::pipe;
 
-/// Room for some dozens of events in one read, and for an event with the longest name; the next read returns the rest.
+/// Size in bytes of the buffer of one read: dozens of events, or one with the longest name. The next read returns the
+/// rest.
 const BUFFER: usize = 4096;
 
 /// An event. `watch` is the number from [`Inotify::add`], or -1 if the kernel's own queue overflowed

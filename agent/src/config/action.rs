@@ -36,7 +36,7 @@ pub struct Action {
     pub nofile: Within<64, 1_073_741_816>,
     pub memory_max: Limit,
     pub tasks_max: Limit,
-    /// 1 to 10000; without the key, systemd's default.
+    /// CPU weight of the unit, 1 to 10000; without the key, systemd's default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_weight: Option<Within<1, 10_000>>,
     pub oom_score_adjust: Within<-1000, 1000>,

@@ -105,8 +105,8 @@ impl Tally {
         self.status = self.status.max(exit::TIMEOUT);
     }
 
-    /// Records that an error prevents further scripts. A status of 0 means that the script ended well but past its
-    /// limit.
+    /// Records that an error prevents further scripts. After a status of 0 the script ended well but past its limit, and
+    /// the status becomes that of a timeout.
     pub(crate) fn cut_short(&mut self) {
         if self.status == 0 {
             self.status = exit::TIMEOUT;

@@ -102,7 +102,7 @@ fn look(directory: &Path, passed: Option<&BTreeSet<String>>) -> Vec<Finding> {
     findings
 }
 
-/// Names that the runner skips without a word, as those of editors and packages.
+/// Finds names that the runner skips in silence, such as those that editors and packages leave.
 fn left_behind(directory: &Path) -> Option<Finding> {
     use std::os::unix::ffi::OsStrExt as _;
     let entries = std::fs::read_dir(directory).ok()?;

@@ -25,8 +25,9 @@ pub(crate) struct Args {
     attempt: Option<Attempt>,
 }
 
-/// Maximum number of groups of ranks that the verb shows one by one, and of lines of a script's output.
+/// Maximum number of groups of ranks that the verb shows one by one.
 const GROUPS: usize = 12;
+/// Maximum number of lines of a script's output.
 const LAST_LINES: usize = 4;
 /// Maximum number of lines of forensics of a script past its limit; --json has all lines.
 const FORENSIC_LINES: usize = 12;

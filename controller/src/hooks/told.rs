@@ -46,7 +46,7 @@ struct Tried {
     stand: Stand,
     /// Whether the notice lifts a drain, which differs from the drain itself.
     lifts: bool,
-    /// Delay after the next failure.
+    /// Time to wait before the next try, if this one fails too.
     backoff: Duration,
     /// Number of successful commands when the notice first failed, or last failed alone.
     at: Option<u64>,

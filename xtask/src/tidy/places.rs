@@ -26,7 +26,7 @@ pub(super) fn check(root: &Path, findings: &mut Findings) -> Result<()> {
     };
     for (interface, dispatch) in INTERFACES {
         let (methods, text) = (methods(&read(interface)?), read(dispatch)?);
-        lacks(dispatch, "method", methods, &|name| text.contains(&format!("\"{name}\"")))?;
+        lacks(dispatch, "method", methods, &|name| text.contains(&format!(" \"{name}\" =>")))?;
     }
     let messages = read("core/src/message.rs")?;
     for file in OF_MESSAGES {

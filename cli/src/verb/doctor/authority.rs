@@ -15,7 +15,7 @@ use super::{Finding, shell};
 use crate::text;
 
 const ABOUT: &str = "enrolment";
-/// Size of issued.jsonl for a warning. `perilog ca` reads at most 256 MiB; half of that size leaves a year.
+/// Size in bytes of issued.jsonl from which doctor warns: half of what `perilog ca` reads, about a year early.
 const MANY_ISSUED: u64 = 128 * 1024 * 1024;
 /// Limit for the lookups of all names; the names of a cluster take a second by /etc/hosts.
 const LOOKUPS_MS: u64 = 5_000;

@@ -47,7 +47,7 @@ pub(super) struct Recovery {
     /// Stored row of the last recovery, even if the recovery is over.
     pub(super) row: Option<RecoveryRow>,
     gate: Option<Gate>,
-    /// Hosts without a Welcome, each with the foreign commit that the host reported.
+    /// Hosts that are not welcomed, each with the reported commit that this store never made.
     pub(in crate::controller) suspects: BTreeMap<HostName, Commit>,
     /// Lives that nodes have obeyed and this store never had. Each life counts as evidence once in this recovery. At
     /// most [`MAX_JUDGED`].
@@ -125,7 +125,7 @@ impl Recovery {
         self.gate.is_some()
     }
 
-    /// Returns `true` if an attempt may be frozen.
+    /// Returns `true` while the controller settles or is in recovery: attempts can be frozen then.
     fn freezes(&self) -> bool {
         self.is_settling() || self.is_on()
     }
