@@ -105,7 +105,7 @@ impl Tally {
         self.status = self.status.max(exit::TIMEOUT);
     }
 
-    /// Records that an error prevents further scripts. After a status of 0 the script ended well but past its limit, and
+    /// Records that an error prevents further scripts. After a status of 0 the script ended well but past its limit:
     /// the status becomes that of a timeout.
     pub(crate) fn cut_short(&mut self) {
         if self.status == 0 {
