@@ -122,18 +122,31 @@ fn put(copy: impl FnOnce(&Path) -> Result<(), Fault>, store: &Path, keep: bool) 
         gone_is_fine(fs::rename(beside(store, "-wal"), beside(before, "-wal"))).map_err(fault("cannot keep", store))?;
         fs::rename(store, before).map_err(fault("cannot keep", store))?;
     }
-    for suffix in ["-wal", "-shm"] {
-        let path = beside(store, suffix);
-        gone_is_fine(fs::remove_file(&path)).map_err(fault("cannot remove", &path))?;
+    let placed = || {
+        for suffix in ["-wal", "-shm"] {
+            let path = beside(store, suffix);
+            gone_is_fine(fs::remove_file(&path)).map_err(fault("cannot remove", &path))?;
+        }
+        fs::rename(&temporary, store).map_err(fault("cannot replace", store))
+    };
+    if let Err(failed) = placed() {
+        let Some(before) = &before else { return Err(failed) };
+        let back = fs::rename(before, store)
+            .and_then(|()| gone_is_fine(fs::rename(beside(before, "-wal"), beside(store, "-wal"))));
+        return Err(match back {
+            Ok(()) => failed,
+            Err(error) => Fault::Other(format!("{failed}; the store that was there is {}: {error}", before.display())),
+        });
     }
-    fs::rename(&temporary, store).map_err(fault("cannot replace", store))?;
     fs::File::open(directory).and_then(|dir| dir.sync_all()).map_err(fault("cannot write", directory))?;
     Ok(before)
 }
 
-/// Returns the first free name like `controller.db-before-1`.
+/// Returns the first name like `controller.db-before-1` that neither a store nor a log has: a log without its store
+/// would be applied to the next one of that name.
 fn free_name(store: &Path) -> Option<PathBuf> {
-    (1..u16::MAX).map(|n| beside(store, &format!("-before-{n}"))).find(|path| !path.exists())
+    let mut names = (1..u16::MAX).map(|n| beside(store, &format!("-before-{n}")));
+    names.find(|path| !path.exists() && !beside(path, "-wal").exists())
 }
 
 fn beside(store: &Path, suffix: &str) -> PathBuf {
@@ -200,5 +213,14 @@ mod tests {
         assert_eq!(left(), kept, "a store that is stamped in its place");
         assert!(put(copy(path("no copy")), &path("c.db"), true).is_err());
         assert_eq!(fs::read_to_string(path("c.db")).unwrap(), "copy", "a copy that is not there replaces nothing");
+        // An operator has removed the store, and not its log.
+        fs::remove_file(path("c.db-before-1")).unwrap();
+        fs::create_dir(path("c.db-shm")).unwrap();
+        fs::write(path("copy"), "newer").unwrap();
+        assert!(put(copy(path("copy")), &path("c.db"), true).is_err());
+        assert_eq!(fs::read_to_string(path("c.db")).unwrap(), "copy", "a failure in the middle puts the store back");
+        fs::remove_dir(path("c.db-shm")).unwrap();
+        assert_eq!(put(copy(path("copy")), &path("c.db"), true).unwrap(), Some(path("c.db-before-2")));
+        assert_eq!(fs::read_to_string(path("c.db")).unwrap(), "newer");
     }
 }

@@ -111,12 +111,12 @@ impl Jobs {
             };
             return Ok((layout.clone(), ranks));
         }
+        let is_bare = |of: &JobAttempt| (!of.added || defect!(AddedRepeats)) && !of.unvouched && !of.recovered;
+        let all_bare = job.is_none_or(|job| job.attempts.values().all(is_bare));
         let layout = match (&run.nodes, job.and_then(|job| job.before_the_next())) {
             (Some(nodes), _) => Layout::counted(nodes.clone()).map_err(Refusal::Invalid)?,
-            // Only a bare run repeats the nodes of the attempt before it: a resource manager chooses them anew.
-            (None, Some(before))
-                if (before.added && !defect!(AddedRepeats)) || before.unvouched || before.recovered =>
-            {
+            // Only a job of bare runs repeats the nodes of the attempt before: a resource manager chooses them anew.
+            (None, Some(_)) if !all_bare => {
                 return Err(Refusal::NoSuchAttempt(format!(
                     "no attempt {attempt} of job {}: add it (job add), or name its nodes (--nodes)",
                     run.job

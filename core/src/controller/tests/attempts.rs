@@ -221,6 +221,16 @@ fn a_job_is_not_added_without_what_a_service_of_it_has() {
 }
 
 /// Found by a review: a requeue ran its prolog on a released node, perhaps beside another job.
+/// Found by a review: an operator's attempt with nodes of its own stood between.
+#[test]
+fn a_job_that_was_added_once_repeats_no_nodes() {
+    let (mut b, _) = bench(4, |_| {});
+    b.ask(add("j", "n[0-3]", Terms::default())).0.unwrap();
+    b.ask(Request::Run(request("prolog", "j", Some("n[0-2]"), Some(1)))).0.unwrap();
+    let refused = b.ask(Request::Run(request("prolog", "j", None, Some(2)))).0;
+    assert!(matches!(refused, Err(Refusal::NoSuchAttempt(_))), "{refused:?}");
+}
+
 #[test]
 fn a_bare_run_repeats_only_the_nodes_that_it_holds() {
     let again = |nodes| Request::Run(request("prolog", "j", nodes, Some(1)));
