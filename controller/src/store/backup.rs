@@ -37,6 +37,9 @@ pub fn backup(store: &Path) -> Result<(File, u64), StoreError> {
     Ok((file, size))
 }
 
+/// The table of stamps, as the schema has it.
+const STAMPS: &str = "CREATE TABLE IF NOT EXISTS stamp (made_ms INTEGER NOT NULL) STRICT";
+
 fn copy(store: &Path, to: &Path) -> Result<(), StoreError> {
     place::create_private(to).map_err(|error| StoreError::Other(format!("backup: {error}")))?;
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -54,13 +57,10 @@ fn copy(store: &Path, to: &Path) -> Result<(), StoreError> {
     }
     // The copy is one file without a log beside it: an operator could forget the log.
     to.pragma_update_and_check(None, "journal_mode", "DELETE", |_| Ok(()))?;
-    // Stamps the copy: a controller recognises a restored store as behind.
-    let has_stamps: bool =
-        to.query_row("SELECT count(*) FROM sqlite_master WHERE name = 'stamp'", [], |row| row.get(0))?;
-    if has_stamps {
-        let now = i64::try_from(clock::wall_ms()).unwrap_or(i64::MAX);
-        to.execute("INSERT INTO stamp (made_ms) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM stamp)", [now])?;
-    }
+    // Stamps the copy: a controller recognises a restored store as behind. A store of an earlier version has no table.
+    let now = i64::try_from(clock::wall_ms()).unwrap_or(i64::MAX);
+    to.execute_batch(STAMPS)?;
+    to.execute("INSERT INTO stamp (made_ms) SELECT ?1 WHERE NOT EXISTS (SELECT 1 FROM stamp)", [now])?;
     is_whole(&to)?.map_or(Ok(()), |wrong| {
         Err(StoreError::Other(format!("the copy is damaged, and so may be the store: {wrong}")))
     })

@@ -329,6 +329,21 @@ fn a_store_of_an_earlier_version_goes_on() {
     assert_eq!(tables(&path), tables_of_a_new_file());
 }
 
+/// Found by a review: a copy of an earlier version had no stamp, and nothing said that it was behind.
+#[test]
+fn a_copy_of_an_earlier_version_is_stamped() {
+    let dir = tempfile::tempdir().unwrap();
+    let old = dir.path().join("old.db");
+    let db = Connection::open(&old).unwrap();
+    db.execute_batch(include_str!("tests/tables-1.sql")).unwrap();
+    db.execute_batch("PRAGMA application_id = 1885696617; PRAGMA user_version = 1").unwrap();
+    drop(db);
+    let path = dir.path().join("controller.db");
+    super::backup::install(&old, &path).unwrap();
+    assert!(open(dir.path()).load().unwrap().stamp.is_some());
+    assert_eq!(tables(&path), tables_of_a_new_file());
+}
+
 /// A store of an earlier version whose tables differ by one column: the attempts are unchanged.
 #[test]
 fn a_store_of_the_version_before_goes_on() {
