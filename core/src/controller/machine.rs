@@ -63,7 +63,8 @@ impl Machine {
     /// Rebuilds the machine from the store and begins a new epoch, which `output` commits before any other change. The
     /// edge makes `nonce` at random: the nonce distinguishes two controllers of one epoch.
     pub fn load(snapshot: Snapshot, settings: Settings, nonce: u64, now: Now) -> (Self, Output) {
-        let newest = snapshot.history.newest().max(snapshot.anchor);
+        let anchor = snapshot.anchor.filter(|_| !defect!(EpochOfTheCopy));
+        let newest = snapshot.history.newest().max(anchor);
         let number = newest.map_or(1, |commit| commit.epoch.number.saturating_add(1));
         let epoch = Epoch { number, nonce };
         let history = snapshot.history;

@@ -69,7 +69,7 @@ impl Machine {
             Request::Attempts(of) => {
                 // An edge without attempts leaves no trace here: made-up source names cannot pile up.
                 if self.jobs.attempts().any(|(_, _, attempt)| attempt.source.as_ref() == Some(&of.source)) {
-                    self.recovery.followed.insert(of.source.name.clone());
+                    self.recovery.followed.insert(of.source.clone());
                 }
                 Ok(self.show(now).edge_attempts(&of))
             }

@@ -235,7 +235,7 @@ impl Machine {
     /// hook gets no notice before they are vouched for. An undrain that the store owes to the hook is dropped: the node
     /// may have failed again after the backup.
     pub(in crate::controller) fn doubt_drains(&mut self) {
-        if !self.settings.drain_hook {
+        if !self.settings.drain_hook || defect!(DrainsUndoubted) {
             return;
         }
         for drain in self.drains.values().cloned().collect::<Vec<_>>() {

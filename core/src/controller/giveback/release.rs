@@ -99,6 +99,13 @@ impl Action {
     }
 }
 
+/// Releases that an outbox owed to its two receivers.
+#[derive(Debug, Default)]
+pub(in crate::controller) struct Owed {
+    manager: Part,
+    hook: Part,
+}
+
 impl Machine {
     /// Drops holds of a changed action by its release policy; the batch then releases what has no hold left.
     pub(in crate::controller) fn settle_action(&mut self, id: ActionId, now: Now) {
@@ -195,24 +202,61 @@ impl Machine {
         }
     }
 
-    /// Repeats a release, because the resource manager still lists these ranks as held. Sends another notice about the
-    /// released ranks, unless a notice about them is still in the outbox.
-    pub(in crate::controller) fn release_again(&mut self, job: &JobId, number: Attempt, listed: &IdSet) {
+    /// Drops the releases of an unvouched attempt that their receivers have not carried out, because the lost life may
+    /// have told them; returns what the resource manager and the hook were owed. [`Machine::release_again`] tells of
+    /// the ranks that the resource manager still lists.
+    pub(in crate::controller) fn take_releases(&mut self, job: &JobId, number: Attempt) -> Owed {
+        let mut owed = Owed::default();
+        if !self.jobs.is_unvouched(job, number) || defect!(OwedReleaseStays) {
+            return owed;
+        }
+        let of = |entry: &&OutboxEntry| entry.job == *job && entry.attempt == number;
+        let entries = self.outbox.manager(0).chain(self.outbox.releases()).filter(of);
+        let releases = entries.filter_map(|entry| Some((entry.sequence, entry.edge, entry.released()?)));
+        let releases: Vec<(u64, Edge, Part)> = releases.collect();
+        for (sequence, edge, part) in releases {
+            match edge {
+                Edge::Manager => owed.manager.extend_with(&part),
+                Edge::ReleaseHook => owed.hook.extend_with(&part),
+            }
+            self.outbox.done(sequence);
+            self.batch.records.push(Record::OutboxDone { sequence });
+            self.batch.effects.push(Effect::OutboxGrew);
+        }
+        owed
+    }
+
+    /// Repeats releases, because the resource manager still lists these ranks as held. Sends another notice about the
+    /// released ranks, unless a notice about them is still in the outbox. `owed`: the notices that were dropped.
+    pub(in crate::controller) fn release_again(
+        &mut self,
+        job: &JobId,
+        number: Attempt,
+        listed: &IdSet,
+        owed: Owed,
+        now: Now,
+    ) {
         let Some(attempt) = self.jobs.attempt(job, number) else { return };
         let mut ranks = attempt.released.ranks.intersection(listed);
         if !ranks.is_empty() {
             let of = self.outbox.manager(0).filter(|entry| entry.job == *job && entry.attempt == number);
-            of.filter_map(OutboxEntry::released).for_each(|under_way| ranks.subtract(&under_way));
+            of.filter_map(OutboxEntry::released).for_each(|under_way| ranks.subtract(&under_way.ranks));
         }
-        if ranks.is_empty() || defect!(ReleaseForgotten) {
+        if defect!(ReleaseForgotten) {
             return;
         }
-        let r = attempt.terms.r.as_ref().map(|r| r.fragment(&ranks));
-        let mut context = json!({"attempt": number, "ranks": ranks, "hosts": attempt.layout.hosts_of(&ranks),
-            "resources": [], "final": attempt.complete, "R": r});
-        // `tell_manager` is silent about disowned ranks, and these ranks may have been disowned when they were
-        // released.
-        self.outbox(Edge::Manager, job, number, told_as(&mut context, "release", None));
+        let manager = Part { ranks, resources: owed.manager.resources };
+        let hook = Part { ranks: owed.hook.ranks.intersection(listed), resources: owed.hook.resources };
+        for (edge, part) in [(Edge::Manager, manager), (Edge::ReleaseHook, hook)] {
+            let Some(attempt) = self.jobs.attempt(job, number).filter(|_| !part.is_empty()) else { continue };
+            let r = attempt.terms.r.as_ref().map(|r| r.fragment(&part.ranks));
+            let mut context = json!({"attempt": number, "ranks": part.ranks, "hosts": attempt.layout.hosts_of(&part.ranks),
+                "resources": part.resources, "final": attempt.complete, "R": r});
+            let at_ms = (edge == Edge::ReleaseHook).then_some(now.wall_ms);
+            // `tell_manager` is silent about disowned ranks, and these ranks may have been disowned when they were
+            // released.
+            self.outbox(edge, job, number, told_as(&mut context, "release", at_ms));
+        }
     }
 
     /// Sends the resource manager a notice of an event, unless all ranks of the attempt are disowned.

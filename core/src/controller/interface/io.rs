@@ -4,7 +4,7 @@
 //! then lets the [`Effect`]s leave. A failed commit discards the machine; the writer rebuilds the machine from the
 //! store.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -20,8 +20,9 @@ pub use crate::controller::stored::rows::{
 use crate::controller::action::stands::{Holds, Stands};
 use crate::controller::stored::body::Body;
 use crate::eventlog::Event;
-use crate::ids::{ActionId, ActionName, Attempt, BootId, ClusterId, Epoch, HostName, JobId, Rank};
+use crate::ids::{ActionId, ActionName, Attempt, BootId, ClusterId, Epoch, HostName, JobId, Rank, ResourceName};
 use crate::idset::IdSet;
+use crate::job::Part;
 use crate::mark::{Commit, History};
 use crate::message::{FromAgent, ToAgent};
 use crate::task::Start;
@@ -151,15 +152,18 @@ impl OutboxEntry {
         self.released().is_some()
     }
 
-    /// Returns the ranks of a release; `None` for any other entry.
-    pub(in crate::controller) fn released(&self) -> Option<IdSet> {
+    /// Returns what a release gives back; `None` for any other entry.
+    pub(in crate::controller) fn released(&self) -> Option<Part> {
         #[derive(Deserialize)]
         struct Told<'a> {
             event: &'a str,
             #[serde(default)]
             ranks: IdSet,
+            #[serde(default)]
+            resources: BTreeSet<ResourceName>,
         }
-        self.body.read::<Told>().filter(|told| told.event == "release").map(|told| told.ranks)
+        let told = self.body.read::<Told>().filter(|told| told.event == "release")?;
+        Some(Part { ranks: told.ranks, resources: told.resources })
     }
 }
 

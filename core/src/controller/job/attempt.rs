@@ -64,10 +64,15 @@ impl JobAttempt {
 
     /// Returns `true` if the attempt has disowned ranks, and no edge can name the holders of the ranks' hosts.
     pub(in crate::controller) fn wants_a_word_on_hosts(&self) -> bool {
+        self.has_disowned() && self.source.is_none()
+    }
+
+    /// Returns `true` if the attempt has disowned ranks that an operator has not vouched for.
+    pub(in crate::controller) fn has_disowned(&self) -> bool {
         let disowned = !self.disowned.is_subset(&self.released.ranks);
         // A bare run of a lost life needs no operator as long as the run itself holds its ranks.
         let is_bare = self.open && !self.added && !self.hold.is_empty();
-        disowned && self.source.is_none() && !self.complete && !self.by_hand && !is_bare
+        disowned && !self.complete && !self.by_hand && !is_bare
     }
 
     /// Creates an attempt whose job holds every rank and named resource.

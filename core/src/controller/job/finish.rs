@@ -91,11 +91,16 @@ impl Machine {
                 false
             }
         };
-        if self.jobs.is_unvouched(&add.job, number) {
+        let unvouched = self.jobs.is_unvouched(&add.job, number);
+        let owed = self.take_releases(&add.job, number);
+        if unvouched {
             self.shrink_to(&add.job, number, &ranks, now);
         }
         self.own(&add.job, number, &ranks, now);
         self.assert_attempt(&add.job, number, now);
+        if unvouched {
+            self.release_again(&add.job, number, &ranks, owed, now);
+        }
         let there = self.jobs.attempt(&add.job, number);
         let over = there.is_some_and(|there| there.hold.is_empty());
         Ok(Reply::Added { job: add.job, attempt: number, hosts, attached, over })

@@ -34,7 +34,9 @@ impl Jobs {
 
     /// Returns the ranks on which a setup action may have begun, as far as the store knows.
     pub(in crate::controller) fn begun(&self, job: &JobId, number: Attempt) -> IdSet {
-        if let Some(attempt) = self.attempt(job, number).filter(|attempt| attempt.recovered) {
+        if let Some(attempt) =
+            self.attempt(job, number).filter(|attempt| attempt.recovered && !defect!(RecoveredUnbegun))
+        {
             return attempt.layout.ranks().clone();
         }
         let mut begun = IdSet::new();

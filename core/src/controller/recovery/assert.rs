@@ -20,7 +20,7 @@ use serde_json::json;
 
 use crate::agent::io::Level;
 use crate::controller::io::{
-    Assert, Asserted, DrainRow, Effect, JobPhase, Listed, ListedDrain, Now, OutboxEntry, Record, Refusal, Reply, Source,
+    Assert, Asserted, DrainRow, Effect, JobPhase, Listed, ListedDrain, Now, Record, Refusal, Reply, Source,
 };
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
@@ -55,13 +55,15 @@ impl Machine {
                 }
             }
         }
-        self.recovery.asserted.insert(asked.source.name.clone());
+        self.recovery.asserted.insert(asked.source.clone());
         match refused.is_empty() {
-            true => self.recovery.refused.remove(&asked.source.name),
-            false => self.recovery.refused.insert(asked.source.name.clone(), refused),
+            true => self.recovery.refused.remove(&asked.source),
+            false => self.recovery.refused.insert(asked.source.clone(), refused),
         };
         let is_missing = |job: &JobId, number: Attempt, attempt: &JobAttempt| {
-            attempt.source.as_ref() == Some(&asked.source)
+            let of_source =
+                |of: &Source| *of == asked.source || of.name == asked.source.name && defect!(AnyInstanceLists);
+            attempt.source.as_ref().is_some_and(of_source)
                 && !listed.contains(&(job.clone(), number))
                 && (!attempt.complete || attempt.unvouched)
         };
@@ -71,7 +73,7 @@ impl Machine {
             self.over_untold(&job, number, now);
             told.over.push((job, number));
         }
-        for drain in asked.drains {
+        for drain in asked.drains.into_iter().filter(|_| !defect!(ListedDrainsIgnored)) {
             self.adopt_drain(drain, now);
         }
         Ok(Reply::Asserted(told))
@@ -102,12 +104,10 @@ impl Machine {
             }
         };
         if !added {
+            let owed = self.take_releases(&job, number);
             let gone = self.jobs.unreleased(&job, number).ranks.difference(&of.ranks);
             self.disown(&job, number, &gone);
             self.own(&job, number, &of.ranks, now);
-            if self.jobs.is_unvouched(&job, number) {
-                self.drop_releases(&job, number);
-            }
             if let Some(attempt) = self.jobs.attempt_mut(&job, number) {
                 let changed = attempt.source.is_none() || !attempt.added;
                 attempt.source.get_or_insert_with(|| source.clone());
@@ -118,7 +118,7 @@ impl Machine {
             }
             self.assert_attempt(&job, number, now);
             self.let_go(&job, number, &Part::of_ranks(gone), now);
-            self.release_again(&job, number, &of.ranks);
+            self.release_again(&job, number, &of.ranks, owed, now);
         }
         if of.phase == JobPhase::Ended {
             let whole = self.jobs.attempt(&job, number).map(JobAttempt::whole).unwrap_or_default();
@@ -150,17 +150,6 @@ impl Machine {
             self.batch.effects.push(Effect::OutboxGrew);
         }
         owed
-    }
-
-    /// Drops the releases of an attempt that the resource manager has not read, because the lost life may have sent
-    /// them. The assertion repeats the release of every rank that the resource manager still lists.
-    fn drop_releases(&mut self, job: &JobId, number: Attempt) {
-        let of = |entry: &&OutboxEntry| entry.job == *job && entry.attempt == number && entry.is_release();
-        let releases: Vec<u64> = self.outbox.manager(0).filter(of).map(|entry| entry.sequence).collect();
-        for sequence in releases {
-            self.outbox.done(sequence);
-            self.batch.records.push(Record::OutboxDone { sequence });
-        }
     }
 
     /// Adopts a drain that exists in the resource manager, made by perilog or by an operator.

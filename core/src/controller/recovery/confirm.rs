@@ -78,7 +78,9 @@ impl Machine {
         let is_meant = |of: &JobId, number: Attempt| {
             job.is_none_or(|job| job == of) && attempt.is_none_or(|attempt| attempt == number)
         };
-        let waiting = self.jobs.attempts().filter(|(_, _, attempt)| attempt.waits_for_a_word());
+        // A job that the operator names needs no list of its edge, which may never come back.
+        let waits = |attempt: &JobAttempt| attempt.waits_for_a_word() || job.is_some() && attempt.has_disowned();
+        let waiting = self.jobs.attempts().filter(|(_, _, attempt)| waits(attempt));
         let mut waiting: BTreeSet<(JobId, Attempt)> = waiting.map(|(job, number, _)| (job.clone(), number)).collect();
         waiting.extend(self.orphan_attempts());
         waiting.retain(|(of, number)| is_meant(of, *number));
@@ -102,6 +104,7 @@ impl Machine {
             };
             return Err(Refusal::Conflict(text));
         }
+        let named = job.is_some();
         for (job, number) in &waiting {
             let said = match word {
                 Confirm::Over => "is over",
@@ -118,7 +121,7 @@ impl Machine {
             let is_vouched = self.jobs.attempt(job, *number).is_some_and(JobAttempt::is_vouched);
             let handed = self.adopt_orphans_of(job, *number, word, now);
             self.assert_attempt(job, *number, now);
-            self.clean_by_hand(job, *number);
+            self.clean_by_hand(job, *number, named);
             match word {
                 Confirm::Gone => {}
                 Confirm::Over if is_vouched => drop(self.let_go(job, *number, &Part::of_ranks(handed), now)),

@@ -33,7 +33,7 @@ mod vouch;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::controller::io::RecoveryRow;
+use crate::controller::io::{RecoveryRow, Source};
 use crate::ids::{Attempt, Epoch, HostName, JobId, TaskId};
 use crate::mark::Commit;
 use crate::message::HeldState;
@@ -52,13 +52,13 @@ pub(super) struct Recovery {
     /// Lives that nodes have obeyed and this store never had. Each life counts as evidence once in this recovery. At
     /// most [`MAX_JUDGED`].
     judged: BTreeSet<Epoch>,
-    /// Hosts of refused attempts in the last list of each source, by the source's name: a job may run there. The list
-    /// of a new instance replaces the list of the former instance.
-    refused: BTreeMap<String, BTreeMap<HostName, (JobId, Attempt)>>,
-    /// Names of the sources that have listed their attempts (`Assert`) in this life.
-    asserted: BTreeSet<String>,
-    /// Names of the sources whose edges have followed their attempts (`Attempts`) in this life.
-    pub(super) followed: BTreeSet<String>,
+    /// Hosts of refused attempts in the last list of each source: a job may run there.
+    refused: BTreeMap<Source, BTreeMap<HostName, (JobId, Attempt)>>,
+    /// Sources that have listed their attempts (`Assert`) in this life. The list of another instance of the same name
+    /// says nothing about an attempt.
+    asserted: BTreeSet<Source>,
+    /// Sources whose edges have followed their attempts (`Attempts`) in this life.
+    pub(super) followed: BTreeSet<Source>,
     pub(in crate::controller) orphan_hosts: BTreeSet<HostName>,
     /// Time (monotonic) at which hosts with orphans are drained; `None`: no orphan waits for a drain.
     orphans_ms: Option<u64>,

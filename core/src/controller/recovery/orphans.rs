@@ -212,7 +212,9 @@ impl Machine {
             self.recovery.orphan_hosts.remove(host);
             let session = node.session;
             let unclaimed = std::mem::take(&mut node.unsettled.unclaimed);
-            self.lift_passing(host, &Passing::Orphan);
+            if !defect!(OrphanDrainStays) {
+                self.lift_passing(host, &Passing::Orphan);
+            }
             self.reordered_on(host, now);
             for task in unclaimed {
                 match session {
@@ -259,7 +261,7 @@ impl Machine {
         }
         self.recovery.orphans_ms = None;
         let mut drained = Vec::new();
-        for host in &self.recovery.orphan_hosts {
+        for host in self.recovery.orphan_hosts.iter().filter(|_| !defect!(OrphansUndrained)) {
             let Some(node) = self.nodes.get(host) else { continue };
             let Some(orphan) = node.unsettled.orphans.values().next() else { continue };
             let reason = format!(

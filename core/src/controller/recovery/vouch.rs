@@ -17,7 +17,7 @@
 use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
 
-use crate::controller::io::{Now, OutboxEntry, Passing};
+use crate::controller::io::{Now, OutboxEntry, Passing, Source};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::machine::Machine;
@@ -89,9 +89,10 @@ impl Machine {
     }
 
     /// Vouches for the hosts of disowned ranks, by an operator's decision: after-actions clean up there, without a
-    /// notice.
-    pub(super) fn clean_by_hand(&mut self, job: &JobId, number: Attempt) {
-        if let Some(attempt) = self.jobs.attempt_mut(job, number).filter(|attempt| attempt.wants_a_word_on_hosts()) {
+    /// notice. `named`: the operator named the job; a statement about all jobs leaves the hosts to the attempts' edges.
+    pub(super) fn clean_by_hand(&mut self, job: &JobId, number: Attempt, named: bool) {
+        let wants = |attempt: &&mut JobAttempt| attempt.wants_a_word_on_hosts() || named && attempt.has_disowned();
+        if let Some(attempt) = self.jobs.attempt_mut(job, number).filter(wants) {
             attempt.by_hand = true;
             self.batch.attempts.insert((job.clone(), number));
         }
@@ -126,13 +127,14 @@ impl Machine {
         if !self.is_drained(host) {
             return Some(format!("the resource manager does not hold {host} for {job} any more: drained first"));
         }
-        if !self.recovery.asserted.contains(&source.name) && !defect!(CleanedBeforeList) {
+        let listed = |of: &Source| of == source || of.name == source.name && defect!(ListOfAnyInstance);
+        if !self.recovery.asserted.iter().any(listed) && !defect!(CleanedBeforeList) {
             return Some(format!(
-                "{} has not listed its jobs since the controller started: {host} may be another job's",
-                source.name
+                "{source} has not listed its jobs since the controller started: {host} may be another job's (if {source} comes no more: perilog controller recover --confirm {job} --over, or --gone)"
             ));
         }
-        if let Some((job, number)) = self.recovery.refused.values().find_map(|of| of.get(host)) {
+        let refused = self.recovery.refused.values().find_map(|of| of.get(host));
+        if let Some((job, number)) = refused.filter(|_| !defect!(CleanedBesideRefused)) {
             return Some(format!(
                 "the resource manager lists {host} for attempt {number} of job {job}, which was refused: cleaned up when it does no longer"
             ));
@@ -144,7 +146,7 @@ impl Machine {
     /// Returns `true` if the attempt's edge has not yet read the release of this host: until then its job counts as the
     /// host's holder. An edge that follows the attempts themselves reads no notices.
     fn is_told_later(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, host: &HostName) -> bool {
-        if attempt.source.as_ref().is_none_or(|source| self.recovery.followed.contains(&source.name)) {
+        if attempt.source.as_ref().is_none_or(|source| self.recovery.followed.contains(source)) {
             return false;
         }
         let of = |entry: &OutboxEntry| entry.job == *job && entry.attempt == number && entry.is_release();

@@ -3,6 +3,7 @@
 //! of them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -68,6 +69,12 @@ pub struct Source {
     /// Distinguishes instances of one resource manager: the edge of a test instance reports nothing about the jobs of
     /// another instance.
     pub instance: String,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (instance {})", self.name, self.instance)
+    }
 }
 
 /// The last recovery of a store, with its reason and start. The row stays when the recovery is over.

@@ -2,6 +2,7 @@
 
 use super::release::{add, bench, contexts, finish};
 use super::*;
+use crate::controller::io::ReleasePolicy;
 use crate::job::Terms;
 use crate::mark::{Commit, Mark};
 
@@ -225,6 +226,28 @@ fn an_owed_release_is_told_when_its_attempt_was_vouched_for() {
         c.ask(confirm(Some("j"), word)).0.unwrap();
         assert_eq!((owed(&mut c), c.in_recovery()), (told, false), "{word:?}");
     }
+}
+
+/// Found by the simulator: the copy owed the releases of two ranks, and the lost life had told one of them.
+#[test]
+fn an_owed_release_is_told_of_listed_ranks_alone() {
+    let (mut b, n) = bench(2, |settings| {
+        settings.release_hook = true;
+        settings.release.insert(ActionName::new("epilog").unwrap(), ReleasePolicy::Each);
+    });
+    b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+    b.ask(finish("j", None)).0.unwrap();
+    (0..2).for_each(|rank| drop(b.ends(n[rank as usize], task("epilog", "j", rank))));
+    let owed = |b: &Bench, edge: Edge| {
+        let of_edge = b.store.outbox.iter().filter(|entry| entry.edge == edge).map(|entry| entry.body.value());
+        let releases = of_edge.filter(|body| body["event"] == "release");
+        releases.map(|body| body["hosts"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!([Edge::Manager, Edge::ReleaseHook].map(|edge| owed(&b, edge)), [["n0", "n1"], ["n0", "n1"]]);
+    let copy = b.store.clone();
+    let mut b = b.restored(&copy);
+    b.ask(add("j", "n1", Terms::default())).0.unwrap();
+    assert_eq!([Edge::Manager, Edge::ReleaseHook].map(|edge| owed(&b, edge)), [["n1"], ["n1"]]);
 }
 
 /// No edge speaks for the hosts that a hook or an operator leaves out: they count as released by the lost life.

@@ -111,6 +111,81 @@ fn a_refused_attempts_host_is_not_cleaned_up_after_a_restart() {
 }
 
 #[test]
+fn a_refused_attempts_host_is_cleaned_up_when_it_is_listed_no_more() {
+    let (mut b, n) = bench(1, |_| {});
+    b.ask(assert(vec![listed("a", "n0", JobPhase::Running), listed("c", "n0", JobPhase::Running)])).0.unwrap();
+    b.ask(finish("c", None)).0.unwrap();
+    b.ends(n[0], task("epilog", "c", 0));
+    b.ask(Request::OutboxApplied { through: b.store.outbox_last }).0.unwrap();
+    // `a` is gone; the list has a job of another user on its host, whose number the store knows.
+    let wrong = Listed { userid: Some(7), ..listed("c", "n0", JobPhase::Running) };
+    assert_eq!(starts(&b.ask(assert(vec![wrong])).1), []);
+    assert_eq!(starts(&b.ask(assert(vec![])).1), [(n[0], 0)]);
+}
+
+/// A drain of the copy is in doubt until the resource manager lists it. A drain that the copy lacks is adopted if it is
+/// perilog's own; a drain by hand stays the resource manager's.
+#[test]
+fn listed_drains_are_the_stores_again() {
+    let (mut b, _) = bench(3, |s| s.drain_hook = true);
+    b.ask(assert(vec![listed("a", "n0", JobPhase::Running)])).0.unwrap();
+    b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "by hand".into(), force: false }).0.unwrap();
+    super::by_hand::confirm(&mut b, "n0");
+    let copy = b.store.clone();
+    let mut b = b.restored(&copy);
+    let stands = |b: &Bench| -> Vec<(String, bool, bool)> {
+        b.store.drains.iter().map(|drain| (drain.host.to_string(), drain.confirmed, drain.unvouched)).collect()
+    };
+    assert_eq!(stands(&b), [("n0".to_owned(), false, true)]);
+    let drains = [("n0", true), ("n1", true), ("n2", false)].map(|(host, ours)| ListedDrain {
+        host: HostName::new(host).unwrap(),
+        reason: "why".into(),
+        ours,
+    });
+    let Request::Assert(list) = assert(vec![listed("a", "n0", JobPhase::Running)]) else { panic!() };
+    b.ask(Request::Assert(Box::new(Assert { drains: drains.to_vec(), ..*list }))).0.unwrap();
+    assert_eq!(stands(&b), [("n0".to_owned(), true, false), ("n1".to_owned(), true, false)]);
+}
+
+/// The lost life may have begun a prolog of which the store does not know.
+#[test]
+fn a_recovered_attempt_is_cleaned_up_on_all_its_ranks() {
+    let (mut b, _) = bench(2, |_| {});
+    b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+    let copy = b.store.clone();
+    let mut b = b.restored(&copy);
+    let sessions = ["n0", "n1"].map(|host| b.up(host, "b", vec![]).0);
+    let (reply, effects) = b.ask(finish("j", None));
+    reply.unwrap();
+    assert_eq!(starts(&effects), [(sessions[0], 0), (sessions[1], 1)]);
+}
+
+/// An attempt that its edge has no more waits for its node and for the list of a new life. Only that edge, or an operator
+/// who names the job, lets the clean-up begin.
+#[test]
+fn a_clean_up_waits_for_the_list_of_its_own_instance() {
+    let other = Source { name: "flux".into(), instance: "i2".into() };
+    let of_another = Assert { source: other, attempts: vec![], drains: vec![] };
+    let of_another = || Request::Assert(Box::new(of_another.clone()));
+    let begins = |last: Request| {
+        let (mut b, n) = bench(1, |_| {});
+        b.ask(assert(vec![listed("a", "n0", JobPhase::Running)])).0.unwrap();
+        b.batch(vec![super::boots::closed(n[0])]);
+        b.ask(assert(vec![])).0.unwrap();
+        let mut b = b.restart();
+        let (n0, effects) = b.up("n0", "b", vec![]);
+        assert_eq!(starts(&effects), []);
+        assert_eq!(starts(&b.ask(of_another()).1), [], "another instance");
+        let (reply, effects) = b.ask(last);
+        (reply.map(drop), starts(&effects) == [(n0, 0)])
+    };
+    assert_eq!(begins(assert(vec![])), (Ok(()), true));
+    assert_eq!(begins(confirm(Some("a"), Confirm::Over)), (Ok(()), true));
+    let (reply, begun) = begins(confirm(None, Confirm::Over));
+    assert!(matches!(reply, Err(Refusal::Conflict(_))) && !begun, "{reply:?}");
+}
+
+#[test]
 fn a_word_for_an_older_attempt_begins_nothing_beside_the_newer_one() {
     let (mut b, n0) = requeued();
     let of_newer = |name| TaskId { action: id(name, "j", 1), rank: Rank(0) };
