@@ -99,10 +99,10 @@ impl Action {
     }
 }
 
-/// Releases that an outbox owed to its two receivers.
+/// The releases of notices that were dropped from the outbox, by receiver.
 #[derive(Debug, Default)]
 pub(in crate::controller) struct Owed {
-    manager: Part,
+    pub(in crate::controller) manager: Part,
     hook: Part,
 }
 
@@ -202,10 +202,10 @@ impl Machine {
         }
     }
 
-    /// Drops the releases of an unvouched attempt that their receivers have not carried out, because the lost life may
-    /// have told them; returns what the resource manager and the hook were owed. [`Machine::release_again`] tells of
-    /// the ranks that the resource manager still lists.
-    pub(in crate::controller) fn take_releases(&mut self, job: &JobId, number: Attempt) -> Owed {
+    /// Drops the undelivered releases of an unvouched attempt that name a rank which the resource manager no longer
+    /// lists: the lost life has told them, and the host may be another job's. Returns what they said of listed ranks,
+    /// for [`Machine::release_again`].
+    pub(in crate::controller) fn take_releases(&mut self, job: &JobId, number: Attempt, listed: &IdSet) -> Owed {
         let mut owed = Owed::default();
         if !self.jobs.is_unvouched(job, number) || defect!(OwedReleaseStays) {
             return owed;
@@ -213,21 +213,20 @@ impl Machine {
         let of = |entry: &&OutboxEntry| entry.job == *job && entry.attempt == number;
         let entries = self.outbox.manager(0).chain(self.outbox.releases()).filter(of);
         let releases = entries.filter_map(|entry| Some((entry.sequence, entry.edge, entry.released()?)));
-        let releases: Vec<(u64, Edge, Part)> = releases.collect();
+        let releases: Vec<(u64, Edge, Part)> = releases.filter(|(.., part)| !part.ranks.is_subset(listed)).collect();
         for (sequence, edge, part) in releases {
-            match edge {
-                Edge::Manager => owed.manager.extend_with(&part),
-                Edge::ReleaseHook => owed.hook.extend_with(&part),
-            }
+            let of_edge = if edge == Edge::Manager { &mut owed.manager } else { &mut owed.hook };
+            of_edge.extend_with(&Part { ranks: part.ranks.intersection(listed), resources: part.resources });
             self.outbox.done(sequence);
             self.batch.records.push(Record::OutboxDone { sequence });
+            // Later entries of the job waited behind this entry.
             self.batch.effects.push(Effect::OutboxGrew);
         }
         owed
     }
 
     /// Repeats releases, because the resource manager still lists these ranks as held. Sends another notice about the
-    /// released ranks, unless a notice about them is still in the outbox. `owed`: the notices that were dropped.
+    /// released ranks, unless a notice about them is still in the outbox. `owed`: what dropped notices said.
     pub(in crate::controller) fn release_again(
         &mut self,
         job: &JobId,
@@ -246,8 +245,7 @@ impl Machine {
             return;
         }
         let manager = Part { ranks, resources: owed.manager.resources };
-        let hook = Part { ranks: owed.hook.ranks.intersection(listed), resources: owed.hook.resources };
-        for (edge, part) in [(Edge::Manager, manager), (Edge::ReleaseHook, hook)] {
+        for (edge, part) in [(Edge::Manager, manager), (Edge::ReleaseHook, owed.hook)] {
             let Some(attempt) = self.jobs.attempt(job, number).filter(|_| !part.is_empty()) else { continue };
             let r = attempt.terms.r.as_ref().map(|r| r.fragment(&part.ranks));
             let mut context = json!({"attempt": number, "ranks": part.ranks, "hosts": attempt.layout.hosts_of(&part.ranks),

@@ -91,16 +91,14 @@ impl Machine {
                 false
             }
         };
-        let unvouched = self.jobs.is_unvouched(&add.job, number);
-        let owed = self.take_releases(&add.job, number);
-        if unvouched {
+        let owed = self.take_releases(&add.job, number, &ranks);
+        if self.jobs.is_unvouched(&add.job, number) {
             self.shrink_to(&add.job, number, &ranks, now);
         }
         self.own(&add.job, number, &ranks, now);
         self.assert_attempt(&add.job, number, now);
-        if unvouched {
-            self.release_again(&add.job, number, &ranks, owed, now);
-        }
+        let left = owed.manager.ranks.clone();
+        self.release_again(&add.job, number, &left, owed, now);
         let there = self.jobs.attempt(&add.job, number);
         let over = there.is_some_and(|there| there.hold.is_empty());
         Ok(Reply::Added { job: add.job, attempt: number, hosts, attached, over })
