@@ -14,7 +14,7 @@
 //!
 //! The controller releases disowned ranks without a notice: the resource manager does not wait for them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 
 use crate::controller::io::{Now, OutboxEntry, Passing, Source};
@@ -35,6 +35,22 @@ impl Jobs {
     /// manager will finish the attempt.
     pub(in crate::controller) fn is_spent(&self, attempt: &JobAttempt) -> bool {
         !attempt.added && attempt.open && self.of(attempt).all(|action| action.row.verdict.is_some())
+    }
+}
+
+/// An attempt that holds a host.
+struct Holder {
+    job: JobId,
+    number: Attempt,
+    /// `true` if the attempt waits for the clean-up of a disowned rank there.
+    waits: bool,
+}
+
+impl Holder {
+    /// Returns `true` if a clean-up of this other attempt waits for the holder. If two attempts have disowned ranks on
+    /// the host, the older attempt cleans up first.
+    fn is_before(&self, job: &JobId, number: Attempt) -> bool {
+        !self.waits || (&self.job, self.number) < (job, number)
     }
 }
 
@@ -167,16 +183,55 @@ impl Machine {
 
     /// Returns the job of another attempt that holds this host.
     fn holder_but(&self, host: &HostName, job: &JobId, number: Attempt) -> Option<&JobId> {
-        // If two attempts have disowned ranks on the host, the older attempt cleans up first.
-        let waits = |attempt: &JobAttempt| {
-            attempt.layout.rank(host.as_str()).is_some_and(|rank| attempt.disowned.contains(rank))
-        };
-        self.jobs
-            .attempts()
-            .filter(|(of, n, _)| (*of, *n) != (job, number))
-            .filter(|(of, n, attempt)| self.holds(attempt, host) || self.is_told_later(of, *n, attempt, host))
-            .find(|(of, n, attempt)| !waits(attempt) || (*of, *n) < (job, number))
-            .map(|(of, _, _)| of)
+        let others = self.jobs.attempts().filter(|(of, n, _)| (*of, *n) != (job, number));
+        let mut holders = others.filter_map(|(of, n, attempt)| Some((of, self.holder(of, n, attempt, host)?)));
+        holders.find(|(_, holder)| holder.is_before(job, number)).map(|(of, _)| of)
+    }
+
+    /// Returns the attempt as a holder of this host; `None` if the attempt does not hold the host.
+    fn holder(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, host: &HostName) -> Option<Holder> {
+        let holds = self.holds(attempt, host) || self.is_told_later(job, number, attempt, host);
+        let rank = attempt.layout.rank(host.as_str()).filter(|_| holds)?;
+        Some(Holder { job: job.clone(), number, waits: attempt.disowned.contains(rank) })
+    }
+
+    /// Returns the holders of these hosts. One pass over all attempts: a large job that lost its hosts would otherwise
+    /// search all attempts for each of its ranks.
+    fn holders_of(&self, hosts: &BTreeSet<HostName>) -> BTreeMap<HostName, Vec<Holder>> {
+        let releases = self.outbox.manager(0).filter(|entry| entry.is_release());
+        let untold: BTreeSet<(&JobId, Attempt)> = releases.map(|entry| (&entry.job, entry.attempt)).collect();
+        let mut holders: BTreeMap<HostName, Vec<Holder>> = BTreeMap::new();
+        for (job, number, attempt) in self.jobs.attempts() {
+            if attempt.complete && !untold.contains(&(job, number)) {
+                continue;
+            }
+            for (_, host) in attempt.layout.pairs(attempt.layout.ranks()) {
+                let Some(host) = hosts.get(host) else { continue };
+                if let Some(holder) = self.holder(job, number, attempt, host) {
+                    holders.entry(host.clone()).or_default().push(holder);
+                }
+            }
+        }
+        holders
+    }
+
+    /// Returns the disowned ranks on which actions of the attempt wait.
+    fn waiting_to_clean(&self, attempt: &JobAttempt) -> impl Iterator<Item = (ActionId, IdSet)> {
+        let actions = attempt.actions.iter().filter_map(|id| Some((*id, self.jobs.action(*id)?)));
+        let waiting = actions.map(|(id, action)| (id, action.row.waiting.intersection(&attempt.disowned)));
+        waiting.filter(|(_, ranks)| !ranks.is_empty())
+    }
+
+    /// Returns the hosts of all disowned ranks on which actions wait.
+    fn hosts_to_clean(&self) -> BTreeSet<HostName> {
+        let attempts = self.recovery.cleaning.iter().filter_map(|(job, number)| self.jobs.attempt(job, *number));
+        let mut hosts = BTreeSet::new();
+        for attempt in attempts {
+            for (_, ranks) in self.waiting_to_clean(attempt) {
+                hosts.extend(ranks.iter().filter_map(|rank| attempt.layout.host(Rank(rank))));
+            }
+        }
+        hosts
     }
 
     /// Drains the hosts of disowned ranks, and begins after-actions that may begin now. Returns `true` if a drain or a
@@ -186,6 +241,7 @@ impl Machine {
             return false;
         }
         let mut changed = false;
+        let holders = self.holders_of(&self.hosts_to_clean());
         for (job, number) in self.recovery.cleaning.clone() {
             let Some(attempt) = self.jobs.attempt(&job, number).filter(|attempt| !attempt.complete) else {
                 self.recovery.cleaning.remove(&(job, number));
@@ -196,20 +252,21 @@ impl Machine {
             if attempt.source.is_none() && !by_hand {
                 continue;
             }
-            let waiting = |id: &ActionId| {
-                let action = self.jobs.action(*id)?;
-                Some((*id, action.row.waiting.intersection(&attempt.disowned)))
-            };
-            let waiting: Vec<(ActionId, IdSet)> = attempt.actions.iter().filter_map(waiting).collect();
+            let waiting: Vec<(ActionId, IdSet)> = self.waiting_to_clean(attempt).collect();
             let layout = attempt.layout.clone();
-            for (id, ranks) in waiting.into_iter().filter(|(_, ranks)| !ranks.is_empty()) {
+            let is_held = |host: &HostName| {
+                let of_host = holders.get(host).into_iter().flatten().filter(|_| !by_hand);
+                let mut others = of_host.filter(|of| (&of.job, of.number) != (&job, number));
+                others.any(|other| other.is_before(&job, number)) && !defect!(CleanedBesideOthers)
+            };
+            for (id, ranks) in waiting {
                 let mut ready = IdSet::new();
                 for rank in ranks.iter().map(Rank) {
                     let Some(host) = layout.host(rank) else { continue };
                     let task = TaskId { action: id, rank };
                     if self.answered_by_tombstone(&host, task, now) {
                         changed = true;
-                    } else if self.is_held_back(id, rank).is_none() {
+                    } else if !is_held(&host) && self.is_held_back(id, rank).is_none() {
                         ready.insert(rank.0);
                     } else if !by_hand && !self.is_drained_or_draining(&host) {
                         let reason = format!("cleaning up after job {job} attempt {number}");
