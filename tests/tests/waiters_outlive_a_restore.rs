@@ -132,3 +132,33 @@ fn a_newer_attempt_and_a_younger_job_are_cleaned_up_after() -> Result<()> {
     ensure!(told("C", "0")? == 1, "the first attempt was told free again");
     Ok(())
 }
+
+/// Starts a hook of slurmctld for job E on n0.
+fn hook(cluster: &Cluster, kind: &str) -> Result<Running> {
+    let job = ["SLURM_JOB_ID=E", "SLURM_JOB_UID=64001", "SLURM_JOB_NODELIST=n0"];
+    cluster.controller()?.spawn(&[&["env"], &job[..], &["perilog", "hook", kind]].concat())
+}
+
+/// The copy is older than the job: only the hook knows that the job exists.
+#[test]
+fn a_hook_goes_on_over_a_restore() -> Result<()> {
+    let cluster = cluster()?;
+    says(&cluster, &["controller", "backup", COPY])?;
+    let begins_again = "the controller's store did not know it any more";
+    for (kind, action, word) in
+        [("slurmctld-prolog", "prolog", begins_again), ("slurmctld-epilog", "epilog", "is back")]
+    {
+        let mut of_e = hook(&cluster, kind)?;
+        cluster.wait_action_begun("E", action, &[0])?;
+        says(&cluster, &["controller", "restore", COPY])?;
+        cluster.wait_online()?;
+        wait_said(&cluster, &mut of_e, &["waiting for it, at most 2m", word])?;
+        open(&cluster, &[&format!("E-{action}")])?;
+        ensure!(cluster.wait_end(&mut of_e)? == 0, "{}", of_e.output()?);
+    }
+    says(&cluster, &["wait", "E", "--for", "clean"])?;
+    ensure!(cluster.runs("E")?.len() == 2, "a script ran twice: {:?}", cluster.runs("E")?);
+    cluster.bed().wait_until("the hook has heard of E", SOON, || Ok(told(&cluster, "E", "0")? == 1))?;
+    ensure!(says(&cluster, &["controller", "recover"])?.contains("not in recovery"));
+    Ok(())
+}

@@ -157,7 +157,8 @@ fn a_recovered_attempt_is_cleaned_up_on_all_its_ranks() {
     let sessions = ["n0", "n1"].map(|host| b.up(host, "b", vec![]).0);
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
     let Request::JobAdd(requeued) = add("j", "n[0-1]", Terms::default()) else { panic!() };
-    let (reply, effects) = b.ask(Request::JobAdd(Box::new(JobAdd { attempt: Some(Attempt::FIRST.next()), ..*requeued })));
+    let (reply, effects) =
+        b.ask(Request::JobAdd(Box::new(JobAdd { attempt: Some(Attempt::FIRST.next()), ..*requeued })));
     reply.unwrap();
     assert_eq!(starts(&effects), [(sessions[0], 0), (sessions[1], 1)], "the epilog of attempt 0");
 }
