@@ -47,6 +47,11 @@ impl Truth {
                     self.owed_no_more(job, records);
                     None
                 }
+                // The resource manager names other nodes of a recovered attempt: the hook gets no notice of the rest.
+                Record::Event { job, event, .. } if event.name() == "release-forgotten" && vouches(records, job) => {
+                    self.owed_no_more(job, records);
+                    None
+                }
                 Record::OutboxDone { sequence } => {
                     self.done(*sequence);
                     None
@@ -191,4 +196,9 @@ fn stuck(reason: &str) -> Option<String> {
     let (what, _) = reason.split_once(", processes did not within ")?;
     let of = reason.rfind("(job ").and_then(|at| reason.get(at..)).unwrap_or_default();
     Some(format!("{what} {of}"))
+}
+
+/// Returns `true` if the batch vouches for an attempt of the job in a recovery.
+fn vouches(records: &[Record], job: &JobId) -> bool {
+    records.iter().any(|record| matches!(record, Record::Attempt(row) if row.job == *job && row.recovered))
 }

@@ -205,7 +205,13 @@ impl Machine {
     /// Drops the undelivered releases of an unvouched attempt that name a rank which the resource manager no longer
     /// lists: the lost life has told them, and the host may be another job's. Returns what they said of listed ranks,
     /// for [`Machine::release_again`].
-    pub(in crate::controller) fn take_releases(&mut self, job: &JobId, number: Attempt, listed: &IdSet) -> Owed {
+    pub(in crate::controller) fn take_releases(
+        &mut self,
+        job: &JobId,
+        number: Attempt,
+        listed: &IdSet,
+        now: Now,
+    ) -> Owed {
         let mut owed = Owed::default();
         if !self.jobs.is_unvouched(job, number) || defect!(OwedReleaseStays) {
             return owed;
@@ -214,6 +220,11 @@ impl Machine {
         let entries = self.outbox.manager(0).chain(self.outbox.releases()).filter(of);
         let releases = entries.filter_map(|entry| Some((entry.sequence, entry.edge, entry.released()?)));
         let releases: Vec<(u64, Edge, Part)> = releases.filter(|(.., part)| !part.ranks.is_subset(listed)).collect();
+        if !releases.is_empty() {
+            let sequences: Vec<u64> = releases.iter().map(|(sequence, ..)| *sequence).collect();
+            let why = "its resource manager does not name all of their nodes any more";
+            self.event(job, now, "release-forgotten", json!({"attempt": number, "sequences": sequences, "why": why}));
+        }
         for (sequence, edge, part) in releases {
             let of_edge = if edge == Edge::Manager { &mut owed.manager } else { &mut owed.hook };
             of_edge.extend_with(&Part { ranks: part.ranks.intersection(listed), resources: part.resources });

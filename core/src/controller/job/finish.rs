@@ -91,7 +91,7 @@ impl Machine {
                 false
             }
         };
-        let owed = self.take_releases(&add.job, number, &ranks);
+        let owed = self.take_releases(&add.job, number, &ranks, now);
         if self.jobs.is_unvouched(&add.job, number) {
             self.shrink_to(&add.job, number, &ranks, now);
         }

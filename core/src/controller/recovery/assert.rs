@@ -104,7 +104,7 @@ impl Machine {
             }
         };
         if !added {
-            let owed = self.take_releases(&job, number, &of.ranks);
+            let owed = self.take_releases(&job, number, &of.ranks, now);
             let gone = self.jobs.unreleased(&job, number).ranks.difference(&of.ranks);
             self.disown(&job, number, &gone);
             self.own(&job, number, &of.ranks, now);

@@ -248,6 +248,7 @@ fn an_owed_release_is_told_of_listed_ranks_alone() {
     let mut b = b.restored(&copy);
     b.ask(add("j", "n1", Terms::default())).0.unwrap();
     assert_eq!([Edge::Manager, Edge::ReleaseHook].map(|edge| owed(&b, edge)), [["n1"], ["n1"]]);
+    assert_eq!(contexts(&b, "release-forgotten").len(), 1);
 }
 
 /// No edge speaks for the hosts that a hook or an operator leaves out: they count as released by the lost life.
