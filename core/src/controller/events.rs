@@ -34,11 +34,11 @@ impl Machine {
             folded.describe(&mut context);
             self.event(&job, now, "finish", Value::Object(context));
         }
-        let may = !self.is_frozen_action(id) || defect!(FrozenJudged);
+        let may = !self.facts().is_frozen_action(id) || defect!(FrozenJudged);
         if !(may && self.jobs.action(id).is_some_and(Action::is_to_be_decided)) {
             return;
         }
-        let forgiveness = self.forgiveness(id);
+        let forgiveness = self.facts().forgiveness(id);
         let Some(verdict) = self.jobs.action_mut(id).and_then(|action| action.decide(forgiveness, now.wall_ms)) else {
             return;
         };

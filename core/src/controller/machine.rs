@@ -254,7 +254,7 @@ impl Machine {
         }
         self.record_attempts();
         self.tell_quiet();
-        if let Some(mono_ms) = self.next_check(now).filter(|at| self.batch.wake_ms != Some(*at)) {
+        if let Some(mono_ms) = self.facts().next_check(now).filter(|at| self.batch.wake_ms != Some(*at)) {
             self.batch.wake_ms = Some(mono_ms);
             self.batch.effects.push(Effect::WakeAt { mono_ms });
         }

@@ -21,6 +21,7 @@
 mod action;
 mod batch;
 mod events;
+mod facts;
 mod giveback;
 mod interface;
 mod job;

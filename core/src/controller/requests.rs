@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::controller::action::Stand;
+use crate::controller::facts::Facts;
 use crate::controller::io::{
     AskWhich, Client, Effect, Hooked, Now, OutboxEntry, Record, Refusal, Reply, Request, SessionId, Which,
 };
@@ -76,7 +77,8 @@ impl Machine {
             Request::Outbox { after, limit } => {
                 // An entry of a frozen attempt holds back all entries after it: a reader reports its progress as one
                 // sequence number.
-                let entries = self.outbox.manager(after).take_while(|entry| !self.is_frozen(&entry.job, entry.attempt));
+                let entries =
+                    self.outbox.manager(after).take_while(|entry| !self.facts().is_frozen(&entry.job, entry.attempt));
                 Ok(Reply::Outbox(entries.take(limit).cloned().collect()))
             }
             Request::OutboxApplied { through } => {
@@ -85,7 +87,8 @@ impl Machine {
                 Ok(Reply::Done)
             }
             Request::Releases { first, except, limit } => {
-                let told = |entry: &OutboxEntry| !self.is_frozen(&entry.job, entry.attempt) || defect!(FrozenTold);
+                let told =
+                    |entry: &OutboxEntry| !self.facts().is_frozen(&entry.job, entry.attempt) || defect!(FrozenTold);
                 Ok(Reply::Outbox(self.outbox.oldest_releases(&first, &except, limit, told)))
             }
             Request::HookFailed { what, why } => {
@@ -108,6 +111,103 @@ impl Machine {
         self.reply(client, reply);
     }
 
+    pub(super) fn cancel(&mut self, which: &Which, why: &str, uid: u32, now: Now) -> Result<Reply, Refusal> {
+        let mut count = 0;
+        let mut tasks = self.facts().tasks(which, true)?;
+        if which.action.is_none() && !defect!(CancelTakesEpilog) {
+            // An after-action cleans up after the cancelled actions: only a request that names it cancels it.
+            let follows = |id: &ActionId| self.jobs.action(*id).is_some_and(|action| self.jobs.follows(action));
+            let (behind, before): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|(id, _)| follows(id));
+            let name = behind.first().and_then(|(id, _)| self.jobs.action(*id)).map(|action| &action.row.name);
+            if let Some(name) = name.filter(|_| before.is_empty() && self.facts().open_resources(which).is_empty()) {
+                let job = &which.job;
+                return Err(Refusal::Conflict(format!(
+                    "only {name} of job {job} is open, and a cancel of the job leaves it alone. To stop it too, which drains its nodes: perilog cancel {job} {name}"
+                )));
+            }
+            tasks = before;
+        }
+        count += self.cancel_resources(which, why, uid, now);
+        for (id, ranks) in tasks {
+            count += ranks.len();
+            for rank in ranks.iter().map(Rank) {
+                let task = TaskId { action: id, rank };
+                let Some(action) = self.jobs.action_mut(id) else {
+                    continue;
+                };
+                if action.stand(rank) == Stand::Waiting {
+                    // No Start was ever committed, so no script can run.
+                    self.end_task(task, Ended::bare(Outcome::Cancelled { status: None }, now.wall_ms), now);
+                    continue;
+                }
+                action.cancelling(rank, why);
+                if let Some(session) = self.facts().session_of(task).filter(|_| !self.facts().is_absent(task)) {
+                    self.send_cancel(session, task, why);
+                }
+            }
+            self.touch(id, now);
+            if let Some(row) = self.jobs.action(id).map(|a| a.row.clone()) {
+                let context =
+                    json!({"action": row.name, "attempt": row.attempt, "ranks": ranks, "why": why, "by": uid});
+                self.event(&row.job, now, "cancel", context);
+            }
+        }
+        Ok(Reply::Reached { tasks: count })
+    }
+
+    fn signal(&mut self, which: &Which, signal: u8) -> Result<Reply, Refusal> {
+        let mut count = 0;
+        for (id, ranks) in self.facts().tasks(which, true)? {
+            for rank in ranks.iter().map(Rank) {
+                let task = TaskId { action: id, rank };
+                let accepted = self.jobs.action(id).is_some_and(|a| a.stand(rank) == Stand::Accepted);
+                if let Some(session) = self.facts().session_of(task).filter(|_| accepted) {
+                    count += 1;
+                    self.batch.effects.push(Effect::Send { session, message: ToAgent::Signal { task, signal } });
+                }
+            }
+        }
+        Ok(Reply::Reached { tasks: count })
+    }
+
+    fn ask(&mut self, which: AskWhich, mut ask: Ask) -> Result<Reply, Refusal> {
+        if self.questions.len() >= MAX_QUESTIONS {
+            return Err(Refusal::Unavailable("too many questions to nodes are open".to_owned()));
+        }
+        let hosts = match which {
+            AskWhich::Hosts(hosts) => hosts,
+            AskWhich::Tasks(which) => {
+                // A node keeps the lines of every attempt: the question names the attempt.
+                if let Ask::Logs { job, attempt, .. } = &mut ask {
+                    *attempt = Some(self.facts().attempt_of(job, *attempt)?.0);
+                }
+                self.facts().hosts_of_tasks(&which)?
+            }
+        };
+        let mut asked = Vec::new();
+        let mut unreachable = Vec::new();
+        for host in hosts.iter() {
+            match self.nodes.get(host).and_then(|node| Some((node.session?, node.row.host.clone()))) {
+                Some(there) => asked.push(there),
+                None => unreachable.push(host),
+            }
+        }
+        self.question_last += 1;
+        let question = self.question_last;
+        let list = |names: &mut dyn Iterator<Item = &str>| HostList::from_names(names).unwrap_or_default();
+        let unreachable = list(&mut unreachable.iter().copied());
+        let asked_hosts = list(&mut asked.iter().map(|(_, host)| host.as_str()));
+        if !asked.is_empty() {
+            self.questions.insert(question, asked.iter().map(|(_, host)| host.clone()).collect());
+        }
+        for (session, _) in asked {
+            self.batch.effects.push(Effect::Send { session, message: ToAgent::Ask { question, ask: ask.clone() } });
+        }
+        Ok(Reply::Asked { question, asked: asked_hosts, unreachable })
+    }
+}
+
+impl Facts<'_> {
     /// Returns the tasks that `which` names: the actions, and the ranks of each action.
     pub(super) fn tasks(&self, which: &Which, only_open: bool) -> Result<Vec<(ActionId, IdSet)>, Refusal> {
         let (number, attempt) = self.attempt_of(&which.job, which.attempt)?;
@@ -151,101 +251,6 @@ impl Machine {
     pub(super) fn session_of(&self, task: TaskId) -> Option<SessionId> {
         let host = self.jobs.host_of(task).filter(|_| !self.jobs.is_external(task.action));
         host.and_then(|host| self.nodes.get(&host)).and_then(|node| node.session)
-    }
-
-    pub(super) fn cancel(&mut self, which: &Which, why: &str, uid: u32, now: Now) -> Result<Reply, Refusal> {
-        let mut count = 0;
-        let mut tasks = self.tasks(which, true)?;
-        if which.action.is_none() && !defect!(CancelTakesEpilog) {
-            // An after-action cleans up after the cancelled actions: only a request that names it cancels it.
-            let follows = |id: &ActionId| self.jobs.action(*id).is_some_and(|action| self.jobs.follows(action));
-            let (behind, before): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|(id, _)| follows(id));
-            let name = behind.first().and_then(|(id, _)| self.jobs.action(*id)).map(|action| &action.row.name);
-            if let Some(name) = name.filter(|_| before.is_empty() && self.open_resources(which).is_empty()) {
-                let job = &which.job;
-                return Err(Refusal::Conflict(format!(
-                    "only {name} of job {job} is open, and a cancel of the job leaves it alone. To stop it too, which drains its nodes: perilog cancel {job} {name}"
-                )));
-            }
-            tasks = before;
-        }
-        count += self.cancel_resources(which, why, uid, now);
-        for (id, ranks) in tasks {
-            count += ranks.len();
-            for rank in ranks.iter().map(Rank) {
-                let task = TaskId { action: id, rank };
-                let Some(action) = self.jobs.action_mut(id) else {
-                    continue;
-                };
-                if action.stand(rank) == Stand::Waiting {
-                    // No Start was ever committed, so no script can run.
-                    self.end_task(task, Ended::bare(Outcome::Cancelled { status: None }, now.wall_ms), now);
-                    continue;
-                }
-                action.cancelling(rank, why);
-                if let Some(session) = self.session_of(task).filter(|_| !self.is_absent(task)) {
-                    self.send_cancel(session, task, why);
-                }
-            }
-            self.touch(id, now);
-            if let Some(row) = self.jobs.action(id).map(|a| a.row.clone()) {
-                let context =
-                    json!({"action": row.name, "attempt": row.attempt, "ranks": ranks, "why": why, "by": uid});
-                self.event(&row.job, now, "cancel", context);
-            }
-        }
-        Ok(Reply::Reached { tasks: count })
-    }
-
-    fn signal(&mut self, which: &Which, signal: u8) -> Result<Reply, Refusal> {
-        let mut count = 0;
-        for (id, ranks) in self.tasks(which, true)? {
-            for rank in ranks.iter().map(Rank) {
-                let task = TaskId { action: id, rank };
-                let accepted = self.jobs.action(id).is_some_and(|a| a.stand(rank) == Stand::Accepted);
-                if let Some(session) = self.session_of(task).filter(|_| accepted) {
-                    count += 1;
-                    self.batch.effects.push(Effect::Send { session, message: ToAgent::Signal { task, signal } });
-                }
-            }
-        }
-        Ok(Reply::Reached { tasks: count })
-    }
-
-    fn ask(&mut self, which: AskWhich, mut ask: Ask) -> Result<Reply, Refusal> {
-        if self.questions.len() >= MAX_QUESTIONS {
-            return Err(Refusal::Unavailable("too many questions to nodes are open".to_owned()));
-        }
-        let hosts = match which {
-            AskWhich::Hosts(hosts) => hosts,
-            AskWhich::Tasks(which) => {
-                // A node keeps the lines of every attempt: the question names the attempt.
-                if let Ask::Logs { job, attempt, .. } = &mut ask {
-                    *attempt = Some(self.attempt_of(job, *attempt)?.0);
-                }
-                self.hosts_of_tasks(&which)?
-            }
-        };
-        let mut asked = Vec::new();
-        let mut unreachable = Vec::new();
-        for host in hosts.iter() {
-            match self.nodes.get(host).and_then(|node| Some((node.session?, node.row.host.clone()))) {
-                Some(there) => asked.push(there),
-                None => unreachable.push(host),
-            }
-        }
-        self.question_last += 1;
-        let question = self.question_last;
-        let list = |names: &mut dyn Iterator<Item = &str>| HostList::from_names(names).unwrap_or_default();
-        let unreachable = list(&mut unreachable.iter().copied());
-        let asked_hosts = list(&mut asked.iter().map(|(_, host)| host.as_str()));
-        if !asked.is_empty() {
-            self.questions.insert(question, asked.iter().map(|(_, host)| host.clone()).collect());
-        }
-        for (session, _) in asked {
-            self.batch.effects.push(Effect::Send { session, message: ToAgent::Ask { question, ask: ask.clone() } });
-        }
-        Ok(Reply::Asked { question, asked: asked_hosts, unreachable })
     }
 
     fn hosts_of_tasks(&self, which: &Which) -> Result<HostList, Refusal> {

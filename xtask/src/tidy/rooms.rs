@@ -10,7 +10,7 @@ use super::rust::{Token, tokens};
 
 const FOLDER: &str = "core/src/controller/";
 /// Rooms in the largest circle. A change that breaks a circle lowers the number (docs/decisions/0016).
-const LARGEST: usize = 26;
+const LARGEST: usize = 25;
 
 /// Functions of the machine, with their rooms, and the functions that each room calls on `self`.
 #[derive(Debug, Default)]

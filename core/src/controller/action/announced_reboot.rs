@@ -25,6 +25,7 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use crate::controller::action::{Action, Stand};
+use crate::controller::facts::Facts;
 use crate::controller::io::{Effect, Expects, Now, RankRow, SessionId};
 use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
@@ -101,7 +102,7 @@ impl Machine {
             return;
         }
         let grace = self.settings.unreachable_grace_ms;
-        let Some((boot_number, machine)) = self.boot_of(task) else { return };
+        let Some((boot_number, machine)) = self.facts().boot_of(task) else { return };
         let Some(action) = self.jobs.action_mut(task.action) else { return };
         if !action.is_open_on(task.rank) {
             // The rank has ended: no reboot will end the rank, and the script gets no confirmation.
@@ -128,22 +129,9 @@ impl Machine {
         self.batch.effects.push(Effect::Send { session: id, message: ToAgent::BootExpected { task } });
     }
 
-    /// Returns the number of the present boot of the task's node, and the node's machine.
-    fn boot_of(&self, task: TaskId) -> Option<(u32, MachineId)> {
-        let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
-        node.map(|node| (node.row.boot_number, node.row.machine.clone()))
-    }
-
-    /// Returns `true` if the task's node is still in the boot of the rank's Start.
-    fn is_in_its_boot(&self, task: TaskId) -> bool {
-        let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
-        let boot = self.jobs.action(task.action).and_then(|action| action.boot(task.rank));
-        node.is_some_and(|node| boot == Some(node.row.boot_number))
-    }
-
     /// Ends the rank if the rank expects the reboot of its node; returns `false` if no reboot was expected.
     pub(in crate::controller) fn booted(&mut self, task: TaskId, boot_number: u32, now: Now) -> bool {
-        let machine = self.boot_of(task).map(|(_, machine)| machine);
+        let machine = self.facts().boot_of(task).map(|(_, machine)| machine);
         let Some(action) = self.jobs.action_mut(task.action) else { return false };
         let Some(expected) = action.expected.get(&task.rank) else { return false };
         if action.boot(task.rank) == Some(boot_number) || defect!(ExpectedBootForgotten) {
@@ -175,9 +163,9 @@ impl Machine {
     pub(in crate::controller) fn end_or_boot(&mut self, task: TaskId, ended: Ended, now: Now) -> Option<Ended> {
         let well = ended.outcome.went_well();
         // A report of a coming reboot proves that the task began in the node's present boot.
-        let in_its_boot = ended.reboot() == Reboot::Expected || self.is_in_its_boot(task);
+        let in_its_boot = ended.reboot() == Reboot::Expected || self.facts().is_in_its_boot(task);
         let grace = self.settings.unreachable_grace_ms;
-        let Some((boot_number, machine)) = self.boot_of(task) else { return Some(ended) };
+        let Some((boot_number, machine)) = self.facts().boot_of(task) else { return Some(ended) };
         let Some(action) = self.jobs.action_mut(task.action) else { return Some(ended) };
         if well && ended.reboot() == Reboot::Since && action.is_open_on(task.rank) {
             // A lost store sent the Start, and only the node knows in which boot.
@@ -275,20 +263,35 @@ impl Machine {
         next
     }
 
+    /// Schedules a check of every action on a host whose announced reboot is over: the host's actions may begin.
+    pub(in crate::controller) fn boot_over(&mut self, host: &HostName, now: Now) {
+        let tasks = self.nodes.get(host).map(|node| node.tasks.clone()).unwrap_or_default();
+        for task in tasks {
+            self.check_by(task.action, now.mono_ms);
+        }
+    }
+}
+
+impl Facts<'_> {
+    /// Returns the number of the present boot of the task's node, and the node's machine.
+    fn boot_of(&self, task: TaskId) -> Option<(u32, MachineId)> {
+        let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
+        node.map(|node| (node.row.boot_number, node.row.machine.clone()))
+    }
+
+    /// Returns `true` if the task's node is still in the boot of the rank's Start.
+    fn is_in_its_boot(&self, task: TaskId) -> bool {
+        let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
+        let boot = self.jobs.action(task.action).and_then(|action| action.boot(task.rank));
+        node.is_some_and(|node| boot == Some(node.row.boot_number))
+    }
+
     /// Returns the end of a task whose node is lost. An earlier result of the task's scripts stands if it is worse.
     pub(in crate::controller) fn lost(&self, task: TaskId, why: Loss, now: Now) -> Ended {
         let outcome = Outcome::Lost { why };
         match self.jobs.action(task.action).and_then(|action| action.expected.get(&task.rank)) {
             Some(expected) => expected.but(outcome, "a boot of the node was expected", now),
             None => Ended::bare(outcome, now.wall_ms),
-        }
-    }
-
-    /// Schedules a check of every action on a host whose announced reboot is over: the host's actions may begin.
-    pub(in crate::controller) fn boot_over(&mut self, host: &HostName, now: Now) {
-        let tasks = self.nodes.get(host).map(|node| node.tasks.clone()).unwrap_or_default();
-        for task in tasks {
-            self.check_by(task.action, now.mono_ms);
         }
     }
 

@@ -20,6 +20,7 @@ use serde_json::json;
 
 use crate::controller::action::Action;
 use crate::controller::action::verdict::last_line;
+use crate::controller::facts::Facts;
 use crate::controller::io::{ActionRow, ActionStart, External, Now, Refusal, Reply, ResourceEnd, RunRequest, Which};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
@@ -148,7 +149,7 @@ impl Machine {
         asked: &External,
         now: Now,
     ) -> Result<Reply, Refusal> {
-        let reply = self.attach(id, run)?;
+        let reply = self.facts().attach(id, run)?;
         let Some(action) = self.jobs.action_mut(id) else { return Ok(reply) };
         let (covers, over) = (action.covers(), action.row.verdict.is_some());
         let only_resources = run.nodes.is_none() && run.targets.is_none();
@@ -240,6 +241,26 @@ impl Machine {
         None
     }
 
+    /// Marks resources as cancelling. The service learns of the cancel from the answer to the service's next message,
+    /// and from the job's events.
+    pub(in crate::controller) fn cancel_resources(&mut self, which: &Which, why: &str, uid: u32, now: Now) -> u64 {
+        let mut count = 0;
+        for (id, names) in self.facts().open_resources(which) {
+            let Some(action) = self.jobs.action_mut(id) else { continue };
+            let (job, name, attempt) = (action.row.job.clone(), action.row.name.clone(), action.row.attempt);
+            if let Some(external) = action.external_mut() {
+                external.cancelling = true;
+            }
+            count += names.len() as u64;
+            let context = json!({"action": name, "attempt": attempt, "resources": names, "why": why, "by": uid});
+            self.event(&job, now, "cancel", context);
+            self.touch(id, now);
+        }
+        count
+    }
+}
+
+impl Facts<'_> {
     /// Returns the open resources of the external actions that `which` names. A choice of ranks includes a resource
     /// only if the choice names the resource.
     pub(in crate::controller) fn open_resources(&self, which: &Which) -> Vec<(ActionId, BTreeSet<ResourceName>)> {
@@ -268,24 +289,6 @@ impl Machine {
             }
             None => Ok(()),
         }
-    }
-
-    /// Marks resources as cancelling. The service learns of the cancel from the answer to the service's next message,
-    /// and from the job's events.
-    pub(in crate::controller) fn cancel_resources(&mut self, which: &Which, why: &str, uid: u32, now: Now) -> u64 {
-        let mut count = 0;
-        for (id, names) in self.open_resources(which) {
-            let Some(action) = self.jobs.action_mut(id) else { continue };
-            let (job, name, attempt) = (action.row.job.clone(), action.row.name.clone(), action.row.attempt);
-            if let Some(external) = action.external_mut() {
-                external.cancelling = true;
-            }
-            count += names.len() as u64;
-            let context = json!({"action": name, "attempt": attempt, "resources": names, "why": why, "by": uid});
-            self.event(&job, now, "cancel", context);
-            self.touch(id, now);
-        }
-        count
     }
 }
 

@@ -2,6 +2,7 @@
 //! while this controller runs. So neither a restart nor a clock step makes a task late.
 
 use crate::controller::action::Action;
+use crate::controller::facts::Facts;
 use crate::controller::io::Now;
 use crate::controller::machine::Machine;
 use crate::controller::show::list;
@@ -204,21 +205,6 @@ impl Machine {
         next
     }
 
-    pub(in crate::controller) fn next_check(&self, now: Now) -> Option<u64> {
-        let open = self
-            .jobs
-            .actions
-            .values()
-            .filter(|a| a.row.verdict.is_none() && !self.is_frozen(&a.row.job, a.row.attempt));
-        let limits = open.filter_map(|a| a.check_ms);
-        limits
-            .chain(self.next_probe())
-            .chain(self.next_gate())
-            .chain(self.next_orphans())
-            .chain(self.next_prune(now))
-            .min()
-    }
-
     pub(in crate::controller) fn on_tick(&mut self, now: Now) {
         // The next wake-up is computed anew.
         self.batch.wake_ms = None;
@@ -233,7 +219,7 @@ impl Machine {
             .filter(|(_, a)| a.row.verdict.is_none() && due(a.check_ms))
             .map(|(id, _)| *id)
             .collect();
-        for id in ids.into_iter().filter(|id| !self.is_frozen_action(*id)).collect::<Vec<_>>() {
+        for id in ids.into_iter().filter(|id| !self.facts().is_frozen_action(*id)).collect::<Vec<_>>() {
             self.check(id, now);
         }
         self.prune_due(now);
@@ -272,8 +258,9 @@ impl Machine {
         let (mut next, mut late) = (None::<u64>, Vec::new());
         // A node with an announced reboot comes back, or the announcing task ends by its own limit.
         let to_boot = self.jobs.to_boot(id);
-        let held = self.may_be_held_back(id);
-        let is_kept = |rank: &Rank| self.jobs.is_behind(id, *rank) || (held && self.is_held_back(id, *rank).is_some());
+        let held = self.facts().may_be_held_back(id);
+        let is_kept =
+            |rank: &Rank| self.jobs.is_behind(id, *rank) || (held && self.facts().is_held_back(id, *rank).is_some());
         let waiting = action.row.waiting.iter().map(Rank).filter(|rank| !is_kept(rank));
         let unaccepted = waiting.chain(action.row.sent.iter().map(Rank));
         for rank in unaccepted.filter(|rank| !to_boot.contains(rank.0)) {
@@ -345,5 +332,22 @@ impl Machine {
             self.lose(task, Loss::Unreachable, now);
         }
         next
+    }
+}
+
+impl Facts<'_> {
+    pub(in crate::controller) fn next_check(&self, now: Now) -> Option<u64> {
+        let open = self
+            .jobs
+            .actions
+            .values()
+            .filter(|a| a.row.verdict.is_none() && !self.is_frozen(&a.row.job, a.row.attempt));
+        let limits = open.filter_map(|a| a.check_ms);
+        limits
+            .chain(self.next_probe())
+            .chain(self.recovery.next_gate())
+            .chain(self.recovery.next_orphans())
+            .chain(self.next_prune(now))
+            .min()
     }
 }

@@ -18,6 +18,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
 
 use crate::controller::action::{Action, Stand};
+use crate::controller::facts::Facts;
 use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
@@ -141,21 +142,13 @@ impl Machine {
         }
     }
 
-    /// Returns `true` if the node has been away longer than start-grace while this controller ran. When the node
-    /// connects, the answer to its Hello cancels the tasks that ended meanwhile. An announced reboot does not count as
-    /// down.
-    fn is_down(&self, node: &Node, now: Now) -> bool {
-        let away = node.session.is_none() && now.mono_ms >= node.since_ms.saturating_add(self.settings.start_grace_ms);
-        away && !self.is_to_boot(&node.row.host)
-    }
-
     /// Starts the waiting ranks that may begin and whose nodes are connected. Ranks on nodes that are down, or that
     /// never connected, end as `lost`. Right after a start with an empty store, an unknown node gets time to connect.
     pub(in crate::controller) fn start_ready(&mut self, id: ActionId, ranks: &IdSet, now: Now) {
         let Some(action) = self.jobs.action(id) else { return };
         let waiting = action.row.waiting.intersection(ranks);
-        let held = self.may_be_held_back(id);
-        let is_held = |rank| held && self.is_held_back(id, rank).is_some();
+        let held = self.facts().may_be_held_back(id);
+        let is_held = |rank| held && self.facts().is_held_back(id, rank).is_some();
         let may = |rank: &u32| !self.jobs.is_behind(id, Rank(*rank)) && !is_held(Rank(*rank));
         let ready: IdSet = waiting.iter().filter(may).collect();
         let Some(layout) = self.jobs.layout(id).cloned().filter(|_| !ready.is_empty()) else { return };
@@ -172,7 +165,7 @@ impl Machine {
                 // The task may run there already: a lost store may have sent the Start.
                 None if now.mono_ms < self.young_until_ms => {}
                 None => unknown.push(rank),
-                Some(node) if self.is_down(node, now) => down.push(rank),
+                Some(node) if self.facts().is_down(node, now) => down.push(rank),
                 Some(node) => {
                     if let (Some(session), Some(action)) = (node.session, self.jobs.action_mut(id)) {
                         action.send(rank, node.row.boot_number);
@@ -193,5 +186,15 @@ impl Machine {
             start.milestones = self.jobs.milestones_of(action);
             self.batch.effects.push(Effect::Fan { start: Box::new(start), to });
         }
+    }
+}
+
+impl Facts<'_> {
+    /// Returns `true` if the node has been away longer than start-grace while this controller ran. When the node
+    /// connects, the answer to its Hello cancels the tasks that ended meanwhile. An announced reboot does not count as
+    /// down.
+    fn is_down(&self, node: &Node, now: Now) -> bool {
+        let away = node.session.is_none() && now.mono_ms >= node.since_ms.saturating_add(self.settings.start_grace_ms);
+        away && !self.is_to_boot(&node.row.host)
     }
 }

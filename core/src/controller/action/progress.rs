@@ -6,6 +6,7 @@ use serde_json::json;
 use crate::agent::io::Level;
 use crate::controller::action::limits::script_name;
 use crate::controller::action::{Action, Stand};
+use crate::controller::facts::Facts;
 use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
@@ -51,13 +52,13 @@ impl Jobs {
 
 impl Machine {
     pub(in crate::controller) fn lose(&mut self, task: TaskId, why: Loss, now: Now) {
-        self.end_task(task, self.lost(task, why, now), now);
+        self.end_task(task, self.facts().lost(task, why, now), now);
     }
 
     /// Gives a task its outcome; no other function does. Drains the node if the node is at fault for the outcome.
     pub(in crate::controller) fn end_task(&mut self, task: TaskId, ended: Ended, now: Now) {
-        let Some(ended) = self.weigh(task, ended, now) else { return };
-        let ended = if self.is_undone(task, &ended) {
+        let Some(ended) = self.facts().weigh(task, ended, now) else { return };
+        let ended = if self.facts().is_undone(task, &ended) {
             Ended::bare(Outcome::Lost { why: Loss::Rebooted }, now.wall_ms)
         } else {
             ended
@@ -89,22 +90,6 @@ impl Machine {
             self.task_says(task, &name);
         }
         self.touch(task.action, now);
-    }
-
-    /// Returns `true` for the good end of a setup task in an earlier boot. A soft reboot ends all processes, but
-    /// leaves /run with the records of their ends.
-    fn is_undone(&self, task: TaskId, ended: &Ended) -> bool {
-        let Some(action) = self.jobs.action(task.action) else { return false };
-        let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
-        if self.is_frozen_action(task.action) {
-            // The reboot counts when the attempt is vouched for.
-            return false;
-        }
-        let other = |node: &Node| action.boot(task.rank).is_some_and(|boot| boot != node.row.boot_number);
-        self.jobs.counts_on(action, &ended.outcome)
-            && !survives_reboot(&action.row.name)
-            && node.is_some_and(other)
-            && !defect!(BootKeepsProlog)
     }
 
     pub(in crate::controller) fn on_accepted(
@@ -283,5 +268,23 @@ impl Machine {
             Some(host),
             format!("task {task} had ended for the controller; its own result came late: {outcome}"),
         );
+    }
+}
+
+impl Facts<'_> {
+    /// Returns `true` for the good end of a setup task in an earlier boot. A soft reboot ends all processes, but
+    /// leaves /run with the records of their ends.
+    fn is_undone(&self, task: TaskId, ended: &Ended) -> bool {
+        let Some(action) = self.jobs.action(task.action) else { return false };
+        let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
+        if self.is_frozen_action(task.action) {
+            // The reboot counts when the attempt is vouched for.
+            return false;
+        }
+        let other = |node: &Node| action.boot(task.rank).is_some_and(|boot| boot != node.row.boot_number);
+        self.jobs.counts_on(action, &ended.outcome)
+            && !survives_reboot(&action.row.name)
+            && node.is_some_and(other)
+            && !defect!(BootKeepsProlog)
     }
 }

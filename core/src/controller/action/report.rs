@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use crate::controller::action::Action;
+use crate::controller::facts::Facts;
 use crate::controller::io::{ActionRow, Now, Refusal, Reply, Report, Said};
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
@@ -22,7 +23,7 @@ const MAX_LATE: usize = 8;
 
 impl Machine {
     pub(in crate::controller) fn report(&mut self, report: &Report, now: Now) -> Result<Reply, Refusal> {
-        let (number, attempt) = self.attempt_reported(report)?;
+        let (number, attempt) = self.facts().attempt_reported(report)?;
         let id = ActionId::of(self.settings.cluster, &report.job, number, &report.action);
         let none = || {
             let (job, name) = (&report.job, &report.action);
@@ -50,25 +51,6 @@ impl Machine {
         }
         let action = self.jobs.action(id).ok_or_else(none)?;
         Ok(Reply::Reported { ended, late, open: action.open_part(), cancelling: action.cancelling_part() })
-    }
-
-    /// Finds the attempt of a report. A service may name no attempt, and may have begun before a newer attempt opened.
-    /// Then the open attempt has no such action; if exactly one attempt has the action open, the report means that
-    /// attempt.
-    fn attempt_reported(&self, report: &Report) -> Result<(Attempt, &JobAttempt), Refusal> {
-        let (number, attempt) = self.attempt_of(&report.job, report.attempt)?;
-        let of =
-            |number| self.jobs.actions.get(&ActionId::of(self.settings.cluster, &report.job, number, &report.action));
-        if report.attempt.is_some() || of(number).is_some() {
-            return Ok((number, attempt));
-        }
-        let at_work = |action: &Action| action.row.external.is_some() && action.is_open();
-        let all = self.jobs.get(&report.job).into_iter().flat_map(|entry| &entry.attempts);
-        let mut older = all.filter(|(older, _)| of(**older).is_some_and(at_work));
-        match (older.next(), older.next()) {
-            (Some((only, attempt)), None) => Ok((*only, attempt)),
-            _ => Ok((number, attempt)),
-        }
     }
 
     fn report_rank(&mut self, task: TaskId, said: &Said, ended: &mut Part, late: &mut Part, now: Now) {
@@ -120,6 +102,27 @@ impl Machine {
         }
         ended.resources.extend(fresh.iter().cloned());
         self.end_resources(id, fresh, &end_of(said, &row, asked, now), now);
+    }
+}
+
+impl<'a> Facts<'a> {
+    /// Finds the attempt of a report. A service may name no attempt, and may have begun before a newer attempt opened.
+    /// Then the open attempt has no such action; if exactly one attempt has the action open, the report means that
+    /// attempt.
+    fn attempt_reported(&self, report: &Report) -> Result<(Attempt, &'a JobAttempt), Refusal> {
+        let (number, attempt) = self.attempt_of(&report.job, report.attempt)?;
+        let of =
+            |number| self.jobs.actions.get(&ActionId::of(self.settings.cluster, &report.job, number, &report.action));
+        if report.attempt.is_some() || of(number).is_some() {
+            return Ok((number, attempt));
+        }
+        let at_work = |action: &Action| action.row.external.is_some() && action.is_open();
+        let all = self.0.jobs.get(&report.job).into_iter().flat_map(|entry| &entry.attempts);
+        let mut older = all.filter(|(older, _)| of(**older).is_some_and(at_work));
+        match (older.next(), older.next()) {
+            (Some((only, attempt)), None) => Ok((*only, attempt)),
+            _ => Ok((number, attempt)),
+        }
     }
 }
 

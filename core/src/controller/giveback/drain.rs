@@ -17,6 +17,7 @@ use serde_json::json;
 
 use crate::agent::io::Level;
 use crate::controller::action::verdict::{blamed, last_line};
+use crate::controller::facts::Facts;
 use crate::controller::io::{Again, DrainRow, Effect, Now, Passing, Record, Refusal, Reply, Settings};
 use crate::controller::machine::Machine;
 use crate::defect;
@@ -74,7 +75,7 @@ impl Machine {
         // A node must configure every after-action, or no clean-up happens. For any other action that the node does not
         // configure, the node is not at fault.
         let unmeant = matches!(ended.outcome, Outcome::Refused { .. })
-            && self.is_unconfigured(task)
+            && self.facts().is_unconfigured(task)
             && !self.jobs.follows(action);
         let at_fault = is_at_fault(&ended.outcome) && !unmeant || (unclean && !defect!(CancelledEpilogIsClean));
         let unfollowed = self.jobs.unfollowed(task, ended);
@@ -257,20 +258,6 @@ impl Machine {
             let telling = drain.telling.saturating_add(1);
             self.put_drain(DrainRow { unvouched: false, telling, ..drain });
         }
-    }
-
-    /// Returns `true` if the host has a drain in force.
-    pub(in crate::controller) fn is_drained(&self, host: &HostName) -> bool {
-        self.drains.get(host).is_some_and(|drain| drain.confirmed && !drain.lifted)
-    }
-
-    pub(in crate::controller) fn is_drained_or_draining(&self, host: &HostName) -> bool {
-        self.drains.get(host).is_some_and(|drain| !drain.lifted)
-    }
-
-    /// Returns `true` if the host has a drain that is not in force yet.
-    pub(in crate::controller) fn is_draining(&self, host: &HostName) -> bool {
-        self.drains.get(host).is_some_and(|drain| !drain.confirmed && !drain.lifted)
     }
 
     /// Releases the ranks, and settles the resolutions, that waited for this drain.
@@ -456,6 +443,22 @@ impl Machine {
             _ => {}
         }
         Ok(Reply::Done)
+    }
+}
+
+impl Facts<'_> {
+    /// Returns `true` if the host has a drain in force.
+    pub(in crate::controller) fn is_drained(&self, host: &HostName) -> bool {
+        self.drains.get(host).is_some_and(|drain| drain.confirmed && !drain.lifted)
+    }
+
+    pub(in crate::controller) fn is_drained_or_draining(&self, host: &HostName) -> bool {
+        self.drains.get(host).is_some_and(|drain| !drain.lifted)
+    }
+
+    /// Returns `true` if the host has a drain that is not in force yet.
+    pub(in crate::controller) fn is_draining(&self, host: &HostName) -> bool {
+        self.drains.get(host).is_some_and(|drain| !drain.confirmed && !drain.lifted)
     }
 }
 

@@ -109,7 +109,7 @@ pub(in crate::controller) struct Owed {
 impl Machine {
     /// Drops holds of a changed action by its release policy; the batch then releases what has no hold left.
     pub(in crate::controller) fn settle_action(&mut self, id: ActionId, now: Now) {
-        if self.is_frozen_action(id) {
+        if self.facts().is_frozen_action(id) {
             return;
         }
         let Some(action) = self.jobs.action_mut(id) else { return };
@@ -132,7 +132,7 @@ impl Machine {
         let mut free = Part::default();
         let mut drained = Vec::new();
         for rank in part.ranks.iter().filter(|rank| !held(*rank) && !attempt.released.ranks.contains(*rank)) {
-            let draining = |host: &HostName| self.is_draining(host) && !defect!(ReleaseUndrained);
+            let draining = |host: &HostName| self.facts().is_draining(host) && !defect!(ReleaseUndrained);
             match attempt.layout.host(Rank(rank)).filter(draining) {
                 None => drop(free.ranks.insert(rank)),
                 Some(host) => drained.push((host, rank)),

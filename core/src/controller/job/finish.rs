@@ -5,6 +5,7 @@ use serde_json::json;
 
 use crate::agent::io::Level;
 use crate::controller::action::Action;
+use crate::controller::facts::Facts;
 use crate::controller::io::{ActionRow, JobAdd, Now, Record, Refusal, Reply, Which};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
@@ -112,8 +113,8 @@ impl Machine {
     }
 
     pub(in crate::controller) fn job_finish(&mut self, which: &Which, now: Now) -> Result<Reply, Refusal> {
-        let (number, entry) = self.attempt_of(&which.job, which.attempt)?;
-        self.check_named(which)?;
+        let (number, entry) = self.facts().attempt_of(&which.job, which.attempt)?;
+        self.facts().check_named(which)?;
         let part = match (&which.targets, &which.resources) {
             (None, None) => entry.whole(),
             (targets, resources) => {
@@ -134,7 +135,7 @@ impl Machine {
         uid: u32,
         now: Now,
     ) -> Result<Reply, Refusal> {
-        let (number, entry) = self.attempt_of(job, attempt)?;
+        let (number, entry) = self.facts().attempt_of(job, attempt)?;
         // After-actions are not cancelled: they clean up after the job, however the job ended.
         let names = entry.actions.iter().filter_map(|id| self.jobs.action(*id)).map(|action| action.row.name.clone());
         let stopped: Vec<ActionName> = names.filter(|name| !self.settings.after.contains(name)).collect();
@@ -145,35 +146,6 @@ impl Machine {
         }
         let all = Which { job: job.clone(), attempt: Some(number), action: None, targets: None, resources: None };
         self.job_finish(&all, now)
-    }
-
-    /// Returns the attempt that a request means: the named attempt, else the open attempt, else the last.
-    pub(in crate::controller) fn attempt_of(
-        &self,
-        job: &JobId,
-        asked: Option<Attempt>,
-    ) -> Result<(Attempt, &JobAttempt), Refusal> {
-        let entry = self.jobs.get(job).ok_or_else(|| self.no_job(job))?;
-        let number = asked.or_else(|| entry.open_attempt()).or_else(|| entry.last_attempt());
-        number.and_then(|number| Some((number, entry.attempts.get(&number)?))).ok_or_else(|| {
-            let known: Vec<String> = entry.attempts.keys().map(ToString::to_string).collect();
-            Refusal::NoSuchAttempt(format!("no such attempt of job {job}; it has {}", known.join(", ")))
-        })
-    }
-
-    /// Refuses an unknown job, and points an operator who typed a node's name to `why`.
-    pub(in crate::controller) fn no_job(&self, job: &JobId) -> Refusal {
-        let hint = match self.nodes.contains_key(job.as_str()) {
-            true => format!("; {job} is a node: perilog why {job}"),
-            false => String::new(),
-        };
-        Refusal::NoSuchJob(format!("no job {job}{hint}"))
-    }
-
-    /// Returns the option with which a command names the attempt; empty if the default is the same attempt.
-    pub(in crate::controller) fn attempt_option(&self, job: &JobId, number: Attempt) -> String {
-        let meant = self.attempt_of(job, None).is_ok_and(|(meant, _)| meant == number);
-        if meant { String::new() } else { format!(" --attempt {number}") }
     }
 
     /// Hands a part of the job's hold over to the job's after-actions, in one step; returns the part.
@@ -294,6 +266,37 @@ impl Machine {
         }
         self.event(&job, now, "action-start", context);
         self.start_ready(id, &ranks, now);
+    }
+}
+
+impl<'a> Facts<'a> {
+    /// Returns the attempt that a request means: the named attempt, else the open attempt, else the last.
+    pub(in crate::controller) fn attempt_of(
+        &self,
+        job: &JobId,
+        asked: Option<Attempt>,
+    ) -> Result<(Attempt, &'a JobAttempt), Refusal> {
+        let entry = self.0.jobs.get(job).ok_or_else(|| self.no_job(job))?;
+        let number = asked.or_else(|| entry.open_attempt()).or_else(|| entry.last_attempt());
+        number.and_then(|number| Some((number, entry.attempts.get(&number)?))).ok_or_else(|| {
+            let known: Vec<String> = entry.attempts.keys().map(ToString::to_string).collect();
+            Refusal::NoSuchAttempt(format!("no such attempt of job {job}; it has {}", known.join(", ")))
+        })
+    }
+
+    /// Refuses an unknown job, and points an operator who typed a node's name to `why`.
+    pub(in crate::controller) fn no_job(&self, job: &JobId) -> Refusal {
+        let hint = match self.nodes.contains_key(job.as_str()) {
+            true => format!("; {job} is a node: perilog why {job}"),
+            false => String::new(),
+        };
+        Refusal::NoSuchJob(format!("no job {job}{hint}"))
+    }
+
+    /// Returns the option with which a command names the attempt; empty if the default is the same attempt.
+    pub(in crate::controller) fn attempt_option(&self, job: &JobId, number: Attempt) -> String {
+        let meant = self.attempt_of(job, None).is_ok_and(|(meant, _)| meant == number);
+        if meant { String::new() } else { format!(" --attempt {number}") }
     }
 }
 

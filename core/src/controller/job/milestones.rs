@@ -64,7 +64,7 @@ impl Machine {
         uid: u32,
         now: Now,
     ) -> Result<Reply, Refusal> {
-        let (number, entry) = self.attempt_of(job, attempt)?;
+        let (number, entry) = self.facts().attempt_of(job, attempt)?;
         if !entry.open {
             return Err(Refusal::AttemptClosed(format!("attempt {number} of job {job} is closed")));
         }

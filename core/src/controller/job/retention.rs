@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::agent::io::Level;
 use crate::controller::batch::Batch;
+use crate::controller::facts::Facts;
 use crate::controller::io::{Effect, Now, Record};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
@@ -62,19 +63,8 @@ impl Jobs {
 }
 
 impl Machine {
-    /// Returns the time of the next look for attempts past their retention.
-    pub(in crate::controller) fn next_prune(&self, now: Now) -> Option<u64> {
-        let ends = |attempt: &JobAttempt| !attempt.actions.is_empty() || attempt.complete;
-        let any = self.jobs.values().any(|job| job.attempts.values().any(ends));
-        any.then(|| now.mono_ms.saturating_add(PRUNE_EVERY_MS).min(self.prune_ms()))
-    }
-
-    const fn prune_ms(&self) -> u64 {
-        self.pruned_ms.saturating_add(PRUNE_EVERY_MS)
-    }
-
     pub(in crate::controller) fn prune_due(&mut self, now: Now) {
-        if self.prune_ms() <= now.mono_ms {
+        if self.facts().prune_ms() <= now.mono_ms {
             self.pruned_ms = now.mono_ms;
             self.prune(now);
         }
@@ -84,7 +74,7 @@ impl Machine {
         if self.recovery.is_on() && !defect!(PrunedInRecovery) {
             return;
         }
-        let owed = self.owed();
+        let owed = self.facts().owed();
         let (mut may, mut total) = (Vec::new(), 0);
         for (job, entry) in self.jobs.iter() {
             total += entry.attempts.len();
@@ -93,7 +83,7 @@ impl Machine {
             let (mut touched, mut when) = (0, May::Any);
             for (number, attempt) in &entry.attempts {
                 touched = attempt.touched_ms.max(touched);
-                when = self.may_go(job, *number, attempt, &owed).min(when);
+                when = self.facts().may_go(job, *number, attempt, &owed).min(when);
                 if when == May::Never {
                     break;
                 }
@@ -108,33 +98,6 @@ impl Machine {
                 surplus = surplus.saturating_sub(1);
                 self.forget(&job, attempt, "it is past its retention");
             }
-        }
-    }
-
-    fn owed(&self) -> Owed<'_> {
-        let waiting = self.undrained.values().flatten();
-        let draining = self.drains.keys().filter(|host| self.is_draining(host));
-        Owed { undrained: waiting.map(|(job, attempt, _)| (job, *attempt)).collect(), draining: draining.collect() }
-    }
-
-    fn may_go(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, owed: &Owed) -> May {
-        let ended = |id: &ActionId| self.jobs.action(*id).is_none_or(|action| action.row.verdict.is_some());
-        if !attempt.asserted || attempt.is_expected() || !attempt.actions.iter().all(ended) {
-            return May::Never;
-        }
-        if self.outbox.is_hooked(job, number) && !defect!(PruneUntold) {
-            return May::Never;
-        }
-        if attempt.complete || defect!(PruneUnreleased) {
-            return May::Any;
-        }
-        let drained = !owed.undrained.contains(&(job, number))
-            && !owed.draining.iter().any(|host| attempt.layout.rank(host.as_str()).is_some());
-        let is_left = attempt.open && !attempt.added && !attempt.hold.is_empty();
-        match drained && is_left {
-            true if self.jobs.is_followed(attempt) => May::Any,
-            true => May::Old,
-            false => May::Never,
         }
     }
 
@@ -180,6 +143,46 @@ impl Machine {
         self.batch.given.remove(&(job.clone(), number));
         self.batch.records.push(Record::Prune { job: job.clone(), attempt: number, whole_job });
         self.note(Level::Info, Some(job), None, format!("attempt {number} is forgotten: {why}"));
+    }
+}
+
+impl<'a> Facts<'a> {
+    /// Returns the time of the next look for attempts past their retention.
+    pub(in crate::controller) fn next_prune(&self, now: Now) -> Option<u64> {
+        let ends = |attempt: &JobAttempt| !attempt.actions.is_empty() || attempt.complete;
+        let any = self.jobs.values().any(|job| job.attempts.values().any(ends));
+        any.then(|| now.mono_ms.saturating_add(PRUNE_EVERY_MS).min(self.prune_ms()))
+    }
+
+    fn prune_ms(&self) -> u64 {
+        self.pruned_ms.saturating_add(PRUNE_EVERY_MS)
+    }
+
+    fn owed(&self) -> Owed<'a> {
+        let waiting = self.0.undrained.values().flatten();
+        let draining = self.0.drains.keys().filter(|host| self.is_draining(host));
+        Owed { undrained: waiting.map(|(job, attempt, _)| (job, *attempt)).collect(), draining: draining.collect() }
+    }
+
+    fn may_go(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, owed: &Owed) -> May {
+        let ended = |id: &ActionId| self.jobs.action(*id).is_none_or(|action| action.row.verdict.is_some());
+        if !attempt.asserted || attempt.is_expected() || !attempt.actions.iter().all(ended) {
+            return May::Never;
+        }
+        if self.outbox.is_hooked(job, number) && !defect!(PruneUntold) {
+            return May::Never;
+        }
+        if attempt.complete || defect!(PruneUnreleased) {
+            return May::Any;
+        }
+        let drained = !owed.undrained.contains(&(job, number))
+            && !owed.draining.iter().any(|host| attempt.layout.rank(host.as_str()).is_some());
+        let is_left = attempt.open && !attempt.added && !attempt.hold.is_empty();
+        match drained && is_left {
+            true if self.jobs.is_followed(attempt) => May::Any,
+            true => May::Old,
+            false => May::Never,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use crate::controller::action::external;
+use crate::controller::facts::Facts;
 use crate::controller::io::{ActionRow, External, Now, Refusal, Reply, RunRequest};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
@@ -170,11 +171,11 @@ impl Machine {
             return match (&external, &action.row.external) {
                 (None, None) => {
                     self.join(id, attempt, &run, now);
-                    self.attach(id, &run)?;
+                    self.facts().attach(id, &run)?;
                     self.own_again(&run.job, attempt, now);
                     self.assert_attempt(&run.job, attempt, now);
                     self.assert_action(id, now);
-                    self.attach(id, &run)
+                    self.facts().attach(id, &run)
                 }
                 (Some(asked), Some(_)) => {
                     self.own_again(&run.job, attempt, now);
@@ -186,7 +187,7 @@ impl Machine {
                 (Some(_), None) => by("agents"),
             };
         }
-        self.may_begin(&run.action, now)?;
+        self.facts().may_begin(&run.action, now)?;
         let (layout, mut ranks) = self.jobs.choose_ranks(&run, attempt)?;
         let entry = self.jobs.attempt(&run.job, attempt);
         if let Some(asked) = &external {
@@ -205,7 +206,7 @@ impl Machine {
             ranks = self.jobs.of_what_is_held(&run, attempt, &hold, ranks)?;
         }
         if external.is_none() {
-            self.check_configured(&run.action, &layout, &ranks)?;
+            self.facts().check_configured(&run.action, &layout, &ranks)?;
         }
         if !self.settings.after.contains(&run.action) {
             self.jobs.check_not_followed(&run, attempt, &ranks)?;
@@ -247,7 +248,7 @@ impl Machine {
         let row = ActionRow { userid, env: run.env, timeout_ms, ..row };
         self.begin(external.map_or(row.clone(), |external| external::row(row, external)), now);
         match (self.jobs.action(id), self.jobs.layout(id)) {
-            (Some(action), Some(layout)) => Ok(self.running(id, &action.row, layout, false)),
+            (Some(action), Some(layout)) => Ok(self.facts().running(id, &action.row, layout, false)),
             _ => Err(Refusal::NoSuchAction("it could not begin".to_owned())),
         }
     }
@@ -271,6 +272,19 @@ impl Machine {
         }
     }
 
+    /// Opens a new attempt, which supersedes the open attempt ([`crate::controller::job::supersede`]).
+    pub(in crate::controller) fn open_attempt(&mut self, job: &JobId, number: Attempt, attempt: JobAttempt, now: Now) {
+        let entry = self.jobs.entry(job.clone()).or_default();
+        let older = entry.attempts.iter().filter(|(_, a)| a.open).map(|(number, _)| *number).collect();
+        self.supersede(job, older, number, now);
+        let context = json!({"attempt": number, "hosts": attempt.layout.hosts(), "userid": attempt.userid});
+        self.jobs.entry(job.clone()).or_default().attempts.insert(number, attempt);
+        self.batch.attempts.insert((job.clone(), number));
+        self.event(job, now, "attempt", context);
+    }
+}
+
+impl Facts<'_> {
     pub(in crate::controller) fn attach(&self, id: ActionId, run: &RunRequest) -> Result<Reply, Refusal> {
         let (Some(action), Some(layout)) = (self.jobs.action(id), self.jobs.layout(id)) else {
             return Err(Refusal::NoSuchAction(format!("no action {} of job {}", run.action, run.job)));
@@ -311,16 +325,5 @@ impl Machine {
             events_after: row.events_from,
             waits: self.waits_for(&row.job, row.attempt),
         }
-    }
-
-    /// Opens a new attempt, which supersedes the open attempt ([`crate::controller::job::supersede`]).
-    pub(in crate::controller) fn open_attempt(&mut self, job: &JobId, number: Attempt, attempt: JobAttempt, now: Now) {
-        let entry = self.jobs.entry(job.clone()).or_default();
-        let older = entry.attempts.iter().filter(|(_, a)| a.open).map(|(number, _)| *number).collect();
-        self.supersede(job, older, number, now);
-        let context = json!({"attempt": number, "hosts": attempt.layout.hosts(), "userid": attempt.userid});
-        self.jobs.entry(job.clone()).or_default().attempts.insert(number, attempt);
-        self.batch.attempts.insert((job.clone(), number));
-        self.event(job, now, "attempt", context);
     }
 }

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::controller::action::Action;
+use crate::controller::facts::Facts;
 use crate::controller::io::Now;
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
@@ -122,6 +123,62 @@ impl Jobs {
 }
 
 impl Machine {
+    /// Handles an action that succeeded without some ranks: reports the failed ranks with reasons, and hands the ranks
+    /// over if the job asked for that.
+    pub(in crate::controller) fn forgive(&mut self, id: ActionId, now: Now) {
+        let Some(action) = self.jobs.action(id) else { return };
+        let (job, number, name) = (action.row.job.clone(), action.row.attempt, action.row.name.clone());
+        if self.settings.after.contains(&name) {
+            return;
+        }
+        // The verdict is `ok`: the job had handed over the never-begun ranks before.
+        let bad = action.bad().difference(&action.never_begun());
+        let Some(attempt) = self.jobs.attempt(&job, number) else { return };
+        let terms = &attempt.terms;
+        let surplus: IdSet = match terms.keep {
+            // Before the `keep-after` action, further ranks may still fail.
+            Some(keep) if name == self.settings.keep_after => {
+                // Ranks outside the action are not prepared, and do not count towards `keep`.
+                let good = attempt.hold.ranks.intersection(&action.row.ranks).difference(&bad);
+                good.iter().skip(keep as usize - usize::from(defect!(KeepsOneLess))).collect()
+            }
+            _ => IdSet::new(),
+        };
+        let mut back = if terms.sheds() { bad.union(&surplus) } else { IdSet::new() };
+        // While other actions have still to begin, the job keeps the ranks of those actions.
+        back = back.intersection(&attempt.hold.ranks).intersection(&action.row.ranks);
+        let resources = action.bad_resources();
+        if !bad.is_empty() || resources.is_some() {
+            let hosts = attempt.layout.hosts_of(&bad);
+            let checks = self.jobs.failed_checks(id, &bad);
+            let mut context = json!({"type": EXCEPTION, "severity": 1, "note": hosts, "ranks": bad, "hosts": hosts,
+                "checks": checks, "action": name, "attempt": number});
+            if let (Some(resources), Some(context)) = (resources, context.as_object_mut()) {
+                context.insert("resources".to_owned(), resources);
+            }
+            self.event(&job, now, "exception", context.clone());
+            self.tell_manager(&job, number, "exception", context);
+            self.reach_milestones(&job, number, now);
+        }
+        if !back.is_empty() {
+            self.give_back(&job, number, &back, now);
+        }
+    }
+
+    /// Lets the job continue without these ranks, and hands the ranks to the after-actions.
+    fn give_back(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
+        self.let_go(job, number, &Part::of_ranks(ranks.clone()), now);
+        let Some(attempt) = self.jobs.attempt(job, number) else { return };
+        let left = attempt.hold.ranks.clone();
+        let r = attempt.terms.r.as_ref().map(|r| r.fragment(&left));
+        let context = json!({"attempt": number, "ranks": ranks, "hosts": attempt.layout.hosts_of(ranks), "left": left,
+            "left_hosts": attempt.layout.hosts_of(&left), "R": r});
+        self.event(job, now, "shrink", context.clone());
+        self.tell_manager(job, number, "shrink", context);
+    }
+}
+
+impl Facts<'_> {
     pub(in crate::controller) fn forgiveness(&self, id: ActionId) -> Forgiveness {
         let shed = IdSet::new();
         let none = Forgiveness {
@@ -184,59 +241,5 @@ impl Machine {
             (check.clone(), most.of(of).saturating_sub(used))
         };
         attempt.terms.checks.iter().map(left).collect()
-    }
-
-    /// Handles an action that succeeded without some ranks: reports the failed ranks with reasons, and hands the ranks
-    /// over if the job asked for that.
-    pub(in crate::controller) fn forgive(&mut self, id: ActionId, now: Now) {
-        let Some(action) = self.jobs.action(id) else { return };
-        let (job, number, name) = (action.row.job.clone(), action.row.attempt, action.row.name.clone());
-        if self.settings.after.contains(&name) {
-            return;
-        }
-        // The verdict is `ok`: the job had handed over the never-begun ranks before.
-        let bad = action.bad().difference(&action.never_begun());
-        let Some(attempt) = self.jobs.attempt(&job, number) else { return };
-        let terms = &attempt.terms;
-        let surplus: IdSet = match terms.keep {
-            // Before the `keep-after` action, further ranks may still fail.
-            Some(keep) if name == self.settings.keep_after => {
-                // Ranks outside the action are not prepared, and do not count towards `keep`.
-                let good = attempt.hold.ranks.intersection(&action.row.ranks).difference(&bad);
-                good.iter().skip(keep as usize - usize::from(defect!(KeepsOneLess))).collect()
-            }
-            _ => IdSet::new(),
-        };
-        let mut back = if terms.sheds() { bad.union(&surplus) } else { IdSet::new() };
-        // While other actions have still to begin, the job keeps the ranks of those actions.
-        back = back.intersection(&attempt.hold.ranks).intersection(&action.row.ranks);
-        let resources = action.bad_resources();
-        if !bad.is_empty() || resources.is_some() {
-            let hosts = attempt.layout.hosts_of(&bad);
-            let checks = self.jobs.failed_checks(id, &bad);
-            let mut context = json!({"type": EXCEPTION, "severity": 1, "note": hosts, "ranks": bad, "hosts": hosts,
-                "checks": checks, "action": name, "attempt": number});
-            if let (Some(resources), Some(context)) = (resources, context.as_object_mut()) {
-                context.insert("resources".to_owned(), resources);
-            }
-            self.event(&job, now, "exception", context.clone());
-            self.tell_manager(&job, number, "exception", context);
-            self.reach_milestones(&job, number, now);
-        }
-        if !back.is_empty() {
-            self.give_back(&job, number, &back, now);
-        }
-    }
-
-    /// Lets the job continue without these ranks, and hands the ranks to the after-actions.
-    fn give_back(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
-        self.let_go(job, number, &Part::of_ranks(ranks.clone()), now);
-        let Some(attempt) = self.jobs.attempt(job, number) else { return };
-        let left = attempt.hold.ranks.clone();
-        let r = attempt.terms.r.as_ref().map(|r| r.fragment(&left));
-        let context = json!({"attempt": number, "ranks": ranks, "hosts": attempt.layout.hosts_of(ranks), "left": left,
-            "left_hosts": attempt.layout.hosts_of(&left), "R": r});
-        self.event(job, now, "shrink", context.clone());
-        self.tell_manager(job, number, "shrink", context);
     }
 }

@@ -9,14 +9,14 @@
 
 use std::collections::BTreeSet;
 
+use crate::controller::facts::Facts;
 use crate::controller::io::Refusal;
 use crate::controller::job::layout::Layout;
-use crate::controller::machine::Machine;
 use crate::ids::{ActionName, TaskId};
 use crate::idset::IdSet;
 use crate::nearest::nearest;
 
-impl Machine {
+impl Facts<'_> {
     /// Refuses an action if every node of these ranks has reported its actions and none configures this action.
     pub(in crate::controller) fn check_configured(
         &self,

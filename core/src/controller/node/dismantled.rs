@@ -2,6 +2,7 @@
 //! stays.
 
 use crate::agent::io::Level;
+use crate::controller::facts::Facts;
 use crate::controller::io::{Now, Record, Refusal, Reply};
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::machine::Machine;
@@ -25,7 +26,7 @@ impl Machine {
             let host = self.nodes.get_key_value(name).map(|(host, _)| host.clone());
             let unknown = || Refusal::NoSuchNode(format!("no node {name} has ever said hello to this controller"));
             let host = host.ok_or_else(unknown)?;
-            if let Some(why) = self.in_use(&host) {
+            if let Some(why) = self.facts().in_use(&host) {
                 return Err(Refusal::Conflict(format!("{host} {why}; no node is forgotten")));
             }
             dismantled.push(host);
@@ -38,7 +39,9 @@ impl Machine {
         }
         Ok(Reply::Reached { tasks: dismantled.len() as u64 })
     }
+}
 
+impl Facts<'_> {
     /// Returns why a node must stay, and what to do about that.
     fn in_use(&self, host: &HostName) -> Option<String> {
         let node = self.nodes.get(host)?;
@@ -50,7 +53,7 @@ impl Machine {
                 "told of tasks that the store does not know: perilog controller recover; perilog controller recover --forget {host}"
             ));
         }
-        if self.next_gate().is_some() {
+        if self.recovery.next_gate().is_some() {
             return Some("may still come: the controller has just started; ask again in a minute".to_owned());
         }
         let unreleased = |attempt: &JobAttempt| {

@@ -3,6 +3,7 @@
 //! out. A machine id and boot id prove nothing, because a thief of a node's key can read them there too.
 
 use crate::agent::io::Level;
+use crate::controller::facts::Facts;
 use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::machine::Machine;
 use crate::controller::node::Node;
@@ -104,7 +105,7 @@ impl Machine {
                 let nonce = self.probe_last;
                 let until_ms = now.mono_ms.saturating_add(self.settings.probe_ms);
                 // A third claimant does not wait for the second: only the latest Hello remains a claim.
-                let rivals: Vec<SessionId> = self.probing_of(older);
+                let rivals: Vec<SessionId> = self.facts().probing_of(older);
                 for rival in rivals {
                     self.turn_away(rival, &hello.host, "another agent claims this host", now);
                 }
@@ -117,20 +118,10 @@ impl Machine {
         }
     }
 
-    /// Returns the sessions that wait for the answer to a probe. An index keeps these few sessions apart from the many.
-    fn probing(&self) -> impl Iterator<Item = (SessionId, &Session)> {
-        self.probing.iter().filter_map(|id| Some((*id, self.sessions.get(id)?)))
-    }
-
-    pub(in crate::controller) fn probing_of(&self, of: SessionId) -> Vec<SessionId> {
-        let probes = |s: &Session| matches!(&s.stage, Stage::Probing { older, .. } if *older == of);
-        self.probing().filter(|(_, s)| probes(s)).map(|(id, _)| id).collect()
-    }
-
     /// Refuses the newer session, because the older session has answered: the newer session comes from another machine
     /// of the same name.
     pub(in crate::controller) fn on_probed(&mut self, older: SessionId, answer: u64, now: Now) {
-        for id in self.probing_of(older) {
+        for id in self.facts().probing_of(older) {
             let Some(Session { peer, stage: Stage::Probing { hello, nonce, .. } }) = self.sessions.get(&id) else {
                 continue;
             };
@@ -153,6 +144,7 @@ impl Machine {
     /// Ends probes without an answer in time: the older session is dead, and the newer session opens.
     pub(in crate::controller) fn probes_due(&mut self, now: Now) {
         let due: Vec<(SessionId, SessionId)> = self
+            .facts()
             .probing()
             .filter_map(|(id, s)| match &s.stage {
                 Stage::Probing { older, until_ms, .. } if *until_ms <= now.mono_ms => Some((id, *older)),
@@ -175,6 +167,29 @@ impl Machine {
         }
     }
 
+    /// Opens the sessions that waited for an answer of the older session, which has ended. A session stays closed if
+    /// its agent has meanwhile returned with a newer session.
+    pub(in crate::controller) fn open_waiting(&mut self, waiting: &[SessionId], now: Now) {
+        for id in waiting {
+            if let Some(Session { stage: Stage::Probing { hello, .. }, .. }) = self.sessions.get(id) {
+                let hello = hello.clone();
+                self.greeted(*id, hello, now);
+            }
+        }
+    }
+}
+
+impl Facts<'_> {
+    /// Returns the sessions that wait for the answer to a probe. An index keeps these few sessions apart from the many.
+    fn probing(&self) -> impl Iterator<Item = (SessionId, &Session)> {
+        self.probing.iter().filter_map(|id| Some((*id, self.sessions.get(id)?)))
+    }
+
+    pub(in crate::controller) fn probing_of(&self, of: SessionId) -> Vec<SessionId> {
+        let probes = |s: &Session| matches!(&s.stage, Stage::Probing { older, .. } if *older == of);
+        self.probing().filter(|(_, s)| probes(s)).map(|(id, _)| id).collect()
+    }
+
     pub(in crate::controller) fn next_probe(&self) -> Option<u64> {
         let until = |s: &Session| match &s.stage {
             Stage::Probing { until_ms, .. } => Some(*until_ms),
@@ -186,16 +201,5 @@ impl Machine {
     /// Returns `true` while the controller probes this node's session because another session claims the host.
     pub(in crate::controller) fn is_probed(&self, node: &Node) -> bool {
         node.session.is_some_and(|id| !self.probing_of(id).is_empty())
-    }
-
-    /// Opens the sessions that waited for an answer of the older session, which has ended. A session stays closed if
-    /// its agent has meanwhile returned with a newer session.
-    pub(in crate::controller) fn open_waiting(&mut self, waiting: &[SessionId], now: Now) {
-        for id in waiting {
-            if let Some(Session { stage: Stage::Probing { hello, .. }, .. }) = self.sessions.get(id) {
-                let hello = hello.clone();
-                self.greeted(*id, hello, now);
-            }
-        }
     }
 }

@@ -29,6 +29,7 @@
 use std::collections::BTreeMap;
 
 use crate::controller::action::{Action, Stand};
+use crate::controller::facts::Facts;
 use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::machine::Machine;
 use crate::controller::operator::resolve::is_before_its_begin;
@@ -57,15 +58,16 @@ impl Machine {
         // The controller ignores the host's own tasks: no session reports their ends.
         let held: BTreeMap<TaskId, Held> = held.into_iter().filter(|h| !h.local).map(|h| (h.task, h)).collect();
         for task in &tasks {
-            let frozen = self.is_frozen_action(task.action);
+            let frozen = self.facts().is_frozen_action(task.action);
             if !frozen && !self.booted(*task, boot_number, now) {
                 self.undo(*task, boot_number, now);
             }
         }
         let mut forget = Vec::new();
         // Orphans come first, because an orphan keeps later tasks from beginning.
-        let (known, unknown): (Vec<&Held>, Vec<&Held>) =
-            held.values().partition(|held| self.is_known(host, held) && !self.is_of_a_lost_life(host, held));
+        let (known, unknown): (Vec<&Held>, Vec<&Held>) = held
+            .values()
+            .partition(|held| self.facts().is_known(host, held) && !self.facts().is_of_a_lost_life(host, held));
         for held in unknown {
             if self.on_unknown(id, host, held, now) {
                 forget.push(held.task);
@@ -75,7 +77,7 @@ impl Machine {
             self.settle_held(id, host, held.task, &held.state, held.limit_ms, now);
         }
         for task in tasks.into_iter().filter(|task| !held.contains_key(task)) {
-            if self.is_frozen_action(task.action) {
+            if self.facts().is_frozen_action(task.action) {
                 self.leave_absent(task);
             } else {
                 self.settle_absent(id, task, boot_number, &boot, now);
@@ -117,16 +119,6 @@ impl Machine {
         }
     }
 
-    /// Returns `true` if this store knows the task. A tombstone counts only if the store has the task on this host; any
-    /// other state counts on every host.
-    fn is_known(&self, host: &HostName, held: &Held) -> bool {
-        let task = held.task;
-        let is_stone = matches!(held.state, HeldState::Tombstone { .. });
-        let anothers = self.jobs.is_external(task.action) || self.jobs.host_of(task).is_none_or(|of| of != *host);
-        let action = self.jobs.action(task.action);
-        action.is_some_and(|action| action.stand(task.rank) != Stand::NotMine) && !(is_stone && anothers)
-    }
-
     /// Settles a task that this store knows and the node holds.
     pub(in crate::controller) fn settle_held(
         &mut self,
@@ -159,8 +151,9 @@ impl Machine {
         if action.stand(rank) == Stand::Waiting && !defect!(SetupAfterEpilog) {
             self.withdraw_before(task, now);
         }
-        let held_back = open && *state == HeldState::Unclaimed && self.is_held_back(task.action, rank).is_some();
-        let frozen = self.is_frozen_action(task.action);
+        let held_back =
+            open && *state == HeldState::Unclaimed && self.facts().is_held_back(task.action, rank).is_some();
+        let frozen = self.facts().is_frozen_action(task.action);
         let Some(action) = self.jobs.action_mut(task.action) else { return };
         match state {
             HeldState::Tombstone { outcome, reboot, .. } => {
@@ -240,7 +233,7 @@ impl Machine {
         match stand {
             Stand::Sent | Stand::Accepted if !same_boot => self.lose(task, Loss::Rebooted, now),
             Stand::Waiting | Stand::Sent if self.jobs.is_stale(task) => self.withdraw_task(task, NOT_ASKED_AGAIN, now),
-            Stand::Waiting if self.is_held_back(task.action, task.rank).is_some() => {}
+            Stand::Waiting if self.facts().is_held_back(task.action, task.rank).is_some() => {}
             Stand::Waiting if self.jobs.is_behind(task.action, task.rank) => {}
             Stand::Waiting => {
                 self.arm_start(task, now);
@@ -249,7 +242,7 @@ impl Machine {
             Stand::Accepted if defect!(AcceptedSentAgain) => self.start_on(id, task, boot_number, boot, now),
             Stand::Accepted => self.lose(task, Loss::Vanished, now),
             // The node never got the Start: the task waits again for whatever holds it back.
-            Stand::Sent if cancel.is_none() && self.is_held_back(task.action, task.rank).is_some() => {
+            Stand::Sent if cancel.is_none() && self.facts().is_held_back(task.action, task.rank).is_some() => {
                 if let Some(action) = self.jobs.action_mut(task.action) {
                     action.unsend(task.rank);
                     self.touch(task.action, now);
@@ -299,5 +292,17 @@ impl Machine {
             commit: 0,
         };
         self.batch.effects.push(Effect::Send { session: id, message });
+    }
+}
+
+impl Facts<'_> {
+    /// Returns `true` if this store knows the task. A tombstone counts only if the store has the task on this host; any
+    /// other state counts on every host.
+    fn is_known(&self, host: &HostName, held: &Held) -> bool {
+        let task = held.task;
+        let is_stone = matches!(held.state, HeldState::Tombstone { .. });
+        let anothers = self.jobs.is_external(task.action) || self.jobs.host_of(task).is_none_or(|of| of != *host);
+        let action = self.jobs.action(task.action);
+        action.is_some_and(|action| action.stand(task.rank) != Stand::NotMine) && !(is_stone && anothers)
     }
 }

@@ -291,7 +291,7 @@ impl Machine {
     }
 
     pub(in crate::controller) fn on_closed(&mut self, id: SessionId, why: &str, now: Now) {
-        let waiting = self.probing_of(id);
+        let waiting = self.facts().probing_of(id);
         self.probing.remove(&id);
         let Some(session) = self.sessions.remove(&id) else {
             return;

@@ -2,6 +2,7 @@
 //! Running actions go on, after-actions still begin, and scripts never notice. The store keeps the quiesced state: a
 //! restarted controller stays quiesced until an operator types `resume`.
 
+use crate::controller::facts::Facts;
 use crate::controller::io::{Client, Now, Quiet, Record, Refusal, Reply};
 use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
@@ -21,21 +22,6 @@ impl Jobs {
 }
 
 impl Machine {
-    /// Checks whether an action of this name may begin now; after-actions always may.
-    pub(in crate::controller) fn may_begin(&self, action: &ActionName, now: Now) -> Result<(), Refusal> {
-        if self.store_full && action.as_str() == "prolog" {
-            let text = "the controller's disk is full: no new prolog is begun; epilogs and completions go on";
-            return Err(Refusal::Unavailable(text.to_owned()));
-        }
-        match &self.quiet {
-            Some(quiet) if !self.settings.after.contains(action) => {
-                let text = format!("{action} is not begun: {}; to begin again: perilog resume", quiet.words(now));
-                Err(Refusal::Unavailable(text))
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Quiesces the controller; returns `None` if the client gets its answer later, when no action is open.
     pub(in crate::controller) fn quiesce(
         &mut self,
@@ -87,6 +73,23 @@ impl Machine {
         }
         for client in std::mem::take(&mut self.quiet_waits) {
             self.reply(client, Ok(Reply::Quiet { actions: 0, tasks: 0 }));
+        }
+    }
+}
+
+impl Facts<'_> {
+    /// Checks whether an action of this name may begin now; after-actions always may.
+    pub(in crate::controller) fn may_begin(&self, action: &ActionName, now: Now) -> Result<(), Refusal> {
+        if self.store_full && action.as_str() == "prolog" {
+            let text = "the controller's disk is full: no new prolog is begun; epilogs and completions go on";
+            return Err(Refusal::Unavailable(text.to_owned()));
+        }
+        match &self.quiet {
+            Some(quiet) if !self.settings.after.contains(action) => {
+                let text = format!("{action} is not begun: {}; to begin again: perilog resume", quiet.words(now));
+                Err(Refusal::Unavailable(text))
+            }
+            _ => Ok(()),
         }
     }
 }

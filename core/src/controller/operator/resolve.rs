@@ -16,6 +16,7 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use crate::controller::action::{Action, Stand};
+use crate::controller::facts::Facts;
 use crate::controller::io::{Now, Refusal, Reply, Resolving, Which};
 use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
@@ -47,8 +48,8 @@ impl Machine {
         if reason.trim().is_empty() {
             return Err(Refusal::Invalid("resolve needs a reason".to_owned()));
         }
-        self.check_named(which)?;
-        let (tasks, resources) = (self.tasks(which, true)?, self.open_resources(which));
+        self.facts().check_named(which)?;
+        let (tasks, resources) = (self.facts().tasks(which, true)?, self.facts().open_resources(which));
         if tasks.is_empty() && resources.is_empty() {
             return Err(Refusal::Conflict(format!(
                 "nothing of job {} that was named is open: it has ended, for good",
@@ -110,16 +111,16 @@ impl Machine {
             Some((phase, _)) => !is_before_its_begin(phase),
             None => false,
         };
-        if let Some(session) = self.session_of(task).filter(|_| !begun && !defect!(ResolvedBegins)) {
+        if let Some(session) = self.facts().session_of(task).filter(|_| !begun && !defect!(ResolvedBegins)) {
             self.send_cancel(session, task, &before_its_begin(reason));
         }
-        host.is_some_and(|host| self.is_draining(&host)) && !defect!(ResolveBeforeDrain)
+        host.is_some_and(|host| self.facts().is_draining(&host)) && !defect!(ResolveBeforeDrain)
     }
 
     /// Gives up the rank of a script past its limit, if the job may go on without that rank: one straggler would hold
     /// all nodes of the job. Its node is drained first; the script continues, and its own end is recorded as late.
     pub(in crate::controller) fn give_up_overdue(&mut self, task: TaskId, what: &str, now: Now) {
-        let forgiveness = self.forgiveness(task.action);
+        let forgiveness = self.facts().forgiveness(task.action);
         let Some(action) = self.jobs.action_mut(task.action) else { return };
         let is_before = !self.settings.after.contains(&action.row.name) && action.row.external.is_none();
         let is_open = action.is_open_on(task.rank) && action.resolving(task.rank).is_none();
@@ -128,12 +129,35 @@ impl Machine {
         }
         let ranks = IdSet::from(task.rank.0..=task.rank.0);
         let word = Resolving { ranks, ok: false, reason: what.to_owned(), by: 0, overdue: true };
-        match self.jobs.host_of(task).is_some_and(|host| self.is_draining(&host)) {
+        match self.jobs.host_of(task).is_some_and(|host| self.facts().is_draining(&host)) {
             true => self.jobs.action_mut(task.action).into_iter().for_each(|action| action.resolve_later(word.clone())),
             false => self.end_task(task, Ended::bare(word.outcome(), now.wall_ms), now),
         }
     }
 
+    /// Turns waiting resolutions into outcomes on hosts whose drain has come into force.
+    pub(in crate::controller) fn settle_resolved(&mut self, now: Now) {
+        let hosts = std::mem::take(&mut self.batch.in_force);
+        if hosts.is_empty() {
+            return;
+        }
+        for (task, outcome) in self.jobs.resolving() {
+            let host = self.jobs.host_of(task).filter(|host| hosts.contains(host) && !self.facts().is_draining(host));
+            if host.is_some() {
+                self.end_task(task, Ended::bare(outcome, now.wall_ms), now);
+            }
+        }
+    }
+
+    /// Checks all waiting resolutions after a restart, because drains may have changed.
+    pub(in crate::controller) fn resolve_again(&mut self) {
+        let tasks = self.jobs.resolving();
+        let hosts: BTreeSet<HostName> = tasks.into_iter().filter_map(|(task, _)| self.jobs.host_of(task)).collect();
+        self.batch.in_force.extend(hosts);
+    }
+}
+
+impl Facts<'_> {
     /// Applies a waiting resolution to an end of its task; returns `None` if the resolution must keep waiting.
     pub(in crate::controller) fn weigh(&self, task: TaskId, ended: Ended, now: Now) -> Option<Ended> {
         let Some(word) = self.jobs.action(task.action).and_then(|action| action.resolving(task.rank)) else {
@@ -147,27 +171,6 @@ impl Machine {
             // No process of the task is alive, and none will start.
             _ => Some(Ended::bare(word.outcome(), now.wall_ms)),
         }
-    }
-
-    /// Turns waiting resolutions into outcomes on hosts whose drain has come into force.
-    pub(in crate::controller) fn settle_resolved(&mut self, now: Now) {
-        let hosts = std::mem::take(&mut self.batch.in_force);
-        if hosts.is_empty() {
-            return;
-        }
-        for (task, outcome) in self.jobs.resolving() {
-            let host = self.jobs.host_of(task).filter(|host| hosts.contains(host) && !self.is_draining(host));
-            if host.is_some() {
-                self.end_task(task, Ended::bare(outcome, now.wall_ms), now);
-            }
-        }
-    }
-
-    /// Checks all waiting resolutions after a restart, because drains may have changed.
-    pub(in crate::controller) fn resolve_again(&mut self) {
-        let tasks = self.jobs.resolving();
-        let hosts: BTreeSet<HostName> = tasks.into_iter().filter_map(|(task, _)| self.jobs.host_of(task)).collect();
-        self.batch.in_force.extend(hosts);
     }
 }
 

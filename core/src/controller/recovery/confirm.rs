@@ -82,7 +82,7 @@ impl Machine {
         let waits = |attempt: &JobAttempt| attempt.waits_for_a_word() || job.is_some() && attempt.has_disowned();
         let waiting = self.jobs.attempts().filter(|(_, _, attempt)| waits(attempt));
         let mut waiting: BTreeSet<(JobId, Attempt)> = waiting.map(|(job, number, _)| (job.clone(), number)).collect();
-        waiting.extend(self.orphan_attempts());
+        waiting.extend(self.facts().orphan_attempts());
         waiting.retain(|(of, number)| is_meant(of, *number));
         if let Some(job) = job.filter(|_| waiting.len() > 1) {
             let numbers: Vec<String> = waiting.iter().map(|(_, number)| number.to_string()).collect();
@@ -150,7 +150,7 @@ impl Machine {
     /// of the attempt begins, and no notice is sent. Running tasks go on to their end, services are asked to stop, and
     /// orphans are given up.
     fn close_untold(&mut self, job: &JobId, number: Attempt, uid: u32, now: Now) {
-        let orphans = self.orphans().filter(|(_, _, orphan)| orphan.job == *job && orphan.attempt == number);
+        let orphans = self.facts().orphans().filter(|(_, _, orphan)| orphan.job == *job && orphan.attempt == number);
         let orphans: Vec<(HostName, TaskId)> = orphans.map(|(host, task, _)| (host.clone(), task)).collect();
         for (host, task) in orphans {
             self.give_up_orphan(&host, task, now);
@@ -181,7 +181,7 @@ impl Machine {
             let ranks = self.jobs.action(id).map(unbegun).unwrap_or_default();
             for rank in ranks.iter().map(Rank) {
                 let task = TaskId { action: id, rank };
-                if let Some(session) = self.session_of(task) {
+                if let Some(session) = self.facts().session_of(task) {
                     self.send_cancel(session, task, GIVEN_BACK);
                 }
                 let outcome = Outcome::Resolved { ok: true, reason: GIVEN_BACK.to_owned(), by: uid };
@@ -204,6 +204,7 @@ impl Machine {
     /// life had handed over, as an orphaned after-action there shows.
     fn adopt_orphans_of(&mut self, job: &JobId, number: Attempt, word: Confirm, now: Now) -> IdSet {
         let of: Vec<(HostName, TaskId, ActionName, Option<u32>, bool)> = self
+            .facts()
             .orphans()
             .filter(|(_, _, orphan)| orphan.job == *job && orphan.attempt == number)
             .map(|(host, task, o)| (host.clone(), task, o.action.clone(), o.userid, o.is_unclaimed()))

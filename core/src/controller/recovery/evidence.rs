@@ -16,6 +16,7 @@
 //! Recovery is committed in the batch whose Welcome makes the node forget the evidence.
 
 use crate::agent::io::Level;
+use crate::controller::facts::Facts;
 use crate::controller::io::{Now, Record, RecoveryRow, SessionId};
 use crate::controller::machine::Machine;
 use crate::defect;
@@ -53,7 +54,7 @@ impl Machine {
             return true;
         }
         let commit = mark.commit;
-        if self.history.place(commit) == Place::Past || self.is_known_lost(commit) {
+        if self.history.place(commit) == Place::Past || self.facts().is_known_lost(commit) {
             self.recovery.suspects.remove(&hello.host);
             return true;
         }
@@ -91,11 +92,6 @@ impl Machine {
         !put_back
     }
 
-    /// Returns `true` if the commit belongs to a life before the last recovery. Such a life never comes back.
-    pub(super) fn is_known_lost(&self, commit: Commit) -> bool {
-        self.recovery.row.as_ref().is_some_and(|row| commit.epoch.number < row.epoch)
-    }
-
     /// Enters recovery: freezes every attempt of which the store owes anything.
     pub(super) fn enter_recovery(&mut self, why: String, now: Now) {
         self.note(
@@ -111,5 +107,12 @@ impl Machine {
         self.recovery.row = Some(row);
         self.doubt_drains();
         self.watch_orphans(now);
+    }
+}
+
+impl Facts<'_> {
+    /// Returns `true` if the commit belongs to a life before the last recovery. Such a life never comes back.
+    pub(super) fn is_known_lost(&self, commit: Commit) -> bool {
+        self.recovery.row.as_ref().is_some_and(|row| commit.epoch.number < row.epoch)
     }
 }

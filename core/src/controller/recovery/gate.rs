@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use crate::controller::action::Action;
+use crate::controller::facts::Facts;
 use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
@@ -21,7 +22,7 @@ use crate::message::ToAgent;
 use crate::outcome::Outcome;
 use crate::task::Ended;
 
-use super::Gate;
+use super::{Gate, Recovery};
 
 /// Shortest time (ms) that a start waits for absent nodes.
 const SHUT_MS: u64 = 5_000;
@@ -61,6 +62,13 @@ impl Jobs {
     }
 }
 
+impl Recovery {
+    /// Returns the time at which the gate opens even if nodes are missing.
+    pub(in crate::controller) fn next_gate(&self) -> Option<u64> {
+        self.gate.as_ref().map(|gate| gate.until_ms)
+    }
+}
+
 impl Machine {
     /// Shuts the gate at a start. A store without nodes waits for none.
     pub(in crate::controller) fn shut_gate(&mut self, now: Now) {
@@ -80,11 +88,6 @@ impl Machine {
             gate.missing.remove(host);
             self.open_gate_if_due(now);
         }
-    }
-
-    /// Returns the time at which the gate opens even if nodes are missing.
-    pub(in crate::controller) fn next_gate(&self) -> Option<u64> {
-        self.recovery.gate.as_ref().map(|gate| gate.until_ms)
     }
 
     pub(in crate::controller) fn open_gate_if_due(&mut self, now: Now) {
@@ -145,16 +148,6 @@ impl Machine {
                 }
             }
         }
-    }
-
-    /// Returns `true` if the attempt is frozen: no task begins, no rank is released, and no notice is sent.
-    pub(in crate::controller) fn is_frozen(&self, job: &JobId, number: Attempt) -> bool {
-        self.recovery.freezes() && self.jobs.attempt(job, number).is_some_and(|attempt| !attempt.asserted)
-    }
-
-    pub(in crate::controller) fn is_frozen_action(&self, id: ActionId) -> bool {
-        self.recovery.freezes()
-            && self.jobs.action(id).is_some_and(|action| self.is_frozen(&action.row.job, action.row.attempt))
     }
 
     /// Asserts an attempt: the source or an operator has stated that the attempt exists and holds its ranks.
@@ -233,7 +226,7 @@ impl Machine {
         let Some(action) = self.jobs.action(task.action) else { return };
         match action.must_not_begin(task.rank) {
             Some(why) if !defect!(CancelledBegins) => self.send_cancel(session, task, &why),
-            _ if self.is_held_back(task.action, task.rank).is_some() => self.leave_unclaimed(task),
+            _ if self.facts().is_held_back(task.action, task.rank).is_some() => self.leave_unclaimed(task),
             _ => self.batch.effects.push(Effect::Send { session, message: ToAgent::Begin { task } }),
         }
     }
@@ -271,6 +264,41 @@ impl Machine {
         if let Some(node) = self.jobs.host_of(task).and_then(|host| self.nodes.get_mut(&host)) {
             node.unsettled.absent.insert(task);
         }
+    }
+
+    /// Ends the recovery when no attempt waits for an edge or an operator and no orphan is left. An open gate is
+    /// required too.
+    pub(in crate::controller) fn leave_recovery(&mut self, now: Now) {
+        let waits = || self.jobs.attempts().any(|(_, _, attempt)| attempt.waits_for_a_word());
+        let obeyed_another = self.highest_seen.as_ref().is_some_and(|(_, seen)| !seen.admits(self.epoch));
+        if !self.recovery.is_on()
+            || (self.recovery.is_settling() && !defect!(LeftUnheard))
+            || obeyed_another
+            || self.facts().orphans().next().is_some()
+            || waits()
+        {
+            return;
+        }
+        let Some(row) = &mut self.recovery.row else { return };
+        row.ended_ms = Some(now.wall_ms);
+        let row = row.clone();
+        self.batch.records.push(crate::controller::io::Record::Recovery(row));
+        self.recovery.judged.clear();
+        self.tell_doubted_drains();
+        self.drop_tombstones();
+        self.note(crate::agent::io::Level::Info, None, None, "the recovery is over: everything was vouched for");
+    }
+}
+
+impl Facts<'_> {
+    /// Returns `true` if the attempt is frozen: no task begins, no rank is released, and no notice is sent.
+    pub(in crate::controller) fn is_frozen(&self, job: &JobId, number: Attempt) -> bool {
+        self.recovery.freezes() && self.jobs.attempt(job, number).is_some_and(|attempt| !attempt.asserted)
+    }
+
+    pub(in crate::controller) fn is_frozen_action(&self, id: ActionId) -> bool {
+        self.recovery.freezes()
+            && self.jobs.action(id).is_some_and(|action| self.is_frozen(&action.row.job, action.row.attempt))
     }
 
     /// Returns `true` if the task's node has reported, while the attempt is frozen, that the node does not hold the
@@ -323,29 +351,6 @@ impl Machine {
             ));
         }
         self.orphan_before(job, &host)
-    }
-
-    /// Ends the recovery when no attempt waits for an edge or an operator and no orphan is left. An open gate is
-    /// required too.
-    pub(in crate::controller) fn leave_recovery(&mut self, now: Now) {
-        let waits = || self.jobs.attempts().any(|(_, _, attempt)| attempt.waits_for_a_word());
-        let obeyed_another = self.highest_seen.as_ref().is_some_and(|(_, seen)| !seen.admits(self.epoch));
-        if !self.recovery.is_on()
-            || (self.recovery.is_settling() && !defect!(LeftUnheard))
-            || obeyed_another
-            || self.orphans().next().is_some()
-            || waits()
-        {
-            return;
-        }
-        let Some(row) = &mut self.recovery.row else { return };
-        row.ended_ms = Some(now.wall_ms);
-        let row = row.clone();
-        self.batch.records.push(crate::controller::io::Record::Recovery(row));
-        self.recovery.judged.clear();
-        self.tell_doubted_drains();
-        self.drop_tombstones();
-        self.note(crate::agent::io::Level::Info, None, None, "the recovery is over: everything was vouched for");
     }
 }
 

@@ -16,6 +16,7 @@
 use std::collections::BTreeSet;
 
 use crate::agent::io::Level;
+use crate::controller::facts::Facts;
 use crate::controller::io::{Effect, Now, Passing, Refusal, Reply, SessionId};
 use crate::controller::machine::Machine;
 use crate::defect;
@@ -24,8 +25,8 @@ use crate::idset::IdSet;
 use crate::mark::Place;
 use crate::message::{Held, HeldState, Phase, ToAgent};
 
-use super::Unsettled;
 use super::gate::shut_ms;
+use super::{Recovery, Unsettled};
 
 /// Maximum number of tombstones of unknown tasks kept for one node; an agent keeps as many by default.
 const MAX_TOMBSTONES: usize = 4_096;
@@ -60,6 +61,13 @@ impl Orphan {
             HeldState::Live { .. } => "live",
             HeldState::Ended | HeldState::Tombstone { .. } => "ended",
         }
+    }
+}
+
+impl Recovery {
+    /// Returns the time at which hosts with orphans are drained.
+    pub(in crate::controller) const fn next_orphans(&self) -> Option<u64> {
+        self.orphans_ms
     }
 }
 
@@ -106,12 +114,6 @@ impl Machine {
         false
     }
 
-    /// Returns `true` if the task belongs to a lost life, and the store has the task on another host.
-    pub(in crate::controller) fn is_of_a_lost_life(&self, host: &HostName, held: &Held) -> bool {
-        let foreign = held.commit.is_some_and(|commit| self.history.place(commit) == Place::Foreign);
-        foreign && self.jobs.host_of(held.task).is_some_and(|of| of != *host)
-    }
-
     /// Completes a Hello: gives up again the orphans that an operator had given up, and ends the drain for orphans if
     /// none is left.
     pub(in crate::controller) fn orphans_told(&mut self, host: &HostName, before: Unsettled, now: Now) {
@@ -155,7 +157,7 @@ impl Machine {
     /// just reported it. The usual order of actions does not hold adoption back. An orphan that has ended gets a Start;
     /// the node answers with the end.
     pub(in crate::controller) fn adopt(&mut self, id: ActionId, ranks: &IdSet, now: Now) {
-        let Some(layout) = self.jobs.layout(id).cloned().filter(|_| self.has_orphans()) else { return };
+        let Some(layout) = self.jobs.layout(id).cloned().filter(|_| self.facts().has_orphans()) else { return };
         for rank in ranks.iter().map(Rank) {
             let task = TaskId { action: id, rank };
             let is_open = self.jobs.action(id).is_some_and(|action| action.is_open_on(rank));
@@ -218,40 +220,19 @@ impl Machine {
             self.reordered_on(host, now);
             for task in unclaimed {
                 match session {
-                    Some(session) if !self.is_frozen_action(task.action) => self.begin_unclaimed(session, task),
+                    Some(session) if !self.facts().is_frozen_action(task.action) => self.begin_unclaimed(session, task),
                     _ => self.leave_unclaimed(task),
                 }
             }
         }
     }
 
-    /// Returns `true` if any node has orphans, by its last report.
-    pub(in crate::controller) fn has_orphans(&self) -> bool {
-        !self.recovery.orphan_hosts.is_empty()
-    }
-
-    /// Returns the reason why a setup action of this job does not begin on a host. An absent host needs no reason: its
-    /// next Hello reports its orphans anew, and past start-grace the task is lost like on any other host.
-    pub(super) fn orphan_before(&self, job: &JobId, host: &HostName) -> Option<String> {
-        let node = self.nodes.get(host).filter(|node| node.session.is_some())?;
-        let orphan = node.unsettled.orphans.values().find(|orphan| orphan.job != *job)?;
-        let text = format!(
-            "{} of job {} runs or ran there, and this store does not know it: perilog controller recover",
-            orphan.action, orphan.job
-        );
-        (!defect!(OrphanIgnored)).then_some(text)
-    }
-
     /// Schedules the drain of hosts with orphans. A host whose orphans are adopted in time is not drained.
     pub(super) fn watch_orphans(&mut self, now: Now) {
-        if self.recovery.orphans_ms.is_none() && self.has_orphans() {
+        if self.recovery.orphans_ms.is_none() && self.facts().has_orphans() {
             let wait = shut_ms(self.nodes.len(), self.settings.redial_per_second);
             self.recovery.orphans_ms = Some(now.mono_ms.saturating_add(wait));
         }
-    }
-
-    pub(in crate::controller) const fn next_orphans(&self) -> Option<u64> {
-        self.recovery.orphans_ms
     }
 
     /// Drains the hosts of orphans that no request has adopted.
@@ -323,10 +304,37 @@ impl Machine {
         self.note(Level::Warning, None, Some(host), text);
         Ok(Reply::Reached { tasks })
     }
+}
+
+impl<'a> Facts<'a> {
+    /// Returns `true` if the task belongs to a lost life, and the store has the task on another host.
+    pub(in crate::controller) fn is_of_a_lost_life(&self, host: &HostName, held: &Held) -> bool {
+        let foreign = held.commit.is_some_and(|commit| self.history.place(commit) == Place::Foreign);
+        foreign && self.jobs.host_of(held.task).is_some_and(|of| of != *host)
+    }
+
+    /// Returns `true` if any node has orphans, by its last report.
+    pub(in crate::controller) fn has_orphans(&self) -> bool {
+        !self.recovery.orphan_hosts.is_empty()
+    }
+
+    /// Returns the reason why a setup action of this job does not begin on a host. An absent host needs no reason: its
+    /// next Hello reports its orphans anew, and past start-grace the task is lost like on any other host.
+    pub(super) fn orphan_before(&self, job: &JobId, host: &HostName) -> Option<String> {
+        let node = self.nodes.get(host).filter(|node| node.session.is_some())?;
+        let orphan = node.unsettled.orphans.values().find(|orphan| orphan.job != *job)?;
+        let text = format!(
+            "{} of job {} runs or ran there, and this store does not know it: perilog controller recover",
+            orphan.action, orphan.job
+        );
+        (!defect!(OrphanIgnored)).then_some(text)
+    }
 
     /// Returns the orphans that no operator has given up, each with host and task.
-    pub(in crate::controller) fn orphans(&self) -> impl Iterator<Item = (&HostName, TaskId, &Orphan)> {
-        let nodes = self.recovery.orphan_hosts.iter().filter_map(|host| Some((host, self.nodes.get(host)?)));
+    pub(in crate::controller) fn orphans(&self) -> impl Iterator<Item = (&'a HostName, TaskId, &'a Orphan)> + use<'a> {
+        let Facts(machine) = *self;
+        let hosts = machine.recovery.orphan_hosts.iter();
+        let nodes = hosts.filter_map(|host| Some((host, machine.nodes.get(host)?)));
         let all = nodes.flat_map(|(host, node)| node.unsettled.orphans.iter().map(move |(task, of)| (host, *task, of)));
         all.filter(|(_, _, orphan)| !orphan.given_up)
     }

@@ -17,6 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 
+use crate::controller::facts::Facts;
 use crate::controller::io::{Now, OutboxEntry, Passing, Source};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
@@ -113,7 +114,9 @@ impl Machine {
             self.batch.attempts.insert((job.clone(), number));
         }
     }
+}
 
+impl Facts<'_> {
     /// Returns the reason why an after-action may not begin on a rank; `None` if the after-action may begin.
     pub(super) fn must_not_clean(
         &self,
@@ -233,7 +236,9 @@ impl Machine {
         }
         hosts
     }
+}
 
+impl Machine {
     /// Drains the hosts of disowned ranks, and begins after-actions that may begin now. Returns `true` if a drain or a
     /// rank changed.
     pub(in crate::controller) fn clean_disowned(&mut self, now: Now) -> bool {
@@ -241,7 +246,7 @@ impl Machine {
             return false;
         }
         let mut changed = false;
-        let holders = self.holders_of(&self.hosts_to_clean());
+        let holders = self.facts().holders_of(&self.facts().hosts_to_clean());
         for (job, number) in self.recovery.cleaning.clone() {
             let Some(attempt) = self.jobs.attempt(&job, number).filter(|attempt| !attempt.complete) else {
                 self.recovery.cleaning.remove(&(job, number));
@@ -252,7 +257,7 @@ impl Machine {
             if attempt.source.is_none() && !by_hand {
                 continue;
             }
-            let waiting: Vec<(ActionId, IdSet)> = self.waiting_to_clean(attempt).collect();
+            let waiting: Vec<(ActionId, IdSet)> = self.facts().waiting_to_clean(attempt).collect();
             let layout = attempt.layout.clone();
             let is_held = |host: &HostName| {
                 let of_host = holders.get(host).into_iter().flatten().filter(|_| !by_hand);
@@ -266,9 +271,9 @@ impl Machine {
                     let task = TaskId { action: id, rank };
                     if self.answered_by_tombstone(&host, task, now) {
                         changed = true;
-                    } else if !is_held(&host) && self.is_held_back(id, rank).is_none() {
+                    } else if !is_held(&host) && self.facts().is_held_back(id, rank).is_none() {
                         ready.insert(rank.0);
-                    } else if !by_hand && !self.is_drained_or_draining(&host) {
+                    } else if !by_hand && !self.facts().is_drained_or_draining(&host) {
                         let reason = format!("cleaning up after job {job} attempt {number}");
                         let passing = Passing::Cleaning { job: job.clone(), attempt: number };
                         self.drain_passing(&host, reason, passing, now);

@@ -6,6 +6,7 @@
 
 use std::ops::Deref;
 
+use crate::controller::facts::Facts;
 use crate::controller::io::Now;
 use crate::controller::machine::Machine;
 use crate::controller::view::{PsRow, StatusView};
@@ -25,22 +26,22 @@ pub(super) use job::list;
 /// The machine at one moment, for reading.
 #[derive(Clone, Copy)]
 pub(super) struct Show<'a> {
-    machine: &'a Machine,
+    facts: Facts<'a>,
     now: Now,
 }
 
-impl Deref for Show<'_> {
-    type Target = Machine;
+impl<'a> Deref for Show<'a> {
+    type Target = Facts<'a>;
 
-    fn deref(&self) -> &Machine {
-        self.machine
+    fn deref(&self) -> &Facts<'a> {
+        &self.facts
     }
 }
 
 impl Machine {
     /// Returns a view of the machine at `now`.
     pub(super) const fn show(&self, now: Now) -> Show<'_> {
-        Show { machine: self, now }
+        Show { facts: self.facts(), now }
     }
 
     /// Returns one line for `systemctl status`.
