@@ -1,8 +1,5 @@
 //! Requests: routes each request from a client to its handler, and explains refusals.
 
-use serde_json::json;
-
-use crate::controller::action::Stand;
 use crate::controller::facts::Facts;
 use crate::controller::io::{
     AskWhich, Client, Effect, Hooked, Now, OutboxEntry, Record, Refusal, Reply, Request, SessionId, Which,
@@ -13,8 +10,6 @@ use crate::hostlist::HostList;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::message::{Ask, ToAgent};
-use crate::outcome::Outcome;
-use crate::task::Ended;
 
 /// Maximum number of open questions. A person waits for the answer to each.
 const MAX_QUESTIONS: usize = 1_024;
@@ -109,65 +104,6 @@ impl Machine {
             }
         };
         self.reply(client, reply);
-    }
-
-    pub(super) fn cancel(&mut self, which: &Which, why: &str, uid: u32, now: Now) -> Result<Reply, Refusal> {
-        let mut count = 0;
-        let mut tasks = self.facts().tasks(which, true)?;
-        if which.action.is_none() && !defect!(CancelTakesEpilog) {
-            // An after-action cleans up after the cancelled actions: only a request that names it cancels it.
-            let follows = |id: &ActionId| self.jobs.action(*id).is_some_and(|action| self.jobs.follows(action));
-            let (behind, before): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|(id, _)| follows(id));
-            let name = behind.first().and_then(|(id, _)| self.jobs.action(*id)).map(|action| &action.row.name);
-            if let Some(name) = name.filter(|_| before.is_empty() && self.facts().open_resources(which).is_empty()) {
-                let job = &which.job;
-                return Err(Refusal::Conflict(format!(
-                    "only {name} of job {job} is open, and a cancel of the job leaves it alone. To stop it too, which drains its nodes: perilog cancel {job} {name}"
-                )));
-            }
-            tasks = before;
-        }
-        count += self.cancel_resources(which, why, uid, now);
-        for (id, ranks) in tasks {
-            count += ranks.len();
-            for rank in ranks.iter().map(Rank) {
-                let task = TaskId { action: id, rank };
-                let Some(action) = self.jobs.action_mut(id) else {
-                    continue;
-                };
-                if action.stand(rank) == Stand::Waiting {
-                    // No Start was ever committed, so no script can run.
-                    self.end_task(task, Ended::bare(Outcome::Cancelled { status: None }, now.wall_ms), now);
-                    continue;
-                }
-                action.cancelling(rank, why);
-                if let Some(session) = self.facts().session_of(task).filter(|_| !self.facts().is_absent(task)) {
-                    self.send_cancel(session, task, why);
-                }
-            }
-            self.touch(id, now);
-            if let Some(row) = self.jobs.action(id).map(|a| a.row.clone()) {
-                let context =
-                    json!({"action": row.name, "attempt": row.attempt, "ranks": ranks, "why": why, "by": uid});
-                self.event(&row.job, now, "cancel", context);
-            }
-        }
-        Ok(Reply::Reached { tasks: count })
-    }
-
-    fn signal(&mut self, which: &Which, signal: u8) -> Result<Reply, Refusal> {
-        let mut count = 0;
-        for (id, ranks) in self.facts().tasks(which, true)? {
-            for rank in ranks.iter().map(Rank) {
-                let task = TaskId { action: id, rank };
-                let accepted = self.jobs.action(id).is_some_and(|a| a.stand(rank) == Stand::Accepted);
-                if let Some(session) = self.facts().session_of(task).filter(|_| accepted) {
-                    count += 1;
-                    self.batch.effects.push(Effect::Send { session, message: ToAgent::Signal { task, signal } });
-                }
-            }
-        }
-        Ok(Reply::Reached { tasks: count })
     }
 
     fn ask(&mut self, which: AskWhich, mut ask: Ask) -> Result<Reply, Refusal> {

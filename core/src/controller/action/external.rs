@@ -21,7 +21,7 @@ use serde_json::json;
 use crate::controller::action::Action;
 use crate::controller::action::verdict::last_line;
 use crate::controller::facts::Facts;
-use crate::controller::io::{ActionRow, ActionStart, External, Now, Refusal, Reply, ResourceEnd, RunRequest, Which};
+use crate::controller::io::{ActionRow, External, Now, Refusal, Reply, ResourceEnd, RunRequest, Which};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
@@ -125,22 +125,6 @@ impl Jobs {
 }
 
 impl Machine {
-    pub(in crate::controller) fn action_start(&mut self, start: ActionStart, now: Now) -> Result<Reply, Refusal> {
-        let ActionStart { run, resources, lease_ms } = start;
-        if lease_ms == 0 {
-            return Err(Refusal::Invalid("a lease of nothing: expected a duration above zero".to_owned()));
-        }
-        if self.settings.after.contains(&run.action) {
-            let text = format!(
-                "{} follows jobs by itself, on their nodes: an external action needs a name of its own",
-                run.action
-            );
-            return Err(Refusal::Conflict(text));
-        }
-        let external = External { lease_ms, heard_ms: now.wall_ms, resources, ..External::default() };
-        self.begin_or_attach(run, Some(external), now)
-    }
-
     /// Attaches the service to its action again; the service may name another lease.
     pub(in crate::controller) fn attach_external(
         &mut self,

@@ -8,6 +8,7 @@
 //! Each rank is in exactly one of these sets; together they are the action's ranks.
 
 pub(in crate::controller) mod announced_reboot;
+mod end;
 pub(in crate::controller) mod external;
 pub(in crate::controller) mod limits;
 mod order;

@@ -2,12 +2,14 @@
 
 pub(in crate::controller) mod attempt;
 mod finish;
+mod hand_over;
 pub(in crate::controller) mod layout;
 pub(in crate::controller) mod milestones;
 mod retention;
 mod run;
 mod supersede;
 pub(in crate::controller) mod tolerance;
+mod withdraw;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};

@@ -1,10 +1,8 @@
 //! `Run`: begins an action, or attaches to it. A repeated request means the same action.
 
-use serde_json::json;
-
 use crate::controller::action::external;
 use crate::controller::facts::Facts;
-use crate::controller::io::{ActionRow, External, Now, Refusal, Reply, RunRequest};
+use crate::controller::io::{ActionRow, ActionStart, External, Now, Refusal, Reply, RunRequest};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
@@ -148,6 +146,22 @@ impl Jobs {
 }
 
 impl Machine {
+    pub(in crate::controller) fn action_start(&mut self, start: ActionStart, now: Now) -> Result<Reply, Refusal> {
+        let ActionStart { run, resources, lease_ms } = start;
+        if lease_ms == 0 {
+            return Err(Refusal::Invalid("a lease of nothing: expected a duration above zero".to_owned()));
+        }
+        if self.settings.after.contains(&run.action) {
+            let text = format!(
+                "{} follows jobs by itself, on their nodes: an external action needs a name of its own",
+                run.action
+            );
+            return Err(Refusal::Conflict(text));
+        }
+        let external = External { lease_ms, heard_ms: now.wall_ms, resources, ..External::default() };
+        self.begin_or_attach(run, Some(external), now)
+    }
+
     pub(in crate::controller) fn run(&mut self, run: RunRequest, now: Now) -> Result<Reply, Refusal> {
         self.begin_or_attach(run, None, now)
     }
@@ -270,17 +284,6 @@ impl Machine {
         if !new.is_empty() && new.is_subset(&attempt.hold.ranks) {
             self.grow(id, &new, now);
         }
-    }
-
-    /// Opens a new attempt, which supersedes the open attempt ([`crate::controller::job::supersede`]).
-    pub(in crate::controller) fn open_attempt(&mut self, job: &JobId, number: Attempt, attempt: JobAttempt, now: Now) {
-        let entry = self.jobs.entry(job.clone()).or_default();
-        let older = entry.attempts.iter().filter(|(_, a)| a.open).map(|(number, _)| *number).collect();
-        self.supersede(job, older, number, now);
-        let context = json!({"attempt": number, "hosts": attempt.layout.hosts(), "userid": attempt.userid});
-        self.jobs.entry(job.clone()).or_default().attempts.insert(number, attempt);
-        self.batch.attempts.insert((job.clone(), number));
-        self.event(job, now, "attempt", context);
     }
 }
 

@@ -13,41 +13,24 @@
 
 use serde_json::json;
 
-use crate::controller::action::Action;
 use crate::controller::io::Now;
-use crate::controller::job::Jobs;
+use crate::controller::job::attempt::JobAttempt;
 use crate::controller::machine::Machine;
 use crate::defect;
-use crate::ids::{ActionId, Attempt, JobId, Rank};
-use crate::idset::IdSet;
-use crate::job::Part;
-use crate::outcome::Outcome;
-use crate::task::Ended;
-
-impl Jobs {
-    /// Returns the setup actions of this attempt: all actions except the after-actions.
-    fn preparing(&self, job: &JobId, number: Attempt) -> impl Iterator<Item = &Action> {
-        let attempt = self.attempt(job, number);
-        let actions = attempt.into_iter().flat_map(|attempt| &attempt.actions).filter_map(|id| self.action(*id));
-        actions.filter(|action| !self.follows(action))
-    }
-
-    /// Returns the ranks on which a setup action may have begun, as far as the store knows.
-    pub(in crate::controller) fn begun(&self, job: &JobId, number: Attempt) -> IdSet {
-        if let Some(attempt) =
-            self.attempt(job, number).filter(|attempt| attempt.recovered && !defect!(RecoveredUnbegun))
-        {
-            return attempt.layout.ranks().clone();
-        }
-        let mut begun = IdSet::new();
-        for action in self.preparing(job, number) {
-            begun.extend_with(&action.begun());
-        }
-        begun
-    }
-}
+use crate::ids::{Attempt, JobId};
 
 impl Machine {
+    /// Opens a new attempt, which supersedes the open attempt ([`crate::controller::job::supersede`]).
+    pub(in crate::controller) fn open_attempt(&mut self, job: &JobId, number: Attempt, attempt: JobAttempt, now: Now) {
+        let entry = self.jobs.entry(job.clone()).or_default();
+        let older = entry.attempts.iter().filter(|(_, a)| a.open).map(|(number, _)| *number).collect();
+        self.supersede(job, older, number, now);
+        let context = json!({"attempt": number, "hosts": attempt.layout.hosts(), "userid": attempt.userid});
+        self.jobs.entry(job.clone()).or_default().attempts.insert(number, attempt);
+        self.batch.attempts.insert((job.clone(), number));
+        self.event(job, now, "attempt", context);
+    }
+
     /// Closes the older attempts of a job, because `by` is opened.
     pub(in crate::controller) fn supersede(&mut self, job: &JobId, older: Vec<Attempt>, by: Attempt, now: Now) {
         let why = format!("attempt {by} was opened");
@@ -78,53 +61,5 @@ impl Machine {
         if was_open {
             self.event(job, now, "attempt-closed", json!({"attempt": number, "why": why}));
         }
-    }
-
-    /// Withdraws the setup tasks on ranks `of` that the controller never sent to the node.
-    pub(in crate::controller) fn withdraw(&mut self, job: &JobId, number: Attempt, of: &IdSet, why: &str, now: Now) {
-        let waiting = |action: &Action| action.row.waiting.intersection(of);
-        let unbegun = self.jobs.preparing(job, number).map(|action| (action.row.id, waiting(action)));
-        let unbegun: Vec<(ActionId, IdSet)> = unbegun.filter(|(_, ranks)| !ranks.is_empty()).collect();
-        for (id, ranks) in unbegun {
-            let Some(action) = self.jobs.action(id) else { continue };
-            let (name, tasks): (_, Vec<_>) =
-                (action.row.name.clone(), ranks.iter().map(|rank| action.task(Rank(rank))).collect());
-            let context = json!({"action": name, "attempt": number, "ranks": ranks, "why": why});
-            self.event(job, now, "cancel", context);
-            for task in tasks {
-                self.end_task(task, Ended::bare(Outcome::Cancelled { status: None }, now.wall_ms), now);
-            }
-        }
-    }
-
-    /// Asks external services to stop, as `job cancel` does. A service learns of the cancel from the answer to its next
-    /// report, and from the job's events.
-    pub(in crate::controller) fn stop_services(&mut self, job: &JobId, number: Attempt, why: &str, now: Now) {
-        let at_work = self.jobs.preparing(job, number).filter(|action| action.row.external.is_some());
-        let parts: Vec<(ActionId, Part)> = at_work
-            .map(|action| (action.row.id, action.not_cancelling()))
-            .filter(|(_, part)| !part.is_empty())
-            .collect();
-        for (id, part) in parts {
-            let Some(action) = self.jobs.action_mut(id).filter(|_| !defect!(SupersededServiceUntold)) else {
-                continue;
-            };
-            let name = action.row.name.clone();
-            action.stop_service(&part, why);
-            let context = json!({"action": name, "attempt": number, "ranks": part.ranks, "resources": part.resources,
-                "why": why});
-            self.event(job, now, "cancel", context);
-            self.touch(id, now);
-        }
-    }
-}
-
-impl Action {
-    /// Returns all ranks that the action covers, except ranks that ended without a Start. All ranks of an external
-    /// action count as begun: the controller cannot see when a service begins.
-    fn begun(&self) -> IdSet {
-        let mut never = self.row.ended.clone();
-        self.row.boots.values().for_each(|sent| never.subtract(sent));
-        if self.row.external.is_some() { self.row.ranks.clone() } else { self.row.ranks.difference(&never) }
     }
 }

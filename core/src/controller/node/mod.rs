@@ -4,6 +4,8 @@ pub(in crate::controller) mod configured;
 mod dismantled;
 pub(in crate::controller) mod duplicate_session;
 mod forget;
+mod hello;
+mod leave;
 mod reconcile;
 pub(in crate::controller) mod session;
 

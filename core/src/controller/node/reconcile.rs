@@ -26,70 +26,18 @@
 //! 3. A task that is held back stays unclaimed.
 //! 4. See [`crate::controller::action::announced_reboot`].
 
-use std::collections::BTreeMap;
-
-use crate::controller::action::{Action, Stand};
-use crate::controller::facts::Facts;
+use crate::controller::action::Stand;
 use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::machine::Machine;
 use crate::controller::operator::resolve::is_before_its_begin;
-use crate::controller::recovery::{NOT_ASKED_AGAIN, Unsettled};
+use crate::controller::recovery::NOT_ASKED_AGAIN;
 use crate::defect;
 use crate::ids::{HostName, TaskId};
-use crate::message::{Held, HeldState, ToAgent};
+use crate::message::{HeldState, ToAgent};
 use crate::outcome::Loss;
 use crate::task::{Ended, Start, survives_reboot};
 
 impl Machine {
-    /// Settles one Hello. `before` is the unfinished part of the node's earlier Hello.
-    pub(in crate::controller) fn settle(
-        &mut self,
-        id: SessionId,
-        host: &HostName,
-        held: Vec<Held>,
-        before: Unsettled,
-        now: Now,
-    ) {
-        let Some(node) = self.nodes.get(host) else { return };
-        let (boot, boot_number) = (node.row.boot.clone(), node.row.boot_number);
-        // A node takes no part in external actions.
-        let tasks: Vec<TaskId> =
-            node.tasks.iter().filter(|task| !self.jobs.is_external(task.action)).copied().collect();
-        // The controller ignores the host's own tasks: no session reports their ends.
-        let held: BTreeMap<TaskId, Held> = held.into_iter().filter(|h| !h.local).map(|h| (h.task, h)).collect();
-        for task in &tasks {
-            let frozen = self.facts().is_frozen_action(task.action);
-            if !frozen && !self.booted(*task, boot_number, now) {
-                self.undo(*task, boot_number, now);
-            }
-        }
-        let mut forget = Vec::new();
-        // Orphans come first, because an orphan keeps later tasks from beginning.
-        let (known, unknown): (Vec<&Held>, Vec<&Held>) = held
-            .values()
-            .partition(|held| self.facts().is_known(host, held) && !self.facts().is_of_a_lost_life(host, held));
-        for held in unknown {
-            if self.on_unknown(id, host, held, now) {
-                forget.push(held.task);
-            }
-        }
-        for held in known {
-            self.settle_held(id, host, held.task, &held.state, held.limit_ms, now);
-        }
-        for task in tasks.into_iter().filter(|task| !held.contains_key(task)) {
-            if self.facts().is_frozen_action(task.action) {
-                self.leave_absent(task);
-            } else {
-                self.settle_absent(id, task, boot_number, &boot, now);
-            }
-        }
-        if !forget.is_empty() {
-            self.batch.effects.push(Effect::Send { session: id, message: ToAgent::Forget { tasks: forget } });
-        }
-        self.orphans_told(host, before, now);
-        self.reboot_cleans(host);
-    }
-
     /// Invalidates a setup task that ended well in an earlier boot: the task becomes `lost (rebooted)`.
     pub(in crate::controller) fn undo(&mut self, task: TaskId, boot_number: u32, now: Now) {
         let Some(action) = self.jobs.action(task.action) else { return };
@@ -103,19 +51,6 @@ impl Machine {
         let undone = had_done && action.boot(task.rank) != Some(boot_number);
         if undone && !survives_reboot(&action.row.name) && !defect!(BootKeepsProlog) {
             self.lose(task, Loss::Rebooted, now);
-        }
-    }
-
-    /// Withdraws setup actions that wait on the rank of this after-action. A lost life has begun the after-action
-    /// there, so a setup action must not follow.
-    pub(in crate::controller) fn withdraw_before(&mut self, task: TaskId, now: Now) {
-        let Some(action) = self.jobs.action(task.action).filter(|action| self.jobs.follows(action)) else { return };
-        let Some(attempt) = self.jobs.attempt(&action.row.job, action.row.attempt) else { return };
-        let setup = |other: &&Action| !self.jobs.follows(other) && other.row.external.is_none();
-        let late = self.jobs.of(attempt).filter(setup).filter(|other| other.stand(task.rank) == Stand::Waiting);
-        let late: Vec<TaskId> = late.map(|other| other.task(task.rank)).collect();
-        for task in late {
-            self.withdraw_task(task, "its rank was cleaned up before it could begin", now);
         }
     }
 
@@ -292,17 +227,5 @@ impl Machine {
             commit: 0,
         };
         self.batch.effects.push(Effect::Send { session: id, message });
-    }
-}
-
-impl Facts<'_> {
-    /// Returns `true` if this store knows the task. A tombstone counts only if the store has the task on this host; any
-    /// other state counts on every host.
-    fn is_known(&self, host: &HostName, held: &Held) -> bool {
-        let task = held.task;
-        let is_stone = matches!(held.state, HeldState::Tombstone { .. });
-        let anothers = self.jobs.is_external(task.action) || self.jobs.host_of(task).is_none_or(|of| of != *host);
-        let action = self.jobs.action(task.action);
-        action.is_some_and(|action| action.stand(task.rank) != Stand::NotMine) && !(is_stone && anothers)
     }
 }

@@ -8,13 +8,11 @@
 //! An agent may speak only for the host that its certificate names.
 
 use crate::agent::io::Level;
-use crate::controller::io::{Effect, NodeRow, Now, Record, SessionId};
+use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::machine::Machine;
 use crate::controller::node::Node;
-use crate::controller::node::duplicate_session::address;
-use crate::defect;
 use crate::ids::{BootId, Epoch, HostName, MachineId, TaskId};
-use crate::message::{FromAgent, Held, HeldState, Hello, MAX_TASKS, Phase, ToAgent};
+use crate::message::{FromAgent, Held, HeldState, Hello, MAX_TASKS, Phase};
 
 /// Maximum number of tasks in one Hello, over all its pages. An agent keeps at most 16,384 tasks and tombstones
 /// (`max-tombstones`).
@@ -112,62 +110,6 @@ impl Machine {
         }
     }
 
-    /// Opens a session: sends Welcome, then settles the differences.
-    pub(in crate::controller) fn open(&mut self, id: SessionId, hello: Hello, now: Now) {
-        if !self.judge_hello(id, &hello, now) {
-            return;
-        }
-        let Hello { host, machine, boot, link, version, actions, tasks, .. } = hello;
-        let known = self.nodes.get(&host).map(|node| node.row.clone());
-        let boot_number = match &known {
-            Some(row) if row.machine == machine && (row.boot == boot || defect!(RebootUnnoticed)) => row.boot_number,
-            // A boot id contains a count of soft reboots, so the controller can count the soft reboots that it missed.
-            Some(row) if row.machine == machine => {
-                row.boot_number.saturating_add(row.boot.soft_reboots_until(&boot).map_or(1, |reboots| reboots.max(1)))
-            }
-            Some(row) => row.boot_number.saturating_add(1),
-            None => 1,
-        };
-        let row = NodeRow {
-            host: host.clone(),
-            machine: machine.clone(),
-            boot: boot.clone(),
-            boot_number,
-            version,
-            seen_ms: now.wall_ms,
-        };
-        self.batch.records.push(Record::Node(row.clone()));
-        let address = self.sessions.get(&id).map(|session| address(&session.peer).to_owned()).unwrap_or_default();
-        let node = self.nodes.entry(host.clone()).or_insert_with(|| Node::new(row.clone(), now.mono_ms));
-        if known.is_none() {
-            node.tasks = self.jobs.waiting_for(&host);
-        }
-        node.boots(&machine, &boot);
-        node.row = row;
-        node.session = Some(id);
-        node.link = Some(link);
-        node.address = address;
-        node.actions = actions;
-        node.since_ms = now.mono_ms;
-        node.live.clear();
-        let before = std::mem::take(&mut node.unsettled);
-        node.note = None;
-        if let Some(session) = self.sessions.get_mut(&id) {
-            session.stage = Stage::Open { host: host.clone(), machine, boot, link };
-        }
-        self.probing.remove(&id);
-        let welcome = ToAgent::Welcome {
-            epoch: self.epoch,
-            cluster: self.settings.cluster,
-            redial_window_ms: redial_window_ms(self.nodes.len() as u64, self.settings.redial_per_second),
-            commit: 0,
-        };
-        self.batch.effects.push(Effect::Send { session: id, message: welcome });
-        self.settle(id, &host, tasks, before, now);
-        // The recovery gate opens only after it has learned of this node's tasks.
-        self.gate_hears(&host, now);
-    }
-
     /// Handles a frame of an open session.
     fn on_agent(&mut self, id: SessionId, host: &HostName, message: FromAgent, now: Now) {
         match message {
@@ -247,46 +189,6 @@ impl Machine {
             && (node.live.len() < MAX_TASKS || node.live.contains_key(&task))
         {
             node.live.insert(task, (phase, since_ms));
-        }
-    }
-
-    pub(in crate::controller) fn turn_away(&mut self, id: SessionId, host: &HostName, why: &str, now: Now) {
-        let peer = self.sessions.get(&id).map(|s| s.peer.clone()).unwrap_or_default();
-        self.note_of_node(Level::Error, host, format!("{peer} is turned away: {why}"));
-        self.batch.effects.push(Effect::Send { session: id, message: ToAgent::TurnedAway { why: why.to_owned() } });
-        self.end_session(id, why, now);
-    }
-
-    /// Ends a session from the controller's side. The controller drops late frames of the session; the transport
-    /// confirms with `Closed`.
-    pub(in crate::controller) fn end_session(&mut self, id: SessionId, why: &str, now: Now) {
-        self.batch.effects.push(Effect::Close { session: id, why: why.to_owned() });
-        self.probing.remove(&id);
-        if let Some(session) = self.sessions.get_mut(&id)
-            && let Stage::Open { host, .. } = std::mem::replace(&mut session.stage, Stage::Over)
-        {
-            self.away(&host, id, now);
-        }
-    }
-
-    /// Records that no session speaks for this host any more.
-    fn away(&mut self, host: &HostName, id: SessionId, now: Now) {
-        let Some(node) = self.nodes.get_mut(host).filter(|node| node.session == Some(id)) else {
-            return;
-        };
-        node.session = None;
-        node.since_ms = now.mono_ms;
-        node.live.clear();
-        for (question, asked) in &mut self.questions {
-            if asked.remove(host) {
-                let (question, host, text) = (*question, host.clone(), String::new());
-                self.batch.effects.push(Effect::Answer { question, host, text, last: true, lost: true });
-            }
-        }
-        self.questions.retain(|_, asked| !asked.is_empty());
-        self.watch_absence(host, now);
-        if self.recovery.orphan_hosts.contains(host) {
-            self.reordered_on(host, now);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Operators' decisions: resolutions of tasks, and the quiesced state. Decisions about a recovery are in
 //! [`crate::controller::recovery`].
 
+mod cancel;
 pub(in crate::controller) mod quiesce;
 pub(in crate::controller) mod resolve;

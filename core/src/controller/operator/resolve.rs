@@ -117,24 +117,6 @@ impl Machine {
         host.is_some_and(|host| self.facts().is_draining(&host)) && !defect!(ResolveBeforeDrain)
     }
 
-    /// Gives up the rank of a script past its limit, if the job may go on without that rank: one straggler would hold
-    /// all nodes of the job. Its node is drained first; the script continues, and its own end is recorded as late.
-    pub(in crate::controller) fn give_up_overdue(&mut self, task: TaskId, what: &str, now: Now) {
-        let forgiveness = self.facts().forgiveness(task.action);
-        let Some(action) = self.jobs.action_mut(task.action) else { return };
-        let is_before = !self.settings.after.contains(&action.row.name) && action.row.external.is_none();
-        let is_open = action.is_open_on(task.rank) && action.resolving(task.rank).is_none();
-        if !(forgiveness.timeout && forgiveness.others && forgiveness.ranks > 0 && is_before && is_open) {
-            return;
-        }
-        let ranks = IdSet::from(task.rank.0..=task.rank.0);
-        let word = Resolving { ranks, ok: false, reason: what.to_owned(), by: 0, overdue: true };
-        match self.jobs.host_of(task).is_some_and(|host| self.facts().is_draining(&host)) {
-            true => self.jobs.action_mut(task.action).into_iter().for_each(|action| action.resolve_later(word.clone())),
-            false => self.end_task(task, Ended::bare(word.outcome(), now.wall_ms), now),
-        }
-    }
-
     /// Turns waiting resolutions into outcomes on hosts whose drain has come into force.
     pub(in crate::controller) fn settle_resolved(&mut self, now: Now) {
         let hosts = std::mem::take(&mut self.batch.in_force);
@@ -175,7 +157,7 @@ impl Facts<'_> {
 }
 
 impl Resolving {
-    fn outcome(&self) -> Outcome {
+    pub(in crate::controller) fn outcome(&self) -> Outcome {
         match self.overdue {
             true => Outcome::Timeout { status: None },
             false => Outcome::Resolved { ok: self.ok, reason: self.reason.clone(), by: self.by },
@@ -189,7 +171,7 @@ impl Action {
     }
 
     /// Stores a resolution that waits for a drain. Each rank keeps only its last resolution.
-    fn resolve_later(&mut self, word: Resolving) {
+    pub(in crate::controller) fn resolve_later(&mut self, word: Resolving) {
         self.forget_words(&word.ranks);
         self.row.resolving.push(word);
         self.changed = true;

@@ -16,8 +16,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::json;
-
 use crate::agent::io::Level;
 use crate::controller::io::{
     Assert, Asserted, DrainRow, Effect, JobPhase, Listed, ListedDrain, Now, Record, Refusal, Reply, Source,
@@ -125,18 +123,6 @@ impl Machine {
             self.let_go(&job, number, &whole, now);
         }
         Ok(added)
-    }
-
-    /// Closes an attempt that its resource manager no longer has. The controller sends no notice; after-actions begin
-    /// where they can harm no other job.
-    pub(super) fn over_untold(&mut self, job: &JobId, number: Attempt, now: Now) {
-        let owed = self.drop_owed(job, number);
-        let left = self.jobs.unreleased(job, number);
-        self.disown(job, number, &left.ranks);
-        let context = json!({"attempt": number, "why": "its resource manager has it no more", "untold": owed});
-        self.event(job, now, "attempt-over", context);
-        self.assert_attempt(job, number, now);
-        self.close_attempt(job, number, "its resource manager has it no more", now);
     }
 
     /// Drops an attempt's outstanding notices; returns their sequence numbers.

@@ -2,26 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde_json::json;
-
 use crate::agent::io::Level;
-use crate::controller::action::Action;
-use crate::controller::giveback::outbox::first_sequence;
-use crate::controller::io::{ActionRow, Confirm, Now, Record, Recover, Refusal, Reply, SessionId};
+use crate::controller::io::{ActionRow, Confirm, Now, Passing, Recover, Refusal, Reply};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
 use crate::controller::machine::Machine;
 use crate::controller::node::session::MAX_SEEN;
 use crate::hostlist::HostList;
-use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
+use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, TaskId};
 use crate::idset::IdSet;
 use crate::job::{Part, Terms};
-use crate::outcome::Outcome;
-use crate::task::Ended;
-
-/// Reason of tasks that never begin, because an operator said that the lost life had released the hosts.
-const GIVEN_BACK: &str = "given back before the store was put back";
 
 impl Jobs {
     /// Returns `true` if this attempt is unvouched.
@@ -49,18 +40,6 @@ impl Machine {
         self.raise_epoch(seen.max(suspects), now);
         self.enter_recovery(format!("uid {uid} said that this controller takes over"), now);
         Reply::TookOver { epoch: self.epoch.number }
-    }
-
-    /// Begins a life with an epoch above `above`, and ends every session; agents connect anew under the new epoch.
-    pub(super) fn raise_epoch(&mut self, above: u64, now: Now) {
-        self.epoch.number = self.epoch.number.max(above).saturating_add(1);
-        self.outbox_last = first_sequence(now.wall_ms, self.outbox_last);
-        self.history.begin(self.epoch, self.history.last + 1);
-        self.batch.records.push(Record::Epoch(self.epoch));
-        let sessions: Vec<SessionId> = self.sessions.keys().copied().collect();
-        for id in sessions {
-            self.end_session(id, "this controller takes over: a new epoch", now);
-        }
     }
 
     /// Applies an operator's statement to one job, or to all attempts that wait for one.
@@ -146,59 +125,6 @@ impl Machine {
         Ok(Reply::Reached { tasks: waiting.len() as u64 })
     }
 
-    /// Closes an attempt whose nodes were released and cleaned up in the lost life, by an operator's statement. No task
-    /// of the attempt begins, and no notice is sent. Running tasks go on to their end, services are asked to stop, and
-    /// orphans are given up.
-    fn close_untold(&mut self, job: &JobId, number: Attempt, uid: u32, now: Now) {
-        let orphans = self.facts().orphans().filter(|(_, _, orphan)| orphan.job == *job && orphan.attempt == number);
-        let orphans: Vec<(HostName, TaskId)> = orphans.map(|(host, task, _)| (host.clone(), task)).collect();
-        for (host, task) in orphans {
-            self.give_up_orphan(&host, task, now);
-        }
-        let Some(attempt) = self.jobs.attempt(job, number) else { return };
-        if attempt.is_vouched() {
-            let part = Part::of_ranks(attempt.in_doubt());
-            return self.close_part(job, number, &part, uid, now);
-        }
-        self.drop_owed(job, number);
-        let left = self.jobs.unreleased(job, number);
-        self.close_part(job, number, &left, uid, now);
-        if let Some(attempt) = self.jobs.attempt_mut(job, number) {
-            attempt.open = false;
-        }
-        self.stop_services(job, number, GIVEN_BACK, now);
-        self.event(job, now, "attempt-closed", json!({"attempt": number, "why": GIVEN_BACK, "by": uid}));
-        self.assert_attempt(job, number, now);
-    }
-
-    /// Closes a part of an attempt that the lost life had released: waiting tasks never begin, and no notice is sent.
-    /// Running tasks go on to their end.
-    fn close_part(&mut self, job: &JobId, number: Attempt, part: &Part, uid: u32, now: Now) {
-        self.disown(job, number, &part.ranks);
-        let Some(attempt) = self.jobs.attempt(job, number) else { return };
-        for id in attempt.actions.clone() {
-            let unbegun = |action: &Action| action.row.waiting.union(&action.row.sent).intersection(&part.ranks);
-            let ranks = self.jobs.action(id).map(unbegun).unwrap_or_default();
-            for rank in ranks.iter().map(Rank) {
-                let task = TaskId { action: id, rank };
-                if let Some(session) = self.facts().session_of(task) {
-                    self.send_cancel(session, task, GIVEN_BACK);
-                }
-                let outcome = Outcome::Resolved { ok: true, reason: GIVEN_BACK.to_owned(), by: uid };
-                self.end_task(task, Ended::bare(outcome, now.wall_ms), now);
-            }
-        }
-        let Some(attempt) = self.jobs.attempt_mut(job, number) else { return };
-        attempt.by_hand = true;
-        let part = attempt.let_go(part);
-        let last = attempt.hold.ranks.is_empty();
-        self.batch.attempts.insert((job.clone(), number));
-        if last {
-            self.nothing_more(job, number);
-        }
-        self.batch.let_go.entry((job.clone(), number)).or_default().extend_with(&part);
-    }
-
     /// Adopts the orphans of an attempt, each on the rank that the node reported. Gives up orphans that contradict the
     /// store: a running orphan gets TERM, and the controller acknowledges the end. Returns the ranks that the lost
     /// life had handed over, as an orphaned after-action there shows.
@@ -253,15 +179,29 @@ impl Machine {
         handed
     }
 
-    /// Reduces an attempt to `ranks`: a request with fewer ranks names everything that is not released. If a hook or an
-    /// operator made the request, no edge will vouch for the other hosts; they count as released by the lost life.
-    pub(in crate::controller) fn shrink_to(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
-        let gone = self.jobs.unreleased(job, number).ranks.difference(ranks);
-        let gone = Part::of_ranks(gone);
-        self.disown(job, number, &gone.ranks);
-        self.let_go(job, number, &gone, now);
-        if self.jobs.attempt(job, number).is_some_and(|attempt| attempt.source.is_none()) {
-            self.close_part(job, number, &gone, 0, now);
+    /// Forgets the reports of a host that the store does not have: orphans and tombstones, marks of other lives,
+    /// session number and boots. The host's session ends, and the agent reports anew.
+    pub(in crate::controller) fn forget_told(&mut self, host: &HostName, uid: u32, now: Now) -> Result<Reply, Refusal> {
+        let was_suspect = self.recovery.suspects.remove(host).is_some();
+        self.highest_seen.take_if(|(of, _)| of == host);
+        let Some(node) = self.nodes.get_mut(host) else {
+            let unknown = || Refusal::NoSuchNode(format!("no node {host} has ever said hello to this controller"));
+            return was_suspect.then_some(Reply::Reached { tasks: 0 }).ok_or_else(unknown);
+        };
+        let orphans = std::mem::take(&mut node.unsettled.orphans);
+        let tombstones = std::mem::take(&mut node.unsettled.tombstones);
+        (node.link, node.note) = (None, None);
+        node.over.clear();
+        if let Some(session) = node.session {
+            self.end_session(session, "an operator had the controller forget what this host told", now);
         }
+        self.recovery.orphan_hosts.remove(host);
+        self.lift_passing(host, &Passing::Orphan);
+        self.reordered(now);
+        let tasks = (orphans.len() + tombstones.len()) as u64;
+        let text =
+            format!("uid {uid} had the controller forget what it told: {tasks} tasks that the store does not know");
+        self.note(Level::Warning, None, Some(host), text);
+        Ok(Reply::Reached { tasks })
     }
 }

@@ -17,13 +17,13 @@
 
 use crate::agent::io::Level;
 use crate::controller::facts::Facts;
+use crate::controller::giveback::outbox::first_sequence;
 use crate::controller::io::{Now, Record, RecoveryRow, SessionId};
 use crate::controller::machine::Machine;
-use crate::defect;
 use crate::ids::HostName;
 use crate::mark::{Commit, Place};
 use crate::message::Hello;
-use crate::utc;
+use crate::{defect, utc};
 
 /// Number of known nodes below which one host's evidence is enough.
 const FEW_NODES: usize = 3;
@@ -107,6 +107,18 @@ impl Machine {
         self.recovery.row = Some(row);
         self.doubt_drains();
         self.watch_orphans(now);
+    }
+
+    /// Begins a life with an epoch above `above`, and ends every session; agents connect anew under the new epoch.
+    pub(in crate::controller) fn raise_epoch(&mut self, above: u64, now: Now) {
+        self.epoch.number = self.epoch.number.max(above).saturating_add(1);
+        self.outbox_last = first_sequence(now.wall_ms, self.outbox_last);
+        self.history.begin(self.epoch, self.history.last + 1);
+        self.batch.records.push(Record::Epoch(self.epoch));
+        let sessions: Vec<SessionId> = self.sessions.keys().copied().collect();
+        for id in sessions {
+            self.end_session(id, "this controller takes over: a new epoch", now);
+        }
     }
 }
 

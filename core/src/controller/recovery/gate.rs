@@ -19,8 +19,6 @@ use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::job::Part;
 use crate::message::ToAgent;
-use crate::outcome::Outcome;
-use crate::task::Ended;
 
 use super::{Gate, Recovery};
 
@@ -42,15 +40,6 @@ impl Jobs {
     pub(super) fn frozen(&self) -> Vec<(JobId, Attempt)> {
         let unasserted = self.attempts().filter(|(_, _, attempt)| !attempt.asserted);
         unasserted.map(|(job, number, _)| (job.clone(), number)).collect()
-    }
-
-    /// Returns `true` if the task never begins: no request has named its setup action since the recovery began, and the
-    /// job no longer holds its rank.
-    pub(in crate::controller) fn is_stale(&self, task: TaskId) -> bool {
-        let stale = |action: &&Action| action.row.unvouched && !self.follows(action);
-        let Some(row) = self.action(task.action).filter(stale).map(|action| &action.row) else { return false };
-        self.attempt(&row.job, row.attempt)
-            .is_some_and(|attempt| attempt.asserted && !attempt.hold.ranks.contains(task.rank.0))
     }
 
     /// Returns the part of an attempt that is not released.
@@ -228,27 +217,6 @@ impl Machine {
             Some(why) if !defect!(CancelledBegins) => self.send_cancel(session, task, &why),
             _ if self.facts().is_held_back(task.action, task.rank).is_some() => self.leave_unclaimed(task),
             _ => self.batch.effects.push(Effect::Send { session, message: ToAgent::Begin { task } }),
-        }
-    }
-
-    pub(in crate::controller) fn withdraw_task(&mut self, task: TaskId, note: &str, now: Now) {
-        let ended =
-            Ended { note: Some(note.to_owned()), ..Ended::bare(Outcome::Cancelled { status: None }, now.wall_ms) };
-        self.end_task(task, ended, now);
-    }
-
-    /// Withdraws setup actions that no request has named again from ranks of a hand-over.
-    pub(in crate::controller) fn withdraw_stale(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
-        let Some(attempt) = self.jobs.attempt(job, number) else { return };
-        let stale = self.jobs.of(attempt).filter(|action| action.row.unvouched && action.row.external.is_none());
-        let stale = stale.flat_map(|action| {
-            let waiting = action.row.waiting.intersection(ranks);
-            waiting.iter().map(|rank| action.task(Rank(rank))).collect::<Vec<_>>()
-        });
-        let mut stale: Vec<TaskId> = stale.collect();
-        stale.retain(|task| self.jobs.is_stale(*task));
-        for task in stale {
-            self.withdraw_task(task, NOT_ASKED_AGAIN, now);
         }
     }
 

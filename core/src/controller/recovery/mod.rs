@@ -18,13 +18,15 @@
 //!   lease or verdict, and no pruning. Ends that nodes report are recorded.
 //!
 //! The files: `evidence` (is the store behind?), `gate` (freezing and thawing), `orphans` (tasks that the store does
-//! not know), `assert` (an edge's list), `vouch` (hosts of disowned ranks), `confirm` (an operator's statement).
+//! not know), `assert` (an edge's list), `vouch` (hosts of disowned ranks), `confirm` (an operator's statement),
+//! `close` (parts that the lost life had released).
 //!
 //! [`Request::Assert`]: crate::controller::io::Request::Assert
 //! [`Request::Recover`]: crate::controller::io::Request::Recover
 //! [`AttemptRow::unvouched`]: crate::controller::io::AttemptRow::unvouched
 
 mod assert;
+mod close;
 mod confirm;
 mod evidence;
 mod gate;

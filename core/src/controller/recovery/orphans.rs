@@ -15,9 +15,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::agent::io::Level;
 use crate::controller::facts::Facts;
-use crate::controller::io::{Effect, Now, Passing, Refusal, Reply, SessionId};
+use crate::controller::io::{Effect, Now, Passing, SessionId};
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
@@ -277,32 +276,6 @@ impl Machine {
         if has_ended {
             self.drop_orphan(host, task, now);
         }
-    }
-
-    /// Forgets the reports of a host that the store does not have: orphans and tombstones, marks of other lives,
-    /// session number and boots. The host's session ends, and the agent reports anew.
-    pub(super) fn forget_told(&mut self, host: &HostName, uid: u32, now: Now) -> Result<Reply, Refusal> {
-        let was_suspect = self.recovery.suspects.remove(host).is_some();
-        self.highest_seen.take_if(|(of, _)| of == host);
-        let Some(node) = self.nodes.get_mut(host) else {
-            let unknown = || Refusal::NoSuchNode(format!("no node {host} has ever said hello to this controller"));
-            return was_suspect.then_some(Reply::Reached { tasks: 0 }).ok_or_else(unknown);
-        };
-        let orphans = std::mem::take(&mut node.unsettled.orphans);
-        let tombstones = std::mem::take(&mut node.unsettled.tombstones);
-        (node.link, node.note) = (None, None);
-        node.over.clear();
-        if let Some(session) = node.session {
-            self.end_session(session, "an operator had the controller forget what this host told", now);
-        }
-        self.recovery.orphan_hosts.remove(host);
-        self.lift_passing(host, &Passing::Orphan);
-        self.reordered(now);
-        let tasks = (orphans.len() + tombstones.len()) as u64;
-        let text =
-            format!("uid {uid} had the controller forget what it told: {tasks} tasks that the store does not know");
-        self.note(Level::Warning, None, Some(host), text);
-        Ok(Reply::Reached { tasks })
     }
 }
 

@@ -1,0 +1,207 @@
+//! End of a task: only [`Machine::end_task`] gives a task its outcome. An end drains the node that is at fault for it.
+//! Rooms above this one find out that a task has ended; this room calls none of them.
+
+use serde_json::json;
+
+use crate::agent::io::Level;
+use crate::controller::action::Action;
+use crate::controller::action::limits::script_name;
+use crate::controller::facts::Facts;
+use crate::controller::io::{Now, Resolving};
+use crate::controller::job::Jobs;
+use crate::controller::machine::Machine;
+use crate::controller::node::Node;
+use crate::controller::operator::resolve::is_before_its_begin;
+use crate::defect;
+use crate::ids::{ActionName, HostName, TaskId};
+use crate::idset::IdSet;
+use crate::message::Phase;
+use crate::outcome::{Loss, Outcome};
+use crate::task::{Ended, survives_reboot};
+
+impl Machine {
+    pub(in crate::controller) fn lose(&mut self, task: TaskId, why: Loss, now: Now) {
+        self.end_task(task, self.facts().lost(task, why, now), now);
+    }
+
+    /// Gives a task its outcome; no other function does. Drains the node if the node is at fault for the outcome.
+    pub(in crate::controller) fn end_task(&mut self, task: TaskId, ended: Ended, now: Now) {
+        let Some(ended) = self.facts().weigh(task, ended, now) else { return };
+        let ended = if self.facts().is_undone(task, &ended) {
+            Ended::bare(Outcome::Lost { why: Loss::Rebooted }, now.wall_ms)
+        } else {
+            ended
+        };
+        let ok = ended.outcome.is_ok();
+        let is_unfollowed = self.jobs.unfollowed(task, &ended).is_some();
+        let milestones = ended.milestones.clone();
+        let Some(action) = self.jobs.action_mut(task.action) else {
+            return;
+        };
+        // The controller drained the node when the script became overdue: the drain covers the end.
+        let told = action.was_overdue(task.rank) && matches!(ended.outcome, Outcome::Timeout { .. });
+        let blame = (!ok && !told || is_unfollowed).then(|| ended.clone());
+        let expected = action.expected.contains_key(&task.rank);
+        action.end(task.rank, ended);
+        if let Some(host) = self.jobs.host_of(task).filter(|_| expected) {
+            self.boot_over(&host, now);
+        }
+        if let Some(node) = self.jobs.host_of(task).and_then(|host| self.nodes.get_mut(&host)) {
+            node.live.remove(&task);
+        }
+        if !ok {
+            self.remember_failed(task);
+        }
+        if let Some(ended) = blame {
+            self.drain_for(task, &ended, now);
+        }
+        for name in milestones {
+            self.task_says(task, &name);
+        }
+        self.touch(task.action, now);
+    }
+
+    pub(in crate::controller) fn withdraw_task(&mut self, task: TaskId, note: &str, now: Now) {
+        let ended =
+            Ended { note: Some(note.to_owned()), ..Ended::bare(Outcome::Cancelled { status: None }, now.wall_ms) };
+        self.end_task(task, ended, now);
+    }
+
+    /// Gives up the rank of a script past its limit, if the job may go on without that rank: one straggler would hold
+    /// all nodes of the job. Its node is drained first; the script continues, and its own end is recorded as late.
+    pub(in crate::controller) fn give_up_overdue(&mut self, task: TaskId, what: &str, now: Now) {
+        let forgiveness = self.facts().forgiveness(task.action);
+        let Some(action) = self.jobs.action_mut(task.action) else { return };
+        let is_before = !self.settings.after.contains(&action.row.name) && action.row.external.is_none();
+        let is_open = action.is_open_on(task.rank) && action.resolving(task.rank).is_none();
+        if !(forgiveness.timeout && forgiveness.others && forgiveness.ranks > 0 && is_before && is_open) {
+            return;
+        }
+        let ranks = IdSet::from(task.rank.0..=task.rank.0);
+        let word = Resolving { ranks, ok: false, reason: what.to_owned(), by: 0, overdue: true };
+        match self.jobs.host_of(task).is_some_and(|host| self.facts().is_draining(&host)) {
+            true => self.jobs.action_mut(task.action).into_iter().for_each(|action| action.resolve_later(word.clone())),
+            false => self.end_task(task, Ended::bare(word.outcome(), now.wall_ms), now),
+        }
+    }
+
+    /// Handles an overdue script: logs the script once, and drains the node once. The operator who lifts the drain has
+    /// seen the script, even if a later controller hears of the script again.
+    pub(in crate::controller) fn past_its_limit(&mut self, host: &HostName, task: TaskId, phase: &Phase, now: Now) {
+        let Phase::Overdue { script, limit_ms, doing } = phase else { return };
+        let script = script_name(script);
+        let Some(action) = self.jobs.action_mut(task.action) else { return };
+        if !action.is_overdue_now(task.rank, script) {
+            return;
+        }
+        let row = &action.row;
+        let ended = row.ended.contains(task.rank.0);
+        let context = json!({"action": row.name, "attempt": row.attempt, "ranks": task.rank.0.to_string(),
+            "hosts": host, "script": script, "limit_ms": limit_ms, "doing": doing});
+        let job = row.job.clone();
+        self.event(&job, now, "overdue", context);
+        self.touch(task.action, now);
+        if ended {
+            // An operator resolved the task, and may have lifted the drain of its node.
+            return;
+        }
+        let what = format!("{script} is past its limit of {}", crate::duration::Span::from_millis(*limit_ms));
+        self.drain_stuck(task, &what, now);
+        self.give_up_overdue(task, &what, now);
+    }
+
+    /// Drains the host of a live task that ended as `lost`. The operator who lifted the drain for the loss could not
+    /// know that the task lives. The new drain comes only once: the operator who lifts the new drain has seen the
+    /// task.
+    pub(in crate::controller) fn lives_after_all(&mut self, task: TaskId, phase: &Phase, now: Now) {
+        let Some(action) = self.jobs.action_mut(task.action).filter(|_| !is_before_its_begin(phase)) else { return };
+        if action.lives_after_all(task.rank) && !defect!(LostMayLive) {
+            self.touch(task.action, now);
+            self.drain_stuck(task, "lives, and had been given up as lost", now);
+        }
+    }
+
+    pub(in crate::controller) fn on_late(&mut self, host: &HostName, task: TaskId, ended: Ended, now: Now) {
+        for name in &ended.milestones {
+            self.task_says(task, name);
+        }
+        let (outcome, has_run) = (ended.outcome.clone(), ended.has_run());
+        let Some(action) = self.jobs.action_mut(task.action) else {
+            return;
+        };
+        if defect!(LateDropped) || !action.late(task.rank, ended, now.wall_ms) {
+            return;
+        }
+        let context = json!({"action": action.row.name, "attempt": action.row.attempt, "rank": task.rank, "host": host,
+            "outcome": outcome.word(), "result": outcome.to_string()});
+        let (job, found) = (action.row.job.clone(), action.late_of_lost(task.rank));
+        if let Some(node) = self.nodes.get_mut(host) {
+            node.live.remove(&task);
+        }
+        // A result that a reboot has invalidated does not blame the node.
+        let undone = |ended: &Ended| ended.outcome.went_well() && ended.reboot().is_past();
+        if let Some(ended) = found.filter(|ended| has_run && !undone(ended)) {
+            // Drains the node again: the operator who undrained the node knew that the task was lost or alive, but not
+            // how the task ended. `reboot-cleans` does not apply to a failure.
+            self.drain_for(task, &ended, now);
+        }
+        self.event(&job, now, "late", context);
+        self.touch(task.action, now);
+        self.note(
+            Level::Warning,
+            Some(&job),
+            Some(host),
+            format!("task {task} had ended for the controller; its own result came late: {outcome}"),
+        );
+    }
+}
+
+impl Facts<'_> {
+    /// Returns `true` for the good end of a setup task in an earlier boot. A soft reboot ends all processes, but
+    /// leaves /run with the records of their ends.
+    pub(in crate::controller) fn is_undone(&self, task: TaskId, ended: &Ended) -> bool {
+        let Some(action) = self.jobs.action(task.action) else { return false };
+        let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
+        if self.is_frozen_action(task.action) {
+            // The reboot counts when the attempt is vouched for.
+            return false;
+        }
+        let other = |node: &Node| action.boot(task.rank).is_some_and(|boot| boot != node.row.boot_number);
+        self.jobs.counts_on(action, &ended.outcome)
+            && !survives_reboot(&action.row.name)
+            && node.is_some_and(other)
+            && !defect!(BootKeepsProlog)
+    }
+}
+
+impl Jobs {
+    /// Returns `true` if the job goes on with ranks of this outcome. A job that sheds failed ranks goes on only with
+    /// `ok`.
+    pub(in crate::controller) fn counts_on(&self, action: &Action, outcome: &Outcome) -> bool {
+        let row = &action.row;
+        let sheds = || {
+            let attempt = self.attempt(&row.job, row.attempt);
+            attempt.is_some_and(|attempt| attempt.terms.sheds())
+        };
+        outcome.went_well() && (*outcome == Outcome::Ok || !sheds())
+    }
+
+    /// Returns the after-action that should have cleaned up after the end, but was cancelled before the node got its
+    /// Start. The operator who undrained the node after the cancel could not know the task, or how the task would end.
+    pub(in crate::controller) fn unfollowed(&self, task: TaskId, ended: &Ended) -> Option<&ActionName> {
+        let action = self.action(task.action).filter(|action| !self.follows(action))?;
+        // A cancelled service reports no work, although it may have worked.
+        let by_service = action.row.external.is_some() && matches!(ended.outcome, Outcome::Cancelled { .. });
+        if !(ended.has_run() || by_service) {
+            return None;
+        }
+        let attempt = self.attempt(&action.row.job, action.row.attempt)?;
+        let was_cancelled = |other: &&Action| {
+            let ended = other.ended.get(&task.rank).map(|row| &row.ended.outcome);
+            let was_sent = || other.boot(task.rank).is_some();
+            matches!(ended, Some(Outcome::Cancelled { .. })) && !was_sent()
+        };
+        let follower = self.of(attempt).filter(|other| self.follows(other)).find(was_cancelled)?;
+        Some(&follower.row.name)
+    }
+}

@@ -1,0 +1,136 @@
+//! Hand-over: in one step the job drops its hold and its after-actions take the ranks over, so the ranks are never free
+//! in between. Also the begin of any action, because an after-action is one.
+
+use serde_json::json;
+
+use crate::agent::io::Level;
+use crate::controller::action::Action;
+use crate::controller::io::{ActionRow, Now, Record};
+use crate::controller::machine::Machine;
+use crate::defect;
+use crate::duration::Span;
+use crate::ids::{ActionId, ActionName, Attempt, JobId, Rank, TaskId};
+use crate::idset::IdSet;
+use crate::job::Part;
+
+impl Machine {
+    /// Hands a part of the job's hold over to the job's after-actions, in one step; returns the part.
+    pub(in crate::controller) fn let_go(&mut self, job: &JobId, number: Attempt, asked: &Part, now: Now) -> Part {
+        let Some(entry) = self.jobs.attempt_mut(job, number) else {
+            return Part::default();
+        };
+        let part = entry.let_go(asked);
+        if part.is_empty() {
+            return part;
+        }
+        let last = entry.hold.ranks.is_empty();
+        if !last {
+            entry.milestones.leave(&part.ranks);
+        }
+        let hosts = entry.layout.hosts_of(&part.ranks);
+        if last || !part.resources.is_empty() {
+            entry.touched_ms = now.wall_ms;
+            self.batch.attempts.insert((job.clone(), number));
+        }
+        self.batch.given.entry((job.clone(), number)).or_default().extend_with(&part.ranks);
+        let context = json!({"attempt": number, "ranks": part.ranks, "hosts": hosts, "resources": part.resources});
+        self.event(job, now, if last { "job-finish" } else { "job-let-go" }, context);
+        self.withdraw_stale(job, number, &part.ranks, now);
+        // At the job's end, requested setup actions go first: they still begin before the after-actions.
+        if !last && !defect!(BeginsWhereLetGo) {
+            self.withdraw(job, number, &part.ranks, "the job has let go of them", now);
+        }
+        for name in self.settings.after.clone() {
+            self.follow(job, number, &name, &part.ranks, last, now);
+        }
+        if last {
+            // Includes actions that the present configuration no longer lists as after-actions.
+            self.nothing_more(job, number);
+        }
+        self.batch.let_go.entry((job.clone(), number)).or_default().extend_with(&part);
+        part
+    }
+
+    /// Seals the after-actions of a job that holds no ranks any more: no rank joins an after-action later.
+    pub(in crate::controller) fn nothing_more(&mut self, job: &JobId, number: Attempt) {
+        let attempt = self.jobs.attempt(job, number);
+        for id in attempt.map(|attempt| attempt.actions.clone()).unwrap_or_default() {
+            if let Some(action) = self.jobs.action_mut(id) {
+                action.grown();
+            }
+            self.batch.touched.insert(id);
+        }
+    }
+
+    /// Begins an after-action on the ranks, or adds the ranks to the existing after-action.
+    pub(in crate::controller) fn follow(
+        &mut self,
+        job: &JobId,
+        number: Attempt,
+        name: &ActionName,
+        ranks: &IdSet,
+        last: bool,
+        now: Now,
+    ) {
+        let id = ActionId::of(self.settings.cluster, job, number, name);
+        if ranks.is_empty() && !self.jobs.actions.contains_key(&id) {
+            return;
+        }
+        if let Some(action) = self.jobs.action(id) {
+            // An operator may have begun the after-action by hand: only ranks outside the after-action are new.
+            let new = ranks.difference(&action.row.ranks);
+            if action.row.verdict.is_none() && action.row.external.is_none() {
+                self.grow(id, &new, now);
+            } else if action.row.verdict.is_some() && !new.is_empty() {
+                let text = format!("{name} had ended before ranks {new} were let go: it does not follow there");
+                self.note(Level::Warning, Some(job), None, text);
+                let begun = self.jobs.begun(job, number);
+                for rank in begun.intersection(&new).iter().map(Rank) {
+                    self.drain_unclean(TaskId { action: id, rank }, now);
+                }
+            }
+            return;
+        }
+        let userid = self.jobs.attempt(job, number).and_then(|a| a.userid);
+        let mut row = ActionRow::new(id, job.clone(), number, name.clone(), ranks.clone(), now.wall_ms);
+        row.userid = userid;
+        row.timeout_ms = self.settings.timeouts.get(name).copied();
+        row.growing = !last;
+        if defect!(HoldDropped) {
+            row.held = Part::default();
+        }
+        self.begin(row, now);
+    }
+
+    /// Adds ranks to an action, and begins the action on them.
+    pub(in crate::controller) fn grow(&mut self, id: ActionId, new: &IdSet, now: Now) {
+        if let Some(action) = self.jobs.action_mut(id) {
+            action.grow(new);
+            self.index(id, new);
+            self.adopt(id, new, now);
+            self.touch(id, now);
+            self.start_ready(id, new, now);
+        }
+    }
+
+    /// Begins a new action on all its ranks.
+    pub(in crate::controller) fn begin(&mut self, mut row: ActionRow, now: Now) {
+        let (id, job, ranks) = (row.id, row.job.clone(), row.ranks.clone());
+        row.events_from = self.jobs.get(&job).map_or(0, |j| j.events_last);
+        let (name, attempt, external) = (row.name.clone(), row.attempt, row.external.clone());
+        // The store keeps actions in the order in which they began: the order decides which action waits for which.
+        self.batch.records.push(Record::Action(Box::new(row.clone())));
+        self.load_action(Action::new(row, now.mono_ms));
+        self.adopt(id, &ranks, now);
+        self.arm(id, now);
+        self.touch(id, now);
+        let hosts = self.jobs.layout(id).map(|layout| layout.hosts_of(&ranks));
+        let mut context = json!({"action": name, "attempt": attempt, "id": id, "ranks": ranks, "hosts": hosts});
+        if let (Some(external), Some(context)) = (external, context.as_object_mut()) {
+            context.insert("resources".to_owned(), json!(external.resources));
+            context.insert("lease".to_owned(), json!(Span::from_millis(external.lease_ms)));
+        }
+        self.event(&job, now, "action-start", context);
+        self.start_ready(id, &ranks, now);
+    }
+}

@@ -1,0 +1,126 @@
+//! Withdrawal: setup tasks that no node has begun never begin, and services are asked to stop, because the job hands
+//! their ranks over or ends.
+
+use serde_json::json;
+
+use crate::controller::action::{Action, Stand};
+use crate::controller::io::Now;
+use crate::controller::job::Jobs;
+use crate::controller::machine::Machine;
+use crate::controller::recovery::NOT_ASKED_AGAIN;
+use crate::defect;
+use crate::ids::{ActionId, Attempt, JobId, Rank, TaskId};
+use crate::idset::IdSet;
+use crate::job::Part;
+use crate::outcome::Outcome;
+use crate::task::Ended;
+
+impl Machine {
+    /// Withdraws the setup tasks on ranks `of` that the controller never sent to the node.
+    pub(in crate::controller) fn withdraw(&mut self, job: &JobId, number: Attempt, of: &IdSet, why: &str, now: Now) {
+        let waiting = |action: &Action| action.row.waiting.intersection(of);
+        let unbegun = self.jobs.preparing(job, number).map(|action| (action.row.id, waiting(action)));
+        let unbegun: Vec<(ActionId, IdSet)> = unbegun.filter(|(_, ranks)| !ranks.is_empty()).collect();
+        for (id, ranks) in unbegun {
+            let Some(action) = self.jobs.action(id) else { continue };
+            let (name, tasks): (_, Vec<_>) =
+                (action.row.name.clone(), ranks.iter().map(|rank| action.task(Rank(rank))).collect());
+            let context = json!({"action": name, "attempt": number, "ranks": ranks, "why": why});
+            self.event(job, now, "cancel", context);
+            for task in tasks {
+                self.end_task(task, Ended::bare(Outcome::Cancelled { status: None }, now.wall_ms), now);
+            }
+        }
+    }
+
+    /// Withdraws setup actions that wait on the rank of this after-action. A lost life has begun the after-action
+    /// there, so a setup action must not follow.
+    pub(in crate::controller) fn withdraw_before(&mut self, task: TaskId, now: Now) {
+        let Some(action) = self.jobs.action(task.action).filter(|action| self.jobs.follows(action)) else { return };
+        let Some(attempt) = self.jobs.attempt(&action.row.job, action.row.attempt) else { return };
+        let setup = |other: &&Action| !self.jobs.follows(other) && other.row.external.is_none();
+        let late = self.jobs.of(attempt).filter(setup).filter(|other| other.stand(task.rank) == Stand::Waiting);
+        let late: Vec<TaskId> = late.map(|other| other.task(task.rank)).collect();
+        for task in late {
+            self.withdraw_task(task, "its rank was cleaned up before it could begin", now);
+        }
+    }
+
+    /// Withdraws setup actions that no request has named again from ranks of a hand-over.
+    pub(in crate::controller) fn withdraw_stale(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
+        let Some(attempt) = self.jobs.attempt(job, number) else { return };
+        let stale = self.jobs.of(attempt).filter(|action| action.row.unvouched && action.row.external.is_none());
+        let stale = stale.flat_map(|action| {
+            let waiting = action.row.waiting.intersection(ranks);
+            waiting.iter().map(|rank| action.task(Rank(rank))).collect::<Vec<_>>()
+        });
+        let mut stale: Vec<TaskId> = stale.collect();
+        stale.retain(|task| self.jobs.is_stale(*task));
+        for task in stale {
+            self.withdraw_task(task, NOT_ASKED_AGAIN, now);
+        }
+    }
+
+    /// Asks external services to stop, as `job cancel` does. A service learns of the cancel from the answer to its next
+    /// report, and from the job's events.
+    pub(in crate::controller) fn stop_services(&mut self, job: &JobId, number: Attempt, why: &str, now: Now) {
+        let at_work = self.jobs.preparing(job, number).filter(|action| action.row.external.is_some());
+        let parts: Vec<(ActionId, Part)> = at_work
+            .map(|action| (action.row.id, action.not_cancelling()))
+            .filter(|(_, part)| !part.is_empty())
+            .collect();
+        for (id, part) in parts {
+            let Some(action) = self.jobs.action_mut(id).filter(|_| !defect!(SupersededServiceUntold)) else {
+                continue;
+            };
+            let name = action.row.name.clone();
+            action.stop_service(&part, why);
+            let context = json!({"action": name, "attempt": number, "ranks": part.ranks, "resources": part.resources,
+                "why": why});
+            self.event(job, now, "cancel", context);
+            self.touch(id, now);
+        }
+    }
+}
+
+impl Jobs {
+    /// Returns the setup actions of this attempt: all actions except the after-actions.
+    pub(in crate::controller) fn preparing(&self, job: &JobId, number: Attempt) -> impl Iterator<Item = &Action> {
+        let attempt = self.attempt(job, number);
+        let actions = attempt.into_iter().flat_map(|attempt| &attempt.actions).filter_map(|id| self.action(*id));
+        actions.filter(|action| !self.follows(action))
+    }
+
+    /// Returns the ranks on which a setup action may have begun, as far as the store knows.
+    pub(in crate::controller) fn begun(&self, job: &JobId, number: Attempt) -> IdSet {
+        if let Some(attempt) =
+            self.attempt(job, number).filter(|attempt| attempt.recovered && !defect!(RecoveredUnbegun))
+        {
+            return attempt.layout.ranks().clone();
+        }
+        let mut begun = IdSet::new();
+        for action in self.preparing(job, number) {
+            begun.extend_with(&action.begun());
+        }
+        begun
+    }
+
+    /// Returns `true` if the task never begins: no request has named its setup action since the recovery began, and the
+    /// job no longer holds its rank.
+    pub(in crate::controller) fn is_stale(&self, task: TaskId) -> bool {
+        let stale = |action: &&Action| action.row.unvouched && !self.follows(action);
+        let Some(row) = self.action(task.action).filter(stale).map(|action| &action.row) else { return false };
+        self.attempt(&row.job, row.attempt)
+            .is_some_and(|attempt| attempt.asserted && !attempt.hold.ranks.contains(task.rank.0))
+    }
+}
+
+impl Action {
+    /// Returns all ranks that the action covers, except ranks that ended without a Start. All ranks of an external
+    /// action count as begun: the controller cannot see when a service begins.
+    fn begun(&self) -> IdSet {
+        let mut never = self.row.ended.clone();
+        self.row.boots.values().for_each(|sent| never.subtract(sent));
+        if self.row.external.is_some() { self.row.ranks.clone() } else { self.row.ranks.difference(&never) }
+    }
+}

@@ -1,0 +1,134 @@
+//! A complete Hello: the session opens, and the node's tasks are settled against the store.
+
+use std::collections::BTreeMap;
+
+use crate::controller::action::Stand;
+use crate::controller::facts::Facts;
+use crate::controller::io::{Effect, NodeRow, Now, Record, SessionId};
+use crate::controller::machine::Machine;
+use crate::controller::node::Node;
+use crate::controller::node::duplicate_session::address;
+use crate::controller::node::session::{Stage, redial_window_ms};
+use crate::controller::recovery::Unsettled;
+use crate::defect;
+use crate::ids::{HostName, TaskId};
+use crate::message::{Held, HeldState, Hello, ToAgent};
+
+impl Machine {
+    /// Opens a session: sends Welcome, then settles the differences.
+    pub(in crate::controller) fn open(&mut self, id: SessionId, hello: Hello, now: Now) {
+        if !self.judge_hello(id, &hello, now) {
+            return;
+        }
+        let Hello { host, machine, boot, link, version, actions, tasks, .. } = hello;
+        let known = self.nodes.get(&host).map(|node| node.row.clone());
+        let boot_number = match &known {
+            Some(row) if row.machine == machine && (row.boot == boot || defect!(RebootUnnoticed)) => row.boot_number,
+            // A boot id contains a count of soft reboots, so the controller can count the soft reboots that it missed.
+            Some(row) if row.machine == machine => {
+                row.boot_number.saturating_add(row.boot.soft_reboots_until(&boot).map_or(1, |reboots| reboots.max(1)))
+            }
+            Some(row) => row.boot_number.saturating_add(1),
+            None => 1,
+        };
+        let row = NodeRow {
+            host: host.clone(),
+            machine: machine.clone(),
+            boot: boot.clone(),
+            boot_number,
+            version,
+            seen_ms: now.wall_ms,
+        };
+        self.batch.records.push(Record::Node(row.clone()));
+        let address = self.sessions.get(&id).map(|session| address(&session.peer).to_owned()).unwrap_or_default();
+        let node = self.nodes.entry(host.clone()).or_insert_with(|| Node::new(row.clone(), now.mono_ms));
+        if known.is_none() {
+            node.tasks = self.jobs.waiting_for(&host);
+        }
+        node.boots(&machine, &boot);
+        node.row = row;
+        node.session = Some(id);
+        node.link = Some(link);
+        node.address = address;
+        node.actions = actions;
+        node.since_ms = now.mono_ms;
+        node.live.clear();
+        let before = std::mem::take(&mut node.unsettled);
+        node.note = None;
+        if let Some(session) = self.sessions.get_mut(&id) {
+            session.stage = Stage::Open { host: host.clone(), machine, boot, link };
+        }
+        self.probing.remove(&id);
+        let welcome = ToAgent::Welcome {
+            epoch: self.epoch,
+            cluster: self.settings.cluster,
+            redial_window_ms: redial_window_ms(self.nodes.len() as u64, self.settings.redial_per_second),
+            commit: 0,
+        };
+        self.batch.effects.push(Effect::Send { session: id, message: welcome });
+        self.settle(id, &host, tasks, before, now);
+        // The recovery gate opens only after it has learned of this node's tasks.
+        self.gate_hears(&host, now);
+    }
+
+    /// Settles one Hello. `before` is the unfinished part of the node's earlier Hello.
+    pub(in crate::controller) fn settle(
+        &mut self,
+        id: SessionId,
+        host: &HostName,
+        held: Vec<Held>,
+        before: Unsettled,
+        now: Now,
+    ) {
+        let Some(node) = self.nodes.get(host) else { return };
+        let (boot, boot_number) = (node.row.boot.clone(), node.row.boot_number);
+        // A node takes no part in external actions.
+        let tasks: Vec<TaskId> =
+            node.tasks.iter().filter(|task| !self.jobs.is_external(task.action)).copied().collect();
+        // The controller ignores the host's own tasks: no session reports their ends.
+        let held: BTreeMap<TaskId, Held> = held.into_iter().filter(|h| !h.local).map(|h| (h.task, h)).collect();
+        for task in &tasks {
+            let frozen = self.facts().is_frozen_action(task.action);
+            if !frozen && !self.booted(*task, boot_number, now) {
+                self.undo(*task, boot_number, now);
+            }
+        }
+        let mut forget = Vec::new();
+        // Orphans come first, because an orphan keeps later tasks from beginning.
+        let (known, unknown): (Vec<&Held>, Vec<&Held>) = held
+            .values()
+            .partition(|held| self.facts().is_known(host, held) && !self.facts().is_of_a_lost_life(host, held));
+        for held in unknown {
+            if self.on_unknown(id, host, held, now) {
+                forget.push(held.task);
+            }
+        }
+        for held in known {
+            self.settle_held(id, host, held.task, &held.state, held.limit_ms, now);
+        }
+        for task in tasks.into_iter().filter(|task| !held.contains_key(task)) {
+            if self.facts().is_frozen_action(task.action) {
+                self.leave_absent(task);
+            } else {
+                self.settle_absent(id, task, boot_number, &boot, now);
+            }
+        }
+        if !forget.is_empty() {
+            self.batch.effects.push(Effect::Send { session: id, message: ToAgent::Forget { tasks: forget } });
+        }
+        self.orphans_told(host, before, now);
+        self.reboot_cleans(host);
+    }
+}
+
+impl Facts<'_> {
+    /// Returns `true` if this store knows the task. A tombstone counts only if the store has the task on this host; any
+    /// other state counts on every host.
+    pub(in crate::controller) fn is_known(&self, host: &HostName, held: &Held) -> bool {
+        let task = held.task;
+        let is_stone = matches!(held.state, HeldState::Tombstone { .. });
+        let anothers = self.jobs.is_external(task.action) || self.jobs.host_of(task).is_none_or(|of| of != *host);
+        let action = self.jobs.action(task.action);
+        action.is_some_and(|action| action.stand(task.rank) != Stand::NotMine) && !(is_stone && anothers)
+    }
+}

@@ -1,0 +1,94 @@
+//! Closing what the lost life had released: no after-action begins on the part by itself, and no notice is sent.
+
+use serde_json::json;
+
+use crate::controller::action::Action;
+use crate::controller::io::Now;
+use crate::controller::machine::Machine;
+use crate::ids::{Attempt, HostName, JobId, Rank, TaskId};
+use crate::idset::IdSet;
+use crate::job::Part;
+use crate::outcome::Outcome;
+use crate::task::Ended;
+
+/// Reason of tasks that never begin, because an operator said that the lost life had released the hosts.
+const GIVEN_BACK: &str = "given back before the store was put back";
+
+impl Machine {
+    /// Closes an attempt that its resource manager no longer has. The controller sends no notice; after-actions begin
+    /// where they can harm no other job.
+    pub(in crate::controller) fn over_untold(&mut self, job: &JobId, number: Attempt, now: Now) {
+        let owed = self.drop_owed(job, number);
+        let left = self.jobs.unreleased(job, number);
+        self.disown(job, number, &left.ranks);
+        let context = json!({"attempt": number, "why": "its resource manager has it no more", "untold": owed});
+        self.event(job, now, "attempt-over", context);
+        self.assert_attempt(job, number, now);
+        self.close_attempt(job, number, "its resource manager has it no more", now);
+    }
+
+    /// Closes an attempt whose nodes were released and cleaned up in the lost life, by an operator's statement. No task
+    /// of the attempt begins, and no notice is sent. Running tasks go on to their end, services are asked to stop, and
+    /// orphans are given up.
+    pub(in crate::controller) fn close_untold(&mut self, job: &JobId, number: Attempt, uid: u32, now: Now) {
+        let orphans = self.facts().orphans().filter(|(_, _, orphan)| orphan.job == *job && orphan.attempt == number);
+        let orphans: Vec<(HostName, TaskId)> = orphans.map(|(host, task, _)| (host.clone(), task)).collect();
+        for (host, task) in orphans {
+            self.give_up_orphan(&host, task, now);
+        }
+        let Some(attempt) = self.jobs.attempt(job, number) else { return };
+        if attempt.is_vouched() {
+            let part = Part::of_ranks(attempt.in_doubt());
+            return self.close_part(job, number, &part, uid, now);
+        }
+        self.drop_owed(job, number);
+        let left = self.jobs.unreleased(job, number);
+        self.close_part(job, number, &left, uid, now);
+        if let Some(attempt) = self.jobs.attempt_mut(job, number) {
+            attempt.open = false;
+        }
+        self.stop_services(job, number, GIVEN_BACK, now);
+        self.event(job, now, "attempt-closed", json!({"attempt": number, "why": GIVEN_BACK, "by": uid}));
+        self.assert_attempt(job, number, now);
+    }
+
+    /// Closes a part of an attempt that the lost life had released: waiting tasks never begin, and no notice is sent.
+    /// Running tasks go on to their end.
+    pub(in crate::controller) fn close_part(&mut self, job: &JobId, number: Attempt, part: &Part, uid: u32, now: Now) {
+        self.disown(job, number, &part.ranks);
+        let Some(attempt) = self.jobs.attempt(job, number) else { return };
+        for id in attempt.actions.clone() {
+            let unbegun = |action: &Action| action.row.waiting.union(&action.row.sent).intersection(&part.ranks);
+            let ranks = self.jobs.action(id).map(unbegun).unwrap_or_default();
+            for rank in ranks.iter().map(Rank) {
+                let task = TaskId { action: id, rank };
+                if let Some(session) = self.facts().session_of(task) {
+                    self.send_cancel(session, task, GIVEN_BACK);
+                }
+                let outcome = Outcome::Resolved { ok: true, reason: GIVEN_BACK.to_owned(), by: uid };
+                self.end_task(task, Ended::bare(outcome, now.wall_ms), now);
+            }
+        }
+        let Some(attempt) = self.jobs.attempt_mut(job, number) else { return };
+        attempt.by_hand = true;
+        let part = attempt.let_go(part);
+        let last = attempt.hold.ranks.is_empty();
+        self.batch.attempts.insert((job.clone(), number));
+        if last {
+            self.nothing_more(job, number);
+        }
+        self.batch.let_go.entry((job.clone(), number)).or_default().extend_with(&part);
+    }
+
+    /// Reduces an attempt to `ranks`: a request with fewer ranks names everything that is not released. If a hook or an
+    /// operator made the request, no edge will vouch for the other hosts; they count as released by the lost life.
+    pub(in crate::controller) fn shrink_to(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
+        let gone = self.jobs.unreleased(job, number).ranks.difference(ranks);
+        let gone = Part::of_ranks(gone);
+        self.disown(job, number, &gone.ranks);
+        self.let_go(job, number, &gone, now);
+        if self.jobs.attempt(job, number).is_some_and(|attempt| attempt.source.is_none()) {
+            self.close_part(job, number, &gone, 0, now);
+        }
+    }
+}
