@@ -4,14 +4,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::agent::io::Level;
-use crate::controller::io::{Client, Effect, Now, Record, Refusal, Reply};
+use crate::controller::io::{Client, Effect, Now, Record, Refusal, Reply, SessionId};
+use crate::controller::job::Jobs;
 use crate::controller::job::milestones::Saying;
 use crate::controller::machine::Machine;
 use crate::eventlog::Event;
-use crate::ids::{ActionId, Attempt, HostName, JobId};
+use crate::ids::{ActionId, Attempt, HostName, JobId, TaskId};
 use crate::idset::IdSet;
 use crate::job::Part;
 use crate::mark::Commit;
+use crate::message::ToAgent;
 
 /// Output of one batch so far.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -30,6 +32,45 @@ pub(super) struct Batch {
     /// Hosts whose drain has come into force, or was lifted.
     pub(super) in_force: BTreeSet<HostName>,
     pub(super) wake_ms: Option<u64>,
+}
+
+impl Batch {
+    pub(super) fn reply(&mut self, client: Client, reply: Result<Reply, Refusal>) {
+        self.effects.push(Effect::Reply { client, reply });
+    }
+
+    pub(super) fn note(&mut self, level: Level, job: Option<&JobId>, host: Option<&HostName>, text: impl Into<String>) {
+        let (job, host) = (job.cloned(), host.cloned());
+        self.effects.push(Effect::Note { level, job, host, text: text.into(), by_node: false });
+    }
+
+    /// Adds a journal line about an act of a node. A node can cause any number of such lines: the edge bounds the lines
+    /// of each host.
+    pub(super) fn note_of_node(&mut self, level: Level, host: &HostName, text: impl Into<String>) {
+        let (host, text) = (Some(host.clone()), text.into());
+        self.effects.push(Effect::Note { level, job: None, host, text, by_node: true });
+    }
+
+    pub(super) fn send(&mut self, session: SessionId, message: ToAgent) {
+        self.effects.push(Effect::Send { session, message });
+    }
+
+    /// Sends the node of a known task its Cancel.
+    pub(super) fn send_cancel(&mut self, session: SessionId, jobs: &Jobs, task: TaskId, why: &str) {
+        let Some(row) = jobs.action(task.action).map(|action| &action.row) else { return };
+        let (job, attempt, action) = (row.job.clone(), row.attempt, row.name.clone());
+        self.send(session, ToAgent::Cancel { task, job, attempt, action, why: why.to_owned(), commit: 0 });
+    }
+
+    /// Notes an attempt whose row the batch stores.
+    pub(super) fn attempt_changed(&mut self, job: &JobId, number: Attempt) {
+        self.attempts.insert((job.clone(), number));
+    }
+
+    /// Notes a part whose hold was dropped: the batch releases it if no other hold is left.
+    pub(super) fn hold_dropped(&mut self, job: &JobId, number: Attempt, part: &Part) {
+        self.let_go.entry((job.clone(), number)).or_default().extend_with(part);
+    }
 }
 
 impl Machine {
@@ -83,22 +124,6 @@ impl Machine {
         }
     }
 
-    pub(super) fn reply(&mut self, client: Client, reply: Result<Reply, Refusal>) {
-        self.batch.effects.push(Effect::Reply { client, reply });
-    }
-
-    pub(super) fn note(&mut self, level: Level, job: Option<&JobId>, host: Option<&HostName>, text: impl Into<String>) {
-        let (job, host) = (job.cloned(), host.cloned());
-        self.batch.effects.push(Effect::Note { level, job, host, text: text.into(), by_node: false });
-    }
-
-    /// Adds a journal line about an act of a node. A node can cause any number of such lines: the edge bounds the lines
-    /// of each host.
-    pub(super) fn note_of_node(&mut self, level: Level, host: &HostName, text: impl Into<String>) {
-        let (host, text) = (Some(host.clone()), text.into());
-        self.batch.effects.push(Effect::Note { level, job: None, host, text, by_node: true });
-    }
-
     /// Appends an event to the job's log, and publishes the event to followers.
     pub(super) fn event(&mut self, job: &JobId, now: Now, name: &str, context: serde_json::Value) {
         let entry = self.jobs.entry(job.clone()).or_default();
@@ -111,13 +136,6 @@ impl Machine {
         let event = Event::at_millis(now.wall_ms, name, context);
         self.batch.records.push(Record::Event { job: job.clone(), sequence, event: event.clone() });
         self.batch.effects.push(Effect::Publish { job: job.clone(), sequence, event });
-    }
-
-    /// Schedules a check of the action's limits at `at_ms`, unless an earlier check is scheduled.
-    pub(super) fn check_by(&mut self, id: ActionId, at_ms: u64) {
-        if let Some(action) = self.jobs.action_mut(id) {
-            action.check_ms = Some(action.check_ms.map_or(at_ms, |before| before.min(at_ms)));
-        }
     }
 
     pub(super) fn touch(&mut self, id: ActionId, now: Now) {

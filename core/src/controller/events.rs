@@ -9,7 +9,7 @@ use crate::controller::action::{Action, Fresh};
 use crate::controller::io::Now;
 use crate::controller::machine::Machine;
 use crate::defect;
-use crate::ids::{ActionId, JobId, TaskId};
+use crate::ids::{ActionId, JobId};
 use crate::idset::IdSet;
 use crate::outcome::Verdict;
 
@@ -42,8 +42,8 @@ impl Machine {
         let Some(verdict) = self.jobs.action_mut(id).and_then(|action| action.decide(forgiveness, now.wall_ms)) else {
             return;
         };
-        self.release_index(id);
         let Some(action) = self.jobs.action(id) else { return };
+        self.nodes.unindex(&self.jobs, action);
         let (ok, by_outcome, status) = (action.row.ok.clone(), action.by_outcome(), action.status());
         let resources = action.bad_resources();
         let bad = action.row.ranks.difference(&action.row.ok);
@@ -64,21 +64,10 @@ impl Machine {
         }
     }
 
-    /// Removes the action's tasks from the nodes' indexes: a reboot after the verdict changes no task.
-    fn release_index(&mut self, id: ActionId) {
-        let Some(action) = self.jobs.action(id) else { return };
-        let Some(layout) = self.jobs.layout(id).cloned() else { return };
-        for (rank, host) in layout.pairs(&action.row.ranks) {
-            if let Some(node) = self.nodes.get_mut(host) {
-                node.tasks.remove(&TaskId { action: id, rank });
-            }
-        }
-    }
-
     fn touch_attempt(&mut self, job: &JobId, number: crate::ids::Attempt, now: Now) {
         if let Some(attempt) = self.jobs.attempt_mut(job, number) {
             attempt.touched_ms = now.wall_ms;
-            self.batch.attempts.insert((job.clone(), number));
+            self.batch.attempt_changed(job, number);
         }
     }
 }

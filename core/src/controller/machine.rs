@@ -10,15 +10,14 @@ use crate::controller::action::announced_reboot::Expected;
 use crate::controller::batch::Batch;
 use crate::controller::giveback::outbox::{Outbox, first_sequence};
 use crate::controller::io::{
-    AttemptRow, Client, DrainRow, Effect, Input, Now, Output, Quiet, Record, SessionId, Settings, Snapshot,
+    Client, DrainRow, Effect, Input, Now, Output, Quiet, Record, SessionId, Settings, Snapshot,
 };
 use crate::controller::job::Jobs;
-use crate::controller::job::attempt::JobAttempt;
-use crate::controller::node::Node;
 use crate::controller::node::session::Session;
+use crate::controller::node::{Node, Nodes};
 use crate::controller::recovery::Recovery;
 use crate::defect;
-use crate::ids::{ActionId, Attempt, Epoch, HostName, JobId, Rank, TaskId};
+use crate::ids::{ActionId, Attempt, Epoch, HostName, JobId, Rank};
 use crate::idset::IdSet;
 use crate::mark::History;
 
@@ -29,7 +28,7 @@ pub struct Machine {
     pub(super) history: History,
     /// Highest epoch that an agent reported when it refused this controller's, and the agent's host.
     pub(super) highest_seen: Option<(HostName, Epoch)>,
-    pub(super) nodes: BTreeMap<HostName, Node>,
+    pub(super) nodes: Nodes,
     pub(super) sessions: BTreeMap<SessionId, Session>,
     /// Sessions that wait for an older session to answer a probe.
     pub(super) probing: BTreeSet<SessionId>,
@@ -74,7 +73,7 @@ impl Machine {
             epoch,
             history,
             highest_seen: None,
-            nodes: BTreeMap::new(),
+            nodes: Nodes::default(),
             sessions: BTreeMap::new(),
             probing: BTreeSet::new(),
             drains: snapshot.drains.into_iter().map(|drain| (drain.host.clone(), drain)).collect(),
@@ -100,10 +99,12 @@ impl Machine {
             machine.nodes.insert(row.host.clone(), Node::new(row, now.mono_ms));
         }
         for row in snapshot.attempts {
-            machine.load_attempt(row);
+            machine.jobs.load(row);
         }
         for row in snapshot.actions {
-            machine.load_action(Action::stored(row, now.mono_ms));
+            let (id, open) = (row.id, if row.verdict.is_none() { row.ranks.clone() } else { IdSet::new() });
+            machine.jobs.add_action(Action::stored(row, now.mono_ms));
+            machine.nodes.index(&machine.jobs, id, &open);
         }
         for row in snapshot.ranks {
             let Some(action) = machine.jobs.action_mut(row.task.action) else { continue };
@@ -117,7 +118,7 @@ impl Machine {
         for (job, last) in snapshot.events_last {
             machine.jobs.entry(job).or_default().events_last = if defect!(EventsRepeat) { 0 } else { last };
         }
-        machine.index_failed();
+        machine.nodes.index_failed(&machine.jobs);
         machine.batch.records.push(Record::Epoch(epoch));
         machine.recovery.row = snapshot.recovery;
         machine.judge_store(snapshot.stamp, snapshot.anchor, now);
@@ -131,19 +132,13 @@ impl Machine {
         let ids: Vec<ActionId> =
             machine.jobs.actions.iter().filter(|(_, a)| a.row.verdict.is_none()).map(|(id, _)| *id).collect();
         for id in ids {
-            machine.arm(id, now);
+            machine.jobs.arm(id, machine.settings.start_grace_ms, now);
             // A crash cannot part the last end from the verdict, because both are in one commit. A store restored by
             // hand may contain an action without its verdict.
             machine.batch.touched.insert(id);
         }
         let output = machine.close_batch(now);
         (machine, output)
-    }
-
-    fn load_attempt(&mut self, row: AttemptRow) {
-        if let Some((job, number, attempt)) = JobAttempt::stored(row) {
-            self.jobs.entry(job).or_default().attempts.insert(number, attempt);
-        }
     }
 
     /// Collects ranks without a hold that are not released yet: their drain was not in force, or their release policy
@@ -154,28 +149,6 @@ impl Machine {
                 let mut part = attempt.whole();
                 part.subtract(&attempt.released);
                 self.batch.let_go.insert((job.clone(), *number), part);
-            }
-        }
-    }
-
-    pub(super) fn load_action(&mut self, action: Action) {
-        let row = &action.row;
-        let id = row.id;
-        if let Some(attempt) = self.jobs.attempt_mut(&row.job, row.attempt) {
-            attempt.actions.push(id);
-        }
-        let ranks = if row.verdict.is_none() { row.ranks.clone() } else { IdSet::new() };
-        self.jobs.actions.insert(id, action);
-        self.index(id, &ranks);
-    }
-
-    /// Adds `ranks` of an action to the task index of their nodes.
-    pub(super) fn index(&mut self, id: ActionId, ranks: &IdSet) {
-        let Self { jobs, nodes, .. } = self;
-        let Some(layout) = jobs.layout(id) else { return };
-        for (rank, host) in layout.pairs(ranks) {
-            if let Some(node) = nodes.get_mut(host) {
-                node.tasks.insert(TaskId { action: id, rank });
             }
         }
     }
@@ -287,7 +260,7 @@ impl Machine {
             for (number, attempt) in &entry.attempts {
                 let row = store.attempts.iter().find(|row| row.job == *job && row.attempt == *number);
                 let touched_ms = row.map_or(0, |row| row.touched_ms);
-                let held = AttemptRow { touched_ms, ..attempt.row(job.clone(), *number) };
+                let held = crate::controller::io::AttemptRow { touched_ms, ..attempt.row(job.clone(), *number) };
                 assert_eq!(row, Some(&held), "the row of an attempt");
             }
         }

@@ -2,7 +2,7 @@
 
 use crate::controller::facts::Facts;
 use crate::controller::io::{
-    AskWhich, Client, Effect, Hooked, Now, OutboxEntry, Record, Refusal, Reply, Request, SessionId, Which,
+    AskWhich, Client, Hooked, Now, OutboxEntry, Record, Refusal, Reply, Request, SessionId, Which,
 };
 use crate::controller::machine::Machine;
 use crate::defect;
@@ -103,7 +103,7 @@ impl Machine {
                 Ok(Reply::Done)
             }
         };
-        self.reply(client, reply);
+        self.batch.reply(client, reply);
     }
 
     fn ask(&mut self, which: AskWhich, mut ask: Ask) -> Result<Reply, Refusal> {
@@ -137,7 +137,7 @@ impl Machine {
             self.questions.insert(question, asked.iter().map(|(_, host)| host.clone()).collect());
         }
         for (session, _) in asked {
-            self.batch.effects.push(Effect::Send { session, message: ToAgent::Ask { question, ask: ask.clone() } });
+            self.batch.send(session, ToAgent::Ask { question, ask: ask.clone() });
         }
         Ok(Reply::Asked { question, asked: asked_hosts, unreachable })
     }

@@ -26,7 +26,7 @@ use serde_json::json;
 
 use crate::controller::action::{Action, Stand};
 use crate::controller::facts::Facts;
-use crate::controller::io::{Effect, Expects, Now, RankRow, SessionId};
+use crate::controller::io::{Expects, Now, RankRow, SessionId};
 use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
 use crate::defect;
@@ -86,6 +86,19 @@ impl Jobs {
         let of = layout.ranks().iter().zip(layout.hosts().iter());
         of.filter(|(_, host)| hosts.contains(*host)).map(|(rank, _)| rank).collect()
     }
+
+    /// Starts the limits of ranks whose node is expected to reboot.
+    pub(in crate::controller) fn arm_boots(&mut self, id: ActionId, unreachable_grace_ms: u64, now: Now) {
+        let Some(action) = self.action_mut(id) else { return };
+        let mut first = None::<u64>;
+        for expected in action.expected.values_mut() {
+            expected.until_ms = Expected::until(&expected.row, now.mono_ms, unreachable_grace_ms);
+            first = first.into_iter().chain(expected.until_ms).min();
+        }
+        if let Some(at) = first {
+            self.check_by(id, at);
+        }
+    }
 }
 
 impl Machine {
@@ -98,7 +111,7 @@ impl Machine {
         ended: Ended,
         now: Now,
     ) {
-        if !self.speaks_for(host, task) {
+        if !self.nodes.speaks_for(host, task, &self.jobs, &mut self.batch) {
             return;
         }
         let grace = self.settings.unreachable_grace_ms;
@@ -123,10 +136,10 @@ impl Machine {
             self.event(&job, now, "expect-reboot", context);
         }
         if let Some(until) = until_ms {
-            self.check_by(task.action, until);
+            self.jobs.check_by(task.action, until);
         }
         self.touch(task.action, now);
-        self.batch.effects.push(Effect::Send { session: id, message: ToAgent::BootExpected { task } });
+        self.batch.send(id, ToAgent::BootExpected { task });
     }
 
     /// Ends the rank if the rank expects the reboot of its node; returns `false` if no reboot was expected.
@@ -209,28 +222,14 @@ impl Machine {
             expected.is_over = true;
             expected.until_ms
         });
-        if let Some(node) = self.jobs.host_of(task).and_then(|host| self.nodes.get_mut(&host)) {
+        if let Some(node) = self.nodes.of_mut(&self.jobs, task) {
             node.live.remove(&task);
         }
         if let Some(until) = until_ms {
-            self.check_by(task.action, until);
+            self.jobs.check_by(task.action, until);
         }
         self.touch(task.action, now);
         None
-    }
-
-    /// Starts the limits of ranks whose node is expected to reboot.
-    pub(in crate::controller) fn arm_boots(&mut self, id: ActionId, now: Now) {
-        let grace = self.settings.unreachable_grace_ms;
-        let Some(action) = self.jobs.action_mut(id) else { return };
-        let mut first = None::<u64>;
-        for expected in action.expected.values_mut() {
-            expected.until_ms = Expected::until(&expected.row, now.mono_ms, grace);
-            first = first.into_iter().chain(expected.until_ms).min();
-        }
-        if let Some(at) = first {
-            self.check_by(id, at);
-        }
     }
 
     /// Ends ranks whose reboot did not come in time; returns the time of the next check. A live script is left to its
@@ -243,8 +242,7 @@ impl Machine {
             let task = action.task(*rank);
             let Some(until) = expected.until_ms else { continue };
             // A node that left just now may be rebooting; the usual grace applies.
-            let away =
-                self.jobs.host_of(task).and_then(|host| self.nodes.get(&host)).filter(|node| node.session.is_none());
+            let away = self.nodes.of(&self.jobs, task).filter(|node| node.session.is_none());
             let due = away.map_or(until, |node| until.max(node.since_ms.saturating_add(grace)));
             if now.mono_ms < due {
                 next = Some(next.map_or(due, |next| next.min(due)));
@@ -262,26 +260,18 @@ impl Machine {
         }
         next
     }
-
-    /// Schedules a check of every action on a host whose announced reboot is over: the host's actions may begin.
-    pub(in crate::controller) fn boot_over(&mut self, host: &HostName, now: Now) {
-        let tasks = self.nodes.get(host).map(|node| node.tasks.clone()).unwrap_or_default();
-        for task in tasks {
-            self.check_by(task.action, now.mono_ms);
-        }
-    }
 }
 
 impl Facts<'_> {
     /// Returns the number of the present boot of the task's node, and the node's machine.
     fn boot_of(&self, task: TaskId) -> Option<(u32, MachineId)> {
-        let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
+        let node = self.nodes.of(&self.jobs, task);
         node.map(|node| (node.row.boot_number, node.row.machine.clone()))
     }
 
     /// Returns `true` if the task's node is still in the boot of the rank's Start.
     fn is_in_its_boot(&self, task: TaskId) -> bool {
-        let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
+        let node = self.nodes.of(&self.jobs, task);
         let boot = self.jobs.action(task.action).and_then(|action| action.boot(task.rank));
         node.is_some_and(|node| boot == Some(node.row.boot_number))
     }

@@ -43,14 +43,15 @@ impl Machine {
         let blame = (!ok && !told || is_unfollowed).then(|| ended.clone());
         let expected = action.expected.contains_key(&task.rank);
         action.end(task.rank, ended);
-        if let Some(host) = self.jobs.host_of(task).filter(|_| expected) {
-            self.boot_over(&host, now);
-        }
-        if let Some(node) = self.jobs.host_of(task).and_then(|host| self.nodes.get_mut(&host)) {
+        if let Some(node) = self.nodes.of_mut(&self.jobs, task) {
+            if expected {
+                // The announced reboot is over: the host's actions may begin.
+                self.jobs.check_all(&node.tasks, now.mono_ms);
+            }
             node.live.remove(&task);
         }
         if !ok {
-            self.remember_failed(task);
+            self.nodes.remember_failed(&self.jobs, task);
         }
         if let Some(ended) = blame {
             self.drain_for(task, &ended, now);
@@ -147,7 +148,7 @@ impl Machine {
         }
         self.event(&job, now, "late", context);
         self.touch(task.action, now);
-        self.note(
+        self.batch.note(
             Level::Warning,
             Some(&job),
             Some(host),
@@ -161,7 +162,7 @@ impl Facts<'_> {
     /// leaves /run with the records of their ends.
     pub(in crate::controller) fn is_undone(&self, task: TaskId, ended: &Ended) -> bool {
         let Some(action) = self.jobs.action(task.action) else { return false };
-        let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
+        let node = self.nodes.of(&self.jobs, task);
         if self.is_frozen_action(task.action) {
             // The reboot counts when the attempt is vouched for.
             return false;

@@ -186,7 +186,7 @@ impl Machine {
             external.heard_ms = now.wall_ms;
         }
         let at = now.mono_ms.saturating_add(lease_ms);
-        self.check_by(id, at);
+        self.jobs.check_by(id, at);
         self.touch(id, now);
     }
 

@@ -1,9 +1,12 @@
 //! Time limits: start-grace, absent nodes, lingering processes. All limits use the monotonic clock and count only
 //! while this controller runs. So neither a restart nor a clock step makes a task late.
 
+use std::collections::BTreeSet;
+
 use crate::controller::action::Action;
 use crate::controller::facts::Facts;
 use crate::controller::io::Now;
+use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
 use crate::controller::show::list;
 use crate::defect;
@@ -112,28 +115,39 @@ pub(in crate::controller) fn script_name(script: &str) -> &str {
     &script[..end.unwrap_or(0)]
 }
 
-impl Machine {
+impl Jobs {
+    /// Schedules a check of the action's limits at `at_ms`, unless an earlier check is scheduled.
+    pub(in crate::controller) fn check_by(&mut self, id: ActionId, at_ms: u64) {
+        if let Some(action) = self.action_mut(id) {
+            action.check_ms = Some(action.check_ms.map_or(at_ms, |before| before.min(at_ms)));
+        }
+    }
+
+    /// Schedules a check of the actions of these tasks.
+    pub(in crate::controller) fn check_all(&mut self, tasks: &BTreeSet<TaskId>, at_ms: u64) {
+        tasks.iter().for_each(|task| self.check_by(task.action, at_ms));
+    }
+
     /// Starts the limits of an action: they count from `now`.
-    pub(in crate::controller) fn arm(&mut self, id: ActionId, now: Now) {
-        let grace = self.settings.start_grace_ms;
-        if let Some(action) = self.jobs.action_mut(id) {
-            let first = action.row.external.as_ref().map_or(grace, |external| external.lease_ms);
+    pub(in crate::controller) fn arm(&mut self, id: ActionId, start_grace_ms: u64, now: Now) {
+        if let Some(action) = self.action_mut(id) {
+            let first = action.row.external.as_ref().map_or(start_grace_ms, |external| external.lease_ms);
             action.armed_ms = now.mono_ms;
             action.check_ms = Some(now.mono_ms.saturating_add(first));
         }
     }
 
     /// Starts a rank's start-grace, because its node is connected now, however long the node was away.
-    pub(in crate::controller) fn arm_start(&mut self, task: TaskId, now: Now) {
-        if let Some(action) = self.jobs.action_mut(task.action) {
+    pub(in crate::controller) fn arm_start(&mut self, task: TaskId, start_grace_ms: u64, now: Now) {
+        if let Some(action) = self.action_mut(task.action) {
             action.ready(&IdSet::from(task.rank.0..=task.rank.0), now.mono_ms);
         }
-        self.check_by(task.action, now.mono_ms.saturating_add(self.settings.start_grace_ms));
+        self.check_by(task.action, now.mono_ms.saturating_add(start_grace_ms));
     }
 
     /// Starts a task's limit when its scripts begin, not when the Start was sent: the task may have waited on its node.
     pub(in crate::controller) fn begins(&mut self, task: TaskId, since_ms: u64) {
-        if let Some(action) = self.jobs.action_mut(task.action)
+        if let Some(action) = self.action_mut(task.action)
             && since_ms > action.armed(task.rank).saturating_add(AT_ONCE_MS)
         {
             action.ready(&IdSet::from(task.rank.0..=task.rank.0), since_ms);
@@ -142,30 +156,18 @@ impl Machine {
 
     /// Records the limit that a node reported for the task.
     pub(in crate::controller) fn limit_told(&mut self, host: &HostName, task: TaskId, limit_ms: Option<u64>) {
-        if self.jobs.host_of(task).as_ref() != Some(host) {
+        if self.host_of(task).as_ref() != Some(host) {
             return;
         }
-        if let Some(action) = self.jobs.action_mut(task.action).filter(|action| action.is_open_on(task.rank)) {
+        if let Some(action) = self.action_mut(task.action).filter(|action| action.is_open_on(task.rank)) {
             action.limited(task.rank, limit_ms);
-        }
-    }
-
-    /// Schedules checks of accepted tasks whose node left: the tasks may become unreachable.
-    pub(in crate::controller) fn watch_absence(&mut self, host: &HostName, now: Now) {
-        let at = now.mono_ms.saturating_add(self.settings.unreachable_grace_ms);
-        let ids: Vec<ActionId> =
-            self.nodes.get(host).map(|n| n.tasks.iter().map(|t| t.action).collect()).unwrap_or_default();
-        for id in ids {
-            if let Some(action) = self.jobs.action_mut(id) {
-                action.check_ms = Some(action.check_ms.map_or(at, |before| before.min(at)));
-            }
         }
     }
 
     /// Starts the action's limit anew for lingering processes, from the moment when the controller knows of them.
     pub(in crate::controller) fn watch_lingering(&mut self, task: TaskId, phase: &Phase, now: Now) {
         let lingers = matches!(phase, Phase::Lingering { .. });
-        let Some(action) = self.jobs.action_mut(task.action).filter(|a| lingers && a.is_open_on(task.rank)) else {
+        let Some(action) = self.action_mut(task.action).filter(|a| lingers && a.is_open_on(task.rank)) else {
             return;
         };
         if action.row.lingering.contains(task.rank.0) {
@@ -176,7 +178,9 @@ impl Machine {
             self.check_by(task.action, since.saturating_add(limit));
         }
     }
+}
 
+impl Machine {
     /// Drains the nodes with processes that linger past the limit; returns the time of the next check. An action
     /// without a limit drains no node for lingering processes.
     fn check_lingering(&mut self, id: ActionId, now: Now) -> Option<u64> {
@@ -194,7 +198,7 @@ impl Machine {
         // A restart of the controller does not drain again: the operator who undrains the node has seen the processes.
         due.iter().for_each(|(task, _)| action.lingers_too_long(task.rank));
         for (task, limit) in due {
-            let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
+            let node = self.nodes.of(&self.jobs, task);
             let left = match node.and_then(|node| node.live.get(&task)) {
                 Some((Phase::Lingering { processes }, _)) => format!(": {}", list(processes)),
                 _ => String::new(),
@@ -232,19 +236,19 @@ impl Machine {
         action.check_ms = None;
         let grace_at = self.check_starts(id, now);
         if let Some(at) = grace_at {
-            self.check_by(id, at);
+            self.jobs.check_by(id, at);
         }
         if let Some(at) = self.check_absent(id, now) {
-            self.check_by(id, at);
+            self.jobs.check_by(id, at);
         }
         if let Some(at) = self.check_lingering(id, now) {
-            self.check_by(id, at);
+            self.jobs.check_by(id, at);
         }
         if let Some(at) = self.check_lease(id, now) {
-            self.check_by(id, at);
+            self.jobs.check_by(id, at);
         }
         if let Some(at) = self.check_boots(id, now) {
-            self.check_by(id, at);
+            self.jobs.check_by(id, at);
         }
         // A batch of releases may be due by its policy.
         self.batch.touched.insert(id);
@@ -284,11 +288,11 @@ impl Machine {
     /// Gives up a Start past start-grace: the task is lost. A connected node gets a Cancel, which keeps the task from
     /// beginning; an absent node gets the Cancel in answer to its Hello.
     fn give_up_start(&mut self, task: TaskId, now: Now) {
-        let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
+        let node = self.nodes.of(&self.jobs, task);
         let (session, known) = (node.and_then(|node| node.session), node.is_some());
         self.lose(task, if known { Loss::Offline } else { Loss::UnknownNode }, now);
         if let Some(session) = session.filter(|_| !defect!(OfflineUnfenced)) {
-            self.send_cancel(session, task, "not accepted within start-grace");
+            self.batch.send_cancel(session, &self.jobs, task, "not accepted within start-grace");
         }
     }
 
@@ -314,11 +318,7 @@ impl Machine {
             let at = if now.mono_ms < limit_at {
                 limit_at
             } else {
-                let away = self
-                    .jobs
-                    .host_of(task)
-                    .and_then(|host| self.nodes.get(&host))
-                    .filter(|node| node.session.is_none());
+                let away = self.nodes.of(&self.jobs, task).filter(|node| node.session.is_none());
                 let Some(node) = away else { continue };
                 node.since_ms.saturating_add(grace)
             };

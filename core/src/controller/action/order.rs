@@ -157,7 +157,7 @@ impl Machine {
         }
         // The batch that sends a Start also commits the Start.
         self.touch(id, now);
-        self.check_by(id, now.mono_ms.saturating_add(self.settings.start_grace_ms));
+        self.jobs.check_by(id, now.mono_ms.saturating_add(self.settings.start_grace_ms));
         let mut to: Vec<(SessionId, Rank, BootId)> = Vec::new();
         let (mut unknown, mut down) = (Vec::new(), Vec::new());
         for (rank, host) in layout.pairs(&ready) {

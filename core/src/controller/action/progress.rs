@@ -1,4 +1,5 @@
-//! Progress of tasks, as a node's session reports it: accepted, moved, finished. [`super::end`] gives a task its outcome.
+//! Progress of tasks, as a node's session reports it: accepted, moved, finished. [`super::end`] gives a
+//! task its outcome.
 
 use serde_json::json;
 
@@ -19,7 +20,7 @@ impl Machine {
         limit_ms: Option<u64>,
         now: Now,
     ) {
-        if !self.speaks_for(host, task) {
+        if !self.nodes.speaks_for(host, task, &self.jobs, &mut self.batch) {
             return;
         }
         let Some(action) = self.jobs.action_mut(task.action) else {
@@ -35,7 +36,7 @@ impl Machine {
             // The task has ended for the controller and must not begin. If the task has begun, the Cancel stops the
             // scripts.
             Stand::Ended => {
-                self.send_cancel(id, task, "it has ended for the controller");
+                self.batch.send_cancel(id, &self.jobs, task, "it has ended for the controller");
             }
             Stand::Accepted | Stand::Ok | Stand::NotMine => {}
         }
@@ -71,8 +72,8 @@ impl Machine {
             _ => {}
         }
         self.lives_after_all(task, &phase, now);
-        self.watch_lingering(task, &phase, now);
-        self.remember_phase(host, task, phase, now.mono_ms.saturating_sub(age_ms));
+        self.jobs.watch_lingering(task, &phase, now);
+        self.nodes.remember_phase(&mut self.jobs, host, task, phase, now.mono_ms.saturating_sub(age_ms));
     }
 
     pub(in crate::controller) fn on_finished(
@@ -95,7 +96,7 @@ impl Machine {
         let stand = action.stand(task.rank);
         // If a resolution becomes the outcome, the scripts' own result is recorded as late.
         let by_hand = action.resolving(task.rank).is_some() && !ended.steps.is_empty();
-        if stand != Stand::NotMine && self.is_anothers(host, task) {
+        if stand != Stand::NotMine && self.nodes.is_anothers(host, task, &self.jobs, &mut self.batch) {
             self.batch.effects.push(ack);
             return;
         }

@@ -149,7 +149,7 @@ impl Machine {
         let context = json!({"action": row.name, "attempt": row.attempt, "ranks": task.rank.0.to_string(),
             "hosts": host, "reason": newest});
         self.event(&job, now, "drain", context);
-        self.note(Level::Warning, Some(&job), Some(&host), format!("drained: {newest}"));
+        self.batch.note(Level::Warning, Some(&job), Some(&host), format!("drained: {newest}"));
     }
 
     /// Drains a host. An existing drain keeps its reason.
@@ -221,7 +221,7 @@ impl Machine {
             && let Some(drain) = self.drains.get(host).cloned()
         {
             self.put_drain(DrainRow { passing: Some(passing), ..drain });
-            self.note(Level::Warning, None, Some(host), format!("drained: {reason}"));
+            self.batch.note(Level::Warning, None, Some(host), format!("drained: {reason}"));
         }
     }
 
@@ -245,7 +245,7 @@ impl Machine {
                     "its undrain was under way when the store was copied, and is dropped: perilog undrain {}",
                     drain.host
                 );
-                self.note(Level::Warning, None, Some(&drain.host), text);
+                self.batch.note(Level::Warning, None, Some(&drain.host), text);
             }
             let lifted = drain.lifted && defect!(DoubtedUndrainTold);
             self.put_drain(DrainRow { confirmed: false, unvouched: true, lifted, ..drain });
@@ -298,7 +298,7 @@ impl Machine {
             let text = format!(
                 "{owed} {were} owed to a release hook, and none is configured: configured again it is told; to drop them: perilog job forget JOB --releases --reason TEXT"
             );
-            self.note(Level::Warning, None, None, text);
+            self.batch.note(Level::Warning, None, None, text);
         }
     }
 
@@ -328,7 +328,7 @@ impl Machine {
         for host in hosts {
             count += u64::from(self.drain_host(&host, reason.clone(), Some(uid), Fault::Other, now) == Told::First);
         }
-        self.note(Level::Warning, None, None, format!("uid {uid} drained {list}: {reason}"));
+        self.batch.note(Level::Warning, None, None, format!("uid {uid} drained {list}: {reason}"));
         Ok(Reply::Reached { tasks: count })
     }
 
@@ -372,7 +372,7 @@ impl Machine {
             }
         }
         let without = if forget { ", without the drain hook" } else { "" };
-        self.note(Level::Warning, None, None, format!("uid {uid} lifted the drain of {list}{without}"));
+        self.batch.note(Level::Warning, None, None, format!("uid {uid} lifted the drain of {list}{without}"));
         Ok(Reply::Reached { tasks: hosts.len() as u64 })
     }
 
@@ -398,7 +398,7 @@ impl Machine {
         }
         let text = format!("it booted, and no script lives there: its drain is lifted ({})", drain.reason);
         self.lift(host);
-        self.note(Level::Info, None, Some(host), text);
+        self.batch.note(Level::Info, None, Some(host), text);
     }
 
     fn undrained_host(&mut self, host: &HostName) {

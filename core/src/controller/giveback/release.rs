@@ -8,15 +8,14 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::controller::action::Action;
-use crate::controller::io::{Edge, Effect, Now, OutboxEntry, Record, ReleasePolicy};
+use crate::controller::giveback::notices::told_as;
+use crate::controller::io::{Edge, Now, ReleasePolicy};
 use crate::controller::machine::Machine;
-use crate::controller::stored::body::Body;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, ResourceName};
-use crate::idset::IdSet;
 use crate::job::Part;
 
 /// Clock of an action with [`crate::controller::io::ReleasePolicy::Batches`]: when it drops its hold next.
@@ -99,13 +98,6 @@ impl Action {
     }
 }
 
-/// The releases of notices that were dropped from the outbox, by receiver.
-#[derive(Debug, Default)]
-pub(in crate::controller) struct Owed {
-    pub(in crate::controller) manager: Part,
-    hook: Part,
-}
-
 impl Machine {
     /// Drops holds of a changed action by its release policy; the batch then releases what has no hold left.
     pub(in crate::controller) fn settle_action(&mut self, id: ActionId, now: Now) {
@@ -117,7 +109,7 @@ impl Machine {
         let part = action.let_go(policy, now.mono_ms);
         let (job, attempt, at) = (action.row.job.clone(), action.row.attempt, action.batches.at_ms);
         if let Some(at) = at {
-            self.check_by(id, at);
+            self.jobs.check_by(id, at);
         }
         self.batch.let_go.entry((job, attempt)).or_default().extend_with(&part);
     }
@@ -181,7 +173,7 @@ impl Machine {
         let closed =
             json!({"attempt": number, "ranks": untold, "hosts": attempt.layout.hosts_of(&untold), "final": all});
         if all || !free.resources.is_empty() {
-            self.batch.attempts.insert((job.clone(), number));
+            self.batch.attempt_changed(job, number);
         }
         self.batch.given.entry((job.clone(), number)).or_default().extend_with(&free.ranks);
         if !told.is_empty() {
@@ -201,110 +193,6 @@ impl Machine {
             self.reach_milestones(job, number, now);
         }
     }
-
-    /// Drops the undelivered releases of an unvouched attempt that name a rank which the resource manager no longer
-    /// lists: the lost life has told them, and the host may be another job's. Returns what they said of listed ranks,
-    /// for [`Machine::release_again`].
-    pub(in crate::controller) fn take_releases(
-        &mut self,
-        job: &JobId,
-        number: Attempt,
-        listed: &IdSet,
-        now: Now,
-    ) -> Owed {
-        let mut owed = Owed::default();
-        if !self.jobs.is_unvouched(job, number) || defect!(OwedReleaseStays) {
-            return owed;
-        }
-        let of = |entry: &&OutboxEntry| entry.job == *job && entry.attempt == number;
-        let entries = self.outbox.manager(0).chain(self.outbox.releases()).filter(of);
-        let releases = entries.filter_map(|entry| Some((entry.sequence, entry.edge, entry.released()?)));
-        let releases: Vec<(u64, Edge, Part)> = releases.filter(|(.., part)| !part.ranks.is_subset(listed)).collect();
-        if !releases.is_empty() {
-            let sequences: Vec<u64> = releases.iter().map(|(sequence, ..)| *sequence).collect();
-            let why = "its resource manager does not name all of their nodes any more";
-            self.event(job, now, "release-forgotten", json!({"attempt": number, "sequences": sequences, "why": why}));
-        }
-        for (sequence, edge, part) in releases {
-            let of_edge = if edge == Edge::Manager { &mut owed.manager } else { &mut owed.hook };
-            of_edge.extend_with(&Part { ranks: part.ranks.intersection(listed), resources: part.resources });
-            self.outbox.done(sequence);
-            self.batch.records.push(Record::OutboxDone { sequence });
-            // Later entries of the job waited behind this entry.
-            self.batch.effects.push(Effect::OutboxGrew);
-        }
-        owed
-    }
-
-    /// Repeats releases, because the resource manager still lists these ranks as held. Sends another notice about the
-    /// released ranks, unless a notice about them is still in the outbox. `owed`: what dropped notices said.
-    pub(in crate::controller) fn release_again(
-        &mut self,
-        job: &JobId,
-        number: Attempt,
-        listed: &IdSet,
-        owed: Owed,
-        now: Now,
-    ) {
-        let Some(attempt) = self.jobs.attempt(job, number) else { return };
-        let mut ranks = attempt.released.ranks.intersection(listed);
-        if !ranks.is_empty() {
-            let of = self.outbox.manager(0).filter(|entry| entry.job == *job && entry.attempt == number);
-            of.filter_map(OutboxEntry::released).for_each(|under_way| ranks.subtract(&under_way.ranks));
-        }
-        if defect!(ReleaseForgotten) {
-            return;
-        }
-        let manager = Part { ranks, resources: owed.manager.resources };
-        for (edge, part) in [(Edge::Manager, manager), (Edge::ReleaseHook, owed.hook)] {
-            let Some(attempt) = self.jobs.attempt(job, number).filter(|_| !part.is_empty()) else { continue };
-            let r = attempt.terms.r.as_ref().map(|r| r.fragment(&part.ranks));
-            let mut context = json!({"attempt": number, "ranks": part.ranks, "hosts": attempt.layout.hosts_of(&part.ranks),
-                "resources": part.resources, "final": attempt.complete, "R": r});
-            let at_ms = (edge == Edge::ReleaseHook).then_some(now.wall_ms);
-            // `tell_manager` is silent about disowned ranks, and these ranks may have been disowned when they were
-            // released.
-            self.outbox(edge, job, number, told_as(&mut context, "release", at_ms));
-        }
-    }
-
-    /// Sends the resource manager a notice of an event, unless all ranks of the attempt are disowned.
-    pub(in crate::controller) fn tell_manager(
-        &mut self,
-        job: &JobId,
-        attempt: Attempt,
-        event: &str,
-        mut context: Value,
-    ) {
-        if self.jobs.attempt(job, attempt).is_some_and(|attempt| attempt.owed().ranks.is_empty()) {
-            return;
-        }
-        self.outbox(Edge::Manager, job, attempt, told_as(&mut context, event, None));
-    }
-
-    fn outbox(&mut self, edge: Edge, job: &JobId, attempt: Attempt, body: Body) {
-        self.outbox_last += 1;
-        let entry =
-            OutboxEntry { sequence: self.outbox_last, epoch: self.epoch.number, edge, job: job.clone(), attempt, body };
-        self.batch.records.push(Record::Outbox(entry.clone()));
-        self.outbox.push(entry);
-        self.batch.effects.push(Effect::OutboxGrew);
-    }
-}
-
-/// Builds a notice's body: the event's context and name, and for people who read waiting notices its time. `context` is
-/// unchanged afterwards.
-fn told_as(context: &mut Value, event: &str, at_ms: Option<u64>) -> Body {
-    if let Some(object) = context.as_object_mut() {
-        object.insert("event".to_owned(), event.into());
-        object.extend(at_ms.map(|at_ms| ("at_ms".to_owned(), at_ms.into())));
-    }
-    let body = Body::from(&*context);
-    if let Some(object) = context.as_object_mut() {
-        object.remove("event");
-        object.remove("at_ms");
-    }
-    body
 }
 
 #[cfg(test)]

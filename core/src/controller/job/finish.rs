@@ -62,7 +62,7 @@ impl Machine {
             Some(there) if there.added => {
                 if there.source.is_none() && add.source.is_some() {
                     there.source = add.source;
-                    self.batch.attempts.insert((add.job.clone(), number));
+                    self.batch.attempt_changed(&add.job, number);
                 }
                 true
             }
@@ -80,7 +80,7 @@ impl Machine {
                 there.hold.resources = &add.terms.resources - &there.released.resources;
                 there.terms = add.terms;
                 there.userid = there.userid.or(add.userid);
-                self.batch.attempts.insert((add.job.clone(), number));
+                self.batch.attempt_changed(&add.job, number);
                 self.touch_all(&add.job, number, now);
                 false
             }

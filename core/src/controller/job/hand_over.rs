@@ -30,7 +30,7 @@ impl Machine {
         let hosts = entry.layout.hosts_of(&part.ranks);
         if last || !part.resources.is_empty() {
             entry.touched_ms = now.wall_ms;
-            self.batch.attempts.insert((job.clone(), number));
+            self.batch.attempt_changed(job, number);
         }
         self.batch.given.entry((job.clone(), number)).or_default().extend_with(&part.ranks);
         let context = json!({"attempt": number, "ranks": part.ranks, "hosts": hosts, "resources": part.resources});
@@ -47,7 +47,7 @@ impl Machine {
             // Includes actions that the present configuration no longer lists as after-actions.
             self.nothing_more(job, number);
         }
-        self.batch.let_go.entry((job.clone(), number)).or_default().extend_with(&part);
+        self.batch.hold_dropped(job, number, &part);
         part
     }
 
@@ -83,7 +83,7 @@ impl Machine {
                 self.grow(id, &new, now);
             } else if action.row.verdict.is_some() && !new.is_empty() {
                 let text = format!("{name} had ended before ranks {new} were let go: it does not follow there");
-                self.note(Level::Warning, Some(job), None, text);
+                self.batch.note(Level::Warning, Some(job), None, text);
                 let begun = self.jobs.begun(job, number);
                 for rank in begun.intersection(&new).iter().map(Rank) {
                     self.drain_unclean(TaskId { action: id, rank }, now);
@@ -106,7 +106,7 @@ impl Machine {
     pub(in crate::controller) fn grow(&mut self, id: ActionId, new: &IdSet, now: Now) {
         if let Some(action) = self.jobs.action_mut(id) {
             action.grow(new);
-            self.index(id, new);
+            self.nodes.index(&self.jobs, id, new);
             self.adopt(id, new, now);
             self.touch(id, now);
             self.start_ready(id, new, now);
@@ -120,9 +120,10 @@ impl Machine {
         let (name, attempt, external) = (row.name.clone(), row.attempt, row.external.clone());
         // The store keeps actions in the order in which they began: the order decides which action waits for which.
         self.batch.records.push(Record::Action(Box::new(row.clone())));
-        self.load_action(Action::new(row, now.mono_ms));
+        self.jobs.add_action(Action::new(row, now.mono_ms));
+        self.nodes.index(&self.jobs, id, &ranks);
         self.adopt(id, &ranks, now);
-        self.arm(id, now);
+        self.jobs.arm(id, self.settings.start_grace_ms, now);
         self.touch(id, now);
         let hosts = self.jobs.layout(id).map(|layout| layout.hosts_of(&ranks));
         let mut context = json!({"action": name, "attempt": attempt, "id": id, "ranks": ranks, "hosts": hosts});

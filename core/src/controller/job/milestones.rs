@@ -122,7 +122,7 @@ impl Machine {
         let Some(entry) = entry.filter(|entry| entry.milestones.is_full()) else { return };
         if !std::mem::replace(&mut entry.too_many_milestones, true) {
             let text = format!("attempt {number} has {MAX_NAMES} milestones: others are not told");
-            self.note(Level::Warning, Some(job), None, text);
+            self.batch.note(Level::Warning, Some(job), None, text);
             self.event(job, now, "milestones-full", json!({"attempt": number, "most": MAX_NAMES}));
         }
     }
@@ -140,7 +140,7 @@ impl Machine {
             if !without.is_empty() {
                 context["without"] = json!(without);
             }
-            self.batch.attempts.insert((job.clone(), number));
+            self.batch.attempt_changed(job, number);
             self.event(job, now, "milestone", context.clone());
             self.tell_manager(job, number, "milestone", context);
         }

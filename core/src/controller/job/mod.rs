@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 
 use crate::controller::action::Action;
-use crate::controller::io::Settings;
+use crate::controller::io::{AttemptRow, Settings};
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
@@ -72,6 +72,22 @@ impl Jobs {
 
     pub(in crate::controller) fn action_mut(&mut self, id: ActionId) -> Option<&mut Action> {
         self.actions.get_mut(&id)
+    }
+
+    /// Adds an attempt from a stored row, unless its ranks and hosts do not match.
+    pub(in crate::controller) fn load(&mut self, row: AttemptRow) {
+        if let Some((job, number, attempt)) = JobAttempt::stored(row) {
+            self.entry(job).or_default().attempts.insert(number, attempt);
+        }
+    }
+
+    /// Adds an action to its attempt.
+    pub(in crate::controller) fn add_action(&mut self, action: Action) {
+        let row = &action.row;
+        if let Some(attempt) = self.attempt_mut(&row.job, row.attempt) {
+            attempt.actions.push(row.id);
+        }
+        self.actions.insert(row.id, action);
     }
 
     /// Returns the actions of an attempt, in the order in which they began.

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::agent::io::Level;
 use crate::controller::batch::Batch;
 use crate::controller::facts::Facts;
-use crate::controller::io::{Effect, Now, Record};
+use crate::controller::io::{Now, Record};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::machine::Machine;
@@ -132,7 +132,7 @@ impl Machine {
             }
         }
         for (session, tasks) in by_session {
-            self.batch.effects.push(Effect::Send { session, message: ToAgent::Forget { tasks } });
+            self.batch.send(session, ToAgent::Forget { tasks });
         }
         self.outbox.forget(job, number);
         self.undrained
@@ -142,7 +142,7 @@ impl Machine {
         self.batch.attempts.remove(&(job.clone(), number));
         self.batch.given.remove(&(job.clone(), number));
         self.batch.records.push(Record::Prune { job: job.clone(), attempt: number, whole_job });
-        self.note(Level::Info, Some(job), None, format!("attempt {number} is forgotten: {why}"));
+        self.batch.note(Level::Info, Some(job), None, format!("attempt {number} is forgotten: {why}"));
     }
 }
 

@@ -27,7 +27,7 @@ impl Machine {
         self.supersede(job, older, number, now);
         let context = json!({"attempt": number, "hosts": attempt.layout.hosts(), "userid": attempt.userid});
         self.jobs.entry(job.clone()).or_default().attempts.insert(number, attempt);
-        self.batch.attempts.insert((job.clone(), number));
+        self.batch.attempt_changed(job, number);
         self.event(job, now, "attempt", context);
     }
 
@@ -46,7 +46,7 @@ impl Machine {
         let was_open = std::mem::replace(&mut entry.open, false);
         entry.touched_ms = now.wall_ms;
         let part = entry.let_go(&entry.whole());
-        self.batch.attempts.insert((job.clone(), number));
+        self.batch.attempt_changed(job, number);
         let all = entry.layout.ranks().clone();
         self.withdraw(job, number, &all, why, now);
         self.stop_services(job, number, why, now);
@@ -57,7 +57,7 @@ impl Machine {
             }
         }
         self.nothing_more(job, number);
-        self.batch.let_go.entry((job.clone(), number)).or_default().extend_with(&part);
+        self.batch.hold_dropped(job, number, &part);
         if was_open {
             self.event(job, now, "attempt-closed", json!({"attempt": number, "why": why}));
         }

@@ -50,7 +50,7 @@ impl Facts<'_> {
     /// Returns `true` if the node of this task has reported its actions and does not configure the task's action.
     pub(in crate::controller) fn is_unconfigured(&self, task: TaskId) -> bool {
         let Some(action) = self.jobs.action(task.action) else { return false };
-        let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
+        let node = self.nodes.of(&self.jobs, task);
         node.and_then(|node| node.actions.as_ref()).is_some_and(|actions| !actions.contains(&action.row.name))
     }
 }

@@ -35,7 +35,7 @@ impl Machine {
             let age_ms = self.nodes.remove(host).map_or(0, |node| now.wall_ms.saturating_sub(node.row.seen_ms));
             self.batch.records.push(Record::NodeForgotten { host: host.clone() });
             let text = format!("uid {uid} had the controller forget this node; it said hello {} s ago", age_ms / 1_000);
-            self.note(Level::Info, None, Some(host), text);
+            self.batch.note(Level::Info, None, Some(host), text);
         }
         Ok(Reply::Reached { tasks: dismantled.len() as u64 })
     }

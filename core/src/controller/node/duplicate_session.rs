@@ -92,7 +92,7 @@ impl Machine {
             }
             Some((_, of)) => {
                 let text = format!("its session from {of} was replaced by a newer one from the same address, {peer}");
-                self.note_of_node(Level::Info, &hello.host, text);
+                self.batch.note_of_node(Level::Info, &hello.host, text);
                 self.end_session(older, "replaced by a newer session of the same agent", now);
                 self.open(id, *hello, now);
             }
@@ -160,7 +160,7 @@ impl Machine {
             self.open_waiting(&[id], now);
             let Some(Stage::Open { host, .. }) = self.sessions.get(&id).map(|session| &session.stage) else { continue };
             let host = host.clone();
-            self.note_of_node(Level::Warning, &host, text.clone());
+            self.batch.note_of_node(Level::Warning, &host, text.clone());
             if let Some(node) = self.nodes.get_mut(&host).filter(|_| moved) {
                 node.note = Some(text);
             }

@@ -54,7 +54,7 @@ impl Machine {
             "uid {uid} dropped {} of its releases, of which the release hook has not heard: {reason}",
             owed.len()
         );
-        self.note(Level::Warning, Some(job), None, text);
+        self.batch.note(Level::Warning, Some(job), None, text);
         let context = json!({"sequences": owed, "why": reason, "by": uid});
         self.event(job, now, "release-forgotten", context);
         Ok(Reply::Reached { tasks: owed.len() as u64 })

@@ -108,13 +108,13 @@ impl Machine {
         }
         for task in tasks.into_iter().filter(|task| !held.contains_key(task)) {
             if self.facts().is_frozen_action(task.action) {
-                self.leave_absent(task);
+                self.nodes.leave_absent(&self.jobs, task);
             } else {
                 self.settle_absent(id, task, boot_number, &boot, now);
             }
         }
         if !forget.is_empty() {
-            self.batch.effects.push(Effect::Send { session: id, message: ToAgent::Forget { tasks: forget } });
+            self.batch.send(id, ToAgent::Forget { tasks: forget });
         }
         self.orphans_told(host, before, now);
         self.reboot_cleans(host);

@@ -10,8 +10,8 @@ use crate::message::ToAgent;
 impl Machine {
     pub(in crate::controller) fn turn_away(&mut self, id: SessionId, host: &HostName, why: &str, now: Now) {
         let peer = self.sessions.get(&id).map(|s| s.peer.clone()).unwrap_or_default();
-        self.note_of_node(Level::Error, host, format!("{peer} is turned away: {why}"));
-        self.batch.effects.push(Effect::Send { session: id, message: ToAgent::TurnedAway { why: why.to_owned() } });
+        self.batch.note_of_node(Level::Error, host, format!("{peer} is turned away: {why}"));
+        self.batch.send(id, ToAgent::TurnedAway { why: why.to_owned() });
         self.end_session(id, why, now);
     }
 
@@ -42,7 +42,10 @@ impl Machine {
             }
         }
         self.questions.retain(|_, asked| !asked.is_empty());
-        self.watch_absence(host, now);
+        if let Some(node) = self.nodes.get(host) {
+            // Accepted tasks of the node may become unreachable.
+            self.jobs.check_all(&node.tasks, now.mono_ms.saturating_add(self.settings.unreachable_grace_ms));
+        }
         if self.recovery.orphan_hosts.contains(host) {
             self.reordered_on(host, now);
         }

@@ -10,12 +10,17 @@ mod reconcile;
 pub(in crate::controller) mod session;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Deref, DerefMut};
 
+use crate::agent::io::Level;
+use crate::controller::action::Action;
+use crate::controller::batch::Batch;
 use crate::controller::io::{NodeRow, SessionId};
-use crate::controller::machine::Machine;
+use crate::controller::job::Jobs;
 use crate::controller::recovery::Unsettled;
-use crate::ids::{ActionName, BootId, TaskId};
-use crate::message::Phase;
+use crate::ids::{ActionId, ActionName, BootId, HostName, TaskId};
+use crate::idset::IdSet;
+use crate::message::{MAX_TASKS, Phase};
 
 /// Number of failed tasks that the machine remembers of each node, for `why`.
 pub(in crate::controller) const FAILED_KEPT: usize = 8;
@@ -66,33 +71,125 @@ impl Node {
     }
 }
 
-impl Machine {
-    pub(in crate::controller) fn index_failed(&mut self) {
-        let mut failed: Vec<(u64, TaskId)> = Vec::new();
-        for action in self.jobs.actions.values() {
-            failed.extend(
-                action
-                    .ended
-                    .values()
-                    .filter(|row| !row.ended.outcome.is_ok())
-                    .map(|row| (row.ended.ended_ms, row.task)),
-            );
-        }
-        failed.sort_unstable();
-        for (_, task) in failed {
-            self.remember_failed(task);
+/// The nodes by host.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(in crate::controller) struct Nodes(BTreeMap<HostName, Node>);
+
+impl Deref for Nodes {
+    type Target = BTreeMap<HostName, Node>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+impl DerefMut for Nodes {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
+}
+
+impl Nodes {
+    /// Returns the node of a task's rank.
+    pub(in crate::controller) fn of(&self, jobs: &Jobs, task: TaskId) -> Option<&Node> {
+        self.get(&jobs.host_of(task)?)
+    }
+
+    pub(in crate::controller) fn of_mut(&mut self, jobs: &Jobs, task: TaskId) -> Option<&mut Node> {
+        self.get_mut(&jobs.host_of(task)?)
+    }
+
+    /// Adds `ranks` of an action to the task index of their nodes.
+    pub(in crate::controller) fn index(&mut self, jobs: &Jobs, id: ActionId, ranks: &IdSet) {
+        let Some(layout) = jobs.layout(id) else { return };
+        for (rank, host) in layout.pairs(ranks) {
+            if let Some(node) = self.get_mut(host) {
+                node.tasks.insert(TaskId { action: id, rank });
+            }
         }
     }
 
-    pub(in crate::controller) fn remember_failed(&mut self, task: TaskId) {
-        let Some(node) = self.jobs.host_of(task).and_then(|host| self.nodes.get_mut(&host)) else {
-            return;
-        };
+    /// Removes a decided action from the task index: a reboot after the verdict changes no task.
+    pub(in crate::controller) fn unindex(&mut self, jobs: &Jobs, action: &Action) {
+        let Some(attempt) = jobs.attempt_of(action) else { return };
+        for (rank, host) in attempt.layout.pairs(&action.row.ranks) {
+            if let Some(node) = self.get_mut(host) {
+                node.tasks.remove(&action.task(rank));
+            }
+        }
+    }
+
+    /// Collects the last tasks of each node that ended badly, after a start.
+    pub(in crate::controller) fn index_failed(&mut self, jobs: &Jobs) {
+        let ended = jobs.actions.values().flat_map(|action| action.ended.values());
+        let failed = ended.filter(|row| !row.ended.outcome.is_ok()).map(|row| (row.ended.ended_ms, row.task));
+        let mut failed: Vec<(u64, TaskId)> = failed.collect();
+        failed.sort_unstable();
+        for (_, task) in failed {
+            self.remember_failed(jobs, task);
+        }
+    }
+
+    pub(in crate::controller) fn remember_failed(&mut self, jobs: &Jobs, task: TaskId) {
+        let Some(node) = self.of_mut(jobs, task) else { return };
         // A reboot may have invalidated a tolerable task that is in the list already.
         node.failed.retain(|failed| *failed != task);
         if node.failed.len() >= FAILED_KEPT {
             node.failed.remove(0);
         }
         node.failed.push(task);
+    }
+
+    /// Does the store know the task, with its rank on `host`? Otherwise shows the claim.
+    pub(in crate::controller) fn speaks_for(
+        &mut self,
+        host: &HostName,
+        task: TaskId,
+        jobs: &Jobs,
+        batch: &mut Batch,
+    ) -> bool {
+        jobs.host_of(task).is_some() && !self.is_anothers(host, task, jobs, batch)
+    }
+
+    /// Does the task belong to another host? The controller then ignores the report and shows it in the node's note;
+    /// the session stays open. Closing the session would be wrong: after a reused job number or a lost store, an
+    /// attempt may return on other hosts. Its first hosts would be locked out for ever.
+    pub(in crate::controller) fn is_anothers(
+        &mut self,
+        host: &HostName,
+        task: TaskId,
+        jobs: &Jobs,
+        batch: &mut Batch,
+    ) -> bool {
+        let external = jobs.is_external(task.action);
+        let Some(of) = jobs.host_of(task).filter(|of| of != host || external) else { return false };
+        let whose = if external { "run by a service outside".to_owned() } else { format!("of {of}") };
+        let text = format!("spoke for task {task}, which is {whose}");
+        let news = |node: &&mut Node| node.note.as_ref() != Some(&text);
+        if let Some(node) = self.get_mut(host).filter(news) {
+            node.note = Some(text.clone());
+            batch.note_of_node(Level::Error, host, text);
+        }
+        true
+    }
+
+    /// Records the phase that a node reported for its task. A task's limit counts from the begin of its scripts.
+    pub(in crate::controller) fn remember_phase(
+        &mut self,
+        jobs: &mut Jobs,
+        host: &HostName,
+        task: TaskId,
+        phase: Phase,
+        since_ms: u64,
+    ) {
+        let Some(node) = self.get_mut(host) else { return };
+        let told = node.live.get(&task).map(|(phase, _)| phase);
+        let begins = matches!(told, None | Some(Phase::Waiting { .. } | Phase::Starting));
+        if begins && matches!(phase, Phase::Running { .. }) {
+            jobs.begins(task, since_ms);
+        }
+        if node.live.len() < MAX_TASKS || node.live.contains_key(&task) {
+            node.live.insert(task, (phase, since_ms));
+        }
     }
 }

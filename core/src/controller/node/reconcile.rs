@@ -27,7 +27,7 @@
 //! 4. See [`crate::controller::action::announced_reboot`].
 
 use crate::controller::action::Stand;
-use crate::controller::io::{Effect, Now, SessionId};
+use crate::controller::io::{Now, SessionId};
 use crate::controller::machine::Machine;
 use crate::controller::operator::resolve::is_before_its_begin;
 use crate::controller::recovery::NOT_ASKED_AGAIN;
@@ -64,14 +64,14 @@ impl Machine {
         limit_ms: Option<u64>,
         now: Now,
     ) {
-        self.limit_told(host, task, limit_ms);
+        self.jobs.limit_told(host, task, limit_ms);
         let is_stone = matches!(state, HeldState::Tombstone { .. });
         let rank = task.rank;
-        if !is_stone && self.is_anothers(host, task) {
+        if !is_stone && self.nodes.is_anothers(host, task, &self.jobs, &mut self.batch) {
             // The task must not begin here. If it runs already, it continues; the controller acknowledges its end and
             // ignores the outcome.
             if *state == HeldState::Unclaimed {
-                self.send_cancel(id, task, "it is of another host");
+                self.batch.send_cancel(id, &self.jobs, task, "it is of another host");
             }
             return;
         }
@@ -104,19 +104,23 @@ impl Machine {
                 }
             }
             HeldState::Unclaimed if !open && defect!(BeginEnded) => {
-                self.batch.effects.push(Effect::Send { session: id, message: ToAgent::Begin { task } });
+                self.batch.send(id, ToAgent::Begin { task });
             }
-            HeldState::Unclaimed if !open => self.send_cancel(id, task, "it has ended for the controller"),
+            HeldState::Unclaimed if !open => {
+                self.batch.send_cancel(id, &self.jobs, task, "it has ended for the controller")
+            }
             HeldState::Unclaimed => {
                 let cancel = action.must_not_begin(rank);
                 action.accept(rank);
                 self.touch(task.action, now);
                 match cancel {
                     // A unit start that systemd has not carried out yet could begin the task without a Begin.
-                    Some(why) if !frozen && !defect!(CancelledBegins) => self.send_cancel(id, task, &why),
-                    _ if held_back => self.leave_unclaimed(task),
-                    Some(why) if !defect!(CancelledBegins) => self.send_cancel(id, task, &why),
-                    _ => self.batch.effects.push(Effect::Send { session: id, message: ToAgent::Begin { task } }),
+                    Some(why) if !frozen && !defect!(CancelledBegins) => {
+                        self.batch.send_cancel(id, &self.jobs, task, &why)
+                    }
+                    _ if held_back => self.nodes.leave_unclaimed(&self.jobs, task),
+                    Some(why) if !defect!(CancelledBegins) => self.batch.send_cancel(id, &self.jobs, task, &why),
+                    _ => self.batch.send(id, ToAgent::Begin { task }),
                 }
             }
             HeldState::Live { phase, age_ms } => {
@@ -128,18 +132,24 @@ impl Machine {
                     action.accept(rank);
                     self.touch(task.action, now);
                     if let Some(why) = cancel.filter(|_| !defect!(CancelSaidOnce)) {
-                        self.send_cancel(id, task, &why);
+                        self.batch.send_cancel(id, &self.jobs, task, &why);
                     }
                 } else if is_before_its_begin(phase) {
                     // The task has not begun, but would begin when its turn comes or when systemd starts its unit.
-                    self.send_cancel(id, task, "it has ended for the controller");
+                    self.batch.send_cancel(id, &self.jobs, task, "it has ended for the controller");
                 }
                 if open {
                     self.past_its_limit(host, task, phase, now);
                 }
                 self.lives_after_all(task, phase, now);
-                self.watch_lingering(task, phase, now);
-                self.remember_phase(host, task, phase.clone(), now.mono_ms.saturating_sub(*age_ms));
+                self.jobs.watch_lingering(task, phase, now);
+                self.nodes.remember_phase(
+                    &mut self.jobs,
+                    host,
+                    task,
+                    phase.clone(),
+                    now.mono_ms.saturating_sub(*age_ms),
+                );
             }
             HeldState::Ended => {
                 if open {
@@ -171,7 +181,7 @@ impl Machine {
             Stand::Waiting if self.facts().is_held_back(task.action, task.rank).is_some() => {}
             Stand::Waiting if self.jobs.is_behind(task.action, task.rank) => {}
             Stand::Waiting => {
-                self.arm_start(task, now);
+                self.jobs.arm_start(task, self.settings.start_grace_ms, now);
                 self.start_on(id, task, boot_number, boot, now);
             }
             Stand::Accepted if defect!(AcceptedSentAgain) => self.start_on(id, task, boot_number, boot, now),
@@ -185,7 +195,7 @@ impl Machine {
             }
             // The node answers the Cancel with a tombstone, and reports it with Finished.
             Stand::Sent => match cancel {
-                Some(why) => self.send_cancel(id, task, &why),
+                Some(why) => self.batch.send_cancel(id, &self.jobs, task, &why),
                 None => self.start_on(id, task, boot_number, boot, now),
             },
             Stand::Ok | Stand::Ended | Stand::NotMine => {}
@@ -211,21 +221,18 @@ impl Machine {
         action.send(task.rank, boot_number);
         let start = Start { after, milestones, ..action.start(&layout, not_after_ms, task.rank, boot) };
         self.touch(task.action, now);
-        self.batch.effects.push(Effect::Send { session: id, message: ToAgent::Start(start) });
+        self.batch.send(id, ToAgent::Start(start));
     }
 
-    pub(in crate::controller) fn send_cancel(&mut self, id: SessionId, task: TaskId, why: &str) {
-        let Some(row) = self.jobs.action(task.action).map(|a| &a.row) else {
-            return;
-        };
-        let message = ToAgent::Cancel {
-            task,
-            job: row.job.clone(),
-            attempt: row.attempt,
-            action: row.name.clone(),
-            why: why.to_owned(),
-            commit: 0,
-        };
-        self.batch.effects.push(Effect::Send { session: id, message });
+    /// Begins an unclaimed task of an asserted attempt, unless the task is cancelled or held back.
+    pub(in crate::controller) fn begin_unclaimed(&mut self, session: SessionId, task: TaskId) {
+        let Some(action) = self.jobs.action(task.action) else { return };
+        match action.must_not_begin(task.rank) {
+            Some(why) if !defect!(CancelledBegins) => self.batch.send_cancel(session, &self.jobs, task, &why),
+            _ if self.facts().is_held_back(task.action, task.rank).is_some() => {
+                self.nodes.leave_unclaimed(&self.jobs, task)
+            }
+            _ => self.batch.send(session, ToAgent::Begin { task }),
+        }
     }
 }

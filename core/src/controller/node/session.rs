@@ -10,9 +10,8 @@
 use crate::agent::io::Level;
 use crate::controller::io::{Effect, Now, SessionId};
 use crate::controller::machine::Machine;
-use crate::controller::node::Node;
-use crate::ids::{BootId, Epoch, HostName, MachineId, TaskId};
-use crate::message::{FromAgent, Held, HeldState, Hello, MAX_TASKS, Phase};
+use crate::ids::{BootId, Epoch, HostName, MachineId};
+use crate::message::{FromAgent, Held, HeldState, Hello, MAX_TASKS};
 
 /// Maximum number of tasks in one Hello, over all its pages. An agent keeps at most 16,384 tasks and tombstones
 /// (`max-tombstones`).
@@ -126,11 +125,13 @@ impl Machine {
                 if let Some(node) = self.nodes.get_mut(host) {
                     node.note = Some(text.clone());
                 }
-                self.note_of_node(Level::Error, host, text);
+                self.batch.note_of_node(Level::Error, host, text);
             }
             FromAgent::Accepted { task, limit_ms } => self.on_accepted(id, host, task, limit_ms, now),
             FromAgent::Moved { task, phase, age_ms } => {
-                if !self.orphan_moved(host, task, &phase, now) && self.speaks_for(host, task) {
+                if !self.orphan_moved(host, task, &phase, now)
+                    && self.nodes.speaks_for(host, task, &self.jobs, &mut self.batch)
+                {
                     self.on_moved(host, task, phase, age_ms, now);
                 }
             }
@@ -153,42 +154,8 @@ impl Machine {
             }
             FromAgent::Unsupported { message } => {
                 let text = format!("the agent does not know message {message}: an older version?");
-                self.note_of_node(Level::Warning, host, text);
+                self.batch.note_of_node(Level::Warning, host, text);
             }
-        }
-    }
-
-    /// Returns `true` if the store knows the task and the task's rank is on `host`. Otherwise shows the claim.
-    pub(in crate::controller) fn speaks_for(&mut self, host: &HostName, task: TaskId) -> bool {
-        self.jobs.host_of(task).is_some() && !self.is_anothers(host, task)
-    }
-
-    /// Returns `true` if the task belongs to another host. The controller then ignores the report and shows it in the
-    /// node's note; the session stays open. Closing the session would be wrong: after a reused job number or a lost
-    /// store, an attempt may return on other hosts. Its first hosts would be locked out for ever.
-    pub(in crate::controller) fn is_anothers(&mut self, host: &HostName, task: TaskId) -> bool {
-        let external = self.jobs.is_external(task.action);
-        let Some(of) = self.jobs.host_of(task).filter(|of| of != host || external) else { return false };
-        let whose = if external { "run by a service outside".to_owned() } else { format!("of {of}") };
-        let text = format!("spoke for task {task}, which is {whose}");
-        let news = |node: &&mut Node| node.note.as_ref() != Some(&text);
-        if let Some(node) = self.nodes.get_mut(host).filter(news) {
-            node.note = Some(text.clone());
-            self.note_of_node(Level::Error, host, text);
-        }
-        true
-    }
-
-    pub(in crate::controller) fn remember_phase(&mut self, host: &HostName, task: TaskId, phase: Phase, since_ms: u64) {
-        let told = self.nodes.get(host).and_then(|node| node.live.get(&task)).map(|(phase, _)| phase);
-        let begins = matches!(told, None | Some(Phase::Waiting { .. } | Phase::Starting));
-        if begins && matches!(phase, Phase::Running { .. }) {
-            self.begins(task, since_ms);
-        }
-        if let Some(node) = self.nodes.get_mut(host)
-            && (node.live.len() < MAX_TASKS || node.live.contains_key(&task))
-        {
-            node.live.insert(task, (phase, since_ms));
         }
     }
 
@@ -199,7 +166,7 @@ impl Machine {
             return;
         };
         if let Stage::Open { host, .. } = session.stage {
-            self.note_of_node(Level::Info, &host, format!("offline: {why} ({})", session.peer));
+            self.batch.note_of_node(Level::Info, &host, format!("offline: {why} ({})", session.peer));
             self.away(&host, id, now);
         }
         self.open_waiting(&waiting, now);

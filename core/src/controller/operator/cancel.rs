@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::controller::action::Stand;
-use crate::controller::io::{Effect, Now, Refusal, Reply, Which};
+use crate::controller::io::{Now, Refusal, Reply, Which};
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{ActionId, Rank, TaskId};
@@ -49,7 +49,7 @@ impl Machine {
                 }
                 action.cancelling(rank, why);
                 if let Some(session) = self.facts().session_of(task).filter(|_| !self.facts().is_absent(task)) {
-                    self.send_cancel(session, task, why);
+                    self.batch.send_cancel(session, &self.jobs, task, why);
                 }
             }
             self.touch(id, now);
@@ -70,7 +70,7 @@ impl Machine {
                 let accepted = self.jobs.action(id).is_some_and(|a| a.stand(rank) == Stand::Accepted);
                 if let Some(session) = self.facts().session_of(task).filter(|_| accepted) {
                     count += 1;
-                    self.batch.effects.push(Effect::Send { session, message: ToAgent::Signal { task, signal } });
+                    self.batch.send(session, ToAgent::Signal { task, signal });
                 }
             }
         }

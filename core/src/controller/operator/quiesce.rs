@@ -61,7 +61,8 @@ impl Machine {
             self.batch.records.push(Record::Quiet(None));
         }
         for client in std::mem::take(&mut self.quiet_waits) {
-            self.reply(client, Err(Refusal::Conflict(format!("uid {uid} let starts begin again (perilog resume)"))));
+            self.batch
+                .reply(client, Err(Refusal::Conflict(format!("uid {uid} let starts begin again (perilog resume)"))));
         }
         Reply::Resumed { was_quiet }
     }
@@ -72,7 +73,7 @@ impl Machine {
             return;
         }
         for client in std::mem::take(&mut self.quiet_waits) {
-            self.reply(client, Ok(Reply::Quiet { actions: 0, tasks: 0 }));
+            self.batch.reply(client, Ok(Reply::Quiet { actions: 0, tasks: 0 }));
         }
     }
 }

@@ -112,7 +112,7 @@ impl Machine {
             None => false,
         };
         if let Some(session) = self.facts().session_of(task).filter(|_| !begun && !defect!(ResolvedBegins)) {
-            self.send_cancel(session, task, &before_its_begin(reason));
+            self.batch.send_cancel(session, &self.jobs, task, &before_its_begin(reason));
         }
         host.is_some_and(|host| self.facts().is_draining(&host)) && !defect!(ResolveBeforeDrain)
     }

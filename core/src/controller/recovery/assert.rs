@@ -17,9 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::agent::io::Level;
-use crate::controller::io::{
-    Assert, Asserted, DrainRow, Effect, JobPhase, Listed, ListedDrain, Now, Record, Refusal, Reply, Source,
-};
+use crate::controller::io::{Assert, Asserted, DrainRow, JobPhase, Listed, ListedDrain, Now, Refusal, Reply, Source};
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
 use crate::controller::machine::Machine;
@@ -41,7 +39,7 @@ impl Machine {
                 Ok(true) => told.added += 1,
                 Ok(false) => told.vouched += 1,
                 Err(why) => {
-                    self.note(
+                    self.batch.note(
                         Level::Error,
                         Some(&job),
                         None,
@@ -104,14 +102,14 @@ impl Machine {
         if !added {
             let owed = self.take_releases(&job, number, &of.ranks, now);
             let gone = self.jobs.unreleased(&job, number).ranks.difference(&of.ranks);
-            self.disown(&job, number, &gone);
+            self.recovery.disown(&job, number, &gone, &mut self.jobs, &mut self.batch);
             self.own(&job, number, &of.ranks, now);
             if let Some(attempt) = self.jobs.attempt_mut(&job, number) {
                 let changed = attempt.source.is_none() || !attempt.added;
                 attempt.source.get_or_insert_with(|| source.clone());
                 attempt.added = true;
                 if changed {
-                    self.batch.attempts.insert((job.clone(), number));
+                    self.batch.attempt_changed(&job, number);
                 }
             }
             self.assert_attempt(&job, number, now);
@@ -123,19 +121,6 @@ impl Machine {
             self.let_go(&job, number, &whole, now);
         }
         Ok(added)
-    }
-
-    /// Drops an attempt's outstanding notices; returns their sequence numbers.
-    pub(super) fn drop_owed(&mut self, job: &JobId, number: Attempt) -> Vec<u64> {
-        let owed = self.outbox.forget(job, number);
-        for sequence in &owed {
-            self.batch.records.push(Record::OutboxDone { sequence: *sequence });
-        }
-        if !owed.is_empty() {
-            // Later entries of the job waited behind the dropped entries.
-            self.batch.effects.push(Effect::OutboxGrew);
-        }
-        owed
     }
 
     /// Adopts a drain that exists in the resource manager, made by perilog or by an operator.

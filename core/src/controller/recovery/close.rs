@@ -20,7 +20,7 @@ impl Machine {
     pub(in crate::controller) fn over_untold(&mut self, job: &JobId, number: Attempt, now: Now) {
         let owed = self.drop_owed(job, number);
         let left = self.jobs.unreleased(job, number);
-        self.disown(job, number, &left.ranks);
+        self.recovery.disown(job, number, &left.ranks, &mut self.jobs, &mut self.batch);
         let context = json!({"attempt": number, "why": "its resource manager has it no more", "untold": owed});
         self.event(job, now, "attempt-over", context);
         self.assert_attempt(job, number, now);
@@ -55,7 +55,7 @@ impl Machine {
     /// Closes a part of an attempt that the lost life had released: waiting tasks never begin, and no notice is sent.
     /// Running tasks go on to their end.
     pub(in crate::controller) fn close_part(&mut self, job: &JobId, number: Attempt, part: &Part, uid: u32, now: Now) {
-        self.disown(job, number, &part.ranks);
+        self.recovery.disown(job, number, &part.ranks, &mut self.jobs, &mut self.batch);
         let Some(attempt) = self.jobs.attempt(job, number) else { return };
         for id in attempt.actions.clone() {
             let unbegun = |action: &Action| action.row.waiting.union(&action.row.sent).intersection(&part.ranks);
@@ -63,7 +63,7 @@ impl Machine {
             for rank in ranks.iter().map(Rank) {
                 let task = TaskId { action: id, rank };
                 if let Some(session) = self.facts().session_of(task) {
-                    self.send_cancel(session, task, GIVEN_BACK);
+                    self.batch.send_cancel(session, &self.jobs, task, GIVEN_BACK);
                 }
                 let outcome = Outcome::Resolved { ok: true, reason: GIVEN_BACK.to_owned(), by: uid };
                 self.end_task(task, Ended::bare(outcome, now.wall_ms), now);
@@ -73,11 +73,11 @@ impl Machine {
         attempt.by_hand = true;
         let part = attempt.let_go(part);
         let last = attempt.hold.ranks.is_empty();
-        self.batch.attempts.insert((job.clone(), number));
+        self.batch.attempt_changed(job, number);
         if last {
             self.nothing_more(job, number);
         }
-        self.batch.let_go.entry((job.clone(), number)).or_default().extend_with(&part);
+        self.batch.hold_dropped(job, number, &part);
     }
 
     /// Reduces an attempt to `ranks`: a request with fewer ranks names everything that is not released. If a hook or an
@@ -85,7 +85,7 @@ impl Machine {
     pub(in crate::controller) fn shrink_to(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
         let gone = self.jobs.unreleased(job, number).ranks.difference(ranks);
         let gone = Part::of_ranks(gone);
-        self.disown(job, number, &gone.ranks);
+        self.recovery.disown(job, number, &gone.ranks, &mut self.jobs, &mut self.batch);
         self.let_go(job, number, &gone, now);
         if self.jobs.attempt(job, number).is_some_and(|attempt| attempt.source.is_none()) {
             self.close_part(job, number, &gone, 0, now);

@@ -90,7 +90,7 @@ impl Machine {
                 Confirm::Running => "goes on",
                 Confirm::Gone => "is over and has given its nodes back",
             };
-            self.note(Level::Info, Some(job), None, format!("uid {uid} says that attempt {number} {said}"));
+            self.batch.note(Level::Info, Some(job), None, format!("uid {uid} says that attempt {number} {said}"));
             if word == Confirm::Gone {
                 self.close_untold(job, *number, uid, now);
                 continue;
@@ -111,7 +111,7 @@ impl Machine {
                 Confirm::Running => {
                     if let Some(attempt) = self.jobs.attempt_mut(job, *number).filter(|attempt| attempt.open) {
                         attempt.added = true;
-                        self.batch.attempts.insert((job.clone(), *number));
+                        self.batch.attempt_changed(job, *number);
                     }
                     self.let_go(job, *number, &Part::of_ranks(handed), now);
                 }
@@ -201,7 +201,7 @@ impl Machine {
         let tasks = (orphans.len() + tombstones.len()) as u64;
         let text =
             format!("uid {uid} had the controller forget what it told: {tasks} tasks that the store does not know");
-        self.note(Level::Warning, None, Some(host), text);
+        self.batch.note(Level::Warning, None, Some(host), text);
         Ok(Reply::Reached { tasks })
     }
 }

@@ -50,7 +50,7 @@ impl Machine {
         let Some(mark) = hello.newest.filter(|_| !defect!(MarksIgnored)) else { return true };
         if mark.cluster != self.settings.cluster {
             let text = "has obeyed the controller of another cluster before";
-            self.note_of_node(Level::Warning, &hello.host, text);
+            self.batch.note_of_node(Level::Warning, &hello.host, text);
             return true;
         }
         let commit = mark.commit;
@@ -94,7 +94,7 @@ impl Machine {
 
     /// Enters recovery: freezes every attempt of which the store owes anything.
     pub(super) fn enter_recovery(&mut self, why: String, now: Now) {
-        self.note(
+        self.batch.note(
             Level::Error,
             None,
             None,
@@ -106,7 +106,7 @@ impl Machine {
         self.freeze_all(&row.why, now);
         self.recovery.row = Some(row);
         self.doubt_drains();
-        self.watch_orphans(now);
+        self.recovery.watch_orphans(&self.nodes, self.settings.redial_per_second, now);
     }
 
     /// Begins a life with an epoch above `above`, and ends every session; agents connect anew under the new epoch.

@@ -9,16 +9,16 @@ use serde_json::json;
 
 use crate::controller::action::Action;
 use crate::controller::facts::Facts;
-use crate::controller::io::{Effect, Now, SessionId};
+use crate::controller::io::{Effect, Now};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::machine::Machine;
+use crate::controller::node::Nodes;
 use crate::controller::node::session::redial_window_ms;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::job::Part;
-use crate::message::ToAgent;
 
 use super::{Gate, Recovery};
 
@@ -58,6 +58,22 @@ impl Recovery {
     }
 }
 
+impl Nodes {
+    /// Records that the node has an unclaimed task that must not begin yet.
+    pub(in crate::controller) fn leave_unclaimed(&mut self, jobs: &Jobs, task: TaskId) {
+        if let Some(node) = self.of_mut(jobs, task) {
+            node.unsettled.unclaimed.insert(task);
+        }
+    }
+
+    /// Records that the node does not hold the task of a frozen attempt.
+    pub(in crate::controller) fn leave_absent(&mut self, jobs: &Jobs, task: TaskId) {
+        if let Some(node) = self.of_mut(jobs, task) {
+            node.unsettled.absent.insert(task);
+        }
+    }
+}
+
 impl Machine {
     /// Shuts the gate at a start. A store without nodes waits for none.
     pub(in crate::controller) fn shut_gate(&mut self, now: Now) {
@@ -85,7 +101,7 @@ impl Machine {
             return;
         }
         self.recovery.gate = None;
-        self.drop_tombstones();
+        self.recovery.drop_tombstones(&mut self.nodes);
         for (job, number) in self.jobs.frozen() {
             if self.jobs.attempt(&job, number).is_some_and(|attempt| !attempt.unvouched) {
                 self.thaw(&job, number, now);
@@ -118,7 +134,7 @@ impl Machine {
         }
         // No edge vouches for a bare run, and the resource manager may have given the hosts to other jobs.
         for (job, number, ranks) in spent.into_iter().filter(|_| !defect!(SpentStaysOwner)) {
-            self.disown(&job, number, &ranks);
+            self.recovery.disown(&job, number, &ranks, &mut self.jobs, &mut self.batch);
         }
         for (job, number) in owing.into_iter().filter(|_| !defect!(NothingFrozen)) {
             let Some(attempt) = self.jobs.attempt_mut(&job, number) else { continue };
@@ -145,7 +161,7 @@ impl Machine {
         let Some(attempt) = self.jobs.attempt_mut(job, number).filter(|attempt| !attempt.asserted) else { return };
         if std::mem::replace(&mut attempt.unvouched, false) {
             attempt.recovered |= in_recovery;
-            self.batch.attempts.insert((job.clone(), number));
+            self.batch.attempt_changed(job, number);
             self.event(job, now, "attempt-vouched", json!({"attempt": number}));
         }
         self.thaw(job, number, now);
@@ -171,7 +187,7 @@ impl Machine {
             self.thaw_action(id, now);
         }
         if !complete {
-            self.batch.let_go.entry((job.clone(), number)).or_default().extend_with(&left);
+            self.batch.hold_dropped(job, number, &left);
         }
         if self.outbox.is_hooked(job, number) {
             self.batch.effects.push(Effect::OutboxGrew);
@@ -184,8 +200,8 @@ impl Machine {
             self.batch.touched.insert(id);
             return;
         }
-        self.arm(id, now);
-        self.arm_boots(id, now);
+        self.jobs.arm(id, self.settings.start_grace_ms, now);
+        self.jobs.arm_boots(id, self.settings.unreachable_grace_ms, now);
         self.touch(id, now);
         let ranks = action_ranks(self.jobs.action(id));
         let Some(layout) = self.jobs.layout(id).cloned() else { return };
@@ -210,30 +226,6 @@ impl Machine {
         self.start_ready(id, &ranks, now);
     }
 
-    /// Begins an unclaimed task of an asserted attempt, unless the task is cancelled or held back.
-    pub(in crate::controller) fn begin_unclaimed(&mut self, session: SessionId, task: TaskId) {
-        let Some(action) = self.jobs.action(task.action) else { return };
-        match action.must_not_begin(task.rank) {
-            Some(why) if !defect!(CancelledBegins) => self.send_cancel(session, task, &why),
-            _ if self.facts().is_held_back(task.action, task.rank).is_some() => self.leave_unclaimed(task),
-            _ => self.batch.effects.push(Effect::Send { session, message: ToAgent::Begin { task } }),
-        }
-    }
-
-    /// Records that the node has an unclaimed task that must not begin yet.
-    pub(in crate::controller) fn leave_unclaimed(&mut self, task: TaskId) {
-        if let Some(node) = self.jobs.host_of(task).and_then(|host| self.nodes.get_mut(&host)) {
-            node.unsettled.unclaimed.insert(task);
-        }
-    }
-
-    /// Records that the node does not hold the task of a frozen attempt.
-    pub(in crate::controller) fn leave_absent(&mut self, task: TaskId) {
-        if let Some(node) = self.jobs.host_of(task).and_then(|host| self.nodes.get_mut(&host)) {
-            node.unsettled.absent.insert(task);
-        }
-    }
-
     /// Ends the recovery when no attempt waits for an edge or an operator and no orphan is left. An open gate is
     /// required too.
     pub(in crate::controller) fn leave_recovery(&mut self, now: Now) {
@@ -253,8 +245,8 @@ impl Machine {
         self.batch.records.push(crate::controller::io::Record::Recovery(row));
         self.recovery.judged.clear();
         self.tell_doubted_drains();
-        self.drop_tombstones();
-        self.note(crate::agent::io::Level::Info, None, None, "the recovery is over: everything was vouched for");
+        self.recovery.drop_tombstones(&mut self.nodes);
+        self.batch.note(crate::agent::io::Level::Info, None, None, "the recovery is over: everything was vouched for");
     }
 }
 
@@ -272,7 +264,7 @@ impl Facts<'_> {
     /// Returns `true` if the task's node has reported, while the attempt is frozen, that the node does not hold the
     /// task. The task's end is decided when the attempt thaws.
     pub(in crate::controller) fn is_absent(&self, task: TaskId) -> bool {
-        let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
+        let node = self.nodes.of(&self.jobs, task);
         node.is_some_and(|node| node.unsettled.absent.contains(&task))
     }
 

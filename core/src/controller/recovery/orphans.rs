@@ -18,6 +18,7 @@ use std::collections::BTreeSet;
 use crate::controller::facts::Facts;
 use crate::controller::io::{Effect, Now, Passing, SessionId};
 use crate::controller::machine::Machine;
+use crate::controller::node::Nodes;
 use crate::defect;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
@@ -68,6 +69,21 @@ impl Recovery {
     pub(in crate::controller) const fn next_orphans(&self) -> Option<u64> {
         self.orphans_ms
     }
+
+    /// Drops the tombstones of unknown tasks, unless a disowned rank is still to be cleaned up.
+    pub(super) fn drop_tombstones(&self, nodes: &mut Nodes) {
+        if !self.freezes() && self.cleaning.is_empty() {
+            nodes.values_mut().for_each(|node| node.unsettled.tombstones.clear());
+        }
+    }
+
+    /// Schedules the drain of hosts with orphans. A host whose orphans are adopted in time is not drained.
+    pub(super) fn watch_orphans(&mut self, nodes: &Nodes, redial_per_second: u64, now: Now) {
+        if self.orphans_ms.is_none() && !self.orphan_hosts.is_empty() {
+            let wait = shut_ms(nodes.len(), redial_per_second);
+            self.orphans_ms = Some(now.mono_ms.saturating_add(wait));
+        }
+    }
 }
 
 impl Machine {
@@ -108,7 +124,7 @@ impl Machine {
         if let Some(node) = self.nodes.get_mut(host).filter(|_| !defect!(OrphansOverlooked)) {
             node.unsettled.orphans.insert(held.task, orphan);
             self.recovery.orphan_hosts.insert(host.clone());
-            self.watch_orphans(now);
+            self.recovery.watch_orphans(&self.nodes, self.settings.redial_per_second, now);
         }
         false
     }
@@ -131,13 +147,6 @@ impl Machine {
         let message =
             ToAgent::Cancel { task: held.task, job, attempt: held.attempt, action, why: why.to_owned(), commit: 0 };
         self.batch.effects.push(Effect::Send { session, message });
-    }
-
-    /// Drops the tombstones of unknown tasks, unless a disowned rank is still to be cleaned up.
-    pub(super) fn drop_tombstones(&mut self) {
-        if !self.recovery.freezes() && self.recovery.cleaning.is_empty() {
-            self.nodes.values_mut().for_each(|node| node.unsettled.tombstones.clear());
-        }
     }
 
     /// Handles the end of a task that this store does not know. Returns `true` if the controller acknowledges the end.
@@ -220,17 +229,9 @@ impl Machine {
             for task in unclaimed {
                 match session {
                     Some(session) if !self.facts().is_frozen_action(task.action) => self.begin_unclaimed(session, task),
-                    _ => self.leave_unclaimed(task),
+                    _ => self.nodes.leave_unclaimed(&self.jobs, task),
                 }
             }
-        }
-    }
-
-    /// Schedules the drain of hosts with orphans. A host whose orphans are adopted in time is not drained.
-    pub(super) fn watch_orphans(&mut self, now: Now) {
-        if self.recovery.orphans_ms.is_none() && self.facts().has_orphans() {
-            let wait = shut_ms(self.nodes.len(), self.settings.redial_per_second);
-            self.recovery.orphans_ms = Some(now.mono_ms.saturating_add(wait));
         }
     }
 
@@ -270,7 +271,7 @@ impl Machine {
             let message = ToAgent::Cancel { task, job, attempt, action, why, commit: 0 };
             self.batch.effects.push(Effect::Send { session, message });
             if has_ended {
-                self.batch.effects.push(Effect::Send { session, message: ToAgent::Ack { task, commit: 0 } });
+                self.batch.send(session, ToAgent::Ack { task, commit: 0 });
             }
         }
         if has_ended {

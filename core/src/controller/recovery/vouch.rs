@@ -17,11 +17,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 
+use crate::controller::batch::Batch;
 use crate::controller::facts::Facts;
 use crate::controller::io::{Now, OutboxEntry, Passing, Source};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::machine::Machine;
+use crate::controller::recovery::Recovery;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
@@ -55,10 +57,17 @@ impl Holder {
     }
 }
 
-impl Machine {
+impl Recovery {
     /// Marks ranks as disowned: the resource manager no longer holds the ranks for this attempt.
-    pub(in crate::controller) fn disown(&mut self, job: &JobId, number: Attempt, ranks: &IdSet) {
-        let Some(attempt) = self.jobs.attempt_mut(job, number) else { return };
+    pub(in crate::controller) fn disown(
+        &mut self,
+        job: &JobId,
+        number: Attempt,
+        ranks: &IdSet,
+        jobs: &mut Jobs,
+        batch: &mut Batch,
+    ) {
+        let Some(attempt) = jobs.attempt_mut(job, number) else { return };
         let new = ranks.difference(&attempt.released.ranks).difference(&attempt.disowned);
         if new.is_empty() || defect!(NothingDisowned) {
             return;
@@ -66,10 +75,12 @@ impl Machine {
         attempt.disowned.extend_with(&new);
         // An operator's statement was about the ranks disowned before.
         attempt.by_hand = false;
-        self.batch.attempts.insert((job.clone(), number));
-        self.recovery.cleaning.insert((job.clone(), number));
+        batch.attempt_changed(job, number);
+        self.cleaning.insert((job.clone(), number));
     }
+}
 
+impl Machine {
     /// Takes disowned ranks back, because the resource manager holds the ranks for this attempt after all. Actions
     /// that waited there begin.
     pub(in crate::controller) fn own(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
@@ -80,7 +91,7 @@ impl Machine {
         }
         attempt.disowned.subtract(&back);
         let actions = attempt.actions.clone();
-        self.batch.attempts.insert((job.clone(), number));
+        self.batch.attempt_changed(job, number);
         self.cleaned(job, number, &back);
         for id in actions.into_iter().filter(|_| !defect!(OwnedWaitsOn)) {
             self.start_ready(id, &back, now);
@@ -100,7 +111,7 @@ impl Machine {
     pub(in crate::controller) fn disown_superseded(&mut self, job: &JobId, older: Attempt, now: Now) {
         if self.jobs.is_unvouched(job, older) {
             let left = self.jobs.unreleased(job, older);
-            self.disown(job, older, &left.ranks);
+            self.recovery.disown(job, older, &left.ranks, &mut self.jobs, &mut self.batch);
             self.assert_attempt(job, older, now);
         }
     }
@@ -111,7 +122,7 @@ impl Machine {
         let wants = |attempt: &&mut JobAttempt| attempt.wants_a_word_on_hosts() || named && attempt.has_disowned();
         if let Some(attempt) = self.jobs.attempt_mut(job, number).filter(wants) {
             attempt.by_hand = true;
-            self.batch.attempts.insert((job.clone(), number));
+            self.batch.attempt_changed(job, number);
         }
     }
 }
@@ -250,7 +261,7 @@ impl Machine {
         for (job, number) in self.recovery.cleaning.clone() {
             let Some(attempt) = self.jobs.attempt(&job, number).filter(|attempt| !attempt.complete) else {
                 self.recovery.cleaning.remove(&(job, number));
-                self.drop_tombstones();
+                self.recovery.drop_tombstones(&mut self.nodes);
                 continue;
             };
             let by_hand = attempt.by_hand;

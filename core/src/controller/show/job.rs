@@ -88,7 +88,7 @@ impl Show<'_> {
     pub(in crate::controller) fn standing(&self, action: &Action, rank: Rank) -> (&'static str, String, u64) {
         let task = action.task(rank);
         let asked_ms = self.now.wall_ms.saturating_sub(action.row.began_ms);
-        let node = self.jobs.host_of(task).and_then(|host| self.nodes.get(&host));
+        let node = self.nodes.of(&self.jobs, task);
         let online = node.is_some_and(|n| n.session.is_some());
         let cancelling = if action.row.cancelling.contains(rank.0) { CANCELLING } else { "" };
         let word = action.resolving(rank);
