@@ -163,8 +163,8 @@ fn a_recovered_attempt_is_cleaned_up_on_all_its_ranks() {
     assert_eq!(starts(&effects), [(sessions[0], 0), (sessions[1], 1)], "the epilog of attempt 0");
 }
 
-/// An attempt that its edge has no more waits for its node and for the list of a new life. Only that edge, or an operator
-/// who names the job, lets the clean-up begin.
+/// An attempt that its edge has no more waits for its node and for the list of a new life. Only that edge, or an
+/// operator who names the job, lets the clean-up begin.
 #[test]
 fn a_clean_up_waits_for_the_list_of_its_own_instance() {
     let other = Source { name: "flux".into(), instance: "i2".into() };
