@@ -19,7 +19,7 @@ use crate::parse::ParseError;
 const WHAT: &str = "Flux job id";
 /// Base 58 without the digits and letters that look alike (RFC 19).
 const ALPHABET: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
-/// U+0192, the prefix where the locale has it.
+/// U+0192: Flux prints this prefix of an F58 id if the terminal's locale has the character.
 const SIGN: char = '\u{192}';
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,7 +65,7 @@ impl fmt::Display for Fluid {
 impl FromStr for Fluid {
     type Err = ParseError;
 
-    /// White space around the id is ignored (RFC 19).
+    /// Parses a Flux id in any form of RFC 19; ignores white space around the id.
     ///
     /// # Errors
     /// [`ParseError`] with the position of the first character that does not fit the form, or of a number that needs

@@ -34,7 +34,7 @@ pub struct HostList {
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 struct Names {
     text: String,
-    /// The end of each name in `text`. [`HostList::MAX_BYTES`] keeps each end far below `u32::MAX`.
+    /// Byte offset in `text` of the end of each name. [`HostList::MAX_BYTES`] keeps each offset far below `u32::MAX`.
     ends: Vec<u32>,
 }
 
@@ -111,7 +111,7 @@ impl HostList {
         self.position(name).is_some()
     }
 
-    /// Returns the first name that the list contains before.
+    /// Returns the first name that occurs a second time in the list; `None`: all names differ.
     pub fn first_duplicate(&self) -> Option<&str> {
         let mut seen = HashSet::with_capacity(self.len());
         self.iter().find(|name| !seen.insert(*name))

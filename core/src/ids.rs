@@ -22,7 +22,7 @@ macro_rules! text_id {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Checks and keeps `text`.
+            /// Makes an id from `text`, after a check of its form.
             ///
             /// # Errors
             /// [`ParseError`] with the position of the first byte that does not fit.
@@ -111,7 +111,7 @@ text_id! {
     BootId, "boot id", check_token
 }
 text_id! {
-    /// systemd's machine-id(5).
+    /// The id of a host's installation, from machine-id(5).
     MachineId, "machine id", check_token
 }
 text_id! {

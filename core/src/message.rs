@@ -45,7 +45,7 @@ pub enum ToAgent {
         attempt: Attempt,
         action: ActionName,
         why: String,
-        /// The commit that caused the message, as in Welcome.
+        /// Number of the commit that caused the message, as in `Welcome`.
         commit: u64,
     },
     /// A signal for the scripts of a running task.
@@ -56,7 +56,7 @@ pub enum ToAgent {
     /// The controller's store contains the end that `Finished` reported.
     Ack {
         task: TaskId,
-        /// The commit that contains the acknowledged end, as in Welcome.
+        /// Number of the commit that contains the acknowledged end, as in `Welcome`.
         commit: u64,
     },
     /// The controller's store contains the `ExpectsBoot`: from now on a boot is the task's end.
@@ -67,7 +67,8 @@ pub enum ToAgent {
     Forget {
         tasks: Vec<TaskId>,
     },
-    /// Asks whether the agent is alive, because two machines claim one host.
+    /// Asks whether the agent is alive, because two machines claim one host. The agent answers with `Probed` and this
+    /// nonce.
     Probe {
         nonce: u64,
     },
@@ -83,7 +84,7 @@ pub enum ToAgent {
 }
 
 impl ToAgent {
-    /// Sets the controller's commit behind this message, for messages whose commit the node keeps.
+    /// Sets the number of the commit that caused this message; does nothing for messages without a commit.
     pub fn set_commit(&mut self, number: u64) {
         match self {
             Self::Welcome { commit, .. } | Self::Cancel { commit, .. } | Self::Ack { commit, .. } => *commit = number,
@@ -122,13 +123,13 @@ pub enum FromAgent {
         task: TaskId,
         /// The remaining part of the task's limit; `None`: no limit.
         within_ms: Option<u64>,
-        /// How the task has ended when the host boots now ([`crate::judge::if_it_boots`]).
+        /// The task's end if the host boots now ([`crate::judge::if_it_boots`]).
         ended: Box<Ended>,
     },
     Probed {
         nonce: u64,
     },
-    /// Part of the answer to a question; `last` ends it.
+    /// Part of the answer to the question of this number; the last part has `last == true`.
     Answer {
         question: u64,
         text: String,

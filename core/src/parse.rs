@@ -17,7 +17,7 @@ pub struct ParseError {
 }
 
 impl ParseError {
-    /// Longest part of a malformed text that an error repeats.
+    /// Maximum size in bytes of the part of a malformed text that an error repeats.
     pub const SHOWN: usize = 256;
 
     pub fn new(what: &'static str, input: &str, at: usize, expected: impl Into<String>) -> Self {
@@ -28,7 +28,7 @@ impl ParseError {
         Self { what, input: input[..end].to_owned(), at, expected: expected.into() }
     }
 
-    /// Position in characters, counted from 1.
+    /// Returns the position of the wrong character: characters of the text, counted from 1.
     pub fn column(&self) -> usize {
         let mut at = self.at.min(self.input.len());
         while !self.input.is_char_boundary(at) {

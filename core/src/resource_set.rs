@@ -43,13 +43,13 @@ const MAX_RANGES: usize = 1_024;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ResourceSet {
     ranks: IdSet,
-    /// In rank order.
+    /// The host of each rank, in rank order.
     hosts: HostList,
     /// Ranks that have the same children. Disjoint, and together `ranks`.
     groups: BTreeMap<Children, IdSet>,
     /// Properties with their ranks: each set is a part of `ranks` and not empty.
     properties: BTreeMap<String, IdSet>,
-    /// Describes the whole only: `None` in a part.
+    /// Number of slots of the whole set. Like `start` and `expiration`, `None` in a part of a set.
     slots: Option<u64>,
     start: Option<Number>,
     expiration: Option<Number>,
@@ -57,7 +57,7 @@ pub struct ResourceSet {
     positions: Lookup,
 }
 
-/// The positions of `ranks`, computed on first use, so that cutting one rank out of many walks no list.
+/// The position of each rank in `ranks`, computed on first use: cutting one rank out of many then walks no list.
 #[derive(Debug, Clone, Default)]
 struct Lookup(OnceLock<Positions>);
 
@@ -179,7 +179,7 @@ impl ResourceSet {
         Ok(both)
     }
 
-    /// Adds children to ranks, which may have some already.
+    /// Adds children to `ranks`. Some of these ranks may have children already; then the rank has both.
     ///
     /// # Errors
     /// [`InvalidR`]: a rank would have more than [`MAX_KINDS`] kinds, or more than [`MAX_RANGES`] ranges. The set is

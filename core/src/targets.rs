@@ -50,7 +50,7 @@ fn check_ranks(ranks: &IdSet, hosts: usize) -> Result<(), UnknownTarget> {
     }
 }
 
-/// Walks each list once, for any number of names.
+/// Returns the ranks of the hosts `names`. Walks each list once, for any number of names.
 fn ranks_of(names: &HostList, hosts: &HostList) -> Result<IdSet, UnknownTarget> {
     let mut found: HashMap<&str, bool> = names.iter().map(|name| (name, false)).collect();
     let mut ranks = IdSet::new();

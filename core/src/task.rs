@@ -52,10 +52,10 @@ pub struct Start {
     pub boot: BootId,
     /// The start-grace in milliseconds, counted from receipt; afterwards nobody may claim the task.
     pub not_after_ms: u64,
-    /// All ranks of the action, and the host of each in rank order.
+    /// All ranks of the action; `hosts`: the host of each rank, in rank order.
     pub ranks: IdSet,
     pub hosts: HostList,
-    /// The job's owner.
+    /// Uid of the job's owner, if known.
     pub userid: Option<u32>,
     /// The variables that the requester would like scripts to see; the node's list decides ([`crate::environment`]).
     pub env: BTreeMap<String, String>,
@@ -77,14 +77,14 @@ pub struct Start {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     pub run: Run,
-    /// The user of scripts without a user of their own.
+    /// The user who runs scripts, unless a script has a user of its own.
     pub user: String,
     pub cwd: String,
     pub path: String,
     pub umask: u32,
     /// The variables that the node sets for every script; they override variables from outside.
     pub env: BTreeMap<String, String>,
-    /// Limit of the whole task and of each script.
+    /// Limit in milliseconds of the whole task; `script_timeout_ms`: of each script. `None`: no limit.
     pub timeout_ms: Option<u64>,
     pub script_timeout_ms: Option<u64>,
     pub on_timeout: OnTimeout,
@@ -191,7 +191,7 @@ pub struct Intent {
     /// The commit that caused the intent; `None`: the host's own task, or an older controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<Commit>,
-    /// For the host's own task: the details from its hook.
+    /// The details that the resource manager's hook reported, for a host's own task; otherwise empty.
     #[serde(default, skip_serializing_if = "Hook::is_empty")]
     pub hook: Hook,
 }
@@ -409,7 +409,7 @@ pub struct UnitFacts {
     pub sub: String,
     pub result: String,
     pub main_pid: u32,
-    /// ExecMainCode: CLD_EXITED 1, CLD_KILLED 2, CLD_DUMPED 3; 0 before the main process has ended.
+    /// ExecMainCode of systemd: CLD_EXITED 1, CLD_KILLED 2, CLD_DUMPED 3; 0 before the main process has ended.
     pub main_code: i32,
     pub main_status: i32,
     pub invocation: Option<InvocationId>,

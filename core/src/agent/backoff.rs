@@ -30,7 +30,7 @@ impl Backoff {
         due
     }
 
-    /// Returns CLOCK_BOOTTIME of the next try, if one waits.
+    /// Returns CLOCK_BOOTTIME (ms) of the next try; `None`: no try waits.
     pub(super) const fn at(&self) -> Option<u64> {
         self.at
     }

@@ -19,7 +19,7 @@ const KILL: u8 = 9;
 pub(super) const KILL_SCRIPT: u8 = 43;
 
 impl Machine {
-    /// Handles the controller's Cancel.
+    /// Handles the controller's Cancel of a task: stops the task, or records the refusal of an unknown task.
     pub(super) fn on_cancel(&mut self, id: TaskId, key: (&JobId, Attempt, &ActionName), commit: u64, cx: &mut Cx) {
         if let Some(task) = self.tasks.get(&id) {
             if task.intent.local {

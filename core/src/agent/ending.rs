@@ -150,7 +150,8 @@ impl Machine {
         }
     }
 
-    /// Evicts the oldest tombstone of the host's own tasks, if the host has `most` of them.
+    /// Removes and returns the oldest tombstone of the host's own tasks, if the host has `most` such tombstones or
+    /// more. Keeps tombstones whose unit is loaded.
     pub(super) fn evict_local(&mut self, most: usize) -> Option<Tomb> {
         let (kept, unloading) = (&self.kept_failed, &self.unloading);
         self.tombs.evict_local(most, |tomb| has_unit(kept, unloading, tomb))
@@ -257,7 +258,7 @@ impl Task {
         self.write_again.failed(cx.now);
     }
 
-    /// Returns the task's end as reported in this boot.
+    /// Returns the task's end as the agent reports it in this boot: a reboot may have undone a success.
     pub(super) fn told(&self, ended: &Ended, boot: &BootId) -> Ended {
         let well = ended.outcome.went_well();
         let reboot = Reboot::since(&self.intent.start.boot, ended.expect_reboot, boot);

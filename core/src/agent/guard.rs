@@ -83,7 +83,8 @@ impl Machine {
         self.tasks.get(&id).is_some_and(|task| task.intent.local && matches!(task.state, State::Unconfirmed))
     }
 
-    /// Returns the queue in its order: each task, the task that holds the host against it, and the reason to wait.
+    /// Returns all queued tasks in queue order. With each: the earlier task that holds the host (`None`: no task does),
+    /// and the reason of the wait as text (`None`: the task may begin).
     fn queue(&mut self, cx: &Cx) -> Vec<(TaskId, Option<TaskId>, Option<String>)> {
         for task in self.tasks.values_mut() {
             if self.bus && matches!(task.state, State::Queued) {

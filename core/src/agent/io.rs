@@ -59,7 +59,7 @@ pub struct Found {
     pub unit: Option<UnitFacts>,
     /// Whether the directory contains [`crate::task::STOP_ASKED`].
     pub stop_asked: bool,
-    /// Processes in the unit's cgroup, the main process among them.
+    /// Processes in the unit's cgroup, including the main process.
     pub processes: Vec<Process>,
     /// The ids in the unit's LogExtraFields; they identify a unit without a directory.
     pub unit_ids: Option<UnitIds>,
@@ -118,7 +118,7 @@ pub enum StartReply {
 /// A caller on the local socket, numbered by the edge.
 pub type Caller = u64;
 
-/// Starts a task of the host's own, or attaches to one.
+/// A caller on the local socket asks for a task of the host's own: the machine starts the task or attaches to it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exec {
     pub job: JobId,
@@ -164,8 +164,8 @@ pub struct Telling {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
-    /// All tasks that the edge found: once at start, and again after the edge lost the bus or systemd was re-executed.
-    /// Only the first `Joined` has `tombstones` and `obeyed`.
+    /// All tasks that the edge found: once at start, and again after the edge lost the bus or after a re-execution of
+    /// systemd. Only the first `Joined` has `tombstones` and `obeyed`.
     Joined {
         found: Vec<Found>,
         tombstones: Vec<Tombstone>,
@@ -185,7 +185,7 @@ pub enum Input {
         task: TaskId,
         reply: StartReply,
     },
-    /// This task's unit or directory changed; the machine should inspect the task.
+    /// The task's unit or directory changed, so the machine inspects the task.
     Stirred {
         task: TaskId,
     },
@@ -340,7 +340,7 @@ pub enum Effect {
     Hang {
         why: String,
     },
-    /// The time over which the edge spreads its next redial.
+    /// The milliseconds over which the edge spreads its next redial.
     RedialWindow {
         ms: u64,
     },
@@ -357,7 +357,7 @@ pub enum Effect {
         caller: Caller,
         tasks: Vec<TaskStatus>,
     },
-    /// Answer this question at the edge, which knows the places of output.
+    /// Answer this question at the edge: only the edge knows where the output of scripts is.
     Answer {
         question: u64,
         ask: crate::message::Ask,
@@ -399,7 +399,7 @@ pub enum ExecReply {
     Noted,
 }
 
-/// A task as `io.perilog.Agent.Status` reports it.
+/// A task as the method `io.perilog.Agent.Status` reports it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskStatus {
     pub task: TaskId,

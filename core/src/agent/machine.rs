@@ -20,7 +20,7 @@ pub struct Machine {
     /// Tasks that have a directory, or will have one.
     pub(super) tasks: BTreeMap<TaskId, Task>,
     pub(super) tombs: Tombs,
-    /// Task of each stem, over tasks and tombstones.
+    /// The task of each stem, for live tasks and for tombstones.
     pub(super) stems: BTreeMap<String, TaskId>,
     /// Stems of units (`true`) and directories without a task; the machine has reported each.
     pub(super) strays: BTreeMap<String, bool>,
@@ -36,11 +36,11 @@ pub struct Machine {
     /// Callers of Exec that came before the join, or before the cleanup of their task's earlier boot.
     pub(super) early: VecDeque<(Caller, Exec)>,
     pub(super) next_seq: u64,
-    /// The time of the requested tick that has not come.
+    /// CLOCK_BOOTTIME (ms) of the next requested tick; `None`: the machine requested no tick.
     armed: Option<u64>,
 }
 
-/// Context of one input: the time, and the effects.
+/// Context of one input: the time of the input, and the effects so far.
 pub(super) struct Cx {
     pub(super) now: Now,
     effects: Vec<Effect>,

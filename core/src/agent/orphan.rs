@@ -38,7 +38,7 @@ const NOTE_EVERY_MS: u64 = 60 * 60 * 1000;
 pub(super) struct Orphan {
     /// CLOCK_BOOTTIME from which the hook counts as gone; `None` while a caller waits.
     gone_at_ms: Option<u64>,
-    /// Whether the hook has reported that its daemon died.
+    /// Whether the hook has reported that the daemon of the resource manager on this host died.
     bereft: bool,
     /// Whether a caller knows the end.
     heard: bool,

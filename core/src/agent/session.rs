@@ -55,7 +55,7 @@ pub(super) struct Session {
     pub(super) cluster: Option<ClusterId>,
     /// The highest epoch on disk.
     pub(super) obeyed: Option<Obeyed>,
-    /// The epoch on its way to disk.
+    /// The epoch that the edge is writing to disk.
     writing: Option<Obeyed>,
     /// Whether the agent has logged in this session that the peer does not know a message of the agent.
     noted_unsupported: bool,
@@ -114,8 +114,8 @@ impl Machine {
         cx.push(Effect::Hang { why: why.into() });
     }
 
-    /// Ends the session so that the next session says Hello again. The controller goes by the last Hello, and a session
-    /// has only one.
+    /// Ends the session, so that the next session begins with a new Hello: a session has only one Hello, and the
+    /// controller knows a node's actions from the last Hello.
     pub(super) fn greet_anew(&mut self, cx: &mut Cx) {
         if self.session.is_greeted() {
             self.hang("this node configures other actions than it has told the controller", cx);

@@ -11,7 +11,8 @@ use super::io::{Effect, ExecReply, Level, Now};
 use super::machine::{Cx, Machine};
 use super::task::{State, Task};
 
-/// Longest time that a task may wait for its begin, also if its Start allows more. The task's records stay as long.
+/// Longest start-grace: a task waits no longer for its begin, even if its Start allows more. The agent keeps the task's
+/// records as long.
 const MAX_NOT_AFTER_MS: u64 = 24 * 60 * 60 * 1000;
 
 impl Machine {
@@ -35,7 +36,8 @@ impl Machine {
         }
     }
 
-    /// Answers a Start for a known task, by the task's state.
+    /// Answers a Start for a task that the agent already knows, by the task's state. Returns `false` for an unknown
+    /// task.
     fn answer_known(&mut self, id: TaskId, cx: &mut Cx) -> bool {
         if let Some(task) = self.tasks.get_mut(&id) {
             match &task.state {

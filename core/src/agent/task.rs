@@ -17,7 +17,7 @@ pub(super) enum State {
     /// The intent is on disk, the task has not begun, and no peer has requested the task in this agent's lifetime. The
     /// task needs a Begin, a Start or an Exec.
     Unconfirmed,
-    /// The task is wanted, and waits for its turn on this host.
+    /// The task is confirmed, and waits until the tasks before it on this host have ended.
     Queued,
     /// The agent asked systemd to start the unit; systemd has not answered.
     Starting,
@@ -35,14 +35,14 @@ pub(super) enum State {
     Burying { ended: Box<Ended> },
 }
 
-/// A claim on its way to disk.
+/// A claim that the edge is writing to disk.
 #[derive(Debug)]
 pub(super) struct Claiming {
     pub(super) claim: Claim,
     pub(super) again: Backoff,
 }
 
-/// State of inspections of unit and directory: one at a time.
+/// State of the inspections of unit and directory: at most one inspection runs at a time.
 #[derive(Debug, Default)]
 pub(super) struct Look {
     pub(super) asked: bool,
@@ -55,7 +55,7 @@ pub(super) struct Look {
 pub(super) struct Task {
     pub(super) stem: String,
     pub(super) intent: Box<Intent>,
-    /// The order of acceptance on this host, which is the order of the queue.
+    /// Number that grows with each accepted task of this host; the queue has this order.
     pub(super) seq: u64,
     pub(super) state: State,
     /// Whether a controller or caller requested the task in this agent's lifetime.
@@ -78,7 +78,7 @@ pub(super) struct Task {
     /// Whether the unit is loaded, as far as known. `Some(true)`: loaded as a failed unit.
     pub(super) loaded: Option<bool>,
     pub(super) invocation: Option<InvocationId>,
-    /// Signals still to be sent to the runner: TERM, and one other signal.
+    /// Whether the agent still has to send TERM to the runner; `signal`: the number of another signal to send.
     pub(super) term: bool,
     pub(super) signal: Option<u8>,
     pub(super) watch: Watch,
@@ -87,7 +87,7 @@ pub(super) struct Task {
 
     /// Backoff of writing the outcome or the tombstone.
     pub(super) write_again: Backoff,
-    /// Last problem, until it is solved.
+    /// Last problem, as text for people; `None`: no problem, or a solved one.
     pub(super) trouble: Option<String>,
 
     pub(super) phase: Option<Phase>,
@@ -96,9 +96,10 @@ pub(super) struct Task {
     /// Has the journal named the processes that outlive the scripts?
     pub(super) lingering_noted: bool,
     pub(super) milestones: Vec<String>,
-    /// Number of milestones that this session knows.
+    /// Number of milestones that the agent has reported in this session.
     pub(super) milestones_told: usize,
-    /// The task's end by the reboot, if a script announced one; and whether this session knows that end.
+    /// The task's end by the reboot, if a script announced a reboot; `boot_told`: the agent has reported that end in
+    /// this session.
     pub(super) boot: Option<Box<Ended>>,
     pub(super) boot_told: bool,
     /// Whether the controller lacks an event from after this session's Hello.

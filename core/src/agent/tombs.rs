@@ -28,7 +28,7 @@ pub(super) struct Tomb {
 #[derive(Debug, Default)]
 pub(super) struct Tombs {
     kept: BTreeMap<TaskId, Tomb>,
-    /// Tombstones of unknown tasks, on their way to disk.
+    /// Tombstones of unknown tasks that the edge is writing to disk.
     writing: BTreeMap<TaskId, (Tomb, Backoff)>,
     /// (not-after, task) of forgotten tombstones.
     forgotten: BTreeSet<(u64, TaskId)>,
@@ -43,7 +43,7 @@ impl Tombs {
         self.kept.get(&task)
     }
 
-    /// Returns a tombstone, also one on its way to disk.
+    /// Returns the tombstone of a task, even if the edge is still writing the tombstone to disk.
     pub(super) fn get_or_writing(&self, task: TaskId) -> Option<&Tomb> {
         self.get(task).or_else(|| self.writing.get(&task).map(|(tomb, _)| tomb))
     }
@@ -56,8 +56,8 @@ impl Tombs {
         self.kept.values()
     }
 
-    /// Returns `true` if the tombstone is on its way to disk. Such a tombstone refuses its task already; the agent
-    /// reports the refusal once it is on disk.
+    /// Returns `true` if the edge is still writing the tombstone. Such a tombstone refuses its task already; the agent
+    /// reports the refusal after the write.
     pub(super) fn is_writing(&self, task: TaskId) -> bool {
         self.writing.contains_key(&task)
     }
@@ -88,7 +88,7 @@ impl Tombs {
         found.map(|(_, backoff)| backoff.failed(now)).is_some()
     }
 
-    /// Returns tombstones whose writing is due again.
+    /// Returns the tombstones (with stem) whose write failed and is due again.
     pub(super) fn take_due(&mut self, now: Now) -> Vec<(String, Tombstone)> {
         let due = self.writing.values_mut().filter(|(_, backoff)| backoff.at().is_some());
         due.filter_map(|(tomb, backoff)| backoff.take_due(now).then(|| (tomb.stem.clone(), tomb.tombstone.clone())))
@@ -117,7 +117,7 @@ impl Tombs {
         tomb.forgotten = true;
     }
 
-    /// Removes forgotten tombstones past their not-after, except those that `stays` keeps.
+    /// Removes and returns forgotten tombstones past their not-after, except those for which `stays` is `true`.
     pub(super) fn sweep(&mut self, now: Now, stays: impl Fn(&Tomb) -> bool) -> Vec<Tomb> {
         let until = if defect!(EarlyTombstoneSweep) { u64::MAX } else { now.boot_ms };
         let due = self.forgotten.range(..=(until, LAST_TASK)).copied();
@@ -130,8 +130,9 @@ impl Tombs {
             .collect()
     }
 
-    /// Evicts the oldest tombstone of the host's own tasks, if the host has `most` of them. `stays` protects
-    /// tombstones. No message for the task can be in flight, so the eviction does not wait for a not-after.
+    /// Removes and returns the oldest tombstone of the host's own tasks, if the host has `most` such tombstones or
+    /// more. Keeps those for which `stays` is `true`. No message for the task can be in flight, so the eviction does
+    /// not wait for a not-after.
     pub(super) fn evict_local(&mut self, most: usize, stays: impl Fn(&Tomb) -> bool) -> Option<Tomb> {
         let own = || self.kept.values().filter(|tomb| tomb.tombstone.local);
         if own().count() < most {
@@ -142,9 +143,9 @@ impl Tombs {
         self.kept.remove(&task)
     }
 
-    /// Evicts up to `most` of the oldest tombstones whose end is on the controller's disk, except tombstones that
-    /// `stays` keeps. A session is in order, and a controller starts no task whose end it knows. So no Start can come
-    /// for these tasks, except from a lost store.
+    /// Removes and returns up to `most` of the oldest tombstones that the controller acknowledged, except those for
+    /// which `stays` is `true`. A session keeps the order of messages, and a controller starts no task whose end it
+    /// knows. So no Start can come for these tasks, except from a lost store.
     pub(super) fn evict_told(&mut self, most: usize, stays: impl Fn(&Tomb) -> bool) -> Vec<Tomb> {
         let may_go = |tomb: &&Tomb| tomb.acked && !tomb.tombstone.local && !stays(tomb);
         let tombs = self.kept.values().filter(may_go);
@@ -165,7 +166,7 @@ impl Tombs {
     }
 }
 
-/// The task above all others, for ranges.
+/// The greatest possible task id: the upper end of a range of tombstones.
 const LAST_TASK: TaskId = TaskId { action: crate::ids::ActionId(uuid::Uuid::max()), rank: crate::ids::Rank(u32::MAX) };
 
 /// Shortens an outcome for a tombstone: cuts the text, and replaces characters that JSON would escape.

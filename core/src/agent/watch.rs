@@ -30,14 +30,15 @@ const KILL_GRACE_MS: u64 = 10_000;
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     claimed_ms: Option<u64>,
-    /// The running script, its number, and the time of its begin.
+    /// The running script: its name, its number, and CLOCK_BOOTTIME (ms) of its begin.
     script: Option<(String, u32, u64)>,
-    /// Time of the next check whether the runner has noticed a limit.
+    /// CLOCK_BOOTTIME (ms) of the next check whether the runner has noticed that a limit passed.
     limit_at: Option<u64>,
-    /// Time since which the limit has passed unreported and the runner is deaf.
+    /// CLOCK_BOOTTIME (ms) since which a limit has passed without a report from the runner, while the runner handles no
+    /// signals.
     pub(super) behind: Option<u64>,
     killed: bool,
-    /// A sent signal, and the time of sending.
+    /// The last sent signal, and CLOCK_BOOTTIME (ms) of sending.
     sent: Option<(u8, u64)>,
 }
 

@@ -21,7 +21,7 @@ pub enum Hunt {
 pub struct Row {
     #[serde(skip)]
     pub defect: Defect,
-    /// The defect's name at its sites.
+    /// The defect's variant, as the code names it (`AckBeforeCommit`).
     pub ident: &'static str,
     pub wrong: &'static str,
     pub breaks: &'static str,
@@ -186,7 +186,7 @@ table! {
     SetupAfterCleanup: "an action prepares an attempt on a host on which that was cleaned up", "nothing of an attempt begins after its after-actions", Hunt::Unit { program: "core", filter: "nothing_prepares_an_attempt_after_it_was_cleaned_up" };
 }
 
-/// The defect of this process; a process has at most one for its whole life.
+/// The defect that is switched on in this process; a process has at most one for its whole life.
 static ON: OnceLock<Defect> = OnceLock::new();
 
 pub fn is_on(defect: Defect) -> bool {

@@ -97,7 +97,7 @@ fn serde_reads_texts_and_numbers_of_seconds() {
     assert_eq!(serde_json::to_string(&Span::from_millis(3_599_001)).unwrap(), "\"3599001ms\"");
 }
 
-/// Spans of every size, and the infinite one.
+/// Draws spans of every size, and the infinite span.
 fn span() -> impl Strategy<Value = Span> {
     prop_oneof![(0..64_u32, any::<u64>()).prop_map(|(shift, n)| Span::from_millis(n >> shift)), Just(Span::INFINITE)]
 }

@@ -32,7 +32,7 @@ pub(super) fn write<'a>(names: impl Iterator<Item = &'a str>, out: &mut impl Wri
     Ok(())
 }
 
-/// The position of the number in a name.
+/// A way to read a name: the text before a number, the text after the number, and the number's width.
 #[derive(Clone, Copy)]
 struct Slot<'a> {
     prefix: &'a str,
@@ -62,7 +62,7 @@ impl<'a> Slot<'a> {
         slot.id(next).map(|_| slot)
     }
 
-    /// Returns the id of `name`, if the name is this slot's prefix and suffix around a number in this slot's width.
+    /// Returns the number in `name`, if `name` is this slot's prefix and suffix around a number of this slot's width.
     fn id(self, name: &str) -> Option<u64> {
         let digits = name.strip_prefix(self.prefix)?.strip_suffix(self.suffix)?;
         let as_written = digits.len() == self.width.max(1) || (digits.len() > self.width && !digits.starts_with('0'));

@@ -22,6 +22,8 @@ pub(super) const fn in_name(byte: u8) -> bool {
 impl FromStr for HostList {
     type Err = ParseError;
 
+    /// Parses a hostlist (RFC 29) and expands its brackets.
+    ///
     /// # Errors
     ///
     /// [`ParseError`] at the first byte that RFC 29 does not allow. If an id or an expression would make the list
@@ -52,7 +54,7 @@ impl HostList {
     }
 }
 
-/// The ids `lo` to `hi`; the text has them at `at`.
+/// The ids `lo` to `hi`, both included; `at`: the byte offset of the ids in the parsed text.
 struct Item {
     at: usize,
     lo: u64,

@@ -14,6 +14,8 @@ const WHAT: &str = "idset";
 impl FromStr for IdSet {
     type Err = ParseError;
 
+    /// Parses an idset (RFC 22), with or without its brackets.
+    ///
     /// # Errors
     ///
     /// [`ParseError`] at the first byte that RFC 22 does not allow. If an id is too large, has a leading zero, or does

@@ -98,7 +98,7 @@ fn serde_is_the_text() {
     assert!(error.starts_with("malformed idset \"3-0\": at character 3"), "{error}");
 }
 
-/// Ids near 0 and near `u32::MAX`, where an off-by-one error would wrap.
+/// Draws ids near 0 and near `u32::MAX`, where an off-by-one error would wrap.
 fn id() -> impl Strategy<Value = u32> {
     prop_oneof![0..24_u32, (u32::MAX - 24)..=u32::MAX]
 }

@@ -9,10 +9,10 @@ use crate::task::{self, Check, Ended, Intent, Process, RunResult, Step, StepReco
 
 /// Maximum number of entries of each list.
 pub const MAX_LISTED: usize = 256;
-/// Maximum size of script output, and of each other list. Seven of them fit a frame of 1 MiB, with room for the
-/// wrapping.
+/// Maximum size in bytes of the kept script output, and of each other list. Seven such lists fit a frame of 1 MiB, with
+/// room for the frame's other fields.
 pub const MAX_TAILS: usize = 64 * 1024;
-/// Maximum size of one text that a script reports.
+/// Maximum size in bytes of one text that a script reports.
 const MAX_TEXT: usize = 4096;
 
 pub(super) struct Report<'a> {

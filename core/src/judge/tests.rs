@@ -8,7 +8,7 @@ use crate::task::{Check, Report};
 const CLAIMED: u8 = 1;
 const OTHER: u8 = 2;
 
-/// A loaded unit of the claim's invocation that has ended.
+/// Returns the facts of a loaded unit that has ended, with the claim's invocation.
 fn unit(result: &str, main_code: i32, main_status: i32) -> UnitFacts {
     UnitFacts {
         loaded: true,
@@ -25,7 +25,7 @@ fn exited(code: u8) -> UnitFacts {
     unit(if code == 0 { "success" } else { "exit-code" }, 1, i32::from(code))
 }
 
-/// A complete result of the claim's invocation.
+/// Returns a complete result with the claim's invocation and this exit status.
 fn result(status: u8) -> RunResult {
     RunResult {
         invocation: invocation(CLAIMED),

@@ -168,7 +168,8 @@ struct WrittenLite<'a> {
     children: &'a Children,
 }
 
-/// Builds the form that Flux writes: groups by their first rank, the hosts in one entry, times always present.
+/// Builds the JSON form that Flux writes: groups in the order of their first rank, the hosts in one entry, times always
+/// present.
 pub(super) fn written(r: &ResourceSet) -> Written<'_> {
     let mut r_lite: Vec<_> = r.groups.iter().map(|(children, rank)| WrittenLite { rank, children }).collect();
     r_lite.sort_by_key(|lite| lite.rank.first());

@@ -25,7 +25,8 @@ pub struct Tombstone {
     /// A script of the task had announced the next boot, which ends the task.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub expects_boot: bool,
-    /// For a task that announced a boot: the limit, as [`crate::task::Intent::limit_ms`].
+    /// Limit of the task in milliseconds, if a script announced a boot ([`crate::task::Intent::limit_ms`]); otherwise
+    /// `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_ms: Option<u64>,
     /// The task belonged to an after-action.
@@ -34,7 +35,8 @@ pub struct Tombstone {
     /// The commit that caused the tombstone: for an acknowledged task, the commit that contains the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<Commit>,
-    /// For the host's own task: as [`crate::task::Hook::instance`].
+    /// The instance of the resource manager that the hook named ([`crate::task::Hook::instance`]); `None` for a
+    /// controller's task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
 }

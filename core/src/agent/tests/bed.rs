@@ -12,7 +12,8 @@ pub(super) struct Bed {
     pub(super) now: Now,
     /// systemd answers an Unload at once; the effects of that answer count as effects of the input.
     pub(super) unloads: bool,
-    /// The effects include ticks for limits behind the runner's; each running task has one.
+    /// Whether [`Self::check`] compares the ticks for limits, too: the agent requests such a tick for each running
+    /// task.
     pub(super) watches: bool,
 }
 
@@ -133,7 +134,8 @@ impl Bed {
         id
     }
 
-    /// Makes a claimed task whose unit has ended, with its outcome on disk.
+    /// Makes a claimed task whose unit ended with exit status `code`, with its outcome on disk; `then`: the expected
+    /// effects of that write.
     #[track_caller]
     pub(super) fn ended(&mut self, j: &str, attempt: u64, a: &str, code: u8, then: &[&str]) -> TaskId {
         let id = self.live(j, attempt, a, 0);

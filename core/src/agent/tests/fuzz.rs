@@ -93,7 +93,7 @@ fn live(world: &mut World, (what, which, how): Step, forgotten: &mut Vec<TaskId>
     }
 }
 
-/// The environment variable `PROPTEST_CASES` asks for more cases.
+/// Returns at least 400 cases for each property; the environment variable `PROPTEST_CASES` asks for more.
 fn config() -> ProptestConfig {
     let default = ProptestConfig::default();
     ProptestConfig { cases: default.cases.max(400), failure_persistence: None, ..default }
@@ -212,7 +212,7 @@ fn anything((what, which, how): Step) -> Input {
     }
 }
 
-/// Every other hook names a program for orphans.
+/// Returns the hook of a task; every other hook names a program for orphans.
 fn hook(how: u8) -> Hook {
     Hook { orphaned: how.is_multiple_of(2).then(|| "/p".to_owned()), instance: None }
 }

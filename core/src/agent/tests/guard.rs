@@ -20,7 +20,7 @@ fn ask(bed: &mut Bed, j: &str, attempt: u64, a: &str, rank: u32, waits_for: Opti
     id
 }
 
-/// Ends a live task; `then` are the effects beside those of the end itself.
+/// Ends a live task. `then`: the expected effects after the write of its outcome.
 #[track_caller]
 fn end(bed: &mut Bed, id: TaskId, j: &str, attempt: u64, a: &str, rank: u32, then: &[&str]) {
     let name = super::words::name(id);

@@ -14,7 +14,7 @@ fn failed() -> Outcome {
     Outcome::Failed { why: crate::outcome::Failure::Exit(3) }
 }
 
-/// Starts a machine on these findings.
+/// Starts a machine that finds `found` on its host, and asserts that the join has the effects `expect`.
 #[track_caller]
 fn come_up(found: Vec<Found>, expect: &[&str]) -> Bed {
     let mut bed = Bed::cold();
@@ -420,8 +420,8 @@ fn a_foreign_unit_of_an_ended_tasks_name_is_left_alone() {
     }
 }
 
-/// Found before: two tasks of one job, accepted in one millisecond, changed places over a restart. The second began
-/// beside the first, whose start was in flight.
+/// Found before: two tasks of one job, accepted in one millisecond, changed places over a restart. The second task
+/// began beside the first, whose start was in flight.
 #[test]
 fn tasks_accepted_in_one_millisecond_keep_their_order() {
     let mut bed = Bed::up();

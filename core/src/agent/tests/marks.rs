@@ -33,7 +33,7 @@ fn cancel_at(a: &str, commit: u64) -> Input {
     message(ToAgent::Cancel { task, job, attempt, action, why, commit })
 }
 
-/// Returns the commits in the next Hello: the newest one, and that of each task.
+/// Ends the session, and returns the commits in the next Hello: the number of the newest commit, and that of each task.
 fn told(bed: &mut Bed) -> (Option<u64>, Vec<Option<u64>>) {
     bed.feed(Input::LinkDown);
     let effects = bed.feed(Input::LinkUp { counter: 9 });
@@ -115,7 +115,7 @@ fn an_epoch_of_an_older_agent_gets_its_cluster() {
     bed.check(epoch_written(3), &["redial 1000"]);
 }
 
-/// If the after-action is new, the order of the two does not matter: the after-action waits on its node for the setup
+/// A new after-action may come before or after the setup action: the after-action waits on its node for the setup
 /// action.
 #[test]
 fn nothing_prepares_an_attempt_after_it_was_cleaned_up() {

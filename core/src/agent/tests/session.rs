@@ -272,7 +272,8 @@ fn hello_comes_in_pages_that_fit_a_frame() {
     assert_eq!(pages(stones(1030)), [(512, true), (512, true), (6, false)]);
 }
 
-/// The controller goes by the actions of a node's last Hello, so a reload that changes the actions says Hello anew.
+/// The controller knows a node's actions from its last Hello, so an agent whose actions change in a reload says Hello
+/// again.
 #[test]
 fn a_node_that_configures_other_actions_says_hello_anew() {
     let names = |effects: Vec<Effect>| -> Option<Vec<String>> {

@@ -167,7 +167,8 @@ fn only_acknowledged_ends_make_room_past_the_cap() {
     );
 }
 
-/// A task's records stay until its not-after, which the controller chooses.
+/// The agent keeps a task's records until the task's not-after, which the controller chooses: the agent limits that
+/// choice to a day.
 #[test]
 fn no_start_reaches_further_than_a_day() {
     let mut bed = Bed::up();

@@ -68,7 +68,8 @@ pub(crate) fn plan() -> Plan {
     }
 }
 
-/// `prolog` and `epilog` hold lingering processes, `sweep` kills them, `mount` keeps them.
+/// Returns the node of these tests: `prolog` and `epilog` hold lingering processes, `sweep` kills them, `mount` keeps
+/// them.
 pub(crate) fn node() -> Node {
     let lingering = |lingering| Plan { lingering, ..plan() };
     let actions = [

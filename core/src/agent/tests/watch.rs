@@ -15,7 +15,7 @@ fn seen(deaf: bool) -> Seen {
     Seen { steps, deaf: deaf.then(|| DEAF.to_owned()), ..seen_running(&intent("j", 1, "prolog", 0), 1) }
 }
 
-/// Makes a task whose script runs, with a limit of a minute.
+/// Makes a task whose script runs, with a limit of a minute; returns the bed and the task.
 fn runs(node: Node) -> (Bed, TaskId) {
     let mut bed = Bed::up_as(node);
     bed.watches = true;

@@ -71,7 +71,8 @@ pub(super) struct World {
     watch_empty: BTreeSet<String>,
     pub(super) stirs: BTreeSet<String>,
 
-    /// The truth: how often scripts ran, and how they ended.
+    /// The truth: how often the scripts of each task ran; `ends`: the exit status of each task, and whether the task
+    /// was cancelled.
     ran: BTreeMap<TaskId, u32>,
     ends: BTreeMap<TaskId, (u8, bool)>,
     /// Tasks whose tombstones are gone: a late unit is the only trace of such a task.
@@ -268,7 +269,7 @@ impl World {
         }
     }
 
-    /// Kills the agent: its effects are done or not, and their answers are lost.
+    /// Kills the agent. `done`: its pending effects were carried out; either way their answers are lost.
     pub(super) fn kill_agent(&mut self, done: bool) {
         self.forget_bus(done);
         for effect in std::mem::take(&mut self.outstanding) {
@@ -281,7 +282,7 @@ impl World {
         self.machine = Machine::new(node());
     }
 
-    /// Joins: the edge finds everything, and the bus is back.
+    /// Joins: reports all units and directories to the machine, over a new connection to the bus.
     pub(super) fn join(&mut self) {
         // The bus is a new connection: calls of the old connection get no answer.
         self.forget_bus(true);
@@ -382,7 +383,7 @@ impl World {
         assert_eq!(self.machine.status_line(), "connected; idle");
     }
 
-    /// Returns the number of units whose start came after the task's end.
+    /// Returns the number of units without a run: their start reached systemd after the task's end.
     fn late_units(&self) -> usize {
         self.units.values().filter(|unit| !self.ran.contains_key(&unit.intent.start.task)).count()
     }

@@ -133,7 +133,7 @@ impl World {
         }
     }
 
-    /// Reports one change.
+    /// Reports one of the pending changes to the agent; `at` chooses the change.
     pub(in crate::agent::tests) fn tell(&mut self, at: usize) {
         let at = at % self.stirs.len().max(1);
         let Some(stem) = self.stirs.iter().nth(at).cloned() else { return };
