@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::history::{History, Trace, Violation};
 use crate::plan::{self, Plan};
 
-/// Interval of seeds at which a world has a thousand nodes.
+/// Number of seeds from one world with a thousand nodes to the next.
 const BREADTH_EVERY: u64 = 2_000;
 
 /// The sum of many histories.
@@ -23,14 +23,14 @@ pub struct Sum {
     pub hits: BTreeMap<(String, &'static str), u64>,
     /// Counts by name, as in [`History::memory`].
     pub memory: BTreeMap<&'static str, u64>,
-    /// Plans with a violation, each with its violation.
+    /// Plans that violated an invariant, each with the violation.
     pub failed: Vec<(Plan, Violation)>,
 }
 
 /// Distribution of a number over histories.
 #[derive(Debug, Default)]
 pub struct Spread {
-    /// Number of histories with each value.
+    /// Number of histories for each value of the counted number.
     counts: BTreeMap<u64, u64>,
 }
 

@@ -14,7 +14,8 @@ use perilog_sim::shrink::shrink;
 
 use crate::defects;
 
-/// Number of failures after which a campaign ends: the campaign shrinks each, and one cause often fails many seeds.
+/// Number of violated plans after which a campaign ends. The campaign shrinks each such plan, and one cause often
+/// violates many seeds.
 const MOST_FAILED: usize = 5;
 /// Interval at which a campaign reports its progress.
 const PROGRESS: Duration = Duration::from_secs(10);
@@ -22,7 +23,7 @@ const PROGRESS: Duration = Duration::from_secs(10);
 /// Options with a value that accompany a command.
 #[derive(Debug, Default)]
 struct Options {
-    /// The first seed; `None`: a fresh random seed.
+    /// The first seed of the campaign; `None`: a random seed.
     from: Option<u64>,
     /// The file for the report in JSON.
     json: Option<PathBuf>,
@@ -140,7 +141,8 @@ fn search(options: &Options, go_on: impl Fn(u64) -> bool + Sync) -> Result<bool,
     Ok(sum.failed.is_empty())
 }
 
-/// Prints each violation, shrinks its plan, and keeps the smallest plan.
+/// Prints each violation and its plan's seed; with `keep`, shrinks the plan and writes the smallest plan to that
+/// directory.
 fn tell_failed(sum: &Sum, keep: Option<&Path>) -> Result<(), String> {
     for (plan, violation) in &sum.failed {
         say(&format!("\nVIOLATED by seed {}: {violation}\n", plan.seed));

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 #[derive(Debug, Default)]
 pub struct Trace {
     text: Option<String>,
-    /// Number of events so far.
+    /// Number of events that the world has handled.
     pub steps: u64,
 }
 
@@ -38,7 +38,7 @@ impl Trace {
     }
 }
 
-/// A violated invariant.
+/// A violated invariant: its name, what contradicts it, and the world time in milliseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     pub invariant: String,
@@ -57,12 +57,12 @@ impl fmt::Display for Violation {
 pub struct History {
     pub trace: Trace,
     pub violation: Option<Violation>,
-    /// Number of faults.
+    /// Number of faults that the world had.
     pub injected: u64,
-    /// Number of scripts that ran, and of tasks whose outcome was committed.
+    /// Number of scripts that ran; `outcomes`: of tasks whose outcome was committed.
     pub scripts: u64,
     pub outcomes: u64,
-    /// Number of times that each trap went off.
+    /// Number of times that each fault struck at each effect.
     pub hits: BTreeMap<(String, &'static str), u64>,
     /// Number of times that a fault restored a memory ([`crate::plan::Fault::of_memory`]), and of recoveries entered
     /// and left.

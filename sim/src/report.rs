@@ -32,8 +32,8 @@ pub fn text(first: u64, sum: &Sum, took: Duration) -> String {
     text
 }
 
-/// Returns a line for each effect with too few hits; after a short run, when most effects have too few hits, only
-/// their number.
+/// Returns a line for each (effect, fault, hits) of `rare`. If more than half of all pairs are rare, as after a short
+/// run, returns only their number.
 fn rare_text(rare: &[(&'static str, &'static str, u64)]) -> String {
     if rare.is_empty() {
         return format!("\nunder {ENOUGH}: none\n");
@@ -82,7 +82,7 @@ fn table(sum: &Sum) -> String {
     text
 }
 
-/// Width of a column: the longest word fits.
+/// Width of a column in characters: the longest fault name fits.
 const COLUMN: usize = 12;
 
 fn unique<'a>(all: impl Iterator<Item = &'a str>) -> Vec<&'a str> {

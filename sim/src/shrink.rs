@@ -69,7 +69,7 @@ fn without(plan: &Plan, change: impl FnOnce(&mut Plan)) -> Option<Plan> {
     (smaller != *plan).then_some(smaller)
 }
 
-/// Reduces the world to this number of nodes: events on the other nodes disappear.
+/// Returns the plan with `nodes` nodes, without events on other nodes; `None` for 0 nodes.
 fn with_nodes(plan: &Plan, nodes: usize) -> Option<Plan> {
     (nodes > 0).then(|| {
         let mut smaller = plan.clone();
@@ -100,7 +100,8 @@ fn fits(op: &mut Op, nodes: usize) -> bool {
     }
 }
 
-/// Shortens the pause before step `at`; the later steps and the horizon move forward by the same time.
+/// Shortens the pause before step `at` to `shorter(pause)` milliseconds; the later steps and the horizon move forward
+/// by the same time.
 fn from(plan: &mut Plan, at: usize, shorter: impl Fn(u64) -> u64) {
     let before = at.checked_sub(1).and_then(|at| plan.steps.get(at)).map_or(0, |step| step.at_ms);
     let Some(pause) = plan.steps.get(at).map(|step| step.at_ms.saturating_sub(before)) else { return };
@@ -111,7 +112,8 @@ fn from(plan: &mut Plan, at: usize, shorter: impl Fn(u64) -> u64) {
     plan.horizon_ms = plan.horizon_ms.saturating_sub(sooner);
 }
 
-/// Returns the invariant that a plan violates, with the begin of its text: one invariant has several checks.
+/// Returns the violated invariant and the beginning of the violation's text, because one invariant has several checks.
+/// `None`: the plan violates no invariant.
 fn violated(plan: &Plan) -> Option<String> {
     crate::campaign::survive(plan, Trace::unread())
         .violation

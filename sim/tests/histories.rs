@@ -6,7 +6,8 @@ use perilog_sim::campaign;
 use perilog_sim::history::Trace;
 use perilog_sim::plan::{self, Plan};
 
-/// Enough to notice a machine that is broken; the hunt for the rare is `perilog-sim --for`.
+/// Number of seeds that this test runs: enough to notice a broken machine. `perilog-sim --for` hunts for rare
+/// violations.
 const SEEDS: u64 = 80;
 
 #[test]
@@ -57,8 +58,8 @@ fn what_once_went_wrong_holds() {
     }
 }
 
-/// Defects exist in programs that ask for them (`cargo xtask mutate`). In every other program `defect!` is a constant,
-/// usable in another constant.
+/// Only programs with the feature `defects` contain defects (`cargo xtask mutate`). In every other program `defect!` is
+/// a constant, usable in another constant.
 #[cfg(not(feature = "defects"))]
 #[test]
 fn without_the_feature_no_defect_can_be_on() {

@@ -19,7 +19,7 @@ const OWN_JOBS: usize = JOBS * SPANS + JOBS + 1;
 /// Number of jobs per span for `spent`: the first check spends the tolerance of such a job.
 const SPENT: usize = 8;
 
-/// The newest attempt of each job: a requeue gets the next number.
+/// The number of the newest attempt of each job: a requeue gets the next number.
 #[derive(Default)]
 pub(super) struct Runs {
     attempts: [u64; JOBS * SPANS],

@@ -17,8 +17,8 @@ const LONG: [(u64, u64); 3] = [
 /// while their tasks may still begin. No pruned attempt returns.
 const FORGETFUL: [(u64, u64); 3] =
     [(0, 60_000), (ONE_HOUR_MS - 60_000, ONE_HOUR_MS - 1_000), (2 * ONE_HOUR_MS - 20_000, 2 * ONE_HOUR_MS + 260_000)];
-/// The period in which the controller has [`site::FORGETFUL`] settings. The controller first looks for attempts to
-/// prune one hour after its start.
+/// Milliseconds between which the controller has [`site::FORGETFUL`] settings. The controller first looks for attempts
+/// to prune one hour after its start.
 const FORGETS: (u64, u64) = (ONE_HOUR_MS - 70_000, ONE_HOUR_MS + 240_000);
 /// Number of traps on the effect that a world aims at.
 const AIMED: usize = 8;
@@ -110,7 +110,7 @@ pub fn depth(seed: u64) -> Plan {
     Plan { story: String::new(), seed, nodes, exclusive, scheduler, horizon_ms, steps, traps }
 }
 
-/// Chooses a span, and a moment in the span.
+/// Chooses a time span of the plan; returns the span's index, and a moment (ms) within the span.
 fn moment(dice: &mut Rng, spans: &[(u64, u64)]) -> (usize, u64) {
     let span = dice.below(spans.len());
     let (from, to) = spans.get(span).copied().unwrap_or_default();

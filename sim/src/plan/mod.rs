@@ -15,7 +15,7 @@ pub use spring::{Spring, Trap, possible};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
-    /// For a kept plan, one line about the violation that the plan showed.
+    /// For a kept plan, one line about the violation that the plan showed; otherwise empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub story: String,
     pub seed: u64,
@@ -36,13 +36,13 @@ pub struct Plan {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scheduler {
-    /// An edge, which asserts its attempts at each connection.
+    /// An edge reads the outbox, and asserts its attempts at each connection.
     Edge,
     /// Hooks only: after a recovery an operator states the truth about each job.
     Hooks,
 }
 
-/// An event with its time.
+/// An event of the plan, with its world time in milliseconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     pub at_ms: u64,
@@ -127,7 +127,7 @@ pub enum Op {
         node: usize,
         policy: u8,
     },
-    /// Changes the controllers' configuration.
+    /// Changes the configuration of all controllers to the one with this number.
     Configure {
         settings: u8,
     },
@@ -207,7 +207,7 @@ pub enum Op {
     },
 }
 
-/// A fault at its time.
+/// A fault that the plan injects.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fault {
@@ -233,7 +233,7 @@ pub enum Fault {
         node: usize,
         down_ms: u64,
     },
-    /// The node loses its power for good.
+    /// The node loses its power, and never boots again.
     Burn {
         node: usize,
     },
@@ -261,7 +261,7 @@ pub enum Fault {
     OomKill {
         node: usize,
     },
-    /// PID 1 does nothing for a while.
+    /// PID 1 does nothing for this time (ms).
     StallSystemd {
         node: usize,
         ms: u64,
@@ -305,7 +305,7 @@ pub enum Fault {
     FullStore {
         ms: u64,
     },
-    /// The resource manager does not run its hooks.
+    /// The resource manager runs none of its hooks for this time (ms).
     HangHooks {
         ms: u64,
     },
@@ -319,11 +319,11 @@ pub enum Fault {
         raw: bool,
         ms: u64,
     },
-    /// The controller's directory, with store and anchor, returns to its current state after this time.
+    /// After this time (ms), the controller's directory, with store and anchor, returns to its present state.
     DirectoryRolledBack {
         ms: u64,
     },
-    /// The controller's machine, process and disk, returns to its current state after this time, and continues from
+    /// After this time (ms), the controller's host, process and disk, returns to its present state, and continues from
     /// there.
     MemoryRolledBack {
         ms: u64,
@@ -335,7 +335,7 @@ pub enum Fault {
         far: bool,
         ms: u64,
     },
-    /// The resource manager returns to its current state after this time.
+    /// After this time (ms), the resource manager returns to its present state.
     SchedulerRolledBack {
         ms: u64,
     },
@@ -431,5 +431,5 @@ pub enum Side {
     Controller,
 }
 
-/// The actions that nodes configure (`world::site` describes each).
+/// The actions of the nodes' configurations (`world::site` describes each).
 pub const ACTIONS: [&str; 6] = ["prolog", "epilog", "sweep", "mount", "unlimited", "firmware"];

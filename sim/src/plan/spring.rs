@@ -7,7 +7,7 @@ use super::effects::{AGENT_EFFECTS, CONTROLLER_EFFECTS};
 /// A fault at the `nth` effect of a kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trap {
-    /// The node of the agent; `None`: the first controller.
+    /// The node whose agent has the effect; `None`: the effect is the first controller's.
     pub node: Option<usize>,
     pub effect: String,
     pub nth: u32,
@@ -17,7 +17,7 @@ pub struct Trap {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Spring {
-    /// The process dies.
+    /// The daemon's process dies before (after) the effect, and starts again after `down_ms`.
     CrashBefore {
         down_ms: u64,
     },
@@ -28,7 +28,7 @@ pub enum Spring {
     CrashWithin {
         down_ms: u64,
     },
-    /// The whole node dies.
+    /// The whole node loses its power before (after) the effect, and boots again after `down_ms`.
     PowerBefore {
         down_ms: u64,
     },
@@ -41,7 +41,7 @@ pub enum Spring {
     Unanswered {
         happens: bool,
     },
-    /// A start: the call reaches PID 1 later by this time.
+    /// A call to start a unit reaches PID 1 later by this time (ms).
     Late {
         ms: u64,
     },

@@ -20,17 +20,21 @@ pub(super) const fn is_offline(outcome: &Outcome) -> bool {
 }
 
 impl Truth {
+    /// Checks an outcome against all runs of the task.
+    ///
     /// # Errors
     ///
-    /// The run that contradicts the outcome.
+    /// Text that names the runs that contradict the outcome.
     pub(super) fn agrees(&self, task: TaskId, outcome: &Outcome) -> Result<(), String> {
         let runs: Vec<&Run> = self.runs_of(task).collect();
         self.runs_agree(task, &runs, outcome)
     }
 
+    /// Checks an outcome against these runs of the task.
+    ///
     /// # Errors
     ///
-    /// The run that contradicts the outcome.
+    /// Text that names the runs that contradict the outcome.
     pub(super) fn runs_agree(&self, task: TaskId, runs: &[&Run], outcome: &Outcome) -> Result<(), String> {
         // The node no longer knows of these runs. A repeated request may have started another unit with the same name.
         let traceless = runs.iter().all(|run| run.unloaded || run.rebooted);
@@ -58,9 +62,12 @@ impl Truth {
     }
 }
 
+/// Checks an outcome against runs. `sure`: the facts about these runs are certain. `was_to_stop`: a request to stop the
+/// task came before its end.
+///
 /// # Errors
 ///
-/// The run that contradicts the outcome.
+/// Text that names the runs that contradict the outcome.
 fn agrees(runs: &[&Run], outcome: &Outcome, sure: bool, was_to_stop: bool) -> Result<(), String> {
     let one = |fits: &dyn Fn(&Run) -> bool| {
         if runs.iter().any(|run| fits(run)) { Ok(()) } else { Err(told(runs)) }

@@ -57,7 +57,7 @@ impl Attempts {
         self.cleaned.retain(|(of, number, _)| of != job || *number != attempt);
     }
 
-    /// Forgets everything, because another store replaces the first.
+    /// Forgets all attempts, because another store replaces the first controller's store.
     pub(super) fn forget(&mut self) {
         self.open.clear();
         self.cleaned.clear();

@@ -13,17 +13,17 @@ use crate::world::site;
 #[derive(Debug, Default)]
 pub(super) struct Books {
     told: BTreeMap<(JobId, Attempt), Told>,
-    /// Drains that are not lifted, with their reasons.
+    /// Hosts with a drain that is not lifted, each with the drain's reason.
     reasons: BTreeMap<HostName, String>,
     /// Stuck scripts and lingering processes for which hosts were drained.
     stuck: BTreeSet<(HostName, String)>,
 }
 
-/// The notices of an attempt so far.
+/// The sum of all releases that the outbox has had for an attempt.
 #[derive(Debug, Default)]
 struct Told {
     part: Part,
-    /// The union of all fragments so far.
+    /// The union of the fragments of R in all releases so far.
     r: Option<ResourceSet>,
     last: bool,
 }

@@ -13,9 +13,9 @@ use crate::world::site;
 pub(super) struct Given {
     /// Hosts that are drained in the resource manager's own book.
     drained: BTreeSet<HostName>,
-    /// The last undrain of each host.
+    /// The time of each host's last undrain, in perilog.
     lifted: BTreeMap<HostName, Lifted>,
-    /// The last undrain of each host in the resource manager alone.
+    /// The time of each host's last undrain in the resource manager alone.
     lifted_outside: BTreeMap<HostName, Lifted>,
     /// The number of the last drain notice of each host that the hook has carried out.
     carried_out: BTreeMap<HostName, u64>,
@@ -50,7 +50,7 @@ struct Lifted {
 }
 
 impl Given {
-    /// Returns `true` if an earlier store may have known more about this job than the current one.
+    /// Returns `true` if an earlier store may have known more about this job than the current store.
     pub(super) fn is_forgetful(&self, job: &JobId) -> bool {
         self.forgetful || self.forgotten.contains(job)
     }
@@ -69,7 +69,7 @@ impl Given {
         self.drained.contains(host)
     }
 
-    /// Returns `true` if the host was undrained after this run had begun.
+    /// Returns `true` if the host was undrained after the run with this index had begun.
     pub(super) fn is_lifted_for(&self, host: &str, index: usize) -> bool {
         self.lifted.get(host).is_some_and(|lifted| index < lifted.runs)
     }
@@ -82,12 +82,12 @@ impl Given {
         self.forgotten.extend(shown.collect::<Vec<_>>());
     }
 
-    /// Records that releases of this job may be sent again.
+    /// Permits further releases of this job that repeat earlier ones.
     pub(super) fn tell_again(&mut self, job: &JobId) {
         self.forgotten.insert(job.clone());
     }
 
-    /// Forgets a pruned attempt: its number then stands for a new attempt.
+    /// Forgets a pruned attempt: a later attempt may have the same number.
     pub(super) fn forget(&mut self, job: &JobId, attempt: Attempt) {
         let key = (job.clone(), attempt);
         self.shown.remove(&key);
@@ -300,7 +300,7 @@ impl Truth {
         }
     }
 
-    /// Checks a drain in force: the hook has carried it out.
+    /// Checks a drain that counts as in force: the hook has carried it out, or an edge has listed it.
     pub(super) fn check_drain(&mut self, row: &DrainRow) {
         let asked = self.given.lifted.contains_key(&row.host);
         if row.lifted && row.by.is_some() && !asked && !self.given.has_forgotten() {
@@ -391,7 +391,7 @@ impl Truth {
         }
     }
 
-    /// Checks a script that begins: its rank is not released.
+    /// Checks the run with this index when a script begins: its rank is not released.
     pub(super) fn check_not_given(&mut self, index: usize) {
         let Some(run) = self.runs.get(index).filter(|run| !run.local) else { return };
         let given = self.given.shown.get(&(run.job.clone(), run.step.0));

@@ -7,7 +7,7 @@ use perilog_core::task::Lingering;
 use super::{Run, Truth};
 
 impl Run {
-    /// Returns `true` if a process of the run holds its host.
+    /// Returns `true` if the run's script or a lingering process keeps other tasks off the host.
     pub(super) fn holds(&self) -> bool {
         self.alive || (self.left_behind && self.lingering != Lingering::Keep)
     }
@@ -32,8 +32,8 @@ impl Truth {
         }
     }
 
-    /// Checks an agent (node, life) that asks for a unit. A forgotten task has no place on the host: it must not begin,
-    /// and while it lives no other task begins.
+    /// Checks the start of a unit by an agent (node, life); returns what is wrong. The task's attempt must not be
+    /// forgotten, and no task of a forgotten attempt may live on the node.
     pub(crate) fn in_the_way(&self, at: usize, life: u64, task: TaskId) -> Option<String> {
         let released = |task: &TaskId| self.stops.forgets.get(task) == Some(&(at, life)) && !self.is_cleared(*task);
         if released(&task) {

@@ -11,14 +11,15 @@ use crate::world::site;
 
 #[derive(Debug, Default)]
 pub(super) struct Hosts {
-    /// The holder of each node, and the time since when resource manager and controller both know the holder.
+    /// The attempt that holds each node, and the world time (ms) since when resource manager and controller both know
+    /// that attempt.
     holders: BTreeMap<usize, ((JobId, Attempt), u64)>,
     /// Hosts of ended jobs that the controller has released, before the resource manager has read the release.
     free: BTreeSet<(usize, (JobId, Attempt))>,
     /// Time of the last commit of each task's Start by the first controller.
     sent: BTreeMap<TaskId, u64>,
-    /// Time at which the resource manager asserted its jobs after its last rollback; `u64::MAX`: not yet. Until then a
-    /// controller cannot know what the resource manager forgot.
+    /// World time (ms) at which the resource manager asserted its jobs after its last rollback; `u64::MAX`: not yet.
+    /// Until then a controller cannot know what the resource manager forgot.
     asserted: u64,
 }
 
@@ -91,7 +92,8 @@ impl Truth {
         self.hosts.sent.extend(new.iter().map(|rank| (TaskId { action: row.id, rank: Rank(rank) }, t)));
     }
 
-    /// Checks a script of an after-action that begins: no other job had the host when its Start was committed.
+    /// Checks the run with this index when a script of an after-action begins: no other job had the host when the
+    /// controller committed the Start.
     pub(super) fn check_given_to_another(&mut self, index: usize) {
         let Some(run) = self.runs.get(index).filter(|run| !run.local && site::is_launched(&run.job)) else { return };
         let follows = site::FOLLOWING.contains(&run.step.1.as_str());

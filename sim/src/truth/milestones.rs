@@ -11,12 +11,12 @@ use super::Truth;
 
 type Key = (JobId, Attempt, String);
 
-/// A rank above every rank in these worlds.
+/// A rank above every rank in these worlds: the upper end of a range of ranks.
 const ANY_RANK: u32 = 100_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Book {
-    /// Reports of scripts.
+    /// The ranks whose scripts reported each milestone.
     said: BTreeMap<Key, IdSet>,
     /// Reports by hand, for any attempt.
     by_hand: BTreeMap<(JobId, String), IdSet>,
@@ -36,7 +36,7 @@ impl Book {
         self.forgetful = true;
     }
 
-    /// Forgets a pruned attempt: later reports of its nodes count anew.
+    /// Forgets a pruned attempt: reports of its nodes that come later are new ones.
     pub(super) fn forget(&mut self, job: &JobId, attempt: Attempt) {
         self.told.retain(|(of, number, _), _| !(of == job && *number == attempt));
         self.told_of_job.retain(|(of, number, _)| !(of == job && *number == attempt));

@@ -35,15 +35,15 @@ use store::Shown;
 pub(crate) struct Truth {
     runs: Vec<Run>,
     by_task: BTreeMap<TaskId, Vec<usize>>,
-    /// The contents that each store has shown.
+    /// What the committed contents of each of the two stores have shown so far.
     shown: [Shown; 2],
     /// Actions of a lost store, or of two controllers: some facts about these actions are unknowable.
     doubtful: BTreeSet<ActionId>,
     /// Machines that share a name: on which of these machines a script ran is unknowable.
     doubtful_nodes: BTreeSet<usize>,
-    /// Tasks with a removed directory, and their stems: the contents are unknowable.
+    /// Tasks whose directory a fault removed, with their stems: the contents of such a directory are unknowable.
     cleared: BTreeMap<TaskId, String>,
-    /// Tasks whose tombstone was removed with permission.
+    /// Tasks whose tombstone the agent removed after the controller's Forget.
     forgotten: BTreeSet<TaskId>,
     /// Number of runs at the time when a task's tombstone was last removed from its node.
     runs_before: BTreeMap<(usize, TaskId), usize>,
@@ -51,18 +51,18 @@ pub(crate) struct Truth {
     told: BTreeMap<(usize, u64, TaskId), &'static str>,
     /// Tasks that were reported as cancelled before their begin, by machine, boot and task.
     told_cancelled: BTreeSet<(usize, u64, TaskId)>,
-    /// The machines that wrote each task down; `true`: the machine has buried the task, because its end was
-    /// acknowledged there.
+    /// By task and machine that recorded the task; `true`: the controller acknowledged the end, and the machine has
+    /// buried the task.
     at_rest: BTreeMap<(TaskId, usize), bool>,
     /// Tasks that every machine had buried when their attempt was pruned.
     told_and_pruned: BTreeSet<TaskId>,
-    /// Tasks whose runner died before its claim, with the signal.
+    /// Tasks whose runner died before its claim, with the number of the signal that killed the runner.
     died_unclaimed: BTreeSet<(TaskId, u8)>,
     given: given::Given,
     books: books::Books,
     attempts: attempts::Attempts,
     cleaned: cleaned::Cleaned,
-    /// Attempts that the resource manager had when they were pruned.
+    /// Attempts that the resource manager still had when the controller pruned them.
     coming_again: BTreeSet<(JobId, Attempt)>,
     services: services::Services,
     /// Nodes on which all tasks queue.
@@ -72,7 +72,7 @@ pub(crate) struct Truth {
     quiet: quiet::Book,
     hosts: hosts::Hosts,
     recovery: recovery::Recovery,
-    /// The boot of its node in which each task was first shown as `ok`.
+    /// The boot of its node in which each task's `ok` was first shown.
     ok_in: BTreeMap<TaskId, BootId>,
     broken: Option<String>,
     pub(crate) scripts: u64,

@@ -16,7 +16,8 @@ pub(super) struct Recovery {
     /// A process was restored together with all evidence in its directory, and no node has reported since: the
     /// controller cannot know of its lost life.
     unseen: bool,
-    /// The commit with which a controller last entered a recovery; replies of the same batch were decided before.
+    /// The index of the controller that last entered a recovery, and the number of the commit with which it did;
+    /// replies of the same batch were decided before.
     entered: Option<(usize, u64)>,
     /// A process was restored with its memory: two lives have made commits with the same numbers.
     numbers_repeat: bool,
@@ -63,12 +64,12 @@ impl Truth {
         self.recovery.forgers.insert(at);
     }
 
-    /// Returns `true` if a release of this attempt was ever committed. An operator who looks remembers.
+    /// Returns `true` if a release of this attempt was ever committed, in any store.
     pub(crate) fn was_given_back(&self, of: &(JobId, Attempt)) -> bool {
         self.recovery.given_back.contains(of)
     }
 
-    /// Returns `true` if the resource manager shows this host as drained.
+    /// Returns `true` if the resource manager lists this host as drained.
     pub(crate) fn is_drained_in_its_book(&self, host: &str) -> bool {
         self.given.is_drained(host)
     }
@@ -144,7 +145,7 @@ impl Truth {
         }
     }
 
-    /// Checks a notice that a reader gets: its attempt is vouched for.
+    /// Checks a notice that a hook or an edge gets: its attempt is vouched for.
     pub(crate) fn check_told_vouched(&mut self, which: usize, store: &Snapshot, entry: &OutboxEntry) {
         let of = |row: &&AttemptRow| row.job == entry.job && row.attempt == entry.attempt;
         if self.recovery.entered == Some((which, store.history.last)) {

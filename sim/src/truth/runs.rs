@@ -19,12 +19,12 @@ pub(super) struct Run {
     pub(super) lingering: Lingering,
     pub(super) local: bool,
     pub(super) invocation: InvocationId,
-    /// How often each script began; `failed_try`: the last try failed and another one follows.
+    /// Number of begins of each script. `failed_try`: the last try failed, and another try follows.
     pub(super) starts: Vec<u32>,
     pub(super) failed_try: bool,
     /// The limit passed while a script lived.
     pub(super) overdue: bool,
-    /// Ends of scripts so far.
+    /// The exit status or signal of each script that has ended.
     pub(super) ends: Vec<ExitStatus>,
     /// A script began; the last script began; a script is alive.
     pub(super) begun: bool,
@@ -284,7 +284,7 @@ impl Truth {
         }
     }
 
-    /// Returns `true` if the task was claimed in this boot.
+    /// Returns `true` if a runner claimed the task on node `at` in this boot.
     pub(crate) fn began_in(&self, task: TaskId, at: usize, boot: u64) -> bool {
         self.runs_of(task).any(|run| run.node == at && run.boot == boot)
     }

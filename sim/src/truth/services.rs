@@ -18,13 +18,13 @@ pub(super) enum What {
 
 #[derive(Debug, Default)]
 pub(super) struct Services {
-    /// The first report on each part, and the time of its commit.
+    /// The first report on each rank or resource: its outcome, and the world time (ms) of its commit.
     said: BTreeMap<(ActionId, What), (&'static str, u64)>,
-    /// The last report of each service, and the report before.
+    /// World times (ms) of the last report of each service, and of the report before.
     heard: BTreeMap<ActionId, (u64, u64)>,
-    /// The last change of each lease: its time, and the lease before.
+    /// World time (ms) of the last change of each lease, and the lease (ms) before the change.
     leases: BTreeMap<ActionId, (u64, u64)>,
-    /// Time at which the controller in force began to listen.
+    /// World time (ms) at which the running controller began to listen.
     pub(super) listens_since: u64,
     /// Ends of resources that the first controller has shown.
     shown: BTreeMap<(ActionId, ResourceName), Outcome>,
@@ -113,9 +113,11 @@ impl Truth {
         services.shown.retain(|(id, _), _| !doubtful.contains(id));
     }
 
+    /// Checks the outcome of a rank or resource of an external action against the reports of its service.
+    ///
     /// # Errors
     ///
-    /// The service's report that contradicts the outcome.
+    /// Text that names the report that contradicts the outcome.
     pub(super) fn service_agrees(&self, row: &ActionRow, what: What, outcome: &Outcome, t: u64) -> Result<(), String> {
         let Some(external) = &row.external else { return Ok(()) };
         let said = self.services.said.get(&(row.id, what));
@@ -154,7 +156,7 @@ impl Truth {
         heard.max(self.services.listens_since)
     }
 
-    /// Checks the ends of resources: each ends once, as its service reported.
+    /// Checks the ends of an action's resources: each resource ends once, as its service reported.
     pub(super) fn check_resources(&mut self, row: &ActionRow, t: u64) {
         let Some(external) = row.external.as_deref() else { return };
         if self.doubtful.contains(&row.id) {
@@ -178,7 +180,7 @@ impl Truth {
         }
     }
 
-    /// Checks a released part: no service is at work on it.
+    /// Checks a released part of a job: no service still works on the part.
     pub(super) fn check_not_served(&mut self, store: &Snapshot, row: &AttemptRow, given: &Part) {
         let of = |action: &&ActionRow| action.job == row.job && action.attempt == row.attempt;
         for action in store.actions.iter().filter(of) {

@@ -18,7 +18,7 @@ const HURT_MS: u64 = 60_000;
 pub(super) struct Stops {
     /// Runs that must stop and have had no TERM, each with the time since when.
     deaf: BTreeMap<usize, u64>,
-    /// The last Cancel of each task that an agent (node, life) has read.
+    /// The agent (node, life) that last read a Cancel of each task.
     cancels: BTreeMap<TaskId, (usize, u64)>,
     /// Tasks that an agent was ever asked to stop.
     to_stop: BTreeSet<TaskId>,
@@ -26,18 +26,18 @@ pub(super) struct Stops {
     /// named.
     to_end: BTreeSet<JobId>,
     attempts: BTreeMap<JobId, BTreeSet<Attempt>>,
-    /// The last Forget of each task that an agent (node, life) has read. `starts`: the last Start, with its node and
-    /// time.
+    /// The agent (node, life) that last read a Forget of each task. `starts`: node and world time (ms) of the last
+    /// Start.
     pub(super) forgets: BTreeMap<TaskId, (usize, u64)>,
     starts: BTreeMap<TaskId, (usize, u64)>,
     /// Time of the last failure on each node: the agent retries a failed claim after a while.
     hurt: BTreeMap<usize, u64>,
-    /// Tasks whose claim an agent could not take, with the node and the time.
+    /// Tasks whose claim an agent could not write, with the node; the value is the world time (ms).
     not_taken: BTreeMap<(TaskId, usize), u64>,
     /// Tasks that were lost as offline while their node had a session: the session's number, and the time.
     fenced: BTreeMap<TaskId, (u64, u64)>,
     /// Tasks that an operator resolved before their begin, while their node had a session: the session's number, and
-    /// the time.
+    /// the world time (ms).
     resolved: BTreeMap<TaskId, (u64, u64)>,
 }
 
@@ -90,7 +90,7 @@ impl Truth {
         self.was_to_stop(task) || self.stops.to_end.contains(job) || self.given.is_forgetful(job)
     }
 
-    /// Records a request for this attempt: other attempts of the job end.
+    /// Records a request that names this attempt: perilog may then end other attempts of the job.
     pub(crate) fn asked_for_attempt(&mut self, job: &JobId, attempt: Option<Attempt>) {
         let asked = self.stops.attempts.entry(job.clone()).or_default();
         asked.insert(attempt.unwrap_or(Attempt::FIRST));

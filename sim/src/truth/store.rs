@@ -12,7 +12,7 @@ use super::{Truth, services, some};
 #[derive(Debug, Default, Clone)]
 pub(super) struct Shown {
     outcomes: BTreeMap<TaskId, Outcome>,
-    /// Time at which each outcome was first shown.
+    /// World time (ms) at which each outcome was first shown.
     since: BTreeMap<TaskId, u64>,
     verdicts: BTreeMap<ActionId, Verdict>,
     /// The attempt to which each action belongs.
@@ -35,7 +35,7 @@ impl Shown {
         shown
     }
 
-    /// Forgets an attempt with its actions and outcomes.
+    /// Forgets an attempt with its actions, verdicts and outcomes.
     pub(super) fn forget(&mut self, job: &JobId, attempt: Attempt) {
         let of_it = |of: &(JobId, Attempt)| of.0 == *job && of.1 == attempt;
         let actions: BTreeSet<ActionId> = self.of.iter().filter(|(_, of)| of_it(of)).map(|(id, _)| *id).collect();
@@ -76,7 +76,7 @@ impl Shown {
     }
 }
 
-/// Returns the ended ranks of an action with their outcomes.
+/// Returns the ended ranks of an action as tasks, each with its outcome.
 fn ended(store: &Snapshot, row: &ActionRow) -> Vec<(TaskId, Outcome)> {
     let mut all = Vec::new();
     for rank in row.ok.iter() {

@@ -12,8 +12,8 @@ impl Truth {
         self.told_cancelled.insert((machine, boot, task));
     }
 
-    /// Returns `true` if a caller there was told that the task was cancelled, and the node or a controller can still
-    /// know of this.
+    /// Returns `true` if a caller on this machine got the answer that the task was cancelled, and the node or a
+    /// controller can still know of the cancel.
     pub(crate) fn was_told_cancelled(&self, machine: usize, boot: u64, task: TaskId) -> bool {
         let known = !self.is_cleared(task) || !self.is_doubtful(task, None);
         known && self.told_cancelled.contains(&(machine, boot, task))

@@ -1,5 +1,5 @@
-//! The agent's loop, as in the daemon: an edge becomes an input, the machine handles it, its effects follow in order.
-//! Effects with an immediate answer come before any other edge.
+//! The agent's loop, as in the daemon: an event becomes an input, the machine handles the input, and the effects follow
+//! in order. Effects with an immediate answer come before any other event.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -19,13 +19,13 @@ const CALL_LIMIT_MS: u64 = 60_000;
 
 pub(crate) struct Agent {
     pub(crate) life: u64,
-    /// Time at which the agent's process began.
+    /// World time (ms) at which the agent's process began.
     pub(crate) came_up: u64,
     pub(crate) machine: Machine,
     /// The configuration that the agent last received.
     pub(super) given: Policy,
     pub(crate) inputs: VecDeque<Input>,
-    /// A SIGSTOP holds the process; `parked` keeps its edges.
+    /// Whether a SIGSTOP holds the process; `parked` keeps the events that arrive meanwhile.
     pub(crate) stopped: bool,
     /// Number of task directories that were removed under the agent: the agent still counts these tasks.
     pub(crate) cleared: usize,
@@ -35,14 +35,15 @@ pub(crate) struct Agent {
     pub(crate) bus: bool,
     pub(crate) connection: u64,
     joined_once: bool,
-    /// Calls without an answer yet, each with the subject of its answer.
+    /// Calls to systemd without an answer yet, by call number.
     pub(crate) pending: BTreeMap<u64, Pending>,
     calls: u64,
-    /// Units whose changes PID 1 reports on this connection; directories and cgroups that the agent watches.
+    /// Stems of units whose changes PID 1 reports on this connection; `watched`: of directories, `watch_empty`: of
+    /// cgroups that the agent watches.
     pub(crate) interest: BTreeSet<String>,
     pub(crate) watched: BTreeSet<String>,
     pub(crate) watch_empty: BTreeSet<String>,
-    /// The invocation in each unit, from the last inspection on this connection.
+    /// The invocation that the last inspection on this connection found in each unit.
     pub(crate) looked: BTreeMap<String, InvocationId>,
     roll: BTreeMap<String, TaskId>,
     pub(crate) conn: Option<u64>,
@@ -51,7 +52,7 @@ pub(crate) struct Agent {
     pub(crate) window_ms: u64,
     pub(crate) welcomed: bool,
     pub(crate) wake: Option<u64>,
-    /// Time at which the agent last woke for the clock alone.
+    /// World time (ms) at which the agent last woke for a timer alone.
     pub(crate) ticked_at: u64,
 }
 
@@ -172,7 +173,7 @@ impl World {
         }
     }
 
-    /// Returns the machine's input for an edge, if the edge has one.
+    /// Turns an event into the machine's input; `None`: the event has no input.
     fn input_of(&mut self, at: usize, edge: Edge) -> Option<Input> {
         let node = &mut self.nodes[at];
         let boottime = node.boottime(self.t);

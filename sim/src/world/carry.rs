@@ -195,7 +195,7 @@ impl World {
         self.after(delay, Event::Answered { node: at, life, conn, question });
     }
 
-    /// Sends an answer, which belongs to the session of its question.
+    /// Sends the answer to the question of this number, if the session that asked is still open.
     pub(crate) fn answered(&mut self, at: usize, life: u64, conn: u64, question: u64) {
         let Some(agent) = self.nodes[at].agent.as_ref().filter(|agent| agent.life == life) else { return };
         if agent.stopped {

@@ -24,7 +24,7 @@ const MONO_MS: u64 = 1_000_000;
 pub(crate) struct Controller {
     /// The running process; `None`: no process runs.
     pub(super) writer: Option<Writer>,
-    /// Number of processes so far; 0: no process has started.
+    /// Number of processes that have started.
     pub(crate) life: u64,
     pub(crate) store: Snapshot,
     /// The anchor: the newest commit that this directory has seen.
@@ -33,32 +33,34 @@ pub(crate) struct Controller {
     inbox: Vec<Input>,
     batch_due: bool,
     pub(crate) wake: Option<u64>,
-    /// Lag of the controller's CLOCK_MONOTONIC, because its machine stood still.
+    /// Milliseconds by which CLOCK_MONOTONIC of the controller's host lags behind the world, because the host stood
+    /// still.
     pub(crate) mono_lag: u64,
     pub(crate) sessions: BTreeMap<SessionId, u64>,
     full_until: u64,
     wall_offset: i64,
-    /// The smallest and the largest offset so far.
+    /// The smallest and the largest `wall_offset` so far, in milliseconds.
     wall_offsets: (i64, i64),
     pub(crate) clients: u64,
     /// The attempts that Run requests named, by client.
     pub(crate) asked: BTreeMap<u64, Attempt>,
-    /// The clients whose `ps` should also show held resources.
+    /// The clients that asked `ps` for held resources, too.
     pub(crate) asked_held: BTreeSet<u64>,
     pub(crate) waits_before: Waits,
     pub(crate) outbox_before: BTreeSet<u64>,
     /// Tasks that were `ok` before this batch, or that the batch reports as `ok`. A later Hello in the batch may report
     /// them as lost.
     pub(crate) ok_before: BTreeSet<TaskId>,
-    /// Time at which the controller's machine was last built from the store.
+    /// World time (ms) at which the controller last built its machine from the store.
     pub(crate) loaded_at: u64,
-    /// Tasks that nodes reported in this batch.
+    /// Tasks about which nodes sent a message in this batch.
     told: BTreeSet<TaskId>,
-    /// Tasks whose tombstones nodes reported in this life. A Hello may wait for the answer to a probe.
+    /// Tasks whose tombstones nodes reported in this life of the controller. A Hello may wait for the answer to a
+    /// probe.
     stones: BTreeSet<TaskId>,
     /// The requests of services in the current batch.
     served: Vec<Request>,
-    /// Time of the last take-over, with which every session began anew.
+    /// World time (ms) of the last take-over, with which every session began anew.
     pub(crate) took_over_at: Option<u64>,
 }
 
@@ -149,7 +151,8 @@ impl World {
         }
     }
 
-    /// Kills the process: uncommitted changes are lost, and so are all connections.
+    /// Kills the controller's process: uncommitted changes and all connections are lost. `down_ms`: milliseconds until
+    /// the next start; `None`: no start.
     pub(crate) fn kill_controller(&mut self, which: usize, down_ms: Option<u64>) {
         let controller = &mut self.controllers[which];
         if controller.writer.take().is_none() {

@@ -17,8 +17,8 @@ pub(super) const VERDICTS_MS: u64 = 400_000;
 /// Time after which no node has work left. Agents give up abandoned tasks of their hosts after an hour, and the
 /// controller prunes attempts past their retention within two hours.
 const REST_MS: u64 = 2 * 3_600_000 + 600_000;
-/// Time before the rest at which every agent says a last Hello, so that the controller can tell each agent which tasks
-/// to forget.
+/// Milliseconds before the final check at which every agent says a last Hello, so that the controller can tell each
+/// agent which tasks to forget.
 const RECONNECT_MS: u64 = 120_000;
 /// Time before the last Hello in which an idle agent must not have woken.
 const IDLE_MS: u64 = 1_800_000;
@@ -156,7 +156,7 @@ impl World {
             .any(|node| node.spool.obeyed.is_some_and(|obeyed| refuses(obeyed.epoch)))
     }
 
-    /// Returns the ranks whose nodes reported a limit of their own: no operator has to resolve these ranks.
+    /// Returns the accepted ranks whose node reported a limit of its own: no operator has to resolve these ranks.
     fn limited_by_node(&self, row: &ActionRow) -> IdSet {
         let is_limited = row.name.as_str() != "unlimited";
         let told = |rank: &u32| is_limited && self.truth.is_certain(TaskId { action: row.id, rank: Rank(*rank) });

@@ -11,13 +11,13 @@ use super::systemd::UnitLook;
 
 #[derive(Debug)]
 pub(crate) enum Event {
-    /// A step of the plan.
+    /// The step of the plan with this index.
     Step(usize),
-    /// Faults stop, and their damage is repaired.
+    /// Faults stop, and the world repairs their damage.
     Quiet,
     /// The operator comes, when faults have stopped.
     TidyUp,
-    /// Every action must have its verdict.
+    /// The world checks that every action has its verdict.
     Verdicts,
     /// Every agent says Hello once more.
     Reconnect,
@@ -42,7 +42,7 @@ pub(crate) enum Event {
         node: usize,
         life: u64,
     },
-    /// An edge for the agent's loop; a stopped agent gets it later.
+    /// An event for the agent's loop; a stopped agent gets the event later.
     Agent {
         node: usize,
         life: u64,
@@ -67,7 +67,7 @@ pub(crate) enum Event {
         from: Caller,
         call: Call,
     },
-    /// A unit takes its next step.
+    /// A unit takes its next step (`act`), such as the end of a script.
     Unit {
         node: usize,
         boot: u64,
@@ -76,7 +76,7 @@ pub(crate) enum Event {
         act: Act,
     },
 
-    /// The next frame of this direction arrives.
+    /// The oldest frame on its way to this side of the connection arrives.
     Deliver {
         conn: u64,
         to: Side,
@@ -106,7 +106,7 @@ pub(crate) enum Event {
     Hooks {
         life: u64,
     },
-    /// A service makes the next report about its action.
+    /// The service of an external action makes its next report.
     Service {
         index: usize,
     },
@@ -119,7 +119,7 @@ pub(crate) enum Event {
     PutBack {
         copy: usize,
     },
-    /// The resource manager looks at its jobs.
+    /// The resource manager looks at its jobs, and acts on them.
     Scheduler,
     /// An operator looks at the recovery.
     Person,
@@ -178,7 +178,7 @@ pub(crate) enum Edge {
         boot_ms: u64,
     },
     Local(Box<Input>),
-    /// SIGHUP.
+    /// SIGHUP: the agent reads its configuration again.
     Reload,
 }
 
@@ -188,7 +188,7 @@ pub(crate) struct Caller {
     pub(crate) life: u64,
     pub(crate) connection: u64,
     pub(crate) call: u64,
-    /// The reply is lost.
+    /// Whether PID 1's reply to this call is lost.
     pub(crate) mute: bool,
 }
 

@@ -18,9 +18,10 @@ pub(crate) struct Manager {
     /// Open requests of the hooks, by number.
     asked: BTreeSet<u64>,
     looking: bool,
-    /// Hosts with a running drain hook, and the life of the controller; each host has one hook at a time.
+    /// Hosts with a running drain hook, each with the life of the controller that runs the hook. Each host has one hook
+    /// at a time.
     telling: BTreeMap<HostName, u64>,
-    /// Time until which the hooks hang.
+    /// World time (ms) until which all hooks hang.
     hung_until: u64,
 }
 

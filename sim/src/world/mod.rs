@@ -67,7 +67,7 @@ pub(crate) struct World {
     conns: BTreeMap<u64, Conn>,
     conns_ever: u64,
     invocations: u64,
-    /// Callers on local sockets, each with the machine and the requested task.
+    /// Callers on local sockets: the index of the machine, and the requested task.
     callers: BTreeMap<u64, (usize, TaskId)>,
     /// Number of the settings with which controllers are configured.
     settings: u8,
@@ -77,7 +77,7 @@ pub(crate) struct World {
     manager: hooks::Manager,
     scheduler: scheduler::Scheduler,
     person: person::Person,
-    /// States for rollbacks.
+    /// Copies of the controller's directory or memory, for later rollbacks.
     copies: Vec<Option<rollback::Copy>>,
     /// Counts of restored memories, and of recoveries entered and left.
     pub(crate) memory: BTreeMap<&'static str, u64>,
@@ -86,7 +86,7 @@ pub(crate) struct World {
     pub(crate) traps: Traps,
     pub(crate) trace: Trace,
     pub(crate) violation: Option<Violation>,
-    /// Number of faults so far.
+    /// Number of faults that the world has had so far.
     pub(crate) injected: u64,
     /// `true` once faults have stopped.
     quiet: bool,
@@ -137,7 +137,7 @@ impl World {
         world
     }
 
-    /// Runs the world until everything rests, or an invariant is violated.
+    /// Runs the world until its last event, or until an invariant is violated.
     pub(crate) fn run(&mut self) {
         while !self.over && self.violation.is_none() {
             let Some((at_ms, event)) = self.queue.pop() else { break };

@@ -26,22 +26,23 @@ pub(crate) struct Conn {
     pub(crate) which: usize,
     controller_life: u64,
     pub(crate) session: SessionId,
-    /// Whether each side believes that the connection is open.
+    /// Whether the agent believes that the connection is open; `controller_open`: whether the controller does.
     agent_open: bool,
     controller_open: bool,
     /// The newest commit on the node's disk at its Hello; `None`: the disk has none, or the Hello was forged.
     newest: Option<Commit>,
-    /// The controller lets the connection speak for its host.
+    /// Whether the controller has sent its Welcome: the connection then speaks for its host.
     welcomed: bool,
     to_agent: VecDeque<Frame>,
     to_controller: VecDeque<Frame>,
-    /// Arrival of the last frame in each direction: no frame overtakes another.
+    /// World time (ms) at which the last frame to the agent arrives; `controller_at`: to the controller. No frame
+    /// overtakes another.
     agent_at: u64,
     controller_at: u64,
     /// The peer's kernel is gone and sends no FIN.
     dead: bool,
-    /// Times at which the connection was made, was probed, and was closed by the controller (until the reason is
-    /// known).
+    /// World times (ms) at which the connection was made; `probed_at`: was probed; `closed_at`: was closed by the
+    /// controller, until the reason is known.
     opened_at: u64,
     pub(crate) probed_at: Vec<u64>,
     closed_at: Option<u64>,

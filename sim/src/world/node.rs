@@ -22,7 +22,8 @@ pub(crate) struct Node {
     pub(crate) on: bool,
     /// `true` if the machine never comes up again.
     pub(crate) burnt: bool,
-    /// Number of boots and soft reboots of this machine: each event on its way belongs to a boot.
+    /// Number of boots and soft reboots of this machine. An event on its way to the node names a boot, and reaches no
+    /// other.
     pub(crate) boot: u64,
     power_ons: u64,
     soft: u64,
@@ -33,11 +34,12 @@ pub(crate) struct Node {
     pub(crate) agent: Option<Agent>,
     /// Number of agents that were started here.
     pub(crate) life: u64,
-    /// Times until which the network carries nothing, writes to /run fail, and PID 1 does nothing.
+    /// World times (ms): until `cut_until` the network carries nothing, until `full_until` writes to /run fail, until
+    /// `stalled_until` PID 1 does nothing.
     pub(crate) cut_until: u64,
     pub(crate) full_until: u64,
     pub(crate) stalled_until: u64,
-    /// Time until which the whole machine sleeps.
+    /// World time (ms) until which the whole machine sleeps.
     pub(crate) asleep_until: u64,
     /// Number of the policy with which the node is configured.
     pub(crate) policy: u8,
@@ -104,7 +106,7 @@ impl Node {
         self.forged.is_some_and(|forged| forged.is_on(t))
     }
 
-    /// Returns `true` if the node has reached its cap of tasks and tombstones by its agent's count.
+    /// Returns `true` if the agent counts as many tasks and tombstones as its configuration permits.
     pub(crate) fn is_crowded(&self) -> bool {
         let (more, most) = match &self.agent {
             Some(agent) => (agent.cleared + agent.unwritten.len(), agent.given.max_tombstones),

@@ -15,7 +15,7 @@ use super::event::{Edge, Event};
 use super::site;
 use crate::plan::Op;
 
-/// The caller that cancels a host's own task, and waits for no end.
+/// The number of the caller that cancels a host's own task; this caller does not wait for the end.
 const CANCELS: u64 = u64::MAX;
 
 impl World {

@@ -109,7 +109,7 @@ impl World {
         self.after(delay, Event::Agent { node: at, life, edge: Edge::Stir { stem: stem.to_owned() } });
     }
 
-    /// KillUnit(all, SIGKILL): ends every process of the unit.
+    /// Ends every process of the unit, as KillUnit(all, SIGKILL) does.
     fn kill_all(&mut self, at: usize, stem: &str) {
         let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };
         unit.leftovers.clear();
@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    /// StopUnit, then ResetFailedUnit: ends the processes and removes the unit.
+    /// Ends the unit's processes and removes the unit, as StopUnit and then ResetFailedUnit do.
     pub(crate) fn unload(&mut self, at: usize, stem: &str) {
         let t = self.t;
         let Some(unit) = self.nodes[at].systemd.units.remove(stem) else { return };

@@ -11,7 +11,7 @@ use perilog_core::{Obeyed, Outcome};
 use super::{World, site};
 
 impl World {
-    /// Checks an effect of an agent before it is carried out.
+    /// Checks an effect of an agent before the world carries out the effect.
     pub(crate) fn check_effect(&mut self, at: usize, effect: &Effect) {
         let node = &self.nodes[at];
         let wrong = match effect {

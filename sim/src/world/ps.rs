@@ -14,7 +14,7 @@ use super::World;
 #[derive(Default)]
 pub(crate) struct Waits {
     tasks: BTreeSet<TaskId>,
-    /// Ranks that the job itself holds, or an action of the job.
+    /// Ranks that the job itself or an action of the job holds.
     held: BTreeSet<(JobId, Attempt, String, u32)>,
     /// Drains that a hook has to carry out or to lift.
     drains: BTreeSet<(HostName, bool)>,

@@ -22,7 +22,7 @@ pub(crate) enum Copy {
     Scheduler(usize),
 }
 
-/// The controller's machine with its whole memory.
+/// The whole memory of the controller's process, for a virtual machine that is rolled back.
 pub(crate) struct Memory {
     writer: Writer,
     settings: u8,

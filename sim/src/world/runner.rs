@@ -16,23 +16,23 @@ const NO_RESULT: u8 = 74;
 const CONFIGURATION: u8 = 78;
 const TIMEOUT: u8 = 124;
 const CANCELLED: u8 = 143;
-/// Longest time from the runner's fork to its signal handlers.
+/// Longest time in milliseconds from the runner's fork to its signal handlers.
 const EXEC_MS: u64 = 30;
 
 #[derive(Debug, Default)]
 pub(crate) struct Runner {
-    /// The run in the truth's ledger, once the runner has claimed the task.
+    /// Index of the run in the truth's list of runs; `None`: the runner has not claimed the task.
     pub(crate) run: Option<usize>,
-    /// The directory that the runner opened.
+    /// Number of the directory that the runner opened: a removed directory of the same name had another number.
     dir: u64,
     began_at: u64,
-    /// Time at which the runner installs its signal handlers, before its claim. From then on only KILL ends the
-    /// runner.
+    /// World time (ms) at which the runner installs its signal handlers, before its claim. From then on only KILL ends
+    /// the runner.
     pub(super) handles_from: u64,
     pub(super) behaviour: Option<Behaviour>,
     /// Index of the next script.
     pub(super) next: usize,
-    /// Distinguishes the scheduled end of a script from an earlier one.
+    /// Number of the scheduled end of a script: the end of an earlier script has another number, and is ignored.
     turn: u64,
     /// Number of failures of the current or next script.
     tries: u32,

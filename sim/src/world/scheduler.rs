@@ -25,7 +25,7 @@ use super::event::Event;
 use super::site;
 use crate::plan::Scheduler as Kind;
 
-/// Interval at which the resource manager looks at its jobs.
+/// Milliseconds between two looks of the resource manager at its jobs.
 const TURN_MS: u64 = 2_000;
 /// Time after which the resource manager repeats an unanswered request: the controller that got it is gone.
 const UNANSWERED_MS: u64 = 20_000;
@@ -36,7 +36,7 @@ pub(crate) type Of = (JobId, Attempt);
 #[derive(Debug, Default)]
 pub(crate) struct Scheduler {
     book: Book,
-    /// The newest attempt of each job. A clock counts these numbers, so a rollback never resets them.
+    /// Attempt number of each job's newest attempt. A clock counts these numbers, so a rollback never resets them.
     attempts: BTreeMap<JobId, u64>,
     link: Link,
     asked: BTreeMap<u64, Asked>,
@@ -61,7 +61,7 @@ struct Book {
 
 #[derive(Debug, Clone)]
 struct Job {
-    /// The host of each rank.
+    /// Index of the node of each rank.
     hosts: Vec<usize>,
     /// Ranks of the job that are not free yet.
     held: IdSet,
@@ -93,7 +93,8 @@ enum Phase {
     Ended,
 }
 
-/// A machine of the controller: the process, and the time when it was built from the store.
+/// A load of the controller's machine: the number of the process, and the world time (ms) when the process built the
+/// machine.
 type Load = (u64, u64);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -531,14 +532,14 @@ impl World {
         }
     }
 
-    /// May perilog repeat a release that the resource manager has forgotten?
+    /// Returns `true` if perilog may repeat a release that the resource manager has forgotten.
     fn may_repeat(&self) -> bool {
         let hooks = self.plan.scheduler == Some(Kind::Hooks);
         self.truth.is_unseen() || hooks && !self.truth.tells_lost_tasks()
     }
 
-    /// Frees these ranks of an attempt; `None`: all. `is_new`: the book was not rolled back since this release was
-    /// sent.
+    /// Frees these ranks of an attempt; `None`: all ranks. `is_new`: the resource manager was not rolled back since
+    /// perilog sent this release.
     fn gives_back(&mut self, of: &Of, ranks: Option<IdSet>, is_new: bool) {
         let may_repeat = !is_new || self.may_repeat();
         let Some(one) = self.scheduler.book.jobs.get_mut(of) else {

@@ -11,7 +11,7 @@ use super::World;
 use super::event::Event;
 use super::site;
 
-/// Number of reports that a service makes before it is done.
+/// Number of reports that a service makes before its work is done.
 const TURNS: u64 = 6;
 
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct Service {
     start: Box<ActionStart>,
     /// Attempt and ranks, known once the start was answered.
     mine: Option<(Attempt, IdSet)>,
-    /// The number of the request for whose answer the service waits.
+    /// Client number of the service's request that has no answer yet.
     asked: u64,
     turns: u64,
     last: Option<Box<Report>>,

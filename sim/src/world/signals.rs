@@ -40,7 +40,7 @@ impl World {
         intent.into_iter().for_each(|task| self.truth.asked_to_stop(task));
     }
 
-    /// KillUnit(main): the runner handles the signal.
+    /// Lets the runner handle a signal, as KillUnit(main) sends it.
     pub(crate) fn signal_runner(&mut self, at: usize, stem: &str, signal: u8) {
         let at_ms = self.nodes[at].now(self.t).wall_ms;
         let Some(unit) = self.nodes[at].systemd.units.get_mut(stem) else { return };
@@ -77,7 +77,7 @@ impl World {
         }
     }
 
-    /// OOMPolicy=stop: the script is dead, and the rest of the unit gets TERM.
+    /// Kills the script for its memory and sends TERM to the rest of the unit, as `OOMPolicy=stop` does.
     pub(crate) fn oom_kill(&mut self, at: usize, stem: &str) {
         let Some(unit) = self.nodes[at].systemd.units.get_mut(stem).filter(|unit| unit.runner.alive) else { return };
         unit.oom = true;
@@ -92,7 +92,7 @@ impl World {
         }
     }
 
-    /// SIGKILL for the runner itself: systemd then stops the rest of the unit.
+    /// Kills the runner itself with SIGKILL; systemd then stops the rest of the unit.
     pub(crate) fn kill_runner(&mut self, at: usize, stem: &str) {
         self.end_runner(at, stem, 9);
     }

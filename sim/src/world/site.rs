@@ -47,7 +47,7 @@ pub(crate) fn action(name: &str) -> ActionName {
     ActionName::new(name).unwrap_or_else(|_| ActionName::new("prolog").expect(FITS))
 }
 
-/// The milestone that scripts and operators report.
+/// Returns the milestone that scripts and operators report.
 pub(crate) fn milestone() -> MilestoneName {
     MilestoneName::new("data-out").expect(FITS)
 }
@@ -56,7 +56,7 @@ pub(crate) fn invocation(number: u64) -> InvocationId {
     InvocationId::new(&format!("{number:032x}")).expect(FITS)
 }
 
-/// Jobs from this number on belong to the resource manager, which gives hosts to them.
+/// Jobs with this number or a higher one belong to the resource manager, which chooses their hosts.
 pub(crate) const LAUNCHED: u8 = 200;
 
 pub(crate) fn is_launched(job: &JobId) -> bool {
@@ -97,14 +97,14 @@ pub(crate) fn rabbits() -> BTreeSet<ResourceName> {
 /// The action that services run.
 pub(crate) const SERVED: &str = "stage";
 
-/// Actions that check their node and mark their findings.
+/// Actions whose scripts check their node and mark their findings.
 pub(crate) const CHECKS: [&str; 2] = ["fabric", "memory"];
 
-/// Actions that are after-actions under one of the settings.
+/// Actions that some settings make after-actions.
 pub(crate) const FOLLOWING: [&str; 2] = ["epilog", "sweep"];
 
-/// A flag on top of the settings below: the next look prunes attempts that are over, long before their tasks are past
-/// their not-after.
+/// Bit in the number of the settings: the controller prunes ended attempts at its next look, long before their tasks
+/// are past their not-after.
 pub(crate) const FORGETFUL: u8 = 8;
 
 /// Returns the settings of this number. 0: a usual site. 1: short times. 2 and 3: with hooks, and releases of ranks
@@ -174,8 +174,8 @@ fn usual_settings() -> Settings {
     }
 }
 
-/// Returns a node's policy of this number. 0: a usual site. 1: one action less, other variables, no lingering
-/// processes. 2: little room.
+/// Returns the agent's configuration of this number. 0: a usual site. 1: one action less, other variables, no lingering
+/// processes. 2: little room for tasks and tombstones.
 pub(crate) fn policy(exclusive: bool, number: u8) -> Policy {
     let mut policy = usual_policy(exclusive);
     match number {
@@ -315,8 +315,8 @@ fn check(dice: &mut Rng) -> Behaviour {
     Behaviour { scripts: vec![script], leftovers: Vec::new(), boot: None }
 }
 
-/// Returns the announcement of a reboot, if a script makes one. A separate stream of numbers keeps the other scripts of
-/// kept worlds unchanged.
+/// Returns the announcement of a reboot, if a script makes one. A random stream of its own keeps the other scripts of
+/// kept plans unchanged.
 fn announced(seed: u64, task: &TaskId, action: &ActionName, scripts: &[Script]) -> Option<Announced> {
     let mut dice = Rng::named(seed, &format!("boot {task}"));
     let announces = match action.as_str() {

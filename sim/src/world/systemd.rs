@@ -24,7 +24,7 @@ pub(crate) struct Systemd {
 #[derive(Debug)]
 pub(crate) struct Unit {
     pub(crate) serial: u64,
-    /// A foreign unit with a task's name: it carries no ids.
+    /// Whether another program made this unit: it has a task's name and no ids.
     pub(crate) foreign: bool,
     /// The intent that the start carried in LogExtraFields.
     pub(crate) intent: Box<Intent>,
@@ -38,9 +38,9 @@ pub(crate) struct Unit {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Life {
-    /// The start job waits.
+    /// The unit's start job waits in systemd's queue.
     Queued,
-    /// The runner lives.
+    /// The unit's runner runs.
     Running,
     /// The unit failed, and its lingering processes got TERM: the unit becomes failed when they are gone.
     Stopping(Exit),
@@ -53,7 +53,7 @@ pub(crate) enum Exit {
     Signal(u8),
 }
 
-/// A process that outlived its scripts.
+/// A process that outlived the scripts of its task, with the world time (ms) of its own end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Leftover {
     pub(crate) pid: u32,
@@ -61,7 +61,8 @@ pub(crate) struct Leftover {
 }
 
 impl Systemd {
-    /// StartTransientUnit: returns `None` if a unit of that name exists, in whatever state.
+    /// Makes a unit, as StartTransientUnit does, and returns its serial number; `None` if a unit of that name exists,
+    /// in whatever state.
     pub(crate) fn start(&mut self, stem: &str, intent: Box<Intent>) -> Option<u64> {
         if self.units.contains_key(stem) {
             return None;

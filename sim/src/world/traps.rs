@@ -9,7 +9,7 @@ use crate::plan::{Spring, Trap, of_agent};
 
 pub(crate) struct Traps {
     set: Vec<Trap>,
-    /// Number of occurrences of each effect, by daemon.
+    /// Number of occurrences so far of each effect, by node (`None`: the controller).
     met: BTreeMap<(Option<usize>, &'static str), u32>,
     /// Springs that went off, by effect.
     pub(crate) hits: BTreeMap<(String, &'static str), u64>,

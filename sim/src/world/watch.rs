@@ -22,9 +22,9 @@ const SLACK_MS: u64 = 1_000;
 #[derive(Default)]
 pub(crate) struct Watch {
     next: u64,
-    /// The agent's life, bus and session on each node, and the time since when all three are undisturbed.
+    /// The agent's life, bus and session on each node, and the world time (ms) since when all three are undisturbed.
     calm: BTreeMap<usize, ((u64, u64, u64), u64)>,
-    /// Time at which each node's session with the controller was last open.
+    /// World time (ms) at which each node's session with the controller was last open.
     stood: BTreeMap<usize, u64>,
     /// Time of each action's first commit by the first controller; `begun_anywhere`: by any controller.
     begun: BTreeMap<ActionId, u64>,
@@ -80,7 +80,7 @@ impl World {
         }
     }
 
-    /// Returns this node's session with the first controller, if both sides believe in it.
+    /// Returns this node's connection to the first controller, if both sides hold the connection for open.
     fn standing(&self, at: usize) -> Option<u64> {
         let agent = self.nodes[at].agent.as_ref().filter(|agent| agent.welcomed)?;
         let conn = agent.conn?;
@@ -141,7 +141,7 @@ impl World {
         }
     }
 
-    /// Returns a reason against this claim.
+    /// Checks that this task may begin now on node `at`; returns the reason if not.
     pub(crate) fn check_begin(&self, at: usize, task: TaskId) -> Option<String> {
         let session = self.watch.calm.get(&at).map(|((_, _, conn), since)| (*conn, *since));
         let same = session.filter(|(conn, _)| self.standing(at) == Some(*conn));
