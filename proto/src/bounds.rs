@@ -57,7 +57,7 @@ pub fn check_start(ranks: &IdSet, hosts: &HostList, env: &BTreeMap<String, Strin
     }
 }
 
-/// Checks that texts of so many bytes fit beside any environment.
+/// Checks that the texts of ranks and of hosts, of this many bytes each, fit a Start with any admitted environment.
 pub(crate) const fn check_layout(ranks: usize, hosts: usize) -> Result<(), TooLarge> {
     let is = ranks.saturating_add(hosts);
     if is <= MAX_LAYOUT_TEXT {

@@ -76,7 +76,10 @@ impl<T, E: Into<Fault>> At<T> for Result<T, E> {
     }
 }
 
-/// Returns a mandatory field.
+/// Returns the value of a mandatory field.
+///
+/// # Errors
+/// A [`Fault`] if the peer omitted the field.
 pub(crate) fn need<T>(field: Option<T>) -> Result<T, Fault> {
     field.ok_or_else(|| Fault::bad("missing"))
 }

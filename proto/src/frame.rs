@@ -6,7 +6,7 @@ use prost::Message;
 
 use crate::error::{At, DecodeError, Fault};
 
-/// The largest frame.
+/// Maximum size of a frame in bytes.
 pub const MAX_FRAME: usize = 1024 * 1024;
 
 /// Maximum number of fields in a record with a list. An empty list element takes two bytes on the wire and some hundred
@@ -31,7 +31,8 @@ pub(crate) fn seal(number: u16, body: &impl Message) -> Bytes {
     frame.freeze()
 }
 
-/// Opens a frame; `read` decodes a body by its number.
+/// Decodes a frame. `name`: returns the name of a message number, `None` if unknown. `read`: decodes the body of a
+/// message number.
 pub(crate) fn open<T>(
     frame: &[u8],
     name: impl Fn(u16) -> Option<&'static str>,

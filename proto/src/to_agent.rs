@@ -34,7 +34,7 @@ struct Welcome {
     cluster: Uuid,
     #[prost(uint64, tag = "3")]
     redial_window_ms: u64,
-    /// An older controller omits the field: 0.
+    /// Number of the commit that caused the message; 0 if an older controller omits the field.
     #[prost(uint64, tag = "4")]
     commit: u64,
 }
@@ -60,7 +60,7 @@ struct Cancel {
     key: Option<Key>,
     #[prost(string, tag = "3")]
     why: String,
-    /// As in [`Welcome`].
+    /// Number of the commit that caused the message, as in [`Welcome`].
     #[prost(uint64, tag = "4")]
     commit: u64,
 }
@@ -69,7 +69,7 @@ struct Cancel {
 struct Ack {
     #[prost(message, optional, tag = "1")]
     task: Option<Task>,
-    /// As in [`Welcome`].
+    /// Number of the commit that caused the message, as in [`Welcome`].
     #[prost(uint64, tag = "2")]
     commit: u64,
 }

@@ -141,7 +141,7 @@ fn a_hello_of_more_actions_than_a_site_has_is_refused() {
     assert_eq!(of(65).unwrap_err().to_string(), "malformed Hello: actions: 65 actions, at most 64 are taken");
 }
 
-/// A list of hosts that folds to about `bytes` of text.
+/// Returns a list of hosts that folds to about `bytes` bytes of text.
 fn hosts(bytes: usize) -> HostList {
     let names = (0..bytes / 9)
         .map(|i| format!("{}{:06}x", char::from(b'a' + u8::try_from(i % 26).unwrap()), i * 7919 % 1_000_000));
@@ -184,8 +184,8 @@ fn the_largest_start_fits_and_what_is_larger_is_named_before() {
     assert!(perilog_core::environment::admit(&cut.env, &[]).is_err());
 }
 
-/// Found by a review: these were sent as empty texts. The first is a machine whose names fold badly, the second every
-/// second rank of two such machines.
+/// Found by a review: the encoder sent these layouts as empty texts. The first is a machine whose names fold badly, the
+/// second every second rank of two such machines.
 #[test]
 fn the_largest_machine_that_is_planned_for_fits() {
     let names =

@@ -38,7 +38,7 @@ fn file(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden").join(format!("{name}.hex"))
 }
 
-/// Lines of 32 bytes.
+/// Returns `bytes` in hexadecimal, 32 bytes a line.
 fn hex(bytes: &[u8]) -> String {
     bytes.chunks(32).map(|line| line.iter().map(|b| format!("{b:02x}")).collect::<String>() + "\n").collect()
 }

@@ -45,7 +45,7 @@ pub(crate) struct Ended {
     pub note: Option<String>,
     #[prost(bool, tag = "17")]
     pub booted: bool,
-    /// An older agent omits this field and the next field.
+    /// Script files that the runner skipped. An older agent omits this field and the next field.
     #[prost(string, repeated, tag = "18")]
     pub skipped: Vec<String>,
     #[prost(bool, tag = "19")]

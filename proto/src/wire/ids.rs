@@ -40,7 +40,7 @@ impl Task {
 pub(crate) struct Attempt {
     #[prost(uint64, tag = "1")]
     pub whole: u64,
-    /// Billionths.
+    /// Nanoseconds: billionths of a second.
     #[prost(uint32, tag = "2")]
     pub nano: u32,
 }

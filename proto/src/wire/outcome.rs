@@ -124,7 +124,7 @@ pub(crate) struct Resolved {
     pub ok: bool,
     #[prost(string, tag = "2")]
     pub reason: String,
-    /// The operator's uid.
+    /// Uid of the operator.
     #[prost(uint32, tag = "3")]
     pub by: u32,
 }
@@ -229,7 +229,7 @@ impl Outcome {
     }
 }
 
-/// Returns a mandatory outcome.
+/// Returns the value of a mandatory outcome field.
 pub(crate) fn outcome(outcome: Option<Outcome>) -> Result<CoreOutcome, Fault> {
     need(outcome).and_then(Outcome::value).at("outcome")
 }

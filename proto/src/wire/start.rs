@@ -15,14 +15,14 @@ use perilog_core::environment::MAX_BYTES as MAX_ENV_BYTES;
 
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Start {
-    /// [`Common`], encoded.
+    /// The encoded [`Common`] part.
     #[prost(bytes = "bytes", tag = "1")]
     pub common: Bytes,
     #[prost(uint32, tag = "2")]
     pub rank: u32,
     #[prost(string, tag = "3")]
     pub boot: String,
-    /// An older controller omits the field: 0.
+    /// Number of the commit that caused the Start; 0 if an older controller omits the field.
     #[prost(uint64, tag = "4")]
     pub commit: u64,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Common {
     pub key: Option<Key>,
     #[prost(uint64, tag = "3")]
     pub not_after_ms: u64,
-    /// RFC 22 text.
+    /// The action's ranks as an idset (RFC 22).
     #[prost(string, tag = "4")]
     pub ranks: String,
     /// RFC 29 text, in rank order.
@@ -50,7 +50,8 @@ pub(crate) struct Common {
     /// An older controller omits the field.
     #[prost(bool, tag = "9")]
     pub after: bool,
-    /// At most [`MAX_NAMES`]. Missing from an older controller.
+    /// Milestones that the attempt had when the controller made the Start, at most [`MAX_NAMES`]. An older controller
+    /// omits the field.
     #[prost(string, repeated, tag = "10")]
     pub milestones: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Any message at all, within the bounds of what is sent whole.
+//! Strategies (proptest) for arbitrary messages that fit a frame.
 
 use std::collections::BTreeMap;
 

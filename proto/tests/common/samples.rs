@@ -173,7 +173,7 @@ fn boots() -> Hello {
     Hello { tasks: [Reboot::Expected, Reboot::Come, Reboot::Since].map(stone).into(), ..whole.clone() }
 }
 
-/// Sample from an agent that stores commits; the samples without commits are from older agents.
+/// Returns a Hello with commits; the Hello of the other samples has no commits, as from an older agent.
 fn marked() -> Hello {
     let whole = hello();
     let commit = Commit { epoch: EPOCH, number: 4_711 };
