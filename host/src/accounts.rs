@@ -11,11 +11,11 @@ use nix::unistd::{Gid, Group, Uid, User, getgrouplist, getresgid, getresuid};
 pub struct Account {
     pub name: String,
     pub uid: u32,
-    /// The primary group.
+    /// Gid of the user's primary group.
     pub gid: u32,
     pub home: PathBuf,
     pub shell: PathBuf,
-    /// All groups, including the primary group (getgrouplist(3)).
+    /// Gids of all groups of the user, including the primary group (getgrouplist(3)).
     pub groups: Vec<u32>,
 }
 

@@ -28,7 +28,7 @@ impl Window {
         Self { began_ms, ..Self::default() }
     }
 
-    /// Returns `true` if this window is still open.
+    /// Returns `true` if the window of `window_ms` milliseconds is still open at `now_ms`.
     pub fn is_open(&self, now_ms: u64, window_ms: u64) -> bool {
         now_ms.saturating_sub(self.began_ms) < window_ms
     }
@@ -38,7 +38,7 @@ impl Window {
         self.unsaid += 1;
     }
 
-    /// Returns whether to log this line, and the number of lines that the last window omitted.
+    /// Returns `true` if the caller should log this line, and the number of lines that the last window omitted.
     pub fn admit(&mut self, now_ms: u64, lines: u32, window_ms: u64) -> (bool, u64) {
         let mut unsaid = 0;
         if !self.is_open(now_ms, window_ms) {
@@ -75,8 +75,8 @@ impl<K: Eq + Hash> Each<K> {
         Self { of: Mutex::default(), most }
     }
 
-    /// Returns whether to log this line about `key` now, and the number of lines that the key's last window omitted.
-    /// `None`: no room for another key.
+    /// Returns `true` if the caller should log this line about `key` now, and the number of lines that the key's last
+    /// window omitted. `None`: no room for another key.
     pub fn admit(&self, key: K, line: &str) -> Option<(bool, u64)> {
         self.admit_at(key, line, clock::mono_ms())
     }

@@ -21,7 +21,7 @@ pub struct Point {
     pub moment: &'static str,
 }
 
-/// All fault points.
+/// All fault points of the daemons: places in the code where a test can kill or stop the process.
 #[rustfmt::skip]
 pub const POINTS: [Point; 11] = [
     agent("after-intent", "the intent is written; nothing was said of it, nothing started"),
@@ -47,7 +47,7 @@ const fn controller(name: &'static str, moment: &'static str) -> Point {
 
 #[cfg(not(feature = "fault-points"))]
 mod inert {
-    /// Passes a point.
+    /// Does nothing: builds without fault points.
     #[inline(always)]
     pub const fn point(_: &str) {}
 

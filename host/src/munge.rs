@@ -138,7 +138,7 @@ fn hint(status: ExitStatus) -> &'static str {
     }
 }
 
-/// Returns the program's standard output if it exited with 0.
+/// Returns the program's standard output.
 fn well(program: &Path, said: Said) -> Result<Vec<u8>, MungeError> {
     if said.status.success() {
         return Ok(said.output);

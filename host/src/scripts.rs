@@ -52,7 +52,8 @@ pub fn directory(directory: &Path) -> Result<Vec<Entry>, Wrong> {
     Ok(list(directory)?.into_iter().map(trusted).collect())
 }
 
-/// Lists the entries whoever can write them: for an author's own directory, which no node runs.
+/// Lists the entries of a directory without a check of who can write them: for an author's own directory, which no node
+/// runs.
 ///
 /// # Errors
 /// [`Wrong::Unreadable`]

@@ -113,7 +113,8 @@ fn examine(path: &Path, meta: &Metadata) -> Result<(), Untrusted> {
     }
 }
 
-/// Returns another user or group than root that can write a file of this owner, group and mode.
+/// Returns the user or group, other than root, that can write a file of this owner, group and mode; `None`: only root
+/// can.
 fn others(uid: u32, gid: u32, mode: u32, has_acl: impl FnOnce() -> bool) -> Option<Writer> {
     if uid != 0 {
         Some(Writer::Owner(uid))

@@ -13,7 +13,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Waits for the lock.
+    /// Waits until no other process holds the lock, and takes the lock.
     ///
     /// # Errors
     /// The directory does not exist or cannot be read.

@@ -32,7 +32,7 @@ pub const CA_CERT: &str = "ca.pem";
 pub const CA_KEY: &str = "ca-key.pem";
 pub const CRL: &str = "crl.pem";
 
-/// Backdates each certificate: a node's clock may be behind.
+/// Milliseconds by which a certificate's validity begins before its issue: a node's clock may be behind.
 pub const BACKDATED_MS: u64 = 3_600_000;
 
 /// Returns the canonical form of a host name, in which perilog certifies, revokes and looks up hosts. DNS names are
@@ -56,7 +56,8 @@ pub struct Made {
     pub key: String,
 }
 
-/// Makes an authority.
+/// Makes the certificate and key of a new authority named `name`, valid between these times (milliseconds since the
+/// epoch).
 ///
 /// # Errors
 /// No error is known, except that the kernel may lack random numbers for a key.
@@ -80,7 +81,7 @@ pub fn lasting(from_ms: u64, until_ms: u64) -> CertificateParams {
     params
 }
 
-/// A revoked certificate.
+/// A certificate that the authority has revoked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revoked {
     /// The serial number in hexadecimal, two digits a byte.
@@ -134,7 +135,7 @@ pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02X}")).collect()
 }
 
-/// Decodes hexadecimal digits, two a byte.
+/// Decodes hexadecimal text, two digits a byte; skips pairs that are no digits.
 fn bytes(hexadecimal: &str) -> Vec<u8> {
     let digits = |at: usize| hexadecimal.get(at..at + 2).and_then(|two| u8::from_str_radix(two, 16).ok());
     (0..hexadecimal.len()).step_by(2).filter_map(digits).collect()
@@ -160,7 +161,7 @@ impl Requested {
         Ok(Self(read))
     }
 
-    /// Returns the key itself (SubjectPublicKeyInfo, DER).
+    /// Returns the requested public key (SubjectPublicKeyInfo, DER).
     pub fn key(&self) -> Vec<u8> {
         self.0.public_key.subject_public_key_info()
     }
@@ -190,7 +191,7 @@ impl Requested {
     }
 }
 
-/// Makes a key (PEM).
+/// Makes a private key; returns it as PEM.
 ///
 /// # Errors
 /// The errors of [`new`].

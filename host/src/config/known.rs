@@ -112,14 +112,15 @@ pub fn keys<T: DeserializeOwned>() -> Vec<String> {
     found
 }
 
-/// A document that contains one path; it records the fields that the type at the path's end asks for.
+/// A document that contains one path. A type that deserializes it asks for the fields at the path's end, and the probe
+/// records their names.
 #[derive(Clone, Copy)]
 struct Probe<'p> {
     way: &'p [Step],
     found: &'p Cell<Option<&'static [&'static str]>>,
 }
 
-/// The error that ends the probe after it recorded the fields.
+/// The error with which the probe stops a deserialization after it recorded the field names.
 #[derive(Debug)]
 struct Over;
 

@@ -41,7 +41,7 @@ const MAX_PROBLEMS: usize = 20;
 pub struct Loaded<T> {
     pub value: T,
     pub files: Vec<PathBuf>,
-    /// The origin of each value.
+    /// The file and line of each value.
     pub origins: Origins,
 }
 
@@ -157,7 +157,8 @@ impl Finding {
     }
 }
 
-/// Deserialises repeatedly, each time without the wrong values found so far, so that one report names all of them.
+/// Deserializes repeatedly, each time without the wrong values found so far, so that one report names all of them.
+/// Returns the value, if the whole document is valid, and the findings.
 fn examine<T: DeserializeOwned>(whole: Tree<'_>) -> (Option<T>, Vec<Finding>) {
     let mut tree = whole.clone();
     let mut findings: Vec<Finding> = Vec::new();

@@ -19,7 +19,7 @@ use super::tree::{Step, Tree, dotted};
 
 /// Origin of a value that no file sets.
 const DEFAULT: &str = "default";
-/// The column of the origins; a longer line moves its origin to the right.
+/// The column, in characters, at which an origin begins; a longer line moves its origin to the right.
 const COLUMN: usize = 40;
 
 /// Files and lines, by dotted key. An absent key has its default.
@@ -40,7 +40,7 @@ impl Origins {
         Self(origins)
     }
 
-    /// Returns `/etc/perilog/agent.toml:12`, or `default`.
+    /// Returns the origin of a key as text: `/etc/perilog/agent.toml:12`, or `default`.
     pub fn shown(&self, key: &str) -> String {
         self.0.get(key).map_or_else(|| DEFAULT.to_owned(), |(file, line)| place(file, *line))
     }

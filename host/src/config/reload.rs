@@ -22,13 +22,12 @@ impl fmt::Display for Change {
     }
 }
 
-/// All changes, in the order of the keys.
+/// All changes that a reload found, in the order of the keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Changes against the last read configuration, in force from now on.
     pub applied: Vec<Change>,
-    /// Changes against the configuration at the daemon's start, in force after its next start. Each reload repeats them
-    /// until then.
+    /// Changes that take effect only at the daemon's next start. Each reload reports them until then.
     pub waiting: Vec<Change>,
 }
 

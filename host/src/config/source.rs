@@ -10,7 +10,7 @@ use rustix::process::geteuid;
 
 use super::report::Problem;
 
-/// Largest configuration file: perilog's files are smaller.
+/// Maximum size of a configuration file in bytes: perilog's files are smaller.
 const MAX_FILE: u64 = 1024 * 1024;
 /// Maximum number of drop-ins.
 const MAX_DROPINS: usize = 256;
@@ -23,7 +23,7 @@ pub(super) struct Source {
     pub base: usize,
 }
 
-/// All files; a later file overrides an earlier one.
+/// All files in the order of reading; a later file overrides an earlier one.
 #[derive(Debug, Default)]
 pub(super) struct Sources(Vec<Source>);
 
@@ -99,7 +99,7 @@ pub(super) fn dropins_of(directory: &Path) -> Result<Vec<PathBuf>, Problem> {
     Ok(paths)
 }
 
-/// Refuses a directory that other users can write: they could replace a trusted file.
+/// Refuses a directory that other users can write: such a user could replace a trusted file.
 fn trust_directory(directory: Option<&Path>) -> Result<(), Problem> {
     let directory = match directory {
         Some(path) if path.as_os_str().is_empty() => Path::new("."),

@@ -13,7 +13,7 @@ struct Limits {
     tasks: Option<u32>,
 }
 
-/// Any value that validates itself.
+/// A type that refuses odd numbers: an example of a value with a check of its own.
 #[derive(Debug, Deserialize, PartialEq)]
 #[serde(try_from = "String")]
 struct Even(u32);

@@ -22,9 +22,9 @@ use crate::link::{self, Dial, LinkError};
 
 pub use door::{Registrar, Shown, serve};
 
-/// Largest question; a token or a credential, a host name and a signing request have one kilobyte.
+/// Maximum size of a question in bytes; a token or a credential, a host name and a signing request have one kilobyte.
 const MAX_ASK: u64 = 8 * 1024;
-/// Largest answer: a certificate, and a sentence.
+/// Maximum size of an answer in bytes: a certificate, and a sentence.
 const MAX_ANSWER: u64 = 64 * 1024;
 /// Limit for the whole exchange on the asking side, longer than the limits of the other side.
 const ASK_LIMIT: Duration = Duration::from_secs(30);
@@ -39,7 +39,7 @@ pub struct Ask {
     /// A munge credential over [`bound`], made by root. Only a controller that enrols by munge reads the credential.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub munge: Option<String>,
-    /// A signing request, PEM.
+    /// The certificate signing request, as PEM.
     pub csr: String,
 }
 

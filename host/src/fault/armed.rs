@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, raise};
 
 use super::{DIRECTORY, POINTS};
 
-/// Threads that pass at the same time count one after the other.
+/// Held while a thread reads and counts down an armed fault point, so that two threads never use the same count.
 static PASSING: Mutex<()> = Mutex::new(());
 
 pub fn point(name: &str) {
@@ -50,7 +50,8 @@ pub async fn point_when_waiting<F: Future>(name: &str, call: F) -> F::Output {
     .await
 }
 
-/// Returns the signal for this passing. Removes the file, or counts it down.
+/// Reads the file that arms a fault point (`kill 3`), and counts it down. Returns the signal once the count reaches its
+/// end, and then leaves no file; `None`: the point is not armed, or the count continues.
 fn order(path: &Path) -> io::Result<Option<Signal>> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

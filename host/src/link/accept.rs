@@ -19,8 +19,8 @@ const MAX_HANDSHAKES: usize = 256;
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// Pause after an error of accept(2) such as EMFILE, which would come again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// Length of the listen queue: all agents of a large cluster dial at once after a restart. The kernel limits the length
-/// to net.core.somaxconn.
+/// Length of the listen queue in connections: all agents of a large cluster dial at once after a restart. The kernel
+/// limits the length to net.core.somaxconn.
 const BACKLOG: u32 = 65_535;
 
 /// Binds a listening TCP socket, with a long queue. Needs a running tokio runtime.
@@ -35,7 +35,7 @@ pub fn bind(address: SocketAddr) -> Result<std::net::TcpListener, LinkError> {
     listen().map_err(|source| LinkError::Bind { address, source })
 }
 
-/// Accepts connections.
+/// A listening socket with its TLS settings.
 #[derive(Debug)]
 pub struct Listener {
     tcp: TcpListener,
@@ -114,7 +114,8 @@ impl Incoming {
         Ok(Link::new(peer, stream))
     }
 
-    /// Completes the handshake without a limit, for callers that have their own limit and speak no frames.
+    /// Completes the TLS handshake without a time limit, for callers that have their own limit and speak no frames.
+    /// Returns the peer's address and the stream.
     pub(crate) async fn shake(self) -> Result<(SocketAddr, Stream), LinkError> {
         let failed = |source| LinkError::of(self.peer, source);
         self.keepalive.apply(&self.tcp).map_err(failed)?;

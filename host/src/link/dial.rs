@@ -19,7 +19,7 @@ use crate::tls::ClientTls;
 const ROOTS: Range<u16> = 600..1024;
 /// Ports that a management controller (IPMI, AMT) intercepts on many machines before the host sees the packets.
 const MANAGEMENT: [u16; 2] = [623, 664];
-/// File of ports that the dialler must not use, because other services use them later (bindresvport(3)).
+/// File that lists ports which the dialler must not use, because other services bind them later (bindresvport(3)).
 const BLACKLIST: &str = "/etc/bindresvport.blacklist";
 
 /// Limit for name lookup, connection and handshake together. It is long enough for a controller that all its agents
@@ -29,11 +29,11 @@ const DIAL_LIMIT: Duration = Duration::from_secs(30);
 /// The address to dial, and the way to dial.
 #[derive(Debug, Clone)]
 pub struct Dial {
-    /// `host:port`.
+    /// Address of the server as `host:port`.
     pub address: String,
     /// The name in the peer's certificate. Not used in plain text.
     pub server_name: String,
-    /// None: plain text.
+    /// The TLS settings; `None`: plain text.
     pub tls: Option<ClientTls>,
     pub keepalive: Keepalive,
     /// Limit for name lookup, connection and handshake together.
@@ -67,7 +67,7 @@ pub async fn dial(dial: &Dial) -> Result<Link, LinkError> {
     Ok(Link::new(peer, stream))
 }
 
-/// Connects and shakes hands without the limit, for callers without frames.
+/// Connects and completes the handshake without [`DIAL_LIMIT`], for callers that speak no frames.
 pub(crate) async fn connect(dial: &Dial) -> Result<(SocketAddr, Stream), LinkError> {
     let address = || dial.address.clone();
     let addresses: Vec<_> =

@@ -22,7 +22,8 @@ pub enum LinkError {
     TimedOut { peer: String, limit: Duration },
     #[error("{peer}: {fault} ({source})")]
     Tls { peer: String, fault: TlsFault, source: io::Error },
-    /// A separate variant, because the peer speaks another protocol or is hostile.
+    /// A frame of the peer exceeds the limit. A separate variant, because such a peer speaks another protocol or is
+    /// hostile.
     #[error("{peer}: a frame is larger than {limit} bytes")]
     FrameTooLarge { peer: String, limit: usize },
     #[error("{peer}: the connection was cut off")]

@@ -11,7 +11,7 @@ use tokio_util::codec::{FramedRead, LengthDelimitedCodec};
 
 use super::{LinkError, Stream};
 
-/// Largest frame. Senders split larger content into pages.
+/// Maximum size of a frame in bytes. Senders split larger content into pages.
 pub const MAX_FRAME: usize = 1024 * 1024;
 
 /// Read buffer of an idle connection: larger than nearly every message. (The codec's own 8 KiB would be 80 MB at ten
@@ -26,7 +26,7 @@ pub(super) fn split(peer: SocketAddr, stream: Stream) -> (FrameReader, FrameWrit
     (FrameReader { peer, frames }, FrameWriter { peer, half: write, rest: None })
 }
 
-/// Reads frames.
+/// The reading half of a link: reads whole frames.
 #[derive(Debug)]
 pub struct FrameReader {
     peer: SocketAddr,
@@ -57,7 +57,8 @@ impl FrameReader {
     }
 }
 
-/// Writes frames without copying them: one encoding of a fan-out serves every connection.
+/// The writing half of a link: writes frames without copying them, so that one encoding of a message serves every
+/// connection.
 #[derive(Debug)]
 pub struct FrameWriter {
     peer: SocketAddr,

@@ -12,11 +12,11 @@ use rustix::net::sockopt;
 /// after `user_timeout` if this side has unacknowledged data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keepalive {
-    /// TCP_KEEPIDLE.
+    /// TCP_KEEPIDLE: the silence after which the kernel sends the first probe.
     pub idle: Duration,
-    /// TCP_KEEPINTVL.
+    /// TCP_KEEPINTVL: the time between two probes.
     pub interval: Duration,
-    /// TCP_KEEPCNT.
+    /// TCP_KEEPCNT: the number of unanswered probes after which the connection is dead.
     pub count: u32,
     /// TCP_USER_TIMEOUT: how long sent data may stay unacknowledged.
     pub user_timeout: Duration,
@@ -34,7 +34,7 @@ impl Default for Keepalive {
 }
 
 impl Keepalive {
-    /// Sets all options, and TCP_NODELAY: a frame must not wait for the next.
+    /// Sets all options on a socket, and TCP_NODELAY: a frame must not wait for the next frame.
     pub(super) fn apply(&self, socket: impl AsFd) -> io::Result<()> {
         let socket = socket.as_fd();
         sockopt::set_tcp_nodelay(socket, true)?;

@@ -14,8 +14,8 @@ use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 
 use super::TlsFiles;
 
-/// Largest file. A bundle of all public authorities is a quarter of this; a revocation list of a hundred thousand
-/// certificates fits.
+/// Maximum size of a file in bytes. A bundle of all public authorities is a quarter of this; a revocation list of a
+/// hundred thousand certificates fits.
 pub const MAX_FILE: u64 = 8 * 1024 * 1024;
 
 /// The reason why certificates cannot be loaded.
@@ -152,7 +152,7 @@ fn key_id<'c>(certificate: &'c X509Certificate<'_>) -> KeyIds<'c> {
     ids
 }
 
-/// Are the identifiers equal, as far as both are present?
+/// Returns `true` if the key identifiers are equal, or one of them is absent.
 fn same_key(own: Option<&[u8]>, signer: Option<&[u8]>) -> bool {
     own.zip(signer).is_none_or(|(own, signer)| own == signer)
 }

@@ -43,11 +43,12 @@ use self::files::Loaded;
 pub struct TlsFiles {
     /// Certificates of the trusted authorities.
     pub ca: PathBuf,
-    /// This host's certificate, then the intermediate certificates.
+    /// File with this host's certificate, followed by the intermediate certificates.
     pub cert: PathBuf,
     /// This host's private key. Only the owner may be able to read the file.
     pub key: PathBuf,
-    /// The revocation list. If set, this side refuses a certificate unless a list of its authority covers it.
+    /// File with the revocation lists. If set, this side refuses a certificate unless a list of its authority covers
+    /// it.
     #[serde(default)]
     pub crl: Option<PathBuf>,
 }
@@ -79,7 +80,7 @@ pub struct Clients {
 }
 
 impl ServerTls {
-    /// Reads the files. A reload calls this again; open connections keep their settings.
+    /// Reads the certificate files. A reload calls this again; open connections keep their settings.
     pub fn load(files: &TlsFiles) -> Result<Self, TlsError> {
         Self::load_with(files, None)
     }
@@ -143,7 +144,7 @@ impl ServerTls {
 }
 
 impl ClientTls {
-    /// Reads the files. A reload calls this again; open connections keep their settings.
+    /// Reads the certificate files. A reload calls this again; open connections keep their settings.
     pub fn load(files: &TlsFiles) -> Result<Self, TlsError> {
         let Loaded { trusted, chain, key } = files::load(files)?;
         let names = chain.first().map(dns_names).unwrap_or_default().into();

@@ -113,7 +113,7 @@ struct Pinned {
     seen: Arc<Mutex<Seen>>,
 }
 
-/// Certificates of a chain that an error names.
+/// Maximum number of certificates of a chain that an error names.
 const NAMED: usize = 4;
 
 impl ServerCertVerifier for Pinned {
@@ -177,7 +177,8 @@ mod tests {
     use crate::tls::tests::{Authority, CLIENT, SERVER};
     use crate::tls::{Clients, ServerTls, TlsFault, TlsFiles};
 
-    /// Dials an enrolment door with this certificate, under this name.
+    /// Dials a new enrolment door with certificate `files`, and learns the authority by `pin`. Returns the authority's
+    /// certificate (DER).
     async fn met(files: &TlsFiles, nodes: &Clients, name: &str, pin: Pin) -> Result<Vec<u8>, PinError> {
         let socket = link::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = socket.local_addr().unwrap().to_string();

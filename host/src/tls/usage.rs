@@ -17,7 +17,7 @@ pub(crate) enum Usage {
     Server,
 }
 
-/// Returns `true` if the certificate allows this usage.
+/// Returns `true` if the certificate's extended key usage names this usage.
 pub(crate) fn says(certificate: &CertificateDer<'_>, usage: Usage) -> bool {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return false };
     match (certificate.extended_key_usage(), usage) {

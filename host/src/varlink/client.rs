@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Largest reply. The client trusts the daemon, but another program may serve the socket.
+/// Maximum size of a reply in bytes. The client trusts the daemon, but another program may serve the socket.
 const MAX_REPLY: u64 = 64 * 1024 * 1024;
 
 /// The reason why a call has no answer.
@@ -106,7 +106,7 @@ impl Client {
         Ok(())
     }
 
-    /// Receives a reply, and whether more follow.
+    /// Receives a reply; returns its value, and `true` if more replies follow.
     fn receive(&mut self) -> Result<(Value, bool), CallError> {
         let mut bytes = Vec::new();
         let read = (&mut self.stream).take(MAX_REPLY).read_until(0, &mut bytes);

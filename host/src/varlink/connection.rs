@@ -58,7 +58,8 @@ pub(super) async fn serve<S: Service>(
     }
 }
 
-/// Handles one call from its request until the pen returns; `None` if the connection must end.
+/// Handles one call, from the read request until the call gives the pen back. Returns `None` if the connection must
+/// end.
 async fn answer<S: Service>(
     request: Request,
     requests: &mut Requests,

@@ -45,7 +45,7 @@ pub struct InterfaceDescription {
     pub text: &'static str,
 }
 
-/// The answer to `org.varlink.service.GetInfo`.
+/// Product and version that the service names in its answer to `org.varlink.service.GetInfo`.
 #[derive(Debug, Clone, Copy)]
 pub struct About {
     pub vendor: &'static str,

@@ -8,7 +8,7 @@ use tokio::net::UnixStream;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerCred {
     pub uid: u32,
-    /// The primary group.
+    /// Gid of the peer's primary group.
     pub gid: u32,
     /// The pid; 0 if the process lives in a PID namespace that this process cannot see.
     pub pid: i32,

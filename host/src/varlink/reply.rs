@@ -31,7 +31,7 @@ pub struct ReplySink {
     oneway: bool,
     gone: watch::Receiver<bool>,
     waiters: Waiters,
-    /// The pen; only `Drop` takes it.
+    /// The writing half of the connection; present until `Drop` hands it back.
     pen: Option<Pen>,
     back: Option<oneshot::Sender<Pen>>,
 }
@@ -45,7 +45,7 @@ pub(super) struct Pen {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PenState {
-    /// No reply yet.
+    /// The call has had no reply yet.
     Unused,
     /// Some replies, but not the last.
     Streaming,
@@ -82,13 +82,13 @@ impl Pen {
         }
     }
 
-    /// Answers a call that the service left without a reply.
+    /// Answers `org.varlink.service.MethodNotImplemented` to a call that the service left without a reply.
     pub(super) async fn not_implemented(&mut self, method: &str) -> Result<(), Gone> {
         self.write(&not_implemented(method), PenState::Finished).await
     }
 }
 
-/// Encodes a message for the wire.
+/// Encodes a message as JSON with the closing NUL of Varlink; `None` if the value has no JSON form.
 pub(super) fn framed(message: &Value) -> Option<Vec<u8>> {
     let mut bytes = serde_json::to_vec(message).ok()?;
     bytes.push(0);

@@ -18,15 +18,15 @@ use tokio::sync::Notify;
 /// The numbers of connections at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// Seats of root and of users that the service trusts ([`super::Service::trusts`]), together.
+    /// Number of seats of root and of users that the service trusts ([`super::Service::trusts`]), together.
     pub trusted: usize,
-    /// Seats of `trusted` that only root can take.
+    /// Number of the `trusted` seats that only root can take.
     pub for_root: usize,
-    /// Seats of `trusted` that may wait for an event. The others are for commands.
+    /// Number of the `trusted` seats that may wait for an event. The other seats are for commands.
     pub waiting: usize,
-    /// Seats of all strangers together.
+    /// Number of seats of all untrusted users together.
     pub strangers: usize,
-    /// Seats of one stranger.
+    /// Number of seats of one untrusted user.
     pub per_stranger: usize,
 }
 
@@ -38,7 +38,7 @@ impl Bounds {
 }
 
 impl Default for Bounds {
-    /// The default fits into the 4096 descriptors of a node's agent, where each hook of a local job waits.
+    /// Returns bounds that fit into the 4096 descriptors of a node's agent, where each hook of a local job waits.
     fn default() -> Self {
         Self { trusted: 1_024, for_root: 64, waiting: 768, strangers: 256, per_stranger: 8 }
     }
@@ -74,7 +74,7 @@ pub(super) struct Seat {
     holder: Holder,
     bounds: Bounds,
     taken: Arc<Mutex<Taken>>,
-    /// The number among the idle connections, while this connection is idle.
+    /// Key in the table of idle connections, while this connection is idle.
     idle: Option<u64>,
     /// Notifies the connection that it lost its seat.
     lost: Arc<Notify>,
@@ -86,7 +86,7 @@ pub struct Waiting {
     taken: Option<Arc<Mutex<Taken>>>,
 }
 
-/// No seat is left.
+/// The error of a client that gets no seat, with the sentence for the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Full(pub(super) String);
@@ -152,6 +152,8 @@ pub(super) struct Waiters {
 }
 
 impl Waiters {
+    /// Takes a place among the waiting calls for a call that waits for an event.
+    ///
     /// # Errors
     /// Text for the client: the maximum number of calls waits.
     pub(super) fn wait(&self) -> Result<Waiting, Full> {
@@ -189,7 +191,10 @@ impl Taken {
         }
     }
 
-    /// Gives the seat of the longest-idle connection to a newcomer of its kind.
+    /// Ends the longest-idle connection of the newcomer's kind, so that the newcomer can take its seat.
+    ///
+    /// # Errors
+    /// `full`, if no such connection is idle.
     fn evict(&mut self, newcomer: Holder, full: &Full) -> Result<(), Full> {
         let own_only = match newcomer {
             Holder::Stranger(uid) => self.strangers.contains_key(&uid),

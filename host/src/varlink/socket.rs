@@ -55,7 +55,10 @@ fn leads_to(path: &Path) -> PathBuf {
     }
 }
 
-/// Removes the socket of a daemon that died, and no other file.
+/// Removes the socket that a dead daemon left at `path`.
+///
+/// # Errors
+/// A daemon answers on the socket, or `path` is no socket.
 fn clear(path: &Path) -> Result<(), SocketError> {
     let failed = |source| SocketError::Io { path: path.to_owned(), source };
     match path.symlink_metadata() {

@@ -10,12 +10,12 @@ use serde_json::value::RawValue;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::OwnedReadHalf;
 
-/// Largest request. The largest reasonable request, an action over all ranks of a large cluster with its environment,
-/// takes a tenth of this size.
+/// Maximum size of a request in bytes. The largest reasonable request, an action over all ranks of a large cluster with
+/// its environment, takes a tenth of this size.
 pub const MAX_REQUEST: usize = 1024 * 1024;
 /// Largest request of a peer that may only read: a method and a job's id, or some nodes.
 pub const MAX_REQUEST_OF_STRANGERS: usize = 8 * 1024;
-/// Read buffer of an idle connection.
+/// Size in bytes of the read buffer of an idle connection.
 const READ_BUFFER: usize = 1024;
 
 /// A method call from the wire (varlink.org/Method-Call); the parameters are unparsed text.
@@ -71,10 +71,10 @@ pub(super) enum WireError {
 #[derive(Debug)]
 pub(super) struct Requests {
     half: OwnedReadHalf,
-    /// The largest request.
+    /// Maximum size of a request in bytes.
     most: usize,
     buffer: BytesMut,
-    /// Length of the buffer's beginning that contains no NUL.
+    /// Number of bytes at the buffer's beginning that are known to contain no NUL.
     searched: usize,
     ended: bool,
 }

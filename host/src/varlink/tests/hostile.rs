@@ -91,7 +91,7 @@ async fn a_hundred_clients_are_served_beside_stalled_and_slow_ones() {
     assert!(slow.next().await.is_some());
 }
 
-/// The clock is the runtime's: it moves when all tasks wait.
+/// The test runs with tokio's paused clock, which moves when all tasks wait.
 #[tokio::test(start_paused = true)]
 async fn a_reader_that_reads_nothing_is_cut_off() {
     let bed = bed();
