@@ -1,6 +1,6 @@
-//! Links the unwinder of panics (libgcc_eh.a) into the programs of this package, where the compiler has it, instead of
-//! libgcc_s.so.1, which has the same code: std asks for that one by name. A runner is executed for every task, and to
-//! find, map and relocate one library more is a tenth of all that it costs beyond its script (docs/performance.md).
+//! Links the unwinder of panics statically (libgcc_eh.a), if the compiler has that archive. std names libgcc_s.so.1 for
+//! the same code. A runner is executed for every task: finding, mapping and relocating one more library is a tenth of
+//! the runner's own cost (docs/performance.md).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -61,7 +61,7 @@ enum Step {
     Done,
 }
 
-/// Stage of the wait.
+/// Stage of the wait; `until_ms`: CLOCK_MONOTONIC (ms) at which the stage ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Waiting { until_ms: u64 },
@@ -97,7 +97,7 @@ impl Stage {
     }
 }
 
-/// Waits for running scripts, at most `limit`.
+/// Waits for running scripts, at most `limit`, then ends them, and waits until the controller has every outcome.
 pub async fn wait(run_dir: &Path, limit: Duration) -> Result<(), FarewellError> {
     let io = |doing| move |source| FarewellError::Io { doing, source };
     let spool = Spool::look(run_dir);

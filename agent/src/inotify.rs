@@ -21,10 +21,10 @@ pub struct Happened {
     pub name: Option<String>,
 }
 
-/// An instance of inotify.
+/// An inotify instance: watches files and directories.
 #[derive(Debug)]
 pub struct Inotify {
-    /// tokio reads the descriptor like a pipe: tokio has no other safe way to wait for such a descriptor.
+    /// The descriptor, wrapped as a pipe: tokio has no other safe way to wait for such a descriptor.
     fd: pipe::Receiver,
 }
 

@@ -19,7 +19,7 @@ pub const SETTLE_MS: u64 = 100;
 struct Stems {
     now: BTreeSet<String>,
     soon: BTreeSet<String>,
-    /// When `soon` is due (CLOCK_MONOTONIC); the first entry sets the time.
+    /// CLOCK_MONOTONIC (ms) at which `soon` is due; the first entry of `soon` sets this time.
     due_ms: Option<u64>,
 }
 

@@ -34,7 +34,7 @@ impl Etc {
         path
     }
 
-    /// Exit status, standard output, standard error.
+    /// Runs perilog-agent with this option; returns exit status, standard output and standard error.
     fn agent(&self, act: &str) -> (Option<i32>, String, String) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_perilog-agent"));
         let output = command.arg("--config").arg(self.file()).arg(act).output().unwrap();

@@ -26,7 +26,7 @@ use values::{AbsolutePath, Address, VariableName, Within};
 /// The configuration file, unless `--config` names another. Drop-ins are in `agent.d` beside the file.
 pub const FILE: &str = "/etc/perilog/agent.toml";
 
-/// All of agent.toml.
+/// All keys of agent.toml.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Config {
@@ -41,7 +41,7 @@ pub struct Config {
     /// Each tombstone is a file, which takes a page of /run. Past the bound, the agent deletes the oldest tombstone
     /// that the controller has on disk and for which no Start can arrive any more.
     pub max_tombstones: Within<16, 16_384>,
-    /// dbus-daemon gives a connection 512 match rules; each adopted task needs one.
+    /// Maximum number of live tasks. dbus-daemon gives a connection 512 match rules; each adopted task needs one.
     pub max_tasks: Within<1, { MAX_TASKS as i64 }>,
     pub log: Log,
     pub tls: Tls,
@@ -57,7 +57,7 @@ pub enum Queue {
     /// Tasks of one job run one after the other.
     #[default]
     Job,
-    /// All tasks run one after the other (for nodes that are never shared).
+    /// All tasks of the host run one after the other, also those of different jobs (for nodes that jobs never share).
     Host,
 }
 
@@ -96,7 +96,7 @@ pub struct Tls {
     pub key: AbsolutePath,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crl: Option<AbsolutePath>,
-    /// Name in the controller's certificate; defaults to the host of its address.
+    /// Name that the controller's certificate must have; the default is the host of the controller's address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_name: Option<String>,
 }
@@ -107,7 +107,7 @@ pub struct Tls {
 pub struct Enroll {
     /// The agent tries each door in turn; without a door an administrator installs the files of [tls].
     pub controller: Vec<Address>,
-    /// File with the one-time token.
+    /// File with the one-time token for the first certificate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token: Option<AbsolutePath>,
     /// Whether the agent shows a munge credential if no token works.
@@ -115,7 +115,7 @@ pub struct Enroll {
     pub munge_program: AbsolutePath,
 }
 
-/// The socket at /run/perilog/agent.sock.
+/// `[local]`: who may use the socket /run/perilog/agent.sock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Local {

@@ -3,8 +3,8 @@ use perilog_core::task::{Lingering, OnTimeout, Run};
 
 const EXAMPLE: &str = include_str!("../../agent.toml.example");
 
-/// Returns the example with every key in force, except lines with these beginnings. Of two keys that exclude each other
-/// or repeat, the caller leaves out one.
+/// Returns agent.toml.example with all commented keys switched on, without the lines that begin with one of `without`.
+/// A caller leaves out one of two keys that exclude each other, or that appear twice.
 fn in_force(without: &[&str]) -> String {
     let lines = EXAMPLE.lines().map(|line| line.strip_prefix("#! ").unwrap_or(line));
     lines.filter(|line| !without.iter().any(|key| line.starts_with(key))).map(|line| format!("{line}\n")).collect()

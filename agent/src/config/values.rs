@@ -59,7 +59,7 @@ checked_text! {
     UserName, "the name of a user", |text| !text.is_empty() && !text.contains(['\0', ':', '\n'])
 }
 checked_text! {
-    /// File name of a script within its directory.
+    /// File name of a script, without its directory.
     ScriptName, "the file name of a script, without its directory", |text| !text.is_empty() && !text.contains(['/', '\0'])
 }
 

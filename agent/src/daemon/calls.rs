@@ -62,7 +62,7 @@ impl Calls {
         self.answered(unknown, async move |bus| Input::Started { task, reply: bus.start(&stem, &intent).await })
     }
 
-    /// Inspects unit, processes and files.
+    /// Inspects the unit, processes and files of a task; the answer is `Inspected`.
     pub(super) fn inspect(&self, spool: Spool, stem: String, task: TaskId) -> Option<Input> {
         let unknown = move || Input::Inspected { task, seen: Err(NO_BUS.to_owned()) };
         self.answered(unknown, async move |bus| {
@@ -86,7 +86,7 @@ impl Calls {
         self.told("kill the lingering processes", stem, async move |bus, stem| bus.kill_all(&stem).await);
     }
 
-    /// Unloads a unit that has ended.
+    /// Unloads a unit that has ended; the answer is `Unloaded`.
     pub(super) fn unload(&self, stem: String) -> Option<Input> {
         let of = stem.clone();
         let unknown = move || Input::Unloaded { stem: of, result: Err(NO_BUS.to_owned()) };

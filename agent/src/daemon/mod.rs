@@ -81,7 +81,7 @@ struct Connected {
     session: Session,
 }
 
-/// State of the loop.
+/// State of the agent's loop.
 struct Daemon {
     places: Places,
     machine: Machine,

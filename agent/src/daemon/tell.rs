@@ -11,7 +11,7 @@ use crate::local::status;
 /// Limit of a run; scontrol gives up by itself after some ten seconds.
 const LIMIT: &str = "RuntimeMaxSec=120";
 
-/// Runs the program to its end.
+/// Runs the site's program for orphaned hooks (in a unit of its own) until it ends.
 ///
 /// # Errors
 /// The reason why the agent must run the program again, for people.

@@ -38,11 +38,11 @@ const MAX_TOKEN: u64 = 4096;
 pub struct Enroll {
     /// `host:port`; the agent tries each in turn.
     pub addresses: Vec<String>,
-    /// File with the one-time token.
+    /// File with the one-time token for the first certificate.
     pub token: Option<PathBuf>,
     /// Program that makes a munge credential, if enabled.
     pub munge: Option<PathBuf>,
-    /// Name of this node.
+    /// Host name that the certificate must have.
     pub host: String,
 }
 
@@ -134,7 +134,7 @@ async fn by_munge(way: &Way<'_>, program: &Path) -> Result<(), EnrollError> {
 }
 
 impl EnrollError {
-    /// Returns `true` if any other proof would fail in the same way.
+    /// Returns `true` if the controller could not be reached, so that any other proof would fail in the same way.
     const fn is_of_the_way(&self) -> bool {
         matches!(self, Self::Nobody | Self::Ask(AskError::Link(_) | AskError::TimedOut { .. }))
     }
@@ -149,7 +149,7 @@ impl EnrollError {
     }
 }
 
-/// Renews the certificate in time, for as long as one exists. Notifies `enrolled` of each new certificate.
+/// Keeps the certificate valid: renews it in time, and notifies `enrolled` of each new certificate.
 pub(super) async fn keep(mut controllers: watch::Receiver<Controllers>, enrolled: Arc<Notify>) {
     let mut said = String::new();
     let mut last = None;
@@ -256,7 +256,8 @@ fn token(path: &Path) -> Result<String, EnrollError> {
     token_as(rustix::process::geteuid().as_raw(), path)
 }
 
-/// Reads a token as a process of user `own`: the file must belong to that user or to root.
+/// Reads the one-time token from a file. `own`: uid of the reading process; the file must belong to this user or to
+/// root.
 fn token_as(own: u32, path: &Path) -> Result<String, EnrollError> {
     let failed = |source| EnrollError::File { path: path.to_owned(), source };
     let file = File::open(path).map_err(failed)?;

@@ -17,7 +17,7 @@ pub struct Window(Mutex<Sizes>);
 
 #[derive(Debug)]
 struct Sizes {
-    /// The window from Welcome, or the floor.
+    /// The window in milliseconds that the controller named in its Welcome, or the least window.
     base: u64,
     now: u64,
     /// Whether a Welcome came since the last dial.
@@ -31,7 +31,7 @@ impl Default for Window {
 }
 
 impl Window {
-    /// Sets the window that the controller named in its Welcome.
+    /// Sets the window to the milliseconds that the controller named in its Welcome.
     pub fn set(&self, millis: u64) {
         let base = millis.clamp(FLOOR_MS, MOST_MS);
         *self.lock() = Sizes { base, now: base, welcomed: true };

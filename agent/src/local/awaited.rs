@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::exec::status;
 
-/// Parameters as in `io.perilog.Agent.Await`.
+/// Parameters of the method `io.perilog.Agent.Await`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Parameters {

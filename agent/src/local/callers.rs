@@ -22,12 +22,12 @@ pub struct Followed {
 #[derive(Debug, Clone)]
 pub enum End {
     Ended(Box<Ended>),
-    /// The task ended before this call; only the outcome is left.
+    /// The task ended before this call, and the agent has only its outcome left.
     Before(Outcome),
     Refused(String),
 }
 
-/// Status of this node.
+/// State of this node, for the method `Status`.
 #[derive(Debug)]
 pub struct NodeStatus {
     pub controller: Option<String>,
@@ -71,7 +71,7 @@ enum Waiting {
     Done(oneshot::Sender<Result<(), String>>),
 }
 
-/// All waiting callers.
+/// All callers that wait on the local socket.
 #[derive(Debug, Default)]
 pub struct Callers {
     last: Caller,

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::numbers::{self, Known, Turn};
 
-/// Parameters as in `io.perilog.Agent.Exec`.
+/// Parameters of the method `io.perilog.Agent.Exec`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Parameters {

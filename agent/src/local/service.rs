@@ -31,7 +31,7 @@ pub struct Agent {
     config: RwLock<Config>,
     spool: Spool,
     ask: mpsc::Sender<Asked>,
-    /// Changes with each burial.
+    /// Number that grows with each task whose directory the agent has replaced by a tombstone.
     buried: watch::Receiver<u64>,
 }
 
@@ -198,7 +198,7 @@ impl Agent {
         }
     }
 
-    /// Waits for the end of a task of the controller's, at most for the limit.
+    /// Waits for the end of a task of the controller's, at most for the limit in `parameters`, and replies.
     async fn wait(&self, parameters: &awaited::Parameters, mut reply: ReplySink) -> Result<(), Gone> {
         let mut buried = self.buried.clone();
         let limit = parameters.limit_ms().map(Duration::from_millis);
@@ -233,7 +233,7 @@ impl Agent {
         }
     }
 
-    /// Removes a caller; the caller's task goes on.
+    /// Tells the loop that a caller has disconnected; the caller's task goes on.
     async fn hang_up(&self, caller: Caller) -> Result<(), Gone> {
         // Without a loop, the process is ending.
         let _ = self.ask.send(Asked::Hangup { caller }).await;
@@ -249,7 +249,7 @@ fn exec_stem(exec: &Exec) -> String {
     ids::stem(&exec.action, &exec.job, TaskId { action: id, rank: exec.rank })
 }
 
-/// The names of a task, for its caller.
+/// Unit and attempt of a task, for its caller.
 struct Named {
     unit: String,
     attempt: Attempt,

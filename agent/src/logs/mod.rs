@@ -26,7 +26,7 @@ const AT_A_TIME: usize = 4;
 const OPEN: usize = 16;
 /// Maximum size in bytes of an answer. For more, the operator reads the journal on the node.
 const MAX_TEXT: usize = 1024 * 1024;
-/// Bytes in one part of an answer, well under a message's limit.
+/// Maximum number of bytes in one part of an answer, well under a message's limit.
 const PART: usize = 64 * 1024;
 /// Maximum number of lines to search for.
 const MAX_LINES: u32 = 10_000;
@@ -59,7 +59,8 @@ impl Logs {
         Self { spool, permits: Arc::new(Semaphore::new(AT_A_TIME)), open: Arc::new(Semaphore::new(OPEN)) }
     }
 
-    /// Sends the answer into `outbox` part by part, as room permits. `tasks` are the machine's tasks.
+    /// Sends the answer to a question into `outbox`, part by part, as room permits. `tasks`: the tasks that the machine
+    /// knows.
     ///
     /// # Errors
     /// [`TooMany`]: without this bound, a controller that asks and reads no answers would fill the agent's memory.

@@ -61,8 +61,8 @@ pub(crate) fn say(report: &Report, wait_ms: u64) -> Result<(), (u8, String)> {
 /// Connection to the runner, after the report was sent.
 struct Runner {
     stream: BufReader<io::Take<UnixStream>>,
-    /// The error of writing the report. A refused client can read its answer although the socket is closed for writing,
-    /// so the answer decides.
+    /// The error of writing the report, if any. A refused client can still read the runner's answer, so the answer
+    /// decides.
     written: Option<io::Error>,
 }
 

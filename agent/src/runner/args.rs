@@ -10,7 +10,7 @@ pub(crate) const HELP: &str = include_str!("usage.txt");
 /// The directory that agent and runner share.
 const RUN_DIR: &str = "/run/perilog";
 
-/// Longest stem (`perilog_core::ids::stem`).
+/// Maximum length of a stem in bytes (`perilog_core::ids::stem`).
 const MAX_STEM: usize = 139;
 
 #[derive(Debug, PartialEq, Eq)]

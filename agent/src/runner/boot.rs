@@ -9,7 +9,7 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
 use crate::directory::Directory;
 
-/// Room for the events of some dozen files; their content does not matter.
+/// Size in bytes of the buffer for file events: room for some dozen events, whose content does not matter.
 const EVENTS: usize = 4096;
 
 #[derive(Debug)]

@@ -28,10 +28,10 @@ use crate::users::User;
 /// for the end of a pipeline to print its last lines.
 const PIPE_GRACE_MS: u64 = 250;
 
-/// Bytes of one read: a pipe's default capacity.
+/// Maximum number of bytes of one read: a pipe's default capacity.
 const CHUNK: usize = 64 * 1024;
 
-/// Longest message of a failed stage.
+/// Maximum size in bytes of a failed stage's message.
 const MAX_REFUSAL: u64 = 4096;
 
 /// Settings common to every script of a task.
@@ -61,7 +61,7 @@ pub(crate) struct Running {
     refusal: String,
     began: u64,
     ended: Option<(ExitStatus, u64)>,
-    /// When to stop reading output of processes that the script left behind.
+    /// CLOCK_MONOTONIC (ms) at which the runner stops reading output of processes that the script left behind.
     grace_until: Option<u64>,
 }
 
@@ -164,7 +164,7 @@ impl Running {
         Ok(())
     }
 
-    /// Reads the stage's message.
+    /// Reads what the stage has sent: the reason of its failure, or nothing.
     pub(crate) fn hear_stage(&mut self) {
         let Some(stage) = &mut self.stage else {
             return;
@@ -234,7 +234,7 @@ impl Running {
         (!self.refusal.is_empty()).then_some(self.refusal.as_str())
     }
 
-    /// Closes the pipes and writes the rest of the output.
+    /// Closes the pipes, and writes the rest of the output that the runner has read.
     pub(crate) fn finish(self, sinks: &mut Sinks, directory: &Directory) -> io::Result<()> {
         self.output.finish(sinks, directory)
     }

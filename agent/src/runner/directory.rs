@@ -31,7 +31,7 @@ use crate::exit::{NO_CLAIM, NO_TASK, NOT_OURS, Refusal};
 /// Maximum size in bytes of an intent: a Start fits a frame of 1 MiB, and its JSON is longer.
 const MAX_INTENT: u64 = 8 * 1024 * 1024;
 
-/// Size of most intents: one read instead of reads of 32 bytes, 64 bytes, and so on.
+/// Expected size of an intent in bytes: the runner reads most intents with one read.
 const USUAL_INTENT: usize = 8 * 1024;
 
 /// Size of the reserve: the end of the last script and the result have some hundred bytes each, and the agent's outcome

@@ -15,16 +15,16 @@ pub(crate) use perilog_core::task::NOT_OURS;
 
 /// The task ran, but the scripts' status is reserved: [`NO_TASK`], [`NO_CLAIM`] and [`NOT_OURS`] mean that nothing ran.
 pub(crate) const FAILED: u8 = 1;
-/// The task ran, but the runner could not write the result.
+/// Exit status if the task ran, but the runner could not write the result.
 pub(crate) const NO_RESULT: u8 = 74;
-/// The configuration allowed no script to run.
+/// Exit status if the node's configuration allowed no script to run.
 pub(crate) const CONFIGURATION: u8 = 78;
-/// The task's limit passed before every script had begun, as in timeout(1).
+/// Exit status if the task's limit passed before every script had begun, as in timeout(1).
 pub(crate) const TIMEOUT: u8 = 124;
-/// The runner could not execute a script, or did not find it, as in a shell.
+/// Exit status of a script that the runner could not execute; `NOT_FOUND`: did not find. Both as in a shell.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
 pub(crate) const NOT_FOUND: u8 = 127;
-/// Cancelled before every script had begun: 128 + SIGTERM.
+/// Exit status if a cancel came before every script had begun: 128 + SIGTERM.
 pub(crate) const CANCELLED: u8 = 143;
 
 /// Returns a shell's status for a program that cannot be executed.

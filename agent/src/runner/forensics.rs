@@ -25,11 +25,11 @@ const MAX_STACKS: usize = 8 * 1024;
 /// Limit for gathering the report.
 const WITHIN_MS: u64 = 2_000;
 
-/// Result of the inspection.
+/// Result of an inspection of the task's processes.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(crate) text: String,
-    /// The most telling process in one line: `4711 D mount in rpc_wait_bit_killable`.
+    /// The process that most likely holds up the task, in one line: `4711 D mount in rpc_wait_bit_killable`.
     pub(crate) doing: String,
 }
 
@@ -163,7 +163,8 @@ fn processes(unit: &str, group: i32) -> BTreeMap<i32, Stat> {
         .collect()
 }
 
-/// Returns the pids in the unit's cgroup, if the runner is in that cgroup: cgroup v2, or systemd's own hierarchy of v1.
+/// Returns the pids in the unit's cgroup (cgroup v2, or systemd's own hierarchy of v1); `None` if the runner is not in
+/// that cgroup.
 fn unit_members(unit: &str) -> Option<BTreeSet<i32>> {
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
     own.lines().find_map(|line| {
@@ -186,7 +187,8 @@ fn all_pids() -> BTreeSet<i32> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Returns parents before their children, with the depth of each; at most [`MAX_PROCESSES`].
+/// Orders processes as a tree: parents before their children, each with its pid and its depth; at most
+/// [`MAX_PROCESSES`].
 fn in_tree_order(processes: &BTreeMap<i32, Stat>) -> Vec<(i32, usize)> {
     let mut shown = Vec::new();
     let is_root = |stat: &Stat| !processes.contains_key(&stat.parent);

@@ -26,7 +26,7 @@ pub(crate) struct Headline {
     script: String,
     /// Start time and limit of the script.
     about: String,
-    /// When to announce the script.
+    /// CLOCK_MONOTONIC (ms) at which the unit's status names the running script; `None`: the status is up to date.
     due: Option<u64>,
     /// Whether the unit shows a text that would be wrong after the end.
     shown: bool,
@@ -67,7 +67,7 @@ impl Headline {
         }
     }
 
-    /// Shows the script's progress.
+    /// Adds the script's own progress text to the unit's status.
     pub(crate) fn detail(&mut self, text: &str) {
         self.tell(&format!("{}, {text} {}", self.script, self.about));
     }

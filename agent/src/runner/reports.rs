@@ -47,15 +47,16 @@ pub(crate) enum Verdict {
 pub(crate) struct Reports {
     began: u64,
     taken: u32,
-    /// Accepted milestones, and those that the attempt had before the task.
+    /// Milestones that the attempt had before the task, and those that the runner has accepted.
     milestones: BTreeSet<String>,
-    /// Earliest time of the next record of progress, and the waiting record.
+    /// CLOCK_MONOTONIC (ms) before which the runner records no further progress; `waiting`: the latest progress, not
+    /// yet recorded.
     progress_at: u64,
     waiting: Option<StepRecord>,
 }
 
 impl Reports {
-    /// `milestones`: those that the attempt has already.
+    /// Makes the state of a task that began at `began`; `milestones`: those that the attempt has already.
     pub(crate) fn new(began: u64, milestones: &BTreeSet<MilestoneName>) -> Self {
         let milestones = milestones.iter().map(ToString::to_string).collect();
         Self { began, taken: 0, milestones, progress_at: 0, waiting: None }
@@ -89,7 +90,7 @@ impl Reports {
         Ok(Verdict::Record { record, text })
     }
 
-    /// Counts a recorded report.
+    /// Counts a report that the runner has recorded.
     pub(crate) fn taken(&mut self) {
         self.taken += 1;
     }
@@ -113,7 +114,7 @@ impl Reports {
     }
 }
 
-/// Turns texts into one line without control characters: terminals show the texts, and users may have written them.
+/// Replaces control characters in a report's texts: terminals show the texts, and users may have written them.
 fn tidy(report: Report) -> Report {
     match report {
         Report::Tolerable { check, message } => Report::Tolerable { check, message: one_line(&message) },

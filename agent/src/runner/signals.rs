@@ -16,7 +16,7 @@ const KILL_SCRIPT: i32 = 43;
 /// The request that a signal carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// TERM: forward it once, begin no further script.
+    /// TERM arrived: the runner passes it to the script once, and begins no further script.
     Cancel,
     /// A signal for the script's process group.
     Forward(Signal),

@@ -14,7 +14,7 @@ pub(crate) const FILE: &str = "steps.jsonl";
 #[derive(Debug)]
 pub(crate) struct Steps {
     file: File,
-    /// The length of the whole lines in the file.
+    /// Size in bytes of the complete lines in the file.
     length: u64,
 }
 
@@ -25,7 +25,7 @@ impl Steps {
         Ok(Self { file, length })
     }
 
-    /// Appends a record.
+    /// Appends a record to the file as one line.
     ///
     /// # Errors
     /// The file contains no part of the record. A full file system may accept half a line; the runner cuts that half

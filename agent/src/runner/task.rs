@@ -47,7 +47,7 @@ pub(crate) struct Identity {
     pub(crate) env: Environment,
 }
 
-/// Runs the task `stem`.
+/// Runs the task `stem` from its claim to its result. Returns the runner's exit status.
 ///
 /// # Errors
 /// The runner claimed nothing and ran nothing.
@@ -105,7 +105,7 @@ pub(crate) fn complain(text: &str) {
     let _ = writeln!(std::io::stderr(), "perilog-runner: {text}");
 }
 
-/// Explains why a task ends when its steps cannot be written.
+/// Returns the sentence for a task that ends because the runner cannot write its steps.
 pub(crate) fn unrecorded(directory: &Directory, error: &std::io::Error) -> String {
     format!("{}: {error}; what cannot be recorded is not run", directory.file(steps::FILE))
 }
@@ -129,6 +129,9 @@ fn open_control(run_dir: &Path, stem: &str, intent: &Intent, sinks: &mut Sinks) 
 }
 
 /// Checks every script before the first one runs.
+///
+/// # Errors
+/// The reason as a sentence: the task then ends as `configuration`.
 ///
 /// # Errors
 /// A sentence for `configuration`.

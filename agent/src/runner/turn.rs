@@ -16,7 +16,7 @@ use crate::signals::Signals;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ready {
     Signals,
-    /// The script printed, or closed its pipe.
+    /// The script printed to this stream, or closed its pipe.
     Pipe(Stream),
     /// The stage executed the script, or sent the reason of its failure.
     Stage,

@@ -19,7 +19,7 @@ pub(crate) struct User {
     pub(crate) name: String,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
-    /// All groups, including the primary group.
+    /// Gids of all groups, including the primary group.
     pub(crate) groups: Vec<u32>,
     pub(crate) home: String,
     pub(crate) shell: String,

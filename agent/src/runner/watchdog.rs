@@ -8,12 +8,12 @@
 
 use perilog_core::task::OnTimeout;
 
-/// How long a script may clean up after TERM, if the policy is to kill the script.
+/// Time between TERM and KILL for a script past its limit, if the policy is to kill the script.
 pub(crate) const KILL_GRACE_MS: u64 = 10_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limit {
-    /// The time at which the limit passes.
+    /// CLOCK_MONOTONIC (ms) at which the limit passes.
     pub(crate) at: u64,
     /// The configured limit, for the record.
     pub(crate) limit_ms: u64,

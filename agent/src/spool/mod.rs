@@ -37,10 +37,10 @@ pub use watch::Watcher;
 /// Prefix of the agent's temporary entries.
 const TEMPORARY: &str = ".agent-";
 
-/// Directories of the runtime directory, and their modes.
+/// The directories that the agent makes in its runtime directory, with their modes.
 const DIRECTORIES: [(&str, u32); 3] = [("tasks", 0o700), ("tombstones", 0o700), ("control", 0o711)];
 
-/// The runtime directory.
+/// The agent's runtime directory (`/run/perilog`) with the files of all tasks.
 #[derive(Debug, Clone)]
 pub struct Spool {
     root: PathBuf,
@@ -70,7 +70,7 @@ impl Spool {
         self.root.join("tasks")
     }
 
-    /// Returns a task's directory.
+    /// Returns the path of a task's directory.
     pub fn task(&self, stem: &str) -> PathBuf {
         self.root.join("tasks").join(stem)
     }
@@ -101,7 +101,7 @@ impl Spool {
         write::json(&self.root.join("epoch.json"), &obeyed)
     }
 
-    /// Creates directories again that were removed since the start.
+    /// Makes directories again that another program removed since the start.
     fn restore(&self) -> Result<(), SpoolError> {
         for (name, mode) in DIRECTORIES {
             let path = self.root.join(name);
@@ -166,17 +166,17 @@ impl Spool {
         write::json(&dir.join("outcome.json"), ended)
     }
 
-    /// Marks that the controller knows of the announced reboot; the task's runner waits for this mark.
+    /// Writes the mark that the controller knows of the announced reboot; the task's runner waits for this mark.
     pub fn mark_boot_expected(&self, stem: &str) -> Result<(), SpoolError> {
         write::json(&self.task(stem).join(BOOT_EXPECTED), &true)
     }
 
-    /// Marks that perilog was asked to stop the task: TERM follows.
+    /// Writes the mark that a caller asked perilog to stop the task: TERM follows.
     pub fn mark_stop_asked(&self, stem: &str) -> Result<(), SpoolError> {
         write::json(&self.task(stem).join(STOP_ASKED), &true)
     }
 
-    /// Writes the tombstone, then removes the directory, if present.
+    /// Writes the task's tombstone, then removes its directory, if present.
     pub fn bury(&self, stem: &str, tombstone: &Tombstone) -> Result<(), SpoolError> {
         if defect!(DirectoryGoesFirst) {
             self.remove_task(stem)?;
@@ -206,7 +206,7 @@ impl Spool {
         read::bounded(&self.task(stem).join(name), most)
     }
 
-    /// Returns the runner's files. While `running`, a script without an end may still work, so its output is no tail
+    /// Reads the runner's files of a task. `running`: a script without an end may still work, so its output is no tail
     /// yet.
     pub fn traces(&self, stem: &str, running: bool) -> Traces {
         read::traces(&self.task(stem), running)

@@ -20,7 +20,8 @@ impl Spool {
         self.tasks_of(job, |local, _| !local)
     }
 
-    /// Reads tasks first, then tombstones: the function sees a task buried meanwhile twice, but never misses one.
+    /// Returns the tasks and tombstones of a job for which `is_meant` is `true`. Reads tasks first, then tombstones:
+    /// the function sees a task buried meanwhile twice, but never misses one.
     fn tasks_of(&self, job: &JobId, is_meant: impl Fn(bool, Rank) -> bool) -> Result<Vec<OfJob>, SpoolError> {
         // Filters by the format of `ids::stem`. An action or a job may contain the same text, so the file's content
         // decides.

@@ -28,9 +28,9 @@ pub struct Watcher {
 struct Shared {
     inotify: Inotify,
     spool: super::Spool,
-    /// Stem by watch. Each live task has two watches; the kernel reports when a watch ends with its file.
+    /// Stem of each inotify watch. Each live task has two watches; the kernel reports when a watch ends with its file.
     stems: Mutex<HashMap<i32, String>>,
-    /// Stems whose runner has closed its steps, until the loop asks. At most the live tasks.
+    /// Stems whose runner has closed its steps file, until the loop asks. At most the live tasks.
     let_go: Mutex<HashSet<String>>,
     stir: Arc<Stir>,
 }

@@ -39,7 +39,7 @@ const MAX_COMMAND: usize = 200;
 
 const UNIT_EXISTS: &str = "org.freedesktop.systemd1.UnitExists";
 const NO_SUCH_UNIT: &str = "org.freedesktop.systemd1.NoSuchUnit";
-/// Errors of a missing unit: no unit of this name, or no unit with this invocation.
+/// Names of the D-Bus errors for a missing unit: no unit of this name, or no unit with this invocation.
 const GONE: [&str; 3] =
     [NO_SUCH_UNIT, "org.freedesktop.systemd1.NoUnitForInvocationID", "org.freedesktop.DBus.Error.UnknownObject"];
 const PROPERTY_READ_ONLY: &str = "org.freedesktop.DBus.Error.PropertyReadOnly";
@@ -205,7 +205,7 @@ impl Bus {
         }
     }
 
-    /// Sends a signal only to the unit's main process: the runner interprets the signal.
+    /// Sends a signal to the unit's main process only: the runner decides what the signal means.
     pub async fn signal_runner(&self, stem: &str, signal: u8) -> Result<(), BusError> {
         self.kill(stem, "main", signal).await?;
         // A later inspection shows whether the runner handled the signal; a stopped runner does not.
@@ -254,7 +254,7 @@ impl Bus {
         Ok(())
     }
 
-    /// Returns every loaded unit of perilog, with its facts, processes and ids.
+    /// Returns every loaded unit of perilog's tasks, with its facts, processes and ids.
     pub(super) async fn snapshot(&self) -> Result<Vec<UnitFound>, BusError> {
         let states: &[&str] = &[];
         let reply = self
@@ -271,7 +271,7 @@ impl Bus {
         Ok(found)
     }
 
-    /// Prepares a new connection.
+    /// Subscribes a new connection to the signals that the agent needs.
     pub(super) async fn prepare(&self) -> Result<(), BusError> {
         for rule in [
             "type='signal',sender='org.freedesktop.DBus',interface='org.freedesktop.DBus',member='NameOwnerChanged',arg0='org.freedesktop.systemd1'",

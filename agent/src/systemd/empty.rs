@@ -26,7 +26,7 @@ pub struct Emptiness {
 struct Shared {
     cgroups: Cgroups,
     inotify: Inotify,
-    /// At most the live tasks, in both tables.
+    /// The watched cgroups and the polled tasks: each table has at most the live tasks.
     tables: Mutex<Tables>,
     stir: Arc<Stir>,
 }

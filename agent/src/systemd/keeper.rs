@@ -18,7 +18,7 @@ use crate::stir::Stir;
 /// Pause between two tries while the bus is gone, doubled up to the ceiling. A restart of dbus-daemon takes some 70 ms.
 const RETRY_FLOOR: Duration = Duration::from_millis(20);
 const RETRY_CEILING: Duration = Duration::from_secs(5);
-/// Shortest life of a steady connection. For each new connection PID 1 reports all units, so the keeper retries an
+/// Minimum life of a steady connection. For each new connection PID 1 reports all units, so the keeper reconnects to an
 /// unsteady bus more slowly.
 const STEADY: Duration = Duration::from_secs(10);
 /// Limit for socket, authentication and Hello: a bus may accept and stay silent (dbus.socket without its daemon).

@@ -13,7 +13,7 @@ pub(super) const OPTIONAL: &[(&str, &str)] = &[
     ("CPUWeight", "cpu-weight is not applied"),
 ];
 
-/// Missing optional properties.
+/// The optional properties that this host's systemd lacks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Probed {
     missing: BTreeSet<&'static str>,
@@ -42,7 +42,7 @@ impl Probed {
         self.missing.insert(name)
     }
 
-    /// Returns each missing property and the loss, for the log.
+    /// Returns each missing property, and what the node loses without it, for the log.
     pub(super) fn losses(&self) -> impl Iterator<Item = (&'static str, &'static str)> + '_ {
         OPTIONAL.iter().copied().filter(|(name, _)| self.missing.contains(name))
     }

@@ -12,7 +12,7 @@ use super::probe::Probed;
 
 /// Time that a stopped unit (shutdown, `systemctl stop`) has before PID 1 kills it, if the plan allows killing.
 const STOP_USEC: u64 = 90 * 1_000_000;
-/// systemd's `infinity`.
+/// The value `infinity` of systemd's limits.
 const INFINITY: u64 = u64::MAX;
 /// The slice of all tasks of a node, so that a site can limit them together.
 pub(crate) const SLICE: &str = "perilog.slice";
@@ -87,7 +87,7 @@ mod tests {
         unit.iter().map(|(name, value)| format!("{name}: {} = {}\n", value.value_signature(), show(value))).collect()
     }
 
-    /// Arrays of bytes as text; everything else as zbus shows it.
+    /// Shows a D-Bus value for comparison: arrays of bytes as text, all other values as zbus prints them.
     fn show(value: &Variant<'_>) -> String {
         match Vec::<Vec<u8>>::try_from(value.try_clone().unwrap()) {
             Ok(bytes) => format!("{:?}", bytes.iter().map(|b| String::from_utf8_lossy(b)).collect::<Vec<_>>()),

@@ -47,10 +47,10 @@ fn taken(calls: bool, updated: bool) -> BTreeMap<&'static str, Taken> {
         .collect()
 }
 
-/// Received calls.
+/// The calls that the fake systemd received, in order.
 type Calls = Arc<Mutex<Vec<String>>>;
 
-/// Peer on the other end of the bus.
+/// A fake of systemd 239: it refuses properties that came later.
 struct Old {
     methods: BTreeMap<&'static str, Taken>,
     settable: BTreeMap<&'static str, Taken>,
@@ -295,7 +295,7 @@ async fn every_call_works_on_239_and_newer_properties_are_dropped() {
     assert_eq!(called, taken(true, false).keys().map(|name| (*name).to_owned()).collect());
 }
 
-/// Checks the list itself: a list that accepts everything would prove nothing.
+/// Checks that the list of properties itself refuses later ones: a list that accepts everything would prove nothing.
 #[test]
 fn what_came_later_is_not_on_the_list() {
     let (first, updated) = (taken(false, false), taken(false, true));

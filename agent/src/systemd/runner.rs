@@ -2,10 +2,11 @@
 
 use std::fs;
 
-/// TERM, and the runner's own signal for "SIGKILL to the script's group": a healthy runner handles both at once.
+/// Mask of the signals that a healthy runner handles at once: TERM, and the runner's own signal for "SIGKILL to the
+/// script's group".
 const TAKEN: u64 = 1 << (15 - 1) | 1 << (43 - 1);
 
-/// Returns the reason why the process handles no signals; `None` if it handles them, or is gone.
+/// Returns the reason why the runner with this pid handles no signals; `None`: the runner handles signals, or is gone.
 pub(crate) fn deaf(pid: u32) -> Option<String> {
     let status = (pid != 0).then(|| fs::read_to_string(format!("/proc/{pid}/status")).ok())??;
     read(&status)

@@ -16,7 +16,7 @@ use zbus::{Message, MessageStream};
 use super::names::{DBUS, MANAGER, PROPERTIES, SYSTEMD, unit_path};
 use crate::stir::Stir;
 
-/// Signals that the agent handles. At most this host's live tasks.
+/// The units about which the agent wants signals: at most this host's live tasks.
 #[derive(Debug, Default)]
 pub(super) struct Interest {
     /// systemd's unique name, the sender of systemd's signals. The name is known before any table has an entry, so no
@@ -96,8 +96,8 @@ pub(super) async fn drain(mut stream: MessageStream, interest: Arc<Interest>, st
     "the system bus is gone".to_owned()
 }
 
-/// Handles a signal; `Some` if systemd left the bus (daemon-reexec): the agent must join everything again. Ignores
-/// signals from any other sender.
+/// Handles a D-Bus signal. Returns a reason if systemd left the bus (daemon-reexec): the agent must then join
+/// everything again. Ignores signals from any other sender.
 fn signal(message: &Message, interest: &Interest, stir: &Stir) -> Option<String> {
     let header = message.header();
     let (interface, member) = (header.interface()?.as_str(), header.member()?.as_str());

@@ -1,4 +1,4 @@
-//! An agent in a directory of its own.
+//! Test bed: an agent in a directory of its own, with a fake bus.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -20,9 +20,9 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Bed {
     pub(crate) dir: tempfile::TempDir,
-    /// Where the agent dials.
+    /// The controller's side of the connection: the agent dials this listener.
     pub(crate) listener: Listener,
-    /// Lines of the configuration beside those of every bed.
+    /// Lines of the configuration in addition to those of every bed.
     pub(crate) extra: String,
     pub(crate) authority: Authority,
     /// Certificate of the host n0.
@@ -36,7 +36,7 @@ pub(crate) struct Agent {
 }
 
 impl Bed {
-    /// Every user may pass through the bed's directory.
+    /// Makes a bed whose directory every user may pass through.
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
@@ -79,7 +79,7 @@ impl Agent {
         self.mib("VmRSS:")
     }
 
-    /// The highest [`Self::rss_mib`] since the process began.
+    /// Returns the highest value of [`Self::rss_mib`] since the process began.
     pub(crate) fn peak_mib(&self) -> u64 {
         self.mib("VmHWM:")
     }

@@ -28,7 +28,7 @@ impl Registrar for Answers {
     }
 }
 
-/// Opens the door of a bed's enrolment. It answers until the sender is dropped.
+/// Opens an enrolment door for the bed, which answers with `sign` until the returned sender is dropped.
 fn open_door(bed: &mut Bed, sign: Box<Sign>) -> watch::Sender<Option<ServerTls>> {
     let tls = ServerTls::load(&bed.authority.controller()).unwrap();
     let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -39,7 +39,8 @@ fn open_door(bed: &mut Bed, sign: Box<Sign>) -> watch::Sender<Option<ServerTls>>
     keep
 }
 
-/// Found by a review: what the other side answered replaced cert.pem unread, and the node then needed a new token.
+/// Found by a review: the agent replaced cert.pem by the answer of the other side, unread, and the node then needed a
+/// new token.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_a_certificate_of_this_node_replaces_the_one_that_works() {
     for (what, answer) in [("rubbish", 0), ("of another host", 1), ("of another key", 2), ("its own", 3)] {

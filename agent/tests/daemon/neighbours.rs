@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use crate::bed::{Bed, LIMIT};
 
-/// Connections at once, and users that have them.
+/// Number of connections at once; `USERS`: number of users that open them.
 const CONNECTIONS: u32 = 64;
 const USERS: u32 = 8;
-/// Growth of an agent that is far below what one connection took once.
+/// Maximum growth of the agent in MiB: far below the memory that one connection took before the bound existed.
 const MOST_MIB: u64 = 32;
 
 fn request(method: &str, parameters: Value) -> Vec<u8> {

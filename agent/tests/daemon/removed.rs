@@ -1,4 +1,4 @@
-//! Directories that somebody removes while the agent runs.
+//! Directories that another program removes while the agent runs.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

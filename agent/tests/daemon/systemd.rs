@@ -8,11 +8,11 @@ use tokio::net::UnixListener;
 use zbus::message::Type;
 use zbus::{Guid, MessageStream, OwnedObjectPath, Variant, connection};
 
-/// ListUnitsByPatterns: a list of these.
+/// One row of the reply to ListUnitsByPatterns.
 type Listed<'a> =
     (&'a str, &'a str, &'a str, &'a str, &'a str, &'a str, OwnedObjectPath, u32, &'a str, OwnedObjectPath);
 
-/// Serves connections at this path for as long as the test runs.
+/// Runs the fake system bus and systemd on the socket `path` for as long as the test runs.
 pub(crate) fn serve(path: &Path) {
     let listener = UnixListener::bind(path).unwrap();
     tokio::spawn(async move {

@@ -11,11 +11,12 @@ use tokio::time::timeout;
 use crate::bed::{Bed, LIMIT};
 use crate::peer::Peer;
 
-/// Sessions of the thief, one after the other.
+/// Number of sessions of the thief, one after the other.
 const SESSIONS: usize = 3;
-/// Questions in a session, if the agent does not end it: far more than the buffers of a connection have answers.
+/// Number of questions in a session, if the agent does not end the session: far more answers than the buffers of a
+/// connection hold.
 const QUESTIONS: u64 = 400_000;
-/// Growth of an agent that is below the noise of one question.
+/// Maximum growth of the agent in MiB: below the noise of one question.
 const MOST_MIB: u64 = 24;
 
 /// Found by a review: 1.09 million questions of eight seconds, whose answers were not read, took 890 MiB.
@@ -48,11 +49,11 @@ async fn a_flood_of_questions_ends_the_session_and_grows_nothing() {
     }
 }
 
-/// A script of root's replaced its kept output by what has no end.
-/// Found by a hunt: one question about such a task took 4.8 GB in four seconds.
+/// Found by a hunt: a script of root replaced its kept output by an endless file, and one question about the task took
+/// 4.8 GB in four seconds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn output_without_an_end_is_answered_within_bounds() {
-    /// [`StepRecord`]s of the task, each with its output.
+    /// Number of step records of the task, each with its output.
     const SCRIPTS: u32 = 64;
     let bed = Bed::new();
     let agent = bed.start();

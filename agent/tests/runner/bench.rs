@@ -37,7 +37,7 @@ fn turn() -> MutexGuard<'static, ()> {
 }
 
 pub(crate) struct Task {
-    /// Not below /tmp, where every user can write.
+    /// The run directory, not below /tmp, where every user can write.
     pub(crate) dir: TempDir,
     pub(crate) intent: Intent,
     /// Program and arguments that execute the runner.
@@ -140,7 +140,7 @@ impl Task {
         path
     }
 
-    /// perilog-report where every user can execute it.
+    /// Installs perilog-report where every user can execute it; returns the path.
     pub(crate) fn report(&self) -> PathBuf {
         self.executable("perilog-report", &fs::read(REPORT).unwrap())
     }
@@ -157,7 +157,7 @@ impl Task {
         stem(&start.action, &start.job, start.task)
     }
 
-    /// The task's own directory.
+    /// Returns the task's own directory.
     pub(crate) fn directory(&self) -> PathBuf {
         self.path("tasks").join(self.stem())
     }
@@ -334,7 +334,7 @@ impl Left {
         self.ended.status.code().unwrap_or_else(|| panic!("no exit: {self:?}"))
     }
 
-    /// The scripts that began, and how each try ended.
+    /// Returns the scripts that began, each with the end of its try.
     pub(crate) fn tries(&self) -> Vec<(&str, Option<Status>)> {
         let ends = |seq: u32| {
             self.steps.iter().find_map(|step| match step {

@@ -11,7 +11,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::bench::{INVOCATION, Live, RUNNER, Task, there};
 
-/// Runs the task and checks that nothing ran, nothing was recorded, and the claim is unchanged.
+/// Runs a runner on the task, and asserts that it exits with `status`, says `why`, runs nothing, records nothing and
+/// leaves the claim unchanged.
 fn runs_nothing(task: &Task, status: i32, why: &str) {
     let claim = fs::read(task.directory().join("claim")).ok();
     let ended = task.start().end();

@@ -6,7 +6,7 @@ use perilog_core::task::{OnError, OnTimeout, Retries, ScriptPlan, StepRecord};
 
 use crate::bench::{Left, Task, hammered};
 
-/// Returns the recorded limits with their forensics.
+/// Returns the recorded passings of limits: script, limit in milliseconds, and forensics.
 fn overdue(left: &Left) -> Vec<(&str, u64, &str)> {
     let seen = left.steps.iter().filter_map(|step| match step {
         StepRecord::Overdue { script, limit_ms, forensics, .. } => {

@@ -27,7 +27,7 @@ const MAX_PEERS: usize = 16;
 /// connects in a loop must not delay the checks.
 const ADMITTED_AT_ONCE: usize = MAX_PEERS;
 
-/// Longest path of a socket: sun_path without its NUL (unix(7)).
+/// Maximum length of a socket's path in bytes: sun_path without its NUL (unix(7)).
 const MAX_PATH: usize = 107;
 
 #[derive(Debug)]
@@ -58,7 +58,7 @@ impl Control {
         Ok(Self { listener, path, peers: Vec::new(), shut: false })
     }
 
-    /// Gives the socket to the user of a script that begins.
+    /// Gives the socket file to the user of the script that begins.
     pub(crate) fn give_to(&self, uid: u32) -> io::Result<()> {
         std::os::unix::fs::chown(&self.path, Some(uid), None)
     }
@@ -103,7 +103,7 @@ impl Control {
         }
     }
 
-    /// Informs peers whose reboot is recorded that the controller knows.
+    /// Informs the scripts that wait for an announced reboot: the controller knows of the reboot.
     pub(crate) fn known(&mut self) {
         self.peers.iter_mut().for_each(Peer::known);
     }

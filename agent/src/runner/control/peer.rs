@@ -20,7 +20,7 @@ pub(super) struct Peer {
 }
 
 impl Peer {
-    /// Accepts a connection of root or `user`; refuses others with a message.
+    /// Accepts a connection of root or `user`. Sends a refusal to any other user, and returns `None`.
     pub(super) fn admit(stream: UnixStream, user: Option<u32>) -> Option<Self> {
         let peer = Self { stream, buffer: Vec::new(), gone: false, waits: false };
         peer.stream.set_nonblocking(true).ok()?;
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use std::io::{BufRead, BufReader, Write};
 
-    /// Returns the answers to `chunks`, and whether the connection is still open.
+    /// Feeds `chunks` to a peer; returns its answers, and `true` if the connection is still open.
     fn answers(chunks: &[&[u8]]) -> (Vec<String>, bool) {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         let mut peer = Peer::admit(theirs, None).unwrap();

@@ -11,7 +11,7 @@ use std::io::{self, Write};
 
 use crate::directory::Directory;
 
-/// Sizes of the two parts that a person reads: a first screen of errors, and the last screen.
+/// Bytes that the runner keeps of an output: the first screen of errors, and the last screen.
 pub(super) const HEAD: usize = 32 * 1024;
 pub(super) const TAIL: usize = 32 * 1024;
 
@@ -23,7 +23,8 @@ pub(super) struct Keep {
     fresh: Vec<u8>,
     file: Option<File>,
     broken: bool,
-    /// At most two tails. The runner cuts a full buffer back to one tail, so each byte moves once.
+    /// The last bytes of the output, at most two tails. The runner cuts a full buffer back to one tail, so each byte
+    /// moves once.
     tail: Vec<u8>,
     left_out: usize,
 }
@@ -33,7 +34,7 @@ impl Keep {
         Self { seq, head: 0, fresh: Vec::new(), file: None, broken: false, tail: Vec::new(), left_out: 0 }
     }
 
-    /// Takes a line with its line break.
+    /// Keeps a line (with its line break) in the head or in the tail.
     pub(super) fn line(&mut self, line: &[u8]) {
         // Once a line went to the tail all later lines do, or lines would change places.
         if self.tail.is_empty() && self.head + line.len() <= HEAD {
@@ -58,8 +59,8 @@ impl Keep {
         }
     }
 
-    /// Brings the head's file up to date. Writes no more after a failed write: a gap in the middle would mislead the
-    /// reader.
+    /// Appends new lines of the head to the head's file. Writes no more after a failed write: a gap in the middle would
+    /// mislead the reader.
     pub(super) fn save_head(&mut self, directory: &Directory) -> io::Result<()> {
         let fresh = std::mem::take(&mut self.fresh);
         if fresh.is_empty() || self.broken {
@@ -75,7 +76,8 @@ impl Keep {
         Ok(())
     }
 
-    /// Writes the tail, if the output has a tail.
+    /// Writes the tail's file, unless the tail is empty. The first line says how many bytes are left out between head
+    /// and tail.
     pub(super) fn save_tail(mut self, directory: &Directory) -> io::Result<()> {
         self.cut();
         let mut text = Vec::new();

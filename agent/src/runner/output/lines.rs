@@ -37,7 +37,7 @@ impl Lines {
         }
     }
 
-    /// Ends an unfinished line.
+    /// Passes an unfinished last line to `each`, with a line break.
     pub(super) fn finish(&mut self, mut each: impl FnMut(&[u8])) {
         if !self.partial.is_empty() {
             self.partial.push(b'\n');

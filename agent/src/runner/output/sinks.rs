@@ -88,7 +88,7 @@ impl Sinks {
         self.all().any(|sink| sink.pending.len() >= CLOGGED)
     }
 
-    /// Returns the descriptors to wait for: those with pending bytes.
+    /// Returns the descriptors that the runner waits to write to, because they have pending bytes.
     pub(crate) fn waiting(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.all().filter(|sink| !sink.pending.is_empty()).map(|sink| sink.fd.as_fd())
     }
@@ -211,7 +211,7 @@ impl Sink {
         self.stuck_since.filter(|_| self.socket && !self.deaf).map(|since| since.saturating_add(DEAF_AFTER_MS))
     }
 
-    /// Writes as much as fits now, starting at `from`.
+    /// Writes the pending bytes from index `from` on, without waiting. Returns the number of written bytes.
     fn write(&self, from: usize) -> rustix::io::Result<usize> {
         let bytes = &self.pending[from..];
         if self.socket {
