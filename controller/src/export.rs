@@ -11,7 +11,7 @@ use perilog_host::command::Arguments;
 use crate::arguments::{COPY_TO, JOB, SINCE, UNTIL};
 use crate::store::{Exporter, Wanted, export_head};
 
-/// Checks that this file is a whole store; makes a whole and stamped copy if `COPY_TO` names one.
+/// Checks that `store` is a complete store. If `arguments` have `COPY_TO`, also makes a stamped copy at that path.
 ///
 /// # Errors
 /// Text, for standard error.
@@ -21,7 +21,7 @@ pub fn check_store(store: &Path, arguments: &Arguments) -> Result<(), String> {
     crate::store::install(store, Path::new(to)).map_err(|error| format!("{to}: {error}"))
 }
 
-/// Prints the store, as the arguments ask.
+/// Prints the store as lines of JSON, limited as the arguments say.
 ///
 /// # Errors
 /// Text, for standard error.

@@ -35,7 +35,8 @@ use told::{Key, Told, Turn};
 
 /// Maximum number of running commands of a hook: each is a process of the site's.
 const AT_ONCE: usize = 8;
-/// Maximum number of running commands for repeated notices, so that repeated and new notices do not block each other.
+/// Maximum number of commands that run for repeated notices: half of all, so that repeated and new notices do not block
+/// each other.
 const AGAIN_AT_ONCE: usize = AT_ONCE / 2;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,7 +179,7 @@ impl Room {
     }
 }
 
-/// Returns the notices that may run now, beside the running ones.
+/// Returns the notices of this kind whose command may begin now; `room` limits their number.
 async fn pending(kind: Kind, inlet: &Inlet, told: &mut Told, room: Room, now: Instant) -> Vec<Task> {
     match kind {
         Kind::Release => {

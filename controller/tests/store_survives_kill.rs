@@ -11,7 +11,8 @@ use perilog_controller::store::{Durable, EventReader, Store};
 use perilog_core::controller::Record;
 use perilog_core::{Event, JobId};
 
-/// Set for the child: this test's program run again, which then commits until it is killed.
+/// Environment variable with the path of the store, for the child: this test's program run again, which commits until
+/// the test kills it.
 const CHILD: &str = "PERILOG_TEST_STORE";
 const BATCH: u64 = 7;
 

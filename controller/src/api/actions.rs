@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::invalid;
 use super::parameters::{Parameters, parse, perhaps, text};
 
-/// Longest name of a check.
+/// Maximum length of a check's name in bytes.
 const MAX_NAME: usize = 64;
 
 #[derive(Deserialize)]

@@ -1,6 +1,6 @@
-//! All attempts of a source: their present state, and with `follow` each attempt again when it changes. The follower
-//! registers before the API asks the machine, so the API sends a change in between again. A disconnected follower
-//! starts over and misses no change.
+//! Method that streams all attempts of a source: first their present state, and with `follow` each attempt again when
+//! it changes. The follower registers before the API asks the machine, so a change in between is sent twice and never
+//! missed. A follower that was disconnected starts over.
 
 use std::collections::BTreeSet;
 

@@ -20,7 +20,7 @@ const PIECE: u64 = 192 * 1024;
 #[serde(deny_unknown_fields)]
 struct Parameters {}
 
-/// The client has put a whole copy on a disk.
+/// Handles the client's message that a whole copy is on a disk: records the time.
 pub(super) async fn kept(api: &Api, call: Call) -> Result<(), Gone> {
     let Some((Parameters {}, _, reply)) = call.parse::<Parameters>().await else { return Ok(()) };
     let path = api.store.clone();

@@ -82,7 +82,7 @@ impl Log<'_> {
         Ok(page)
     }
 
-    /// Sends all stored events.
+    /// Sends all stored events of the job, page by page.
     async fn history(&mut self, reply: &mut ReplySink) -> Result<Result<(), Refusal>, Gone> {
         loop {
             match self.page().await {
@@ -93,7 +93,7 @@ impl Log<'_> {
         }
     }
 
-    /// Follows the log while the client listens and the job is known.
+    /// Sends each new event of the job until the client disconnects or the controller forgets the job.
     async fn follow(&mut self, mut reply: ReplySink) -> Result<(), Gone> {
         let _waiting = reply.wait().await?;
         loop {
@@ -140,7 +140,7 @@ fn page_value(page: &[impl Borrow<Numbered>]) -> Value {
     json!({ "events": events.collect::<Vec<_>>() })
 }
 
-/// Returns an event of RFC 18 with its place in the log.
+/// Returns an event (RFC 18) as JSON, with its sequence number in the log.
 fn event_value(sequence: u64, event: &Event) -> Value {
     let context = event.context().cloned().unwrap_or_else(Map::new);
     json!({ "sequence": sequence, "timestamp": event.timestamp(), "name": event.name(), "context": context })

@@ -30,7 +30,7 @@ pub(super) struct JobAdd {
     resources: Option<Vec<String>>,
 }
 
-/// Tolerance of a job, and its named resources.
+/// The parameters of a job's tolerance and of its named resources.
 #[derive(Deserialize)]
 pub(super) struct Forgiven {
     tolerate: Option<String>,

@@ -38,9 +38,9 @@ const INTERFACE: InterfaceDescription =
 /// Users who may call the API.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Access {
-    /// Group whose members have the permissions of root.
+    /// Gid of the group whose members have the permissions of root.
     pub(crate) group: Option<u32>,
-    /// Group of edges: members may read, and act as an edge.
+    /// Gid of the group whose members may read, and act as an edge.
     pub(crate) edges: Option<u32>,
     pub(crate) read: Read,
 }
@@ -63,18 +63,18 @@ pub(crate) struct Api {
     /// Changes when the outbox has new entries.
     pub(crate) outbox: watch::Receiver<()>,
     pub(crate) calls: Calls,
-    /// The cluster's name.
+    /// The cluster's name in the configuration.
     pub(crate) cluster: String,
     /// Path of the store, for copies.
     pub(crate) store: std::path::PathBuf,
     pub(crate) backup: tokio::sync::Mutex<()>,
-    /// `None`: enrolment is off.
+    /// The enrolment door; `None`: enrolment is off.
     pub(crate) enrolment: Option<Arc<Enrolment>>,
-    /// Certificates of connected nodes.
+    /// Ends of the certificates of connected nodes.
     pub(crate) expiries: Expiries,
 }
 
-/// Unanswered calls.
+/// Counts the calls that the API has not answered yet.
 #[derive(Debug, Clone)]
 pub(crate) struct Calls(Arc<Semaphore>);
 
@@ -206,7 +206,7 @@ impl Api {
         }
     }
 
-    /// Handles a method that is one request with one reply.
+    /// Handles a method that is one request to the machine with one reply.
     async fn simple<P: parameters::Parameters>(&self, call: Call) -> Result<(), Gone> {
         let Some((parameters, peer, reply)) = call.parse::<P>().await else { return Ok(()) };
         let trusted = self.access.allows(Kind::Change, &peer);
@@ -241,7 +241,7 @@ impl Api {
         }
     }
 
-    /// Waits for quiescence. A client that disconnects frees its place.
+    /// Waits for quiescence, and replies. A client that disconnects frees its place.
     async fn quiesce(&self, call: Call) -> Result<(), Gone> {
         let Some((parameters, peer, mut reply)) = call.parse::<parameters::Quiesce>().await else { return Ok(()) };
         let _waiting = reply.wait().await?;
@@ -284,7 +284,7 @@ fn to_json(value: &impl Serialize) -> Value {
     serde_json::to_value(value).expect("views have text keys and finite numbers")
 }
 
-/// Converts a reply to parameters, as the interface defines them.
+/// Converts a machine's reply to the parameters that the interface defines.
 fn value(reply: Reply) -> Value {
     match reply {
         Reply::Running { job, attempt, id, ranks, hosts, attached, events_after, waits } => json!({
@@ -341,7 +341,7 @@ pub(crate) fn socket_mode(access: Access) -> u32 {
     }
 }
 
-/// Serves until dropped.
+/// Serves the local API until the future is dropped.
 pub(crate) async fn serve(
     listener: std::os::unix::net::UnixListener,
     api: Api,

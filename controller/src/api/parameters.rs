@@ -79,7 +79,7 @@ pub(super) fn positions(hosts: &HostList) -> IdSet {
     last.map_or_else(IdSet::new, |last| IdSet::from(0..=last))
 }
 
-/// A choice of tasks.
+/// Parameters that choose tasks of a job.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Cancel {
@@ -249,7 +249,7 @@ impl Parameters for OutboxApplied {
     }
 }
 
-/// Longest text of an operator: a sentence, which goes into events and to nodes.
+/// Maximum size in bytes of an operator's text: a sentence, which goes into events and to nodes.
 const MAX_TEXT: usize = 1_024;
 
 pub(super) fn text(what: &str, text: String) -> Result<String, Refusal> {

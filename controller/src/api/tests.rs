@@ -49,7 +49,7 @@ fn an_edge_may_do_what_an_edge_does() {
     assert!(!access.allows(Kind::Look, &stranger) && !access.seats(&stranger));
 }
 
-/// The test lists the methods that only read; a new method counts as a change until somebody adds it to the list.
+/// The test lists the methods that only read. A new method counts as a change until a developer adds it to this list.
 #[test]
 fn what_is_not_known_to_look_only_is_a_change() {
     let methods = INTERFACE.text.lines().filter_map(|line| line.strip_prefix("method ")?.split('(').next());
@@ -122,7 +122,7 @@ fn an_operators_reason_has_no_controls() {
     assert_eq!(reason, "fixed [2J by me");
 }
 
-/// The test plays the writer and commits at the worst time, before the follower is registered.
+/// The test plays the writer and commits at the worst moment, before the follower is registered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_sees_a_concurrent_commit_exactly_once() {
     use crate::daemon::Entry;

@@ -14,7 +14,7 @@ use crate::store::{Page, Place, Since, StepReader, StoreError, Which};
 
 /// Number of tasks in one reply: some 500 bytes each, more with many scripts.
 const PAGE: usize = 1_000;
-/// Default period.
+/// Default of `since`: the last day.
 const SINCE: Span = Span::from_millis(24 * 3600 * 1000);
 
 #[derive(Deserialize)]

@@ -11,7 +11,7 @@ use super::{Config, Hook, Read};
 /// before the first start.
 const MADE_BY_UNITS: [&str; 2] = ["/var/lib/perilog", "/run/perilog"];
 
-/// Returns warnings for people, one problem each.
+/// Returns warnings for the operator, one problem each.
 pub fn warnings(config: &Config) -> Vec<String> {
     let mut warnings = Vec::new();
     match config.server_tls() {

@@ -90,7 +90,7 @@ pub struct Metrics {
     /// Address of the server; without an address the controller runs no server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
-    /// Is there a page, which names jobs and nodes to whoever reaches `listen`?
+    /// Whether the server also has the page, which shows names of jobs and nodes to every visitor of `listen`.
     pub page: bool,
 }
 
@@ -188,7 +188,7 @@ impl Enroll {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Edge {
-    /// Group whose members may act as an edge, and do nothing else.
+    /// Group whose members may call the methods for edges, and no others.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// Whether the edge drains hosts. A drain is in force once the edge has confirmed.
@@ -199,7 +199,7 @@ pub struct Edge {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Hook {
-    /// The program and its arguments.
+    /// The program of the hook, with its arguments.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<Argv>,
     pub timeout: Limit,
@@ -224,18 +224,18 @@ pub struct Api {
     /// Group whose members have the permissions of root.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Other users who may read.
+    /// The other users who may read the controller's state.
     pub read: Read,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Action {
-    /// Limit for requests without one.
+    /// Limit of requests that name no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Limit>,
-    /// When the action releases finished ranks: `0` each at once, another duration in batches with this first delay.
-    /// `None`: all together.
+    /// First delay of released ranks: `0` releases each finished rank at once, another duration releases in batches.
+    /// `None`: all ranks are released together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release: Option<Span>,
     /// Longest delay of a batch.

@@ -32,7 +32,7 @@ fn every_key_is_read() {
     assert_eq!(parse(&config.to_toml()), Ok(config));
 }
 
-/// Whoever reaches the page looks: where that is more than [api] lets look, the check says so.
+/// Every visitor of the page can read it: the check warns if `[api] read` permits fewer users to read.
 #[test]
 fn a_page_that_shows_more_than_the_api_is_pointed_out() {
     let said = |listen: &str, page: &str, read: &str| -> Vec<String> {

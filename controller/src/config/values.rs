@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use perilog_core::{HostList, HostName, JobId, Span};
 use serde::{Deserialize, Serialize};
 
-/// A finite length of time above zero (RFC 23).
+/// A finite duration in milliseconds, above zero (RFC 23).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Span", into = "Span")]
 pub struct Limit(u64);
@@ -66,7 +66,7 @@ impl From<ClusterName> for String {
     }
 }
 
-/// Hosts by name, at least one.
+/// A hostlist with at least one host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "HostList", into = "HostList")]
 pub struct Hosts(HostList);
@@ -172,7 +172,7 @@ impl From<AbsolutePath> for PathBuf {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Read {
-    /// No other user.
+    /// Only members of the group may read.
     Group,
     Anyone,
 }

@@ -20,7 +20,7 @@ use super::inlet::Entry;
 use super::outlet::{End, EventQueue, Outlet, Part, PartQueue};
 
 /// Number of new followers before the next sweep for disconnected ones. If more remain after a sweep, the next sweep
-/// waits for as many again, so that each registration is cheap.
+/// waits for as many new ones again, so that each registration is cheap.
 const SWEEP_AT: usize = 1_024;
 /// Maximum number of hosts with journal lines of their own: the largest cluster. The journal omits the lines of further
 /// hosts.
@@ -40,9 +40,9 @@ pub(crate) struct Delivery {
     following: usize,
     sweep_at: usize,
     outbox: watch::Sender<()>,
-    /// The last fan, for ranks of the same action that begin one by one.
+    /// The encoded common part of the last Start, for ranks of the same action that begin one by one.
     fan: Option<StartFan>,
-    /// Counts, for each host, the journal lines that nodes cause.
+    /// Counts the journal lines that each host causes.
     of_nodes: Each<HostName>,
 }
 
@@ -124,7 +124,7 @@ impl Delivery {
         }
     }
 
-    /// Delivers effects; returns when to wake the machine, if the machine requested a wake-up.
+    /// Delivers effects. Returns CLOCK_MONOTONIC (ms) at which to wake the machine, if the machine requested a wake-up.
     pub(crate) fn deliver(&mut self, effects: Vec<Effect>) -> Option<u64> {
         let mut wake = None;
         for effect in effects {

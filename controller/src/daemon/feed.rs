@@ -46,7 +46,7 @@ pub(crate) struct Feed {
     ring: mpsc::Sender<()>,
 }
 
-/// The follower's end.
+/// The follower's half of a feed: receives the changes.
 #[derive(Debug)]
 pub(crate) struct Followed {
     changes: Arc<Mutex<Changes>>,

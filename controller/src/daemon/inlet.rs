@@ -74,7 +74,7 @@ pub(crate) struct Inlet {
     weight: Arc<Semaphore>,
 }
 
-/// The writer has ended.
+/// The writer has ended, so the queue takes no more entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ended;
 

@@ -36,7 +36,7 @@ use start::Started;
 /// Time for the last messages of sessions and calls at the end.
 const FLUSH_LIMIT: Duration = Duration::from_secs(3);
 
-/// Runs until a signal ends the daemon.
+/// Runs the controller until a signal ends it.
 ///
 /// # Errors
 /// [`Fault`]: the controller could not start, or its store failed.

@@ -28,7 +28,7 @@ const PART_BYTES: usize = 16 * 1024 * 1024;
 pub(crate) enum End {
     /// An orderly end: the session still delivers earlier frames.
     Close(String),
-    /// The peer does not read its frames.
+    /// The peer does not read its frames, so the queue is full.
     Overflow,
 }
 
@@ -56,7 +56,10 @@ impl Outlet {
         (Self { frames, end }, Outbound { frames: drain, end: ended, own })
     }
 
-    /// Queues a frame. `Err`: the queue is full, or the session has ended.
+    /// Queues a frame.
+    ///
+    /// # Errors
+    /// [`Overflow`]: the queue is full, or the session has ended.
     pub(crate) fn send(&self, frame: Bytes) -> Result<(), Overflow> {
         self.frames.put(frame)
     }
@@ -116,7 +119,7 @@ impl Heavy for Arc<Numbered> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Overflow;
 
-/// A queue whose sender never waits.
+/// A bounded queue whose sender never waits: a full queue is an error.
 #[derive(Debug)]
 pub(crate) struct Queue<T> {
     items: mpsc::Sender<T>,

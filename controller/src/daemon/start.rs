@@ -64,7 +64,7 @@ pub enum Fault {
     WriterEnded,
 }
 
-/// The writer's result.
+/// The result with which the writer's thread ended.
 pub(super) type LastWord = Result<Result<(), StoreError>, oneshot::error::RecvError>;
 
 pub(super) fn ended(last_word: LastWord) -> Result<(), Fault> {
@@ -136,7 +136,7 @@ impl Doors {
     }
 }
 
-/// Tasks that notify the resource manager, and their commands.
+/// The tasks that run the hooks, and the hooks' commands, which a reload replaces.
 pub(super) struct Hooks {
     release: watch::Sender<Option<Command>>,
     drain: watch::Sender<Option<Command>>,
@@ -259,7 +259,7 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
     })
 }
 
-/// Returns what the HTTP listener serves.
+/// Builds the contents of the HTTP listener: metrics, health, and the page if configured.
 fn site(config: &Config, metrics: Metrics, inlet: &Inlet, expiries: &Expiries) -> Result<Site, StoreError> {
     let looks = || Looks::new(inlet.clone(), config.cluster.as_str());
     let page = config.metrics.page.then(|| {
@@ -273,7 +273,7 @@ fn site(config: &Config, metrics: Metrics, inlet: &Inlet, expiries: &Expiries) -
     Ok(Site { figures, health: looks(), page })
 }
 
-/// Binds the local API's socket, with its group if this process may set it.
+/// Binds the local API's socket; sets the socket's group, if this process may.
 fn local(path: &Path, access: Access) -> Result<UnixListener, SocketError> {
     match varlink::bind(path, api::socket_mode(access), access.group) {
         // A user can give files only to a group of the user. The API checks permissions for each call anyway.
@@ -289,7 +289,7 @@ fn local(path: &Path, access: Access) -> Result<UnixListener, SocketError> {
     }
 }
 
-/// Returns systemd's sockets; without such sockets, binds its own.
+/// Returns the sockets that systemd passed; if there are none, binds a socket to `address`.
 fn listeners(activated: &mut Activated, address: SocketAddr) -> Result<Vec<TcpListener>, Fault> {
     let given = activated.take_tcp(SOCKET);
     for name in activated.left() {
@@ -317,7 +317,7 @@ fn bind(address: SocketAddr) -> Result<TcpListener, LinkError> {
     }
 }
 
-/// Opens enrolment, if the configuration has a door.
+/// Opens the enrolment door; `None`: the configuration has no door, or TLS is off.
 fn enrolment(config: &Config, expiries: &Expiries) -> Result<Option<Arc<Enrolment>>, Fault> {
     if config.enroll.listen.is_none() {
         return Ok(None);

@@ -85,7 +85,7 @@ impl<S: Durable> Writer<S> {
         }
     }
 
-    /// Runs until [`Entry::Stop`], or until all senders are gone.
+    /// Runs the writer until [`Entry::Stop`], or until all senders are gone.
     ///
     /// # Errors
     /// [`StoreError::Other`]: the process has to end.

@@ -92,7 +92,7 @@ impl Authority {
 /// First words of the authority's name.
 const NAMED: &str = "perilog enrolment of";
 
-/// Has an authority of this name enrolled nodes? The nodes renew its certificates themselves.
+/// Returns `true` if an authority with this name enrols nodes: the nodes renew such certificates themselves.
 pub(crate) fn enrols(issuer: &str) -> bool {
     issuer.contains(NAMED)
 }

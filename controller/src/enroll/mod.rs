@@ -60,7 +60,7 @@ pub(crate) struct Enrolment {
     /// The holder of the lock may sign; others wait in order, without a thread.
     records: Arc<tokio::sync::Mutex<Records>>,
     lasts_ms: AtomicU64,
-    /// Journal lines about strangers.
+    /// Bounds the journal lines about strangers.
     complaints: Complaints,
     /// Journal lines about peers with some proof. An administrator must see these lines, however many strangers knock.
     weighty: ComplaintsOfEach,
@@ -134,7 +134,7 @@ impl Enrolment {
         self.munge.set(munged);
     }
 
-    /// Returns the certificate (PEM).
+    /// Checks the visitor's proof, and signs its request. Returns the certificate (PEM).
     async fn answer(
         self: &Arc<Self>,
         peer: SocketAddr,
@@ -153,7 +153,8 @@ impl Enrolment {
         judged.await.unwrap_or_else(|error| Err(No::ours(error)))
     }
 
-    /// Returns munge's judgement of the visitor. [`Self::judge`] reports malformed requests.
+    /// Checks the visitor's munge credential; the error says why the credential proves nothing. [`Self::judge`] reports
+    /// malformed requests.
     async fn munged(&self, peer: SocketAddr, ask: &Ask) -> Result<(), Doubt> {
         let (None, Some(credential)) = (&ask.token, &ask.munge) else { return Err(munge::stranger("no credential")) };
         let host = HostName::new(&ask.host).map_err(munge::stranger)?;
@@ -161,7 +162,7 @@ impl Enrolment {
         self.munge.vouch(credential, &canonical(host.as_str()), &key, peer).await
     }
 
-    /// Takes the lock: until both guards are dropped, no other process signs or revokes.
+    /// Takes the lock of the authority: until both guards are dropped, no other process signs or revokes.
     async fn alone(&self) -> Result<(Lock, OwnedMutexGuard<Records>), No> {
         let records = self.records.clone().lock_owned().await;
         let dir = self.dir.clone();

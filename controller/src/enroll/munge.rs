@@ -32,7 +32,7 @@ const LOOKUP: Duration = Duration::from_secs(6);
 /// controller can kill: a hanging call in this process would block its turn for ever.
 const GETENT: &str = "/usr/bin/getent";
 
-/// Hosts that munge enrols.
+/// The hosts that may enrol with a munge credential, and the program that decodes one.
 #[derive(Debug, Clone)]
 pub(crate) struct Munged {
     unmunge: PathBuf,
@@ -85,7 +85,7 @@ impl Munge {
         *self.set.write().unwrap_or_else(PoisonError::into_inner) = set.map(Arc::new);
     }
 
-    /// Confirms that root of this host (canonical) asks for this key (DER).
+    /// Confirms by a munge credential that root of `host` (canonical) asks for a certificate of `key` (DER).
     ///
     /// # Errors
     /// A sentence for the log, with the remedy.
@@ -106,7 +106,7 @@ impl Munge {
     }
 }
 
-/// Returns the addresses from this host's resolver.
+/// Returns the addresses of `host`, as this host's resolver knows them.
 async fn addresses(getent: &Path, host: &str) -> Result<Vec<IpAddr>, String> {
     let said = program::ask(getent, &["ahosts", host], b"", LOOKUP).await;
     let said = said.map_err(|error| format!("the addresses of {host} are not known here: {error}"))?;
@@ -140,7 +140,7 @@ fn may_ask(hosts: &HashSet<String>, host: &str, peer: SocketAddr) -> Result<(), 
     Ok(())
 }
 
-/// Checks that root made the credential, for this purpose.
+/// Checks that root made the credential, for the enrolment of this host with this key (DER).
 fn is_of_root(decoded: &Decoded, host: &str, key: &[u8]) -> Result<(), String> {
     if decoded.uid != 0 {
         return Err(format!("its munge credential is uid {}'s, not root's: find out who that is", decoded.uid));

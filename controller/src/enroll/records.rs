@@ -12,7 +12,7 @@ use std::path::Path;
 
 use perilog_host::authority::{self, CRL, ISSUED, Issued, Lock, canonical};
 
-/// Largest revocation list. TLS accepts no larger list (`perilog_host::tls`).
+/// Maximum size of the revocation list in bytes. TLS accepts no larger list (`perilog_host::tls`).
 const LARGEST_LIST: u64 = 8 * 1024 * 1024;
 
 /// Size below which the controller does not prune the list of issued certificates: a boot a day of a thousand nodes,
@@ -46,7 +46,7 @@ pub(super) struct Records {
     hosts: HashMap<String, Given>,
 }
 
-/// Certificates of a host.
+/// The certificates that the authority has issued for a host.
 #[derive(Default)]
 struct Given {
     /// The serial number of the newest certificate.

@@ -250,7 +250,7 @@ fn unmunge(bed: &Bed, uid: u32, origin: &str, payload: &str) -> PathBuf {
     program(bed, "unmunge", &format!("[ \"$(/bin/cat)\" = MUNGE:abc: ] && exec /bin/cat {dir}/said\nexit 14"))
 }
 
-/// Makes a bed where munge counts for n1 to n3, with their addresses: n3 is an alias of n1, and so is `other`.
+/// Makes a bed where munge enrols n1 to n3; n3 is an alias of n1, and so is `other`.
 fn munged() -> Bed {
     let bed = Bed::new();
     let names = "case \"$2\" in n1|n3|other) echo '10.0.0.1 STREAM x';; n2) echo 10.0.0.2;; *) exit 2;; esac";

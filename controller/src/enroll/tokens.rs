@@ -35,7 +35,7 @@ pub(crate) struct Token {
     pub(crate) host: HostName,
     pub(crate) made_ms: u64,
     pub(crate) until_ms: u64,
-    /// The user who made the token.
+    /// Uid of the user who made the token.
     pub(crate) by: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) used_ms: Option<u64>,
@@ -142,7 +142,7 @@ impl Tokens {
         Ok(taken)
     }
 
-    /// Uses the token, for this host and this key (DER). The use is on disk on return.
+    /// Uses the token for this host and this key (DER). The use is on disk when the function returns.
     pub(super) fn redeem(
         &self,
         secret: &str,

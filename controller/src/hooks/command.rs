@@ -26,13 +26,16 @@ const KILLED: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Command {
-    /// The program and its arguments.
+    /// The absolute path of the program, and its arguments.
     pub(crate) argv: Vec<String>,
     pub(crate) limit: Duration,
 }
 
 impl Command {
-    /// Runs the command with `body` on its standard input.
+    /// Runs the hook's command with `body` (JSON) on its standard input.
+    ///
+    /// # Errors
+    /// How the command ended, with its output.
     ///
     /// # Errors
     /// The end of the command, and its output.
@@ -122,7 +125,7 @@ impl Group {
         self.0 = None;
     }
 
-    /// Kills the group, and waits until none of its processes lives.
+    /// Kills the process group, and waits until no process of the group lives.
     async fn end(mut self, child: &mut process::Child, program: &str) {
         let Some(group) = self.0 else { return };
         self.kill();
@@ -168,7 +171,8 @@ fn lives(group: Pid) -> bool {
     stats.any(|stat| is_living_member(&stat, group))
 }
 
-/// Parses `42 (a name) S 1 42 ...`: pid, name, state, parent, group (`proc_pid_stat(5)`).
+/// Returns `true` if this line of /proc/PID/stat, such as `42 (a name) S 1 42 ...` (pid, name, state, parent, group),
+/// is of a living process of `group`.
 fn is_living_member(stat: &str, group: Pid) -> bool {
     let mut fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
     let (state, of) = (fields.next(), fields.nth(1));

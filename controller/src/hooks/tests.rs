@@ -117,7 +117,7 @@ fn a_host_that_is_refused_keeps_none_of_its_group_waiting() {
     assert!(told.next(now).is_some_and(|at| at - now >= FIRST_BACKOFF));
 }
 
-/// Runs the due notices; a command with a refused host fails. Returns the number of commands.
+/// Runs the commands of all due notices; a command with a refused host fails. Returns the number of commands.
 fn tell(rows: &mut Vec<DrainRow>, told: &mut Told, now: Instant, refuses: impl Fn(&HostName) -> bool) -> usize {
     let tasks = drained(rows.clone(), told, now);
     tasks.iter().for_each(|task| told.begin(&task.keys, task.lifts));
@@ -173,7 +173,8 @@ fn after_an_outage_waiting_notices_are_told_together() {
     }
 }
 
-/// Found by a review: with two or more hosts refused for ever, each success grouped them again, a second later.
+/// Found by a review: with two or more hosts that the hook rejects for ever, each success put these hosts into one
+/// group again, a second later.
 #[test]
 fn refused_hosts_keep_their_backoff_when_others_succeed() {
     let began = Instant::now();
@@ -251,7 +252,8 @@ fn failed_notices_take_half_the_room_longest_waiting_first() {
     assert_eq!(turns(&many, room(1, 4)), [again(0)]);
 }
 
-/// Found by a review: the query asked for the lowest sequences, and so for notices that waited for another try.
+/// Found by a review: the query for notices with the lowest sequence numbers returned notices that waited for another
+/// try.
 #[tokio::test]
 async fn jobs_whose_release_fails_keep_no_other_job_waiting() {
     const BAD: u64 = 40;

@@ -37,16 +37,16 @@ pub(super) type Group = u64;
 #[derive(Debug, Clone, Copy)]
 enum Stand {
     Telling,
-    /// The notice failed; it is due at that time, together with its group.
+    /// The notice failed; the next try is due at this time, together with the other notices of its group.
     Again(Instant, Group),
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Tried {
     stand: Stand,
-    /// Whether the notice lifts a drain, which differs from the drain itself.
+    /// Whether the notice lifts a drain: that notice differs from the notice of the drain itself.
     lifts: bool,
-    /// Time to wait before the next try, if this one fails too.
+    /// Time before the next try, if the present try fails, too.
     backoff: Duration,
     /// Number of successful commands when the notice first failed, or last failed alone.
     at: Option<u64>,
@@ -56,7 +56,7 @@ struct Tried {
 /// The kind of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Failed {
-    /// Together with others, or no failure yet.
+    /// The notice shares a command with other notices, or has not failed yet.
     Together,
     /// Alone, and no command succeeded since the earlier failure: perhaps no command can.
     Alone,
@@ -90,7 +90,7 @@ impl Tried {
 pub(super) struct Told {
     tried: BTreeMap<Key, Tried>,
     groups: Group,
-    /// Number of successful commands.
+    /// Number of commands that succeeded.
     successes: u64,
 }
 
@@ -120,7 +120,7 @@ impl Told {
         self.tried.keys().filter_map(job).collect()
     }
 
-    /// Returns when the next notice is due, after this time.
+    /// Returns the earliest time after `now` at which a failed notice is due again.
     pub(super) fn next(&self, now: Instant) -> Option<Instant> {
         let again = |tried: &Tried| if let Stand::Again(at, _) = tried.stand { Some(at) } else { None };
         self.tried.values().filter_map(again).filter(|at| *at > now).min()
@@ -167,7 +167,7 @@ impl Told {
         }
     }
 
-    /// Drops failed notices that no longer exist.
+    /// Drops failed notices for which `is_there` is `false`: their release or drain no longer exists.
     pub(super) fn keep(&mut self, is_there: impl Fn(&Key) -> bool) {
         self.tried.retain(|key, tried| matches!(tried.stand, Stand::Telling) || is_there(key));
     }

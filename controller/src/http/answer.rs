@@ -18,13 +18,13 @@ use crate::metrics::Source;
 const PLAIN: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 
-/// The page loads its own style, script and picture and asks its own host; a script that got into it would not run,
-/// and no text becomes a tag.
+/// Content-Security-Policy of all answers. The page may load its own style, script and picture, and ask its own host. A
+/// script that an attacker put into the page would not run, and no text becomes a tag.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
                       require-trusted-types-for 'script'; trusted-types 'none'";
 
-/// Of every answer, whatever it is.
+/// Headers of every answer.
 const HEADERS: [(HeaderName, &str); 6] = [
     (CONTENT_SECURITY_POLICY, POLICY),
     (X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -42,7 +42,7 @@ const FILES: [(&str, &str, &str); 4] = [
     ("/icon.svg", "image/svg+xml", include_str!("page/icon.svg")),
 ];
 
-/// What the listener serves. Cheap to clone.
+/// The contents of the HTTP listener. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Site {
     pub(crate) figures: Source,
@@ -77,7 +77,7 @@ impl Site {
         }
     }
 
-    /// Health: the writer answers, and the store has room.
+    /// Answers whether the controller is healthy: the writer answers, and the store has room.
     async fn health(&self) -> Answer {
         let full = self.figures.metrics.is_store_full();
         match self.health.see(Question::Health).await {
@@ -124,7 +124,10 @@ fn text(error: impl ToString) -> String {
     error.to_string()
 }
 
-/// Returns the value of the one parameter. Names need no escapes, so there are none.
+/// Returns the value of the query's one parameter, `key`. Names need no escapes, so the function decodes none.
+///
+/// # Errors
+/// A sentence for the visitor: the query has no such parameter.
 fn named<'a>(query: Option<&'a str>, key: &str) -> Result<&'a str, String> {
     let value = query.and_then(|query| query.strip_prefix(key)?.strip_prefix('='));
     value.ok_or_else(|| format!("it takes ?{key}=NAME"))

@@ -1,5 +1,6 @@
-//! What visitors see of the machine. The one writer answers them, and it has better to do: one question at a time, an
-//! answer kept for a while for everybody who asks the same, and a pause after each.
+//! Questions of the page's visitors to the machine. The one writer answers them, and its own work comes first: the
+//! writer gets one question at a time, and a pause after each. Visitors with the same question share an answer for a
+//! while.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,28 +15,28 @@ use tokio::time::Instant;
 
 use crate::daemon::Inlet;
 
-/// Limit for the writer's answer: past it, the writer hangs.
+/// Limit for the writer's answer; a writer without an answer by then hangs.
 const ANSWER: Duration = Duration::from_secs(5);
-/// An answer is kept so long, whatever it cost.
+/// Time for which visitors with the same question get the same answer.
 const KEPT: Duration = Duration::from_secs(1);
-/// After an answer the writer has this many times as long as the answer took for its own work, at most [`PAUSE`].
+/// After each answer the writer has `REST` times the answer's duration for its own work, but at most [`PAUSE`].
 const REST: u32 = 4;
 const PAUSE: Duration = Duration::from_secs(2);
-/// Most answers that are kept.
+/// Maximum number of kept answers.
 const ANSWERS: usize = 32;
 
-/// Cheap to clone.
+/// Asks the writer for visitors of the page, and keeps the answers. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Looks {
     inlet: Inlet,
-    /// The cluster's name.
+    /// The cluster's name, for every answer.
     cluster: Arc<str>,
     kept: Arc<Mutex<Kept>>,
 }
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// The oldest first.
+    /// Kept answers, each with its question and time, the oldest first.
     answers: Vec<(Question, Instant, Seen)>,
     /// The writer rests until then.
     rest: Option<Instant>,
@@ -43,7 +44,7 @@ struct Kept {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Question {
-    /// Does the controller do its work?
+    /// Whether the controller does its work.
     Health,
     Look(Look),
 }
@@ -55,7 +56,7 @@ pub(super) struct Seen {
     pub(super) body: Bytes,
 }
 
-/// `/status.json`, `/job.json` or `/node.json`.
+/// Body of `/status.json`, `/job.json` or `/node.json`.
 #[derive(Serialize)]
 struct Answer<'a> {
     cluster: &'a str,

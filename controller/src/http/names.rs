@@ -1,9 +1,9 @@
-//! The names that a visitor may call this host by.
+//! The names by which a visitor may call this host.
 //!
-//! A page of anybody's, open in a browser that reaches this listener, may not read the listener's answers: they are of
-//! another origin. But its author may let the page's own name lead to this host's address (DNS rebinding); then the
-//! origin is the same, and only the name in `Host` tells. So a name must be one that no stranger can give away: an
-//! address, `localhost`, or the name that this host gives itself.
+//! The same-origin rule of browsers keeps a stranger's page from reading the listener's answers. But the page's author
+//! may point the page's own name at this host's address (DNS rebinding). The origin is then the same, and only the
+//! header `Host` differs. So the listener answers only to names that no stranger can assign: an address, `localhost`,
+//! or the name that this host gives itself.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ use hyper::header::HOST;
 pub(crate) struct Names(Vec<String>);
 
 impl Names {
-    /// `own`: this host's name, as the kernel has it; its first label counts, too.
+    /// Makes the names of this host. `own`: the host name from the kernel; its first label counts, too.
     pub(crate) fn new(own: &str) -> Self {
         let own = own.to_ascii_lowercase();
         let label = own.split('.').next().unwrap_or_default().to_owned();
@@ -24,7 +24,8 @@ impl Names {
         Self(names)
     }
 
-    /// Does every name that the request has for its host lead here, and is there one?
+    /// Returns `true` if the request names its host at least once, and every such name (URI and `Host`) is a name of
+    /// this host.
     pub(super) fn lead_here<B>(&self, request: &Request<B>) -> bool {
         let named = request.uri().authority().map(|authority| Some(authority.as_str()));
         let headers = request.headers().get_all(HOST).iter().map(|value| value.to_str().ok());
@@ -32,7 +33,7 @@ impl Names {
         names.peek().is_some() && names.all(|name| name.is_some_and(|name| self.is_ours(name)))
     }
 
-    /// `authority`: a name or an address, with or without a port.
+    /// Returns `true` if `authority`, a name or an address with or without a port, is a name of this host.
     fn is_ours(&self, authority: &str) -> bool {
         let (host, port) = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
             Some((host, port)) => (host, port),
@@ -46,7 +47,7 @@ impl Names {
         host.parse::<IpAddr>().is_ok() || self.0.iter().any(|own| own.eq_ignore_ascii_case(name))
     }
 
-    /// The names, for a refusal.
+    /// Returns the names as text, for a refusal.
     pub(super) fn shown(&self) -> String {
         self.0.join(", ")
     }

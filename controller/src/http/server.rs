@@ -15,16 +15,17 @@ use tokio::sync::Semaphore;
 
 use super::Site;
 
-/// Bounds of the connections.
+/// Bounds of the HTTP connections.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
-    /// Prometheus keeps one connection, a browser one, and a few more for its first moment; further ones wait.
+    /// Maximum number of connections; further ones wait. Prometheus keeps one, a browser one, and a few more at first.
     pub(super) connections: usize,
-    /// Limit for a connection that asks nothing, or does not end its question. Who has more to ask connects again.
+    /// Limit for a connection that sends no request, or an incomplete one. A client with further requests connects
+    /// again.
     pub(super) silent: Duration,
-    /// Limit for a connection whose peer takes nothing of an answer.
+    /// Milliseconds after which a connection ends whose peer reads nothing of an answer.
     pub(super) stalled_ms: u32,
-    /// Limit for a connection.
+    /// Maximum life of a connection.
     pub(super) longest: Duration,
 }
 
@@ -37,20 +38,20 @@ impl Bounds {
     };
 }
 
-/// Limit for the head of a request, and for its lines.
+/// Maximum size in bytes of a request's head; `HEADERS`: maximum number of its lines.
 const BUFFER: usize = 16 * 1024;
 const HEADERS: usize = 64;
 /// After an accept that failed: descriptors may be short for a while.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Takes the address.
+/// Binds `address` for the HTTP listener; non-blocking.
 pub(crate) fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let listener = std::net::TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
-/// Answers until dropped.
+/// Serves HTTP requests until the future is dropped.
 pub(crate) async fn serve(listener: std::net::TcpListener, site: Site) -> io::Result<Infallible> {
     serve_within(Bounds::DEFAULT, listener, site).await
 }

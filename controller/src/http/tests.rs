@@ -20,13 +20,13 @@ use crate::daemon::{Entry, Inlet};
 use crate::metrics::{Metrics, Source};
 use crate::store::StepReader;
 
-/// Far above every wait of these tests.
+/// Limit far above every wait of these tests; exceeding it fails the test.
 const LIMIT: Duration = Duration::from_secs(60);
 
 struct Served {
     address: SocketAddr,
     metrics: Metrics,
-    /// The writer's queue.
+    /// The test's end of the writer's queue.
     entries: mpsc::Receiver<Entry>,
     _dir: tempfile::TempDir,
 }
@@ -67,7 +67,8 @@ async fn get(address: SocketAddr, path: &str) -> String {
     said
 }
 
-/// A writer that takes so long for each answer; `None` of an answer: it has no store.
+/// Plays a writer that takes the time `takes` for each answer. `status`: the answer; `None`: the writer has no store.
+/// Returns the requests that the writer got.
 fn writer(mut entries: mpsc::Receiver<Entry>, takes: Duration, status: Option<StatusView>) -> mpsc::Receiver<Request> {
     let (asked, seen) = mpsc::channel(1_000);
     tokio::spawn(async move {
@@ -99,7 +100,7 @@ async fn connections_that_ask_nothing_end_soon() {
     }
 }
 
-/// Nobody holds a seat by asking, again and again, and taking no answer.
+/// A peer must not keep its connection by asking again and again without reading an answer.
 #[tokio::test]
 async fn peers_that_take_no_answer_leave_their_seats() {
     let served = served(Bounds { connections: 2, stalled_ms: 500, ..Bounds::DEFAULT });

@@ -15,7 +15,7 @@ pub(crate) struct Expiries(Arc<Mutex<HashMap<SocketAddr, Certificate>>>);
 #[derive(Debug)]
 struct Certificate {
     host: String,
-    /// Milliseconds since the epoch.
+    /// End of the certificate's validity, in milliseconds since the epoch.
     until_ms: u64,
     by: By,
 }
@@ -23,18 +23,18 @@ struct Certificate {
 /// Provider of the next certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum By {
-    /// An administrator.
+    /// An administrator renews this certificate.
     Hand,
-    /// The node itself.
+    /// The node renews this certificate itself.
     Enrolment,
 }
 
-/// Sum over connected nodes.
+/// Summary of the certificates of all connected nodes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Soonest {
-    /// End of the certificate that ends first; `None`: no node has one.
+    /// Earliest end of a certificate, in milliseconds since the epoch; `None`: no connected node has a certificate.
     pub(crate) until_ms: Option<u64>,
-    /// Nodes whose certificate ends within the time that was asked for.
+    /// Number of nodes whose certificate ends within the requested time.
     pub(crate) soon: u64,
 }
 
@@ -53,7 +53,8 @@ impl Expiries {
         Entry { all: self, peer }
     }
 
-    /// The host has a newer certificate than the one that its session began with.
+    /// Records that the host has a newer certificate than the one with which its session began. `until_ms`: its end, in
+    /// milliseconds since the epoch.
     pub(crate) fn renewed(&self, host: &str, until_ms: u64) {
         let host = canonical_name(host);
         for certificate in self.lock().values_mut().filter(|certificate| certificate.host == host) {

@@ -56,7 +56,7 @@ impl Default for Greetings {
 }
 
 impl Greetings {
-    /// Takes a place; `number` belongs to this connection alone.
+    /// Takes a place for a connection that has not said Hello yet; `number` is unique among all connections.
     pub(super) fn enter(&self, name: &str, address: IpAddr, number: u64) -> Place<'_> {
         let (keep, stay) = oneshot::channel();
         let mut of = self.lock();
@@ -70,7 +70,7 @@ impl Greetings {
         Place { greetings: self, name: name.to_owned(), number, stay }
     }
 
-    /// Reserves a place for this address from now on: the machine has welcomed a session from this address.
+    /// Records the address of the session that the machine welcomed, and reserves a place for this address.
     pub(super) fn welcomed(&self, name: &str, address: IpAddr) {
         self.lock().entry(name.to_owned()).or_default().home = Some(address);
     }
@@ -81,7 +81,7 @@ impl Greetings {
 }
 
 impl Place<'_> {
-    /// Returns when another peer with this certificate needs the place.
+    /// Returns when another peer with this certificate takes the place of this connection.
     pub(super) async fn lost(&mut self) {
         let _ = (&mut self.stay).await;
     }

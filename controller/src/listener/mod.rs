@@ -36,7 +36,7 @@ const MAX_SESSIONS: u32 = 100_000;
 #[derive(Debug)]
 pub(crate) struct Sessions {
     inlet: Inlet,
-    /// The version of this program, for the peer's log.
+    /// Version of this program, which the peer logs.
     release: &'static str,
     last: AtomicU64,
     complaints: Complaints,

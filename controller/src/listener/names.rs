@@ -14,7 +14,7 @@ const MOST: usize = 50_000;
 pub(super) struct Names(Mutex<HashMap<IpAddr, String>>);
 
 impl Names {
-    /// Records the host of a verified certificate from this address.
+    /// Records that a peer at this address has shown a verified certificate of this host.
     pub(super) fn learn(&self, peer: SocketAddr, host: &str) {
         let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let address = peer.ip().to_canonical();

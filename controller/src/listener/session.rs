@@ -32,7 +32,7 @@ const HELLO_BYTES: usize = 16 * 1024 * 1024;
 enum Over {
     /// An orderly end, or a failure of the network.
     Ended(String),
-    /// The peer did something that no agent does.
+    /// The peer violated the protocol, with the reason.
     Refused(String),
 }
 
@@ -188,7 +188,7 @@ impl Hearing<'_> {
         }
     }
 
-    /// Receives all pages of Hello.
+    /// Receives all pages of the agent's Hello.
     async fn hello(&self, reader: &mut FrameReader) -> Result<(), Over> {
         let (mut bytes, mut _large) = (0, None);
         loop {

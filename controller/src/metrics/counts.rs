@@ -17,7 +17,7 @@ const SCRIPTS: usize = 256;
 /// Label for all names past the bound.
 const OTHER: &str = "other";
 
-/// Words of [`perilog_core::outcome::Outcome`].
+/// All values of [`perilog_core::outcome::Outcome::word`].
 const OUTCOMES: [&str; 8] = ["ok", "tolerable", "failed", "timeout", "cancelled", "lost", "refused", "resolved"];
 
 /// Upper bounds in seconds. A script takes milliseconds or, when a file server hangs, hours.
@@ -28,23 +28,23 @@ const COMMIT_SECONDS: &[f64] = &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05
 
 #[derive(Debug)]
 pub(super) struct Counts {
-    /// Actions with counters of their own.
+    /// Names of the actions that have counters of their own.
     actions: BTreeSet<Arc<str>>,
-    /// By action and outcome.
+    /// Number of ended tasks, by action and outcome.
     pub(super) ended: BTreeMap<(Arc<str>, String), u64>,
     pub(super) overdue: BTreeMap<Arc<str>, u64>,
     /// Files that runners skipped, and tasks without a script to run.
     pub(super) skipped: BTreeMap<Arc<str>, u64>,
     pub(super) empty: BTreeMap<Arc<str>, u64>,
     pub(super) tasks: BTreeMap<Arc<str>, Histogram>,
-    /// By action and script.
+    /// Counters of each script, by action and script.
     pub(super) scripts: BTreeMap<(Arc<str>, Arc<str>), Script>,
     pub(super) commits: Histogram,
     pub(super) commits_failed: u64,
     pub(super) connects: u64,
     pub(super) disconnects: u64,
     pub(super) store_full: bool,
-    /// By hook, and whether the command succeeded.
+    /// Number of runs of a hook's command, by hook; `true`: the command succeeded.
     pub(super) hooks: BTreeMap<(&'static str, bool), u64>,
 }
 

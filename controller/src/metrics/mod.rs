@@ -54,7 +54,7 @@ impl Metrics {
         actions.for_each(|action| drop(counts.action(action)));
     }
 
-    /// Counts a failed commit.
+    /// Counts a commit that failed.
     pub(crate) fn not_committed(&self) {
         self.counts().commits_failed += 1;
     }

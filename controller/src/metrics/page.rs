@@ -79,7 +79,8 @@ fn ends(text: &mut Text, certificates: [(&str, Soonest); 2]) {
     }
 }
 
-/// `at_ms`: when a copy of the store was last put on a disk.
+/// Writes the metric of the last backup. `at_ms`: wall time (ms since 1970) at which a client last put a copy of the
+/// store on a disk.
 fn copied(text: &mut Text, at_ms: Option<u64>) {
     let mut metric = text.metric(
         "perilog_last_backup_timestamp_seconds",

@@ -88,8 +88,8 @@ fn event(name: &str, action: &str) -> Effect {
     Effect::Publish { job: JobId::new("f1").unwrap(), sequence: 1, event }
 }
 
-/// Found by an audit: the first overdue task of an action began its series with 1, and increase() of such a series is
-/// nothing.
+/// Found by an audit: the first overdue task of an action began its series with 1, and Prometheus' increase() does not
+/// see the step from no value to 1.
 #[test]
 fn what_is_counted_of_an_action_is_there_before_it_happens() {
     let of = |page: &str, series: &str| page.lines().filter(|line| line.starts_with(series)).count();

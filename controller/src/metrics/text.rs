@@ -16,14 +16,14 @@ pub(super) enum Type {
     Histogram,
 }
 
-/// An unfinished page.
+/// A page of metrics in Prometheus' text format, while the page is being written.
 #[derive(Debug, Default)]
 pub(super) struct Text(String);
 
 pub(super) type Labels<'a> = &'a [(&'a str, &'a str)];
 
 impl Text {
-    /// Begins the samples of this metric.
+    /// Begins a metric; the returned value writes its samples.
     pub(super) fn metric(&mut self, name: &'static str, of: Type, help: &str) -> Metric<'_> {
         let word = match of {
             Type::Counter => "counter",

@@ -75,7 +75,10 @@ pub fn install(store: &Path, to: &Path) -> Result<(), StoreError> {
     copy(store, to).inspect_err(|_| drop(fs::remove_file(to)))
 }
 
-/// Checks that a file is a whole store, of this version or an earlier one.
+/// Checks that a file is a complete store, of this version or an earlier one.
+///
+/// # Errors
+/// [`OpenError`] with the problem.
 ///
 /// # Errors
 /// The problem.

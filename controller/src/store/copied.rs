@@ -1,4 +1,5 @@
-//! When a copy of the store was last put on a disk: the time of an empty file beside the store.
+//! The time at which a client last put a copy of the store on a disk, kept as the time of an empty file beside the
+//! store.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -12,7 +13,7 @@ use super::place;
 
 const NAME: &str = "copied";
 
-/// Notes that a copy was put on a disk just now.
+/// Records that a client has just put a copy of the store on a disk.
 ///
 /// # Errors
 /// I/O errors of the file.

@@ -11,7 +11,7 @@ use super::StoreError;
 /// Maximum number of bytes of contexts in a read: an event that lists the hosts of a large job has hundreds of KiB.
 const BYTES: usize = 256 * 1024;
 
-/// An event with its place in the job's log.
+/// An event with its sequence number in the job's log.
 pub type Numbered = (u64, Event);
 
 /// Reader of events; cheap to clone. Reads take turns, each as short as its limit.
@@ -21,7 +21,7 @@ pub struct EventReader {
 }
 
 impl EventReader {
-    /// Opens a reader.
+    /// Opens a read-only connection to the store at `path`.
     ///
     /// # Errors
     /// [`StoreError`] if the store does not exist.

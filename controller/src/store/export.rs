@@ -40,7 +40,7 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Opens an export.
+    /// Opens a read-only connection to the store at `path`; `wanted` limits the export.
     ///
     /// # Errors
     /// [`StoreError`]: the store does not exist, or is not of this version.

@@ -51,7 +51,7 @@ fn one(db: &Connection, table: &str, column: &str) -> Result<Option<u64>, StoreE
     Ok(rows(db, table, &sql, |row| number(row, column))?.pop())
 }
 
-/// Rows of one job.
+/// The rows of one job.
 pub(super) struct Job {
     pub(super) attempts: Vec<AttemptRow>,
     pub(super) actions: Vec<ActionRow>,
@@ -73,7 +73,7 @@ pub(super) fn job(db: &Connection, job: &JobId) -> Result<Job, StoreError> {
     Ok(Job { attempts: part.attempts, actions: part.actions, ranks: part.ranks })
 }
 
-/// Applies action deltas to the rows; the store keeps the deltas beside the rows.
+/// Applies the stored action deltas to the rows of actions. `only`: a WHERE clause that limits the deltas.
 fn put_moved(db: &Connection, snapshot: &mut Snapshot, only: &str) -> Result<(), StoreError> {
     let mut by_id: BTreeMap<ActionId, &mut ActionRow> = snapshot.actions.iter_mut().map(|row| (row.id, row)).collect();
     let moved = |row: &Row<'_>| Ok((action_id(row, "action")?, json::<Stands>(row, "stands")?));
@@ -85,7 +85,7 @@ fn put_moved(db: &Connection, snapshot: &mut Snapshot, only: &str) -> Result<(),
     Ok(())
 }
 
-/// Applies attempt deltas in the same way.
+/// Applies the stored attempt deltas to the rows of attempts. `only`: a WHERE clause that limits the deltas.
 fn put_given(db: &Connection, snapshot: &mut Snapshot, only: &str) -> Result<(), StoreError> {
     let key = |row: &AttemptRow| (row.job.clone(), row.attempt);
     let mut by_key: BTreeMap<_, &mut AttemptRow> = snapshot.attempts.iter_mut().map(|row| (key(row), row)).collect();
@@ -139,7 +139,7 @@ fn json<T: DeserializeOwned>(row: &Row<'_>, name: &str) -> Result<T, Wrong> {
     serde_json::from_str(&column::<String>(row, name)?).map_err(|error| format!("{name}: {error}"))
 }
 
-/// Parses a value whose JSON is a text.
+/// Parses a value whose JSON form is a string, such as `hold`.
 fn word<T: DeserializeOwned>(name: &str, word: String) -> Result<T, Wrong> {
     serde_json::from_value(word.clone().into()).map_err(|_| format!("{name}: unknown word {word:?}"))
 }

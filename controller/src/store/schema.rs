@@ -18,7 +18,7 @@ use super::OpenError;
 /// version.
 pub(super) const VERSION: i64 = 8;
 
-/// "peri": distinguishes perilog's files from other SQLite files (`PRAGMA application_id`).
+/// SQLite's `application_id` of perilog's stores ("peri"): distinguishes them from other SQLite files.
 const APPLICATION: i64 = 0x7065_7269;
 
 const TABLES: &str = "
@@ -196,7 +196,7 @@ CREATE TABLE outbox_last (sequence INTEGER NOT NULL) STRICT;
 INSERT INTO outbox_last VALUES (0);
 ";
 
-/// Creates the tables of a new file, and checks the tables of an old file.
+/// Creates the tables of a new file; migrates the tables of an earlier version.
 pub(super) fn prepare(db: &mut Connection) -> Result<(), OpenError> {
     let pragma = |db: &Connection, name: &str| db.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let (application, version) = (pragma(db, "application_id")?, pragma(db, "user_version")?);

@@ -33,7 +33,7 @@ pub struct Version {
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Skew {
     pub rows: Vec<Skewed>,
-    /// The numbers of compared nodes and scripts.
+    /// Number of compared nodes; `scripts`: of compared scripts.
     pub nodes: u64,
     pub scripts: u64,
     pub truncated: bool,

@@ -18,7 +18,7 @@ const ACTIONS: usize = 64;
 /// Maximum number of digests with a cached number: more than a site has scripts.
 const DIGESTS: usize = 4_096;
 
-/// Marks of a step.
+/// Bits of a step's `marks`.
 pub(super) const TOLERABLE: u8 = 1;
 pub(super) const TIMED_OUT: u8 = 2;
 
@@ -26,7 +26,7 @@ pub(super) const TIMED_OUT: u8 = 2;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ran {
     pub task: TaskId,
-    /// The reporting host: a node reports only its own tasks. `None`: the machine itself reported.
+    /// The host that reported the durations: a node reports only its own tasks. `None`: the machine itself did.
     pub host: Option<HostName>,
     /// The action's name, once the store has the action.
     pub action: Option<Arc<str>>,
@@ -41,7 +41,7 @@ pub struct Ran {
     pub empty: bool,
 }
 
-/// A cache, so that a row costs one insert. A failed transaction clears the cache.
+/// Cache of row numbers, so that a row costs one insert. A failed transaction clears the cache.
 #[derive(Debug, Default)]
 pub(super) struct Known {
     actions: HashMap<ActionId, Action>,
@@ -68,7 +68,8 @@ impl Known {
         *self = Self::default();
     }
 
-    /// Writes durations after the records of the same batch; `ran` keeps the newly written entries.
+    /// Writes the durations of `ran` after the records of the same batch. Leaves in `ran` only the entries that were
+    /// new.
     pub(super) fn write(&mut self, db: &Connection, records: &[Record], ran: &mut Vec<Ran>) -> Result<()> {
         // Pruning frees numbers for reuse, and a new attempt may have other hosts than an old attempt of the same name.
         if records.iter().any(|record| matches!(record, Record::Prune { .. })) {

@@ -234,7 +234,7 @@ fn record() -> impl Strategy<Value = Record> {
     ]
 }
 
-/// Gives events and outbox entries rising numbers, as the machine does, and each life a commit of its own.
+/// Numbers events and outbox entries in order, as the machine does, and gives each life a commit of its own.
 fn numbered(mut records: Vec<Record>) -> Vec<Record> {
     let (mut outbox, mut commit) = (0, 0);
     for (n, record) in (1..).zip(&mut records) {
@@ -329,7 +329,8 @@ fn a_store_of_an_earlier_version_goes_on() {
     assert_eq!(tables(&path), tables_of_a_new_file());
 }
 
-/// Found by a review: a copy of an earlier version had no stamp, and nothing said that it was behind.
+/// Found by a review: a copy of a store of an earlier version had no stamp, so a controller that started with the copy
+/// did not enter recovery.
 #[test]
 fn a_copy_of_an_earlier_version_is_stamped() {
     let dir = tempfile::tempdir().unwrap();
@@ -383,7 +384,7 @@ fn milestones(some: bool) -> Milestones {
     milestones
 }
 
-/// Returns a job's first attempt, at its begin.
+/// Returns the row of a job's first attempt, as it is when the attempt begins.
 fn attempt_row(job: JobId, ranks: std::ops::RangeInclusive<u32>, hosts: &str) -> AttemptRow {
     AttemptRow {
         job,

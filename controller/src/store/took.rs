@@ -18,7 +18,7 @@ use super::steps::{TIMED_OUT, TOLERABLE};
 /// Maximum number of tasks in a sum, the newest first: a few seconds of one core.
 const MOST: u64 = 1_000_000;
 
-/// Reader of durations; cheap to clone. Reads take turns.
+/// Read-only connection for the durations of tasks and scripts. Cheap to clone; concurrent reads wait for each other.
 #[derive(Debug, Clone)]
 pub struct StepReader {
     db: Arc<Mutex<Connection>>,
@@ -43,7 +43,7 @@ pub struct Page {
 /// The number of an action, and a rank of the action.
 pub type Place = (i64, u32);
 
-/// Tasks to sum up.
+/// Choice of the tasks to sum up.
 #[derive(Debug, Clone)]
 pub struct Since {
     /// Actions that began at this time or later, in milliseconds since 1970.
@@ -51,7 +51,7 @@ pub struct Since {
     pub action: Option<ActionName>,
 }
 
-/// Unfinished work for the resource manager's edges, and its age.
+/// Numbers of notices and drains that their receivers have not confirmed, and the oldest action that has not ended.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pending {
     pub manager: u64,
@@ -62,7 +62,7 @@ pub struct Pending {
     pub oldest_open_ms: Option<u64>,
 }
 
-/// A step as stored.
+/// A script's try as the store keeps it.
 pub(super) struct Step {
     pub(super) script: i64,
     after_ms: u64,
@@ -122,7 +122,7 @@ struct Times {
 }
 
 impl StepReader {
-    /// Opens a reader.
+    /// Opens a read-only connection to the store at `path`.
     ///
     /// # Errors
     /// [`StoreError`] if the store does not exist.
@@ -316,7 +316,8 @@ pub(super) struct Task<'a> {
     pub(super) steps: &'a [Step],
 }
 
-/// Visits all tasks of that time, the newest action first; returns the number of tasks, and whether more exist.
+/// Visits all chosen tasks, the newest action first. Returns the number of tasks, and `true` if more exist than the
+/// function visits.
 pub(super) fn walk(db: &Connection, of: &Since, mut take: impl FnMut(Task<'_>)) -> Result<(u64, bool), StoreError> {
     let mut actions = db.prepare_cached(
         "SELECT number, name FROM actions WHERE began_ms >= ?1 AND (?2 IS NULL OR name = ?2) ORDER BY number DESC",

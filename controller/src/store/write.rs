@@ -50,7 +50,8 @@ fn run(db: &Connection, sql: &str, params: impl Params) -> Result<()> {
     db.prepare_cached(sql)?.execute(params).map(drop)
 }
 
-/// Converts to SQLite's signed integers; no actual number reaches their maximum, and the function caps a larger number.
+/// Converts a number to SQLite's signed integer; a number above the maximum becomes the maximum (no actual number
+/// reaches it).
 fn integer(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -64,7 +65,7 @@ fn word(value: impl Serialize) -> Result<String> {
     json(&value).map(|text| text.trim_matches('"').to_owned())
 }
 
-/// Writes a life, which begins with the commit of this record.
+/// Writes the begin of a controller's life, which begins with the commit of this record.
 fn life(db: &Connection, epoch: Epoch) -> Result<()> {
     let nonce = format!("{:016x}", epoch.nonce);
     run(

@@ -67,7 +67,7 @@ pub(crate) async fn link_from(address: Ipv4Addr, bed: &Bed, controller: &Control
     greet(raw_link_by(bed, port, host).await).await
 }
 
-/// The next frame; `None` at an orderly end.
+/// Returns the next frame from the controller; `None` at an orderly end.
 pub(crate) async fn next_frame(link: &mut Link) -> Result<Option<Bytes>, LinkError> {
     tokio::time::timeout(LIMIT, link.reader.next()).await.expect("the controller is silent")
 }
@@ -83,7 +83,7 @@ impl Agent {
         Self::greet(link, hello).await
     }
 
-    /// Says Hello on this link and is welcome.
+    /// Says Hello on this link, and expects the controller's Welcome.
     pub(crate) async fn greet(mut link: Link, hello: Hello) -> Self {
         let host = hello.host.to_string();
         link.writer.send(encode_from_agent(&FromAgent::Hello(hello))).await.unwrap();
@@ -107,7 +107,7 @@ impl Agent {
         self.link.writer.send(encode_from_agent(message)).await.unwrap();
     }
 
-    /// Takes a Start and accepts it.
+    /// Waits for a Start, and sends Accepted.
     pub(crate) async fn accept(&mut self) -> Start {
         match self.next().await {
             ToAgent::Start(start) => {
@@ -123,7 +123,7 @@ impl Agent {
         self.send(&FromAgent::Finished { task: start.task, ended }).await;
     }
 
-    /// Waits for the Ack of this end, after which it is on the controller's disk.
+    /// Waits for the Ack of this task's end: the end is then on the controller's disk.
     pub(crate) async fn acked(&mut self, start: &Start) {
         match self.next().await {
             ToAgent::Ack { task, commit } if task == start.task && commit > 0 => {}
@@ -137,7 +137,7 @@ impl Agent {
         self.run_ended(&start, outcome).await;
     }
 
-    /// Ends with this outcome, and waits until that is durable.
+    /// Reports this outcome of the task, and waits for its Ack.
     pub(crate) async fn run_ended(&mut self, start: &Start, outcome: Outcome) {
         self.finish(start, outcome).await;
         self.acked(start).await;

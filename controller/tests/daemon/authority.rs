@@ -45,7 +45,7 @@ impl Authority {
         self.issue(host, host, ExtendedKeyUsagePurpose::ClientAuth)
     }
 
-    /// A certificate of a host that is good for another day, and to be renewed by now.
+    /// Makes a certificate of a host that is valid for another day, so that the node should renew it now.
     pub(crate) fn due(&self, host: &str) -> TlsFiles {
         let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
         params.not_after = (UNIX_EPOCH + Duration::from_millis(clock::wall_ms()) + DAY).into();
@@ -112,7 +112,7 @@ impl Authority {
     }
 }
 
-/// Derives the serial number from a name, so that it is the same each time.
+/// Derives a certificate's serial number from a name: the same name gives the same number.
 fn serial(name: &str) -> SerialNumber {
     SerialNumber::from_slice(&[b"1", &name.as_bytes()[..name.len().min(15)]].concat())
 }

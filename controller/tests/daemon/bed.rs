@@ -1,4 +1,4 @@
-//! A controller in a directory of its own.
+//! Test bed: a controller in a directory of its own.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -22,15 +22,15 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 pub(crate) struct Bed {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) authority: Authority,
-    /// Lines of the configuration beside those of every bed.
+    /// Lines of the configuration in addition to those of every bed.
     pub(crate) extra: String,
-    /// Group of the test's user, as the controller knows it: may change state.
+    /// Gid that the configuration names as `[api] group`: the test's own group, whose members may change state.
     pub(crate) gid: u32,
-    /// Who may look: `[api] read`.
+    /// Value of `[api] read`: which users may read.
     pub(crate) read: &'static str,
     tls: String,
     store: PathBuf,
-    /// Address of the first controller, for those after it.
+    /// Address of the bed's first controller: later controllers listen there, too.
     address: Option<SocketAddr>,
 }
 
@@ -61,18 +61,18 @@ impl Bed {
         }
     }
 
-    /// Without TLS.
+    /// Switches TLS off.
     pub(crate) fn plain(&mut self) {
         self.tls = "[tls]\nenabled = false\n".to_owned();
     }
 
-    /// With a revocation list, from the next reading of the configuration on.
+    /// Sets the revocation list; a running controller uses it after its next reload.
     pub(crate) fn revocations(&mut self, list: &std::path::Path) {
         writeln!(self.tls, "crl = {list:?}").unwrap();
         self.write_config();
     }
 
-    /// Puts the store into a directory for a disk of its own.
+    /// Moves the store into a directory on which the test mounts a disk of its own; returns the directory.
     pub(crate) fn use_disk(&mut self) -> PathBuf {
         let dir = self.dir.path().join("disk");
         fs::create_dir(&dir).unwrap();
@@ -144,18 +144,18 @@ impl Controller {
         rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal).unwrap();
     }
 
-    /// kill -9, and gone.
+    /// Kills the controller with SIGKILL, and waits until it is gone.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    /// Returns its exit status, once it has ended.
+    /// Waits until the controller has ended; returns its exit status.
     pub(crate) fn terminated(mut self) -> ExitStatus {
         self.child.wait().unwrap()
     }
 
-    /// Returns the next notification that has this line.
+    /// Returns the next message of sd_notify that contains this line.
     pub(crate) fn wait_notified(&self, line: &str) -> String {
         loop {
             let told = self.notifications.recv_timeout(LIMIT);

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::bed::{Bed, LIMIT};
 
-/// A hook for each job of a large machine. 768 closed the door once.
+/// Number of clients that wait: one hook for each job of a large machine. Before, 768 clients used up all connections.
 const WAITERS: usize = 10_000;
 
 fn request(method: &str, parameters: Value, more: bool) -> Vec<u8> {
@@ -25,7 +25,7 @@ fn request(method: &str, parameters: Value, more: bool) -> Vec<u8> {
     bytes
 }
 
-/// Reads the next reply, up to its NUL.
+/// Reads the next reply of the socket, up to its NUL.
 fn reply(stream: &mut UnixStream) -> Value {
     let (mut bytes, mut byte) = (Vec::new(), [0]);
     loop {
@@ -80,7 +80,7 @@ pub(crate) fn rss_mib(pid: u32) -> u64 {
     mib(pid, "VmRSS:")
 }
 
-/// The highest [`rss_mib`] since the process began.
+/// Returns the highest value of [`rss_mib`] since the process began.
 pub(crate) fn peak_mib(pid: u32) -> u64 {
     mib(pid, "VmHWM:")
 }
@@ -91,7 +91,7 @@ fn mib(pid: u32, key: &str) -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
 }
 
-/// Runs `act` in a thread of this user, who is in no other group than `gid`.
+/// Runs `act` in a thread with this uid and gid, and no other groups.
 fn as_user<T: Send>(uid: u32, gid: u32, act: impl FnOnce() -> T + Send) -> T {
     assert!(rustix::process::geteuid().is_root(), "only root can play another user: run this test as root");
     let (uid, gid) = (rustix::process::Uid::from_raw(uid), rustix::process::Gid::from_raw(gid));

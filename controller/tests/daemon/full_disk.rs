@@ -72,7 +72,7 @@ impl Drop for Disk {
     }
 }
 
-/// Completion with so much output that it needs more than the rest of a block.
+/// Returns the end of a task with much output: it needs more space than the rest of a disk block has.
 fn finished(start: &Start) -> FromAgent {
     let mut ended = Ended::bare(Outcome::Tolerable, 1_552_593_349_000);
     ended.tails = vec![Tail { script: "10-mount".to_owned(), text: "x".repeat(60_000) }];

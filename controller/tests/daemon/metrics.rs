@@ -58,7 +58,7 @@ fn finished(start: &Start, script: &str, elapsed_ms: u64) -> FromAgent {
     FromAgent::Finished { task: start.task, ended: Box::new(ended) }
 }
 
-/// A program of Debian's package `prometheus`.
+/// Runs promtool, of Debian's package `prometheus`, on `input`; returns its output.
 fn promtool(arguments: &[&str], input: &str) -> String {
     let mut command = Command::new("promtool");
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -74,7 +74,7 @@ fn monitoring() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/examples/monitoring")
 }
 
-/// A page of a controller that has done some work.
+/// Returns the metrics page of a controller that has done some work.
 async fn page() -> String {
     let mut bed = Bed::new();
     bed.extra = "[metrics]\nlisten = \"127.0.0.1:0\"\n".to_owned();
@@ -155,7 +155,7 @@ fn nobody_listens_unless_it_is_asked_for() {
     assert!(log.contains("listening for agents") && !log.contains("Prometheus"), "{log}");
 }
 
-/// Counts the descriptors that the controller has open of its store.
+/// Counts the controller's open descriptors of its store.
 fn connections(bed: &Bed, controller: &Controller) -> usize {
     let open = std::fs::read_dir(format!("/proc/{}/fd", controller.pid())).unwrap();
     open.filter(|fd| std::fs::read_link(fd.as_ref().unwrap().path()).is_ok_and(|path| path == bed.store())).count()

@@ -11,14 +11,14 @@ use crate::bed::{Bed, Controller};
 use crate::metrics::{address, ask, get};
 use crate::python::{call, run};
 
-/// A bed whose controller has a page.
+/// Makes a bed whose controller serves the page.
 fn bed() -> Bed {
     let mut bed = Bed::new();
     bed.extra = "[metrics]\nlisten = \"127.0.0.1:0\"\npage = true\n".to_owned();
     bed
 }
 
-/// Asks by a name that the controller's host has.
+/// Requests a path by a name that the controller's host has; returns head and body of the answer.
 fn look(controller: &Controller, path: &str) -> (String, String) {
     ask(address(controller), &format!("GET {path} HTTP/1.1\r\nHost: localhost:5116\r\nConnection: close\r\n\r\n"))
 }
@@ -176,7 +176,7 @@ fn what_is_no_name_of_a_job_or_node_is_refused() {
     assert!(head.starts_with("HTTP/1.1 4"), "{head}");
 }
 
-/// Scripts and their output may have any name: they are JSON like all else.
+/// Returns the end of a task whose script has markup in its name and output: the answers contain it only as JSON.
 fn hostile(start: &Start) -> FromAgent {
     let script = "</script><script>alert(1)</script>\"'&\u{202e}";
     let step = Step {

@@ -37,7 +37,7 @@ pub(crate) fn refused(bed: &Bed, method: &str, parameters: Value, options: &[&st
     (error.to_owned(), reply["parameters"].clone())
 }
 
-/// Streaming call.
+/// A call with more than one reply, by a Python client.
 pub(crate) struct Stream {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -54,7 +54,7 @@ impl Stream {
         self.lines.next().expect("the stream ended").unwrap()
     }
 
-    /// The next reply.
+    /// Returns the next reply.
     pub(crate) fn next(&mut self) -> Value {
         serde_json::from_str(&self.line()).unwrap()
     }

@@ -10,7 +10,7 @@ use crate::agent::{Agent, hello};
 use crate::bed::Bed;
 use crate::python::{call, refused, replies};
 
-/// The copy that `Backup` gives, in the place of the store.
+/// Replaces the store by a copy that `Backup` gave.
 fn put_back(bed: &Bed, copy: &[u8]) {
     let store = bed.store();
     for suffix in ["-wal", "-shm"] {

@@ -9,7 +9,7 @@ use crate::agent::{Agent, hello, link, next_frame, raw_link};
 use crate::bed::{Bed, Controller};
 use crate::python::call;
 
-/// The controller ended the link, in whatever manner.
+/// Waits until the controller has ended the link, in whatever manner.
 async fn assert_ended(mut link: perilog_host::link::Link) {
     while let Ok(Some(_)) = next_frame(&mut link).await {}
 }

@@ -16,7 +16,7 @@ use crate::agent::{Agent, hello, link, link_from};
 use crate::bed::{Bed, Controller};
 use crate::crowds::{ask, peak_mib, rss_mib};
 
-/// Sessions of the thief, one after the other and at once.
+/// Number of the thief's sessions, first one after the other and then at once.
 const SESSIONS: usize = 150;
 
 fn held(n: usize, state: HeldState) -> Held {
@@ -118,7 +118,7 @@ async fn a_thief_of_many_addresses_keeps_no_node_from_greeting() {
     Agent::greet(own, hello).await;
 }
 
-/// Nodes with stolen keys that greet at once, each with a Hello without an end.
+/// Number of nodes whose stolen keys greet at once, each with a Hello that never ends.
 const THIEVES: usize = 32;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -177,10 +177,10 @@ async fn endless_words_of_a_task_do_not_fill_the_disk() {
     assert!(after.store_kib < before.store_kib + 5 * 1024, "{} KiB, then {}", before.store_kib, after.store_kib);
 }
 
-/// Journal lines of one host in a window, and the lines that count the omitted ones.
+/// Maximum number of journal lines about one host in a window, including the lines that count the omitted ones.
 const LINES: usize = 40;
 
-/// A thief's words and sessions cost the journal a line each.
+/// The journal has a bounded number of lines about a thief, whatever the thief sends and however often it connects.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thief_does_not_fill_the_journal() {
     let mut bed = Bed::new();

@@ -18,7 +18,7 @@ use crate::store::Ran;
 
 #[derive(Debug)]
 pub(super) struct Observer {
-    /// The host that said Hello first on each session.
+    /// The host that each session named in its first Hello.
     hosts: HashMap<SessionId, HostName>,
     metrics: Option<Metrics>,
 }
@@ -106,7 +106,7 @@ impl Observer {
         }
     }
 
-    /// Forgets all sessions: the controller has ended them.
+    /// Forgets all sessions, because the controller has ended them.
     pub(super) fn forget(&mut self) {
         self.hosts.clear();
     }

@@ -94,7 +94,7 @@ fn writer(script: &Script) -> Writer<Script> {
 
 type Answer = oneshot::Receiver<Result<Reply, Refusal>>;
 
-/// Makes a request with records: an action on a node that the controller does not know.
+/// Makes a request that commits records: a run of the prolog on a node that the controller does not know.
 fn run(job: &str) -> (Entry, Answer) {
     let run = RunRequest {
         job: JobId::new(job).unwrap(),

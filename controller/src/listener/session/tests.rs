@@ -10,7 +10,7 @@ use perilog_proto::encode_from_agent;
 use super::*;
 use crate::daemon::Inlet;
 
-/// Returns the end of a session whose peer sends these frames and then falls silent.
+/// Runs a session whose peer sends these frames and then falls silent. Returns the reason of the session's end as text.
 async fn over(frames: Vec<bytes::Bytes>) -> String {
     let (inlet, mut entries) = Inlet::new();
     let sessions = Sessions::new(inlet, "test", crate::listener::Expiries::default());
@@ -86,7 +86,7 @@ fn refused() -> Held {
     }
 }
 
-/// A Hello waits in memory until its last page.
+/// The controller keeps a Hello in memory until its last page, so it bounds the bytes of a Hello.
 #[tokio::test]
 async fn a_hello_of_more_bytes_than_a_node_tells_is_refused() {
     let mut page = hello();

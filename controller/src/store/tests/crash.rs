@@ -22,7 +22,7 @@ fn last_batch(path: &Path) -> u64 {
 
 const SECTOR: usize = 512;
 
-/// The contents of both files on the disk.
+/// The contents of the store's file and of its log on the disk.
 #[derive(Clone)]
 struct Image {
     db: Vec<u8>,
@@ -38,8 +38,8 @@ fn wal(path: &Path) -> PathBuf {
     place::beside(path, "wal")
 }
 
-/// Returns a state that a power cut between two moments may leave: for each written sector either version, in any
-/// order, and either size.
+/// Returns a file that a power cut between `before` and `after` may leave: each sector has either version, and the file
+/// either size. `coin` decides.
 fn torn(before: &[u8], after: &[u8], coin: &mut impl FnMut() -> bool) -> Vec<u8> {
     let size = if coin() { before.len() } else { after.len() };
     let mut torn = Vec::with_capacity(size);
