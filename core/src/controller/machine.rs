@@ -8,16 +8,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::controller::action::Action;
 use crate::controller::action::announced_reboot::Expected;
 use crate::controller::batch::Batch;
+use crate::controller::giveback::drain::Drains;
 use crate::controller::giveback::outbox::{Outbox, first_sequence};
-use crate::controller::io::{
-    Client, DrainRow, Effect, Input, Now, Output, Quiet, Record, SessionId, Settings, Snapshot,
-};
+use crate::controller::io::{Client, Effect, Input, Now, Output, Quiet, Record, SessionId, Settings, Snapshot};
 use crate::controller::job::Jobs;
 use crate::controller::node::session::Session;
 use crate::controller::node::{Node, Nodes};
 use crate::controller::recovery::Recovery;
 use crate::defect;
-use crate::ids::{ActionId, Attempt, Epoch, HostName, JobId, Rank};
+use crate::ids::{ActionId, Epoch, HostName};
 use crate::idset::IdSet;
 use crate::mark::History;
 
@@ -33,12 +32,7 @@ pub struct Machine {
     /// Sessions that wait for an older session to answer a probe.
     pub(super) probing: BTreeSet<SessionId>,
     pub(super) jobs: Jobs,
-    pub(super) drains: BTreeMap<HostName, DrainRow>,
-    /// Ranks without a hold that wait for the drain of their host.
-    pub(super) undrained: BTreeMap<HostName, BTreeSet<(JobId, Attempt, Rank)>>,
-    /// Drains whose notice the hook failed to carry out: since when, and the reason. Not stored: a restarted controller
-    /// sends each notice again.
-    pub(super) drain_failed: BTreeMap<HostName, (u64, String)>,
+    pub(super) drains: Drains,
     pub(super) outbox: Outbox,
     pub(super) outbox_last: u64,
     pub(super) questions: BTreeMap<u64, BTreeSet<HostName>>,
@@ -69,6 +63,7 @@ impl Machine {
         let history = snapshot.history;
         let mut machine = Self {
             jobs: Jobs::new(&settings),
+            drains: Drains::of(snapshot.drains, settings.drain_hook),
             settings,
             epoch,
             history,
@@ -76,9 +71,6 @@ impl Machine {
             nodes: Nodes::default(),
             sessions: BTreeMap::new(),
             probing: BTreeSet::new(),
-            drains: snapshot.drains.into_iter().map(|drain| (drain.host.clone(), drain)).collect(),
-            undrained: BTreeMap::new(),
-            drain_failed: BTreeMap::new(),
             outbox: Outbox::of(snapshot.outbox),
             outbox_last: first_sequence(now.wall_ms, snapshot.outbox_last),
             questions: BTreeMap::new(),
@@ -190,7 +182,7 @@ impl Machine {
             ("tasks by node", of_nodes),
             ("outbox entries", self.outbox.len()),
             ("questions", self.questions.len()),
-            ("hosts whose drain is waited for", self.undrained.len() + self.drain_failed.len()),
+            ("hosts whose drain is waited for", self.drains.waiting.len() + self.drains.failed.len()),
             ("sessions that are asked whether they live", self.probing.len()),
             ("callers that wait for quiet", self.quiet_waits.len()),
             ("tasks that are not settled", unsettled),

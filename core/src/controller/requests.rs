@@ -33,9 +33,14 @@ impl Machine {
             }
             Request::Failed { job, attempt } => self.show(now).failed(&job, attempt),
             Request::Drains => Ok(Reply::Drains(self.drains.values().cloned().collect())),
-            Request::Drain { hosts, reason, force } => self.drain(&hosts, &reason, force, uid, now),
-            Request::Undrain { hosts, forget } => self.undrain(&hosts, forget, uid, now),
-            Request::DrainDone { host, telling, lifted } => self.drain_done(&host, telling, lifted),
+            Request::Drain { hosts, reason, force } => {
+                self.drains.drain_by_hand(&hosts, &reason, force, uid, &self.nodes, now, &mut self.batch)
+            }
+            Request::Undrain { hosts, forget } => self.drains.undrain(&hosts, forget, uid, now, &mut self.batch),
+            Request::DrainDone { host, telling, lifted } => {
+                self.drains.hook_done(&host, telling, lifted, &mut self.batch);
+                Ok(Reply::Done)
+            }
             Request::Cancel { which, why } => self.cancel(&which, &why, uid, now),
             Request::Signal { which, signal } => self.signal(&which, signal),
             Request::Resolve { which, ok, reason } => self.resolve(&which, ok, &reason, uid, now),
@@ -93,7 +98,7 @@ impl Machine {
                         self.batch.records.push(Record::OutboxDone { sequence });
                     }
                     Hooked::Release(sequence) => self.outbox.fail(sequence, why),
-                    Hooked::Drain { host, telling, lifted } => self.drain_failed(host, telling, lifted, why, now),
+                    Hooked::Drain { host, telling, lifted } => self.drains.hook_failed(host, telling, lifted, why, now),
                 }
                 Ok(Reply::Done)
             }

@@ -80,7 +80,7 @@ impl Machine {
         }
         let ranks = IdSet::from(task.rank.0..=task.rank.0);
         let word = Resolving { ranks, ok: false, reason: what.to_owned(), by: 0, overdue: true };
-        match self.jobs.host_of(task).is_some_and(|host| self.facts().is_draining(&host)) {
+        match self.jobs.host_of(task).is_some_and(|host| self.drains.is_draining(&host)) {
             true => self.jobs.action_mut(task.action).into_iter().for_each(|action| action.resolve_later(word.clone())),
             false => self.end_task(task, Ended::bare(word.outcome(), now.wall_ms), now),
         }
@@ -107,7 +107,7 @@ impl Machine {
             return;
         }
         let what = format!("{script} is past its limit of {}", crate::duration::Span::from_millis(*limit_ms));
-        self.drain_stuck(task, &what, now);
+        self.drain_alive(task, &what, self.facts().stuck(task), now);
         self.give_up_overdue(task, &what, now);
     }
 
@@ -118,7 +118,7 @@ impl Machine {
         let Some(action) = self.jobs.action_mut(task.action).filter(|_| !is_before_its_begin(phase)) else { return };
         if action.lives_after_all(task.rank) && !defect!(LostMayLive) {
             self.touch(task.action, now);
-            self.drain_stuck(task, "lives, and had been given up as lost", now);
+            self.drain_alive(task, "lives, and had been given up as lost", self.facts().stuck(task), now);
         }
     }
 

@@ -204,7 +204,7 @@ impl Machine {
                 _ => String::new(),
             };
             let what = format!("its scripts ended, processes did not within {}{left}", Span::from_millis(limit));
-            self.drain_stuck(task, &what, now);
+            self.drain_alive(task, &what, self.facts().stuck(task), now);
         }
         next
     }

@@ -124,7 +124,7 @@ impl Machine {
         let mut free = Part::default();
         let mut drained = Vec::new();
         for rank in part.ranks.iter().filter(|rank| !held(*rank) && !attempt.released.ranks.contains(*rank)) {
-            let draining = |host: &HostName| self.facts().is_draining(host) && !defect!(ReleaseUndrained);
+            let draining = |host: &HostName| self.drains.is_draining(host) && !defect!(ReleaseUndrained);
             match attempt.layout.host(Rank(rank)).filter(draining) {
                 None => drop(free.ranks.insert(rank)),
                 Some(host) => drained.push((host, rank)),
@@ -138,7 +138,7 @@ impl Machine {
             }
         }
         for (host, rank) in drained {
-            self.undrained.entry(host).or_default().insert((job.clone(), number, Rank(rank)));
+            self.drains.waiting.entry(host).or_default().insert((job.clone(), number, Rank(rank)));
         }
         self.give(job, number, &free, now);
     }

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use crate::agent::io::Level;
 use crate::controller::action::Action;
+use crate::controller::giveback::drain::Fault;
 use crate::controller::io::{ActionRow, Now, Record};
 use crate::controller::machine::Machine;
 use crate::defect;
@@ -86,7 +87,8 @@ impl Machine {
                 self.batch.note(Level::Warning, Some(job), None, text);
                 let begun = self.jobs.begun(job, number);
                 for rank in begun.intersection(&new).iter().map(Rank) {
-                    self.drain_unclean(TaskId { action: id, rank }, now);
+                    let what = "had ended before this rank was known, and does not clean up there";
+                    self.drain_alive(TaskId { action: id, rank }, what, Fault::Other, now);
                 }
             }
             return;

@@ -135,10 +135,7 @@ impl Machine {
             self.batch.send(session, ToAgent::Forget { tasks });
         }
         self.outbox.forget(job, number);
-        self.undrained
-            .values_mut()
-            .for_each(|waiting| waiting.retain(|(of, attempt, _)| of != job || *attempt != number));
-        self.undrained.retain(|_, waiting| !waiting.is_empty());
+        self.drains.forget(job, number);
         self.batch.attempts.remove(&(job.clone(), number));
         self.batch.given.remove(&(job.clone(), number));
         self.batch.records.push(Record::Prune { job: job.clone(), attempt: number, whole_job });
@@ -159,8 +156,8 @@ impl<'a> Facts<'a> {
     }
 
     fn owed(&self) -> Owed<'a> {
-        let waiting = self.0.undrained.values().flatten();
-        let draining = self.0.drains.keys().filter(|host| self.is_draining(host));
+        let waiting = self.0.drains.waiting.values().flatten();
+        let draining = self.0.drains.keys().filter(|host| self.drains.is_draining(host));
         Owed { undrained: waiting.map(|(job, attempt, _)| (job, *attempt)).collect(), draining: draining.collect() }
     }
 

@@ -2,5 +2,6 @@
 //! [`crate::controller::recovery`].
 
 mod cancel;
+mod drain;
 pub(in crate::controller) mod quiesce;
 pub(in crate::controller) mod resolve;

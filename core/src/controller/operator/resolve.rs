@@ -17,6 +17,7 @@ use serde_json::json;
 
 use crate::controller::action::{Action, Stand};
 use crate::controller::facts::Facts;
+use crate::controller::giveback::drain::Fault;
 use crate::controller::io::{Now, Refusal, Reply, Resolving, Which};
 use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
@@ -103,7 +104,12 @@ impl Machine {
         if stand == Stand::Waiting {
             return false;
         }
-        self.drain_given_up(task, &format!("resolved by hand while it may be alive: {}", reason.trim()), now);
+        self.drain_alive(
+            task,
+            &format!("resolved by hand while it may be alive: {}", reason.trim()),
+            Fault::Other,
+            now,
+        );
         let host = self.jobs.host_of(task);
         let node = host.as_ref().and_then(|host| self.nodes.get(host));
         // The controller may be wrong: a task that has just begun gets a TERM with this Cancel.
@@ -114,7 +120,7 @@ impl Machine {
         if let Some(session) = self.facts().session_of(task).filter(|_| !begun && !defect!(ResolvedBegins)) {
             self.batch.send_cancel(session, &self.jobs, task, &before_its_begin(reason));
         }
-        host.is_some_and(|host| self.facts().is_draining(&host)) && !defect!(ResolveBeforeDrain)
+        host.is_some_and(|host| self.drains.is_draining(&host)) && !defect!(ResolveBeforeDrain)
     }
 
     /// Turns waiting resolutions into outcomes on hosts whose drain has come into force.
@@ -124,7 +130,7 @@ impl Machine {
             return;
         }
         for (task, outcome) in self.jobs.resolving() {
-            let host = self.jobs.host_of(task).filter(|host| hosts.contains(host) && !self.facts().is_draining(host));
+            let host = self.jobs.host_of(task).filter(|host| hosts.contains(host) && !self.drains.is_draining(host));
             if host.is_some() {
                 self.end_task(task, Ended::bare(outcome, now.wall_ms), now);
             }

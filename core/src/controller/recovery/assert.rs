@@ -17,7 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::agent::io::Level;
-use crate::controller::io::{Assert, Asserted, DrainRow, JobPhase, Listed, ListedDrain, Now, Refusal, Reply, Source};
+use crate::controller::io::{Assert, Asserted, JobPhase, Listed, Now, Refusal, Reply, Source};
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
 use crate::controller::machine::Machine;
@@ -70,7 +70,7 @@ impl Machine {
             told.over.push((job, number));
         }
         for drain in asked.drains.into_iter().filter(|_| !defect!(ListedDrainsIgnored)) {
-            self.adopt_drain(drain, now);
+            self.drains.adopt(drain, now, &mut self.batch);
         }
         Ok(Reply::Asserted(told))
     }
@@ -121,27 +121,6 @@ impl Machine {
             self.let_go(&job, number, &whole, now);
         }
         Ok(added)
-    }
-
-    /// Adopts a drain that exists in the resource manager, made by perilog or by an operator.
-    fn adopt_drain(&mut self, listed: ListedDrain, now: Now) {
-        match self.drains.get(&listed.host).cloned() {
-            Some(drain) if !drain.lifted && drain.unvouched => {
-                self.put_drain(DrainRow { unvouched: false, ..drain.clone() });
-                // The drain exists in the resource manager, so the notice counts as carried out.
-                let _ = self.drain_done(&listed.host, drain.telling, false);
-            }
-            Some(_) => {}
-            None if listed.ours => {
-                let row = DrainRow {
-                    confirmed: true,
-                    told: true,
-                    ..DrainRow::new(listed.host.clone(), listed.reason, None, now.wall_ms)
-                };
-                self.put_drain(row);
-            }
-            None => {}
-        }
     }
 }
 

@@ -196,7 +196,7 @@ impl Machine {
             self.end_session(session, "an operator had the controller forget what this host told", now);
         }
         self.recovery.orphan_hosts.remove(host);
-        self.lift_passing(host, &Passing::Orphan);
+        self.drains.lift_passing(host, &Passing::Orphan, &mut self.batch);
         self.reordered(now);
         let tasks = (orphans.len() + tombstones.len()) as u64;
         let text =

@@ -105,7 +105,7 @@ impl Machine {
         self.recovery.suspects.clear();
         self.freeze_all(&row.why, now);
         self.recovery.row = Some(row);
-        self.doubt_drains();
+        self.drains.doubt(&mut self.batch);
         self.recovery.watch_orphans(&self.nodes, self.settings.redial_per_second, now);
     }
 

@@ -244,7 +244,7 @@ impl Machine {
         let row = row.clone();
         self.batch.records.push(crate::controller::io::Record::Recovery(row));
         self.recovery.judged.clear();
-        self.tell_doubted_drains();
+        self.drains.tell_doubted(&mut self.batch);
         self.recovery.drop_tombstones(&mut self.nodes);
         self.batch.note(crate::agent::io::Level::Info, None, None, "the recovery is over: everything was vouched for");
     }

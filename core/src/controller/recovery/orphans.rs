@@ -138,7 +138,7 @@ impl Machine {
         }
         if self.nodes.get(host).is_some_and(|node| node.unsettled.orphans.is_empty()) {
             self.recovery.orphan_hosts.remove(host);
-            self.lift_passing(host, &Passing::Orphan);
+            self.drains.lift_passing(host, &Passing::Orphan, &mut self.batch);
         }
     }
 
@@ -223,7 +223,7 @@ impl Machine {
             let session = node.session;
             let unclaimed = std::mem::take(&mut node.unsettled.unclaimed);
             if !defect!(OrphanDrainStays) {
-                self.lift_passing(host, &Passing::Orphan);
+                self.drains.lift_passing(host, &Passing::Orphan, &mut self.batch);
             }
             self.reordered_on(host, now);
             for task in unclaimed {
@@ -252,7 +252,7 @@ impl Machine {
             drained.push((host.clone(), reason));
         }
         for (host, reason) in drained {
-            self.drain_passing(&host, reason, Passing::Orphan, now);
+            self.drains.drain_passing(&host, reason, Passing::Orphan, now, &mut self.batch);
         }
     }
 

@@ -154,7 +154,7 @@ impl Facts<'_> {
                 "the resource manager does not hold {host} for {job} any more: cleaned up after the recovery"
             ));
         }
-        if !self.is_drained(host) {
+        if !self.drains.is_drained(host) {
             return Some(format!("the resource manager does not hold {host} for {job} any more: drained first"));
         }
         let listed = |of: &Source| of == source || of.name == source.name && defect!(ListOfAnyInstance);
@@ -284,10 +284,10 @@ impl Machine {
                         changed = true;
                     } else if !is_held(&host) && self.facts().is_held_back(id, rank).is_none() {
                         ready.insert(rank.0);
-                    } else if !by_hand && !self.facts().is_drained_or_draining(&host) {
+                    } else if !by_hand && !self.drains.is_drained_or_draining(&host) {
                         let reason = format!("cleaning up after job {job} attempt {number}");
                         let passing = Passing::Cleaning { job: job.clone(), attempt: number };
-                        self.drain_passing(&host, reason, passing, now);
+                        self.drains.drain_passing(&host, reason, passing, now, &mut self.batch);
                         changed = true;
                     }
                 }
@@ -304,7 +304,7 @@ impl Machine {
         let Some(attempt) = self.jobs.attempt(job, number) else { return };
         let hosts: Vec<HostName> = ranks.iter().filter_map(|rank| attempt.layout.host(Rank(rank))).collect();
         let passing = Passing::Cleaning { job: job.clone(), attempt: number };
-        hosts.iter().for_each(|host| self.lift_passing(host, &passing));
+        hosts.iter().for_each(|host| self.drains.lift_passing(host, &passing, &mut self.batch));
     }
 
     /// Ends a task with the outcome in the node's tombstone; returns `false` if the node has no tombstone of the task.

@@ -96,7 +96,7 @@ impl Show<'_> {
         let (state, why, age) = match action.stand(rank) {
             _ if word.is_some() => {
                 let host = self.jobs.host_of(task);
-                let failed = host.as_ref().and_then(|host| self.drain_failed.get(host));
+                let failed = host.as_ref().and_then(|host| self.drains.failed.get(host));
                 let hook = failed.map(|(_, why)| format!(", and the drain hook failed: {why}")).unwrap_or_default();
                 let reason = word.map(|word| word.reason.as_str()).unwrap_or_default();
                 let what = match word.is_some_and(|word| word.overdue) {

@@ -54,9 +54,9 @@ impl Show<'_> {
             let (ranks, hosts) = (told.ranks.parse().unwrap_or_default(), told.hosts.parse().unwrap_or_default());
             rows.push(row(&entry.job, entry.attempt, ranks, hosts, "telling", why, since_ms));
         }
-        for (host, waiting) in &self.undrained {
+        for (host, waiting) in &self.drains.waiting {
             let Some(drain) = self.drains.get(host) else { continue };
-            let why = match self.drain_failed.get(host) {
+            let why = match self.drains.failed.get(host) {
                 Some((_, why)) => format!("its drain is not in force, the drain hook failed: {why}"),
                 None => format!("its drain is not in force yet ({})", drain.newest().reason),
             };
@@ -83,10 +83,10 @@ impl Show<'_> {
     fn untold_drains(&self) -> impl Iterator<Item = PsRow> {
         let mut alike: BTreeMap<(bool, String), (Vec<&HostName>, u64)> = BTreeMap::new();
         let unsettled = |host: &HostName, drain: &DrainRow| {
-            drain.lifted || (!drain.confirmed && !self.undrained.contains_key(host))
+            drain.lifted || (!drain.confirmed && !self.drains.waiting.contains_key(host))
         };
         for (host, drain) in self.drains.iter().filter(|(host, drain)| unsettled(host, drain)) {
-            let (failed, newest) = (self.drain_failed.get(host), drain.newest());
+            let (failed, newest) = (self.drains.failed.get(host), drain.newest());
             let why = match failed {
                 Some((_, why)) => format!("the drain hook failed, and is tried again: {why} ({})", newest.reason),
                 None => format!("the drain hook has not carried it out yet ({})", newest.reason),

@@ -75,14 +75,14 @@ fn an_unconfirmed_drain_is_shown_with_age_and_reason() {
     assert_eq!(shown(&mut b), [line("undrain", "n0", failed, 7)]);
     b.ask(Request::DrainDone { host: HostName::new("n0").unwrap(), telling, lifted: true }).0.unwrap();
     fails(&mut b, true, telling);
-    assert_eq!((shown(&mut b), b.m.drain_failed.len()), (vec![], 0));
+    assert_eq!((shown(&mut b), b.m.drains.failed.len()), (vec![], 0));
     // The host is drained anew, and then the site removes the hook.
     b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "dimm".into(), force: true }).0.unwrap();
     let telling = b.m.drains["n0"].telling;
     fails(&mut b, false, telling);
-    assert_eq!(b.m.drain_failed.len(), 1);
+    assert_eq!(b.m.drains.failed.len(), 1);
     b.batch(vec![Input::Settings(settings())]);
-    assert_eq!((shown(&mut b), b.m.drain_failed.len()), (vec![], 0));
+    assert_eq!((shown(&mut b), b.m.drains.failed.len()), (vec![], 0));
 }
 
 /// The hook never carries out a drain of an unknown host; an operator drops it.

@@ -1,0 +1,129 @@
+//! Faults: which end of a task is its node's fault, and the reason with which [`super::drain`] drains the node.
+
+use serde_json::json;
+
+use crate::agent::io::Level;
+use crate::controller::action::verdict::{blamed, last_line};
+use crate::controller::facts::Facts;
+use crate::controller::giveback::drain::{Cause, Fault, MAX_REASON, Told};
+use crate::controller::io::{Now, Settings};
+use crate::controller::machine::Machine;
+use crate::defect;
+use crate::duration::Span;
+use crate::ids::{HostName, TaskId};
+use crate::outcome::{Loss, Outcome};
+use crate::task::Ended;
+
+/// Returns `true` if this outcome is the node's fault.
+fn is_at_fault(outcome: &Outcome) -> bool {
+    match outcome {
+        Outcome::Cancelled { .. } => defect!(CancelDrains),
+        Outcome::Ok | Outcome::Resolved { .. } => false,
+        Outcome::Tolerable | Outcome::Failed { .. } => true,
+        Outcome::Timeout { .. } | Outcome::Lost { .. } | Outcome::Refused { .. } => !defect!(OnlyFailuresDrain),
+    }
+}
+
+impl Facts<'_> {
+    /// Returns the fault of a script that is stuck in the present boot of its node.
+    pub(in crate::controller) fn stuck(&self, task: TaskId) -> Fault {
+        Fault::Stuck(self.nodes.of(&self.jobs, task).map(|node| node.row.boot_number))
+    }
+}
+
+impl Machine {
+    /// Drains the host of a task if the end is the node's fault, or if no clean-up follows the end.
+    pub(in crate::controller) fn drain_for(&mut self, task: TaskId, ended: &Ended, now: Now) {
+        let Some(action) = self.jobs.action(task.action) else { return };
+        let row = &action.row;
+        // A cancelled after-action has not cleaned up.
+        let unclean = matches!(ended.outcome, Outcome::Cancelled { .. }) && self.jobs.follows(action);
+        // A node must configure every after-action, or no clean-up happens. For any other action that the node does not
+        // configure, the node is not at fault.
+        let unmeant = matches!(ended.outcome, Outcome::Refused { .. })
+            && self.facts().is_unconfigured(task)
+            && !self.jobs.follows(action);
+        let at_fault = is_at_fault(&ended.outcome) && !unmeant || (unclean && !defect!(CancelledEpilogIsClean));
+        let unfollowed = self.jobs.unfollowed(task, ended);
+        if !at_fault && unfollowed.is_none() {
+            return;
+        }
+        let step = blamed(ended);
+        let script = step.map(|step| format!(" {}", step.script)).unwrap_or_default();
+        let mut reason = format!("{}{script}: {}", row.name, ended.outcome);
+        // Every other outcome names its status in its text.
+        if let (Outcome::Tolerable, Some(status)) = (&ended.outcome, step.and_then(|step| step.status)) {
+            reason.push_str(&format!(" ({status})"));
+        }
+        if let Some(elapsed) = ended.elapsed_ms {
+            reason.push_str(&format!(" after {}", Span::from_millis(elapsed)));
+        }
+        if let Some(name) = unfollowed {
+            reason.push_str(&format!(", and {name} had been cancelled"));
+        }
+        for check in ended.checks.iter().take(1) {
+            reason.push_str(&format!(": {}: {}", check.check, check.message));
+        }
+        if ended.checks.is_empty()
+            && let Some(line) = last_line(ended)
+        {
+            reason.push_str(&format!(": {line}"));
+        }
+        let suffix = format!(" (job {} attempt {})", row.job, row.attempt);
+        let fault = match ended.outcome {
+            // A reboot does not replace the missing clean-up.
+            _ if unfollowed.is_some() => Fault::Other,
+            Outcome::Timeout { .. } => self.facts().stuck(task),
+            // An operator may have rebooted the node to end the script.
+            Outcome::Lost { why: Loss::Rebooted | Loss::Offline | Loss::Unreachable } => Fault::Away,
+            _ => Fault::Other,
+        };
+        self.drain_task(task, reason, &suffix, fault, now);
+    }
+
+    /// Drains the host of a task that may be alive, or that nothing will clean up after.
+    pub(in crate::controller) fn drain_alive(&mut self, task: TaskId, what: &str, fault: Fault, now: Now) {
+        let Some(row) = self.jobs.action(task.action).map(|action| &action.row) else { return };
+        let (reason, suffix) = (format!("{}: {what}", row.name), format!(" (job {} attempt {})", row.job, row.attempt));
+        self.drain_task(task, reason, &suffix, fault, now);
+    }
+
+    fn drain_task(&mut self, task: TaskId, reason: String, suffix: &str, fault: Fault, now: Now) {
+        let Some(host) = self.jobs.host_of(task) else { return };
+        let room = MAX_REASON.saturating_sub(suffix.chars().count());
+        let reason: String = reason.chars().map(|c| if c.is_control() { ' ' } else { c }).take(room).collect();
+        let cause = Cause { reason: format!("{reason}{suffix}"), by: None, fault };
+        if self.drains.drain(&host, cause, now, &mut self.batch) == Told::Known {
+            return;
+        }
+        let Some(row) = self.jobs.action(task.action).map(|action| &action.row) else { return };
+        let (job, drain) = (row.job.clone(), self.drains.get(&host));
+        let newest = drain.map(|drain| drain.newest().reason).unwrap_or_default();
+        let context = json!({"action": row.name, "attempt": row.attempt, "ranks": task.rank.0.to_string(),
+            "hosts": host, "reason": newest});
+        self.event(&job, now, "drain", context);
+        self.batch.note(Level::Warning, Some(&job), Some(&host), format!("drained: {newest}"));
+    }
+
+    /// Lets a reboot lift the drain of a node, if the site wants that.
+    pub(in crate::controller) fn reboot_cleans(&mut self, host: &HostName) {
+        if let Some(node) = self.nodes.get(host).filter(|_| self.settings.reboot_cleans && !self.recovery.is_on()) {
+            self.drains.reboot_cleans(node, &mut self.batch);
+        }
+    }
+
+    /// Applies new settings.
+    pub(in crate::controller) fn on_settings(&mut self, settings: Settings) {
+        self.jobs.after.clone_from(&settings.after);
+        self.settings = settings;
+        self.drains.set_hook(self.settings.drain_hook, &mut self.batch);
+        let owed = self.outbox.owed();
+        if !self.settings.release_hook && owed > 0 {
+            let were = if owed == 1 { "release is" } else { "releases are" };
+            let text = format!(
+                "{owed} {were} owed to a release hook, and none is configured: configured again it is told; to drop them: perilog job forget JOB --releases --reason TEXT"
+            );
+            self.batch.note(Level::Warning, None, None, text);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! `drain` and `undrain`: an operator drains hosts, and lifts drains.
+
+use crate::agent::io::Level;
+use crate::controller::batch::Batch;
+use crate::controller::giveback::drain::{Cause, Drains, Fault, MAX_REASON, Told};
+use crate::controller::io::{DrainRow, Now, Refusal, Reply};
+use crate::controller::node::Nodes;
+use crate::hostlist::HostList;
+use crate::ids::HostName;
+
+/// Shortest time (ms) in which an operator can read a reason and type `undrain`.
+const UNSEEN_MS: u64 = 1_000;
+
+impl Drains {
+    /// Drains hosts by an operator's request.
+    ///
+    /// # Errors
+    /// No reason was given, or a host has never said Hello and `force` is not set.
+    pub(in crate::controller) fn drain_by_hand(
+        &mut self,
+        hosts: &HostList,
+        reason: &str,
+        force: bool,
+        uid: u32,
+        nodes: &Nodes,
+        now: Now,
+        batch: &mut Batch,
+    ) -> Result<Reply, Refusal> {
+        if reason.trim().is_empty() {
+            return Err(Refusal::Invalid("drain needs a reason".to_owned()));
+        }
+        let reason: String = reason.trim().chars().take(MAX_REASON).collect();
+        let (list, hosts) = (hosts, names(hosts)?);
+        let is_known = |host: &&HostName| nodes.contains_key(*host) || self.contains_key(*host);
+        let unknown = hosts.iter().filter(|host| !is_known(host)).map(HostName::as_str);
+        let unknown = HostList::from_names(unknown).unwrap_or_default();
+        if !unknown.is_empty() && !force {
+            let text = format!(
+                "no node {unknown} has ever said hello to this controller, and nobody was drained; to drain such hosts too: --force"
+            );
+            return Err(Refusal::NoSuchNode(text));
+        }
+        let mut count = 0;
+        for host in hosts {
+            let cause = Cause { reason: reason.clone(), by: Some(uid), fault: Fault::Other };
+            count += u64::from(self.drain(&host, cause, now, batch) == Told::First);
+        }
+        batch.note(Level::Warning, None, None, format!("uid {uid} drained {list}: {reason}"));
+        Ok(Reply::Reached { tasks: count })
+    }
+
+    /// Lifts drains. `forget` deletes each drain without the drain hook, for example of a host that the resource
+    /// manager does not know.
+    pub(in crate::controller) fn undrain(
+        &mut self,
+        hosts: &HostList,
+        forget: bool,
+        uid: u32,
+        now: Now,
+        batch: &mut Batch,
+    ) -> Result<Reply, Refusal> {
+        let (list, hosts) = (hosts, names(hosts)?);
+        for host in &hosts {
+            match self.get(host) {
+                None => return Err(Refusal::Conflict(format!("{host} is not drained"))),
+                Some(drain) if drain.lifted && !forget => {
+                    let text = format!(
+                        "the drain of {host} is lifted, and the drain hook has not carried that out; to drop it without the hook: --forget"
+                    );
+                    return Err(Refusal::Conflict(text));
+                }
+                Some(drain) => {
+                    // The resource manager already shows the faults of which the hook or the edge has told it.
+                    let is_told = drain.confirmed && (forget || self.hook);
+                    if let Some(reason) = unseen(drain, now).filter(|_| !is_told) {
+                        let text = format!(
+                            "{host} was drained again within the last second, and nothing was lifted: {reason}; to lift that too, ask again"
+                        );
+                        return Err(Refusal::Conflict(text));
+                    }
+                }
+            }
+        }
+        for host in &hosts {
+            if forget {
+                self.in_force(host, batch);
+                self.remove(host, batch);
+            } else {
+                self.lift(host, batch);
+            }
+        }
+        let without = if forget { ", without the drain hook" } else { "" };
+        batch.note(Level::Warning, None, None, format!("uid {uid} lifted the drain of {list}{without}"));
+        Ok(Reply::Reached { tasks: hosts.len() as u64 })
+    }
+}
+
+/// Returns the latest fault of a drained host, if too recent for the operator who lifts the drain to have seen it.
+fn unseen(drain: &DrainRow, now: Now) -> Option<&str> {
+    let fault = drain.again.as_ref().filter(|again| again.by.is_none() && !drain.lifted)?;
+    (now.wall_ms.abs_diff(fault.at_ms) < UNSEEN_MS).then_some(&fault.reason)
+}
+
+fn names(hosts: &HostList) -> Result<Vec<HostName>, Refusal> {
+    hosts.iter().map(|host| HostName::new(host).map_err(|error| Refusal::Invalid(error.to_string()))).collect()
+}
