@@ -3,14 +3,15 @@
 //! | command | measures |
 //! |---|---|
 //! | `unit` | one task through a real agent, against the same unit over a bare D-Bus connection and `systemd-run --wait` |
+//! | `hook` | `perilog hook slurm-prolog`, against `systemd-run --wait` |
 //! | `idle` | the cost of a connected idle agent |
 //! | `fan` | one action over thousands of simulated agents on a real controller, against the bare wire |
 //! | `core` (`perilog-bench-core`) | the controller's machine alone, one action over 65,536 ranks against 8,192 |
 //!
 //! Standard output is one JSON document (the table for people is its `table`), standard error shows the progress.
 //! `cargo xtask bench` builds everything in release, runs this, shows the table and keeps the document. The other
-//! commands are parts of these, in processes of their own: `swarm` and `echo` (fan), `node-unit` and `node-idle`
-//! (inside of a node).
+//! commands are parts of these, in processes of their own: `swarm` and `echo` (fan), `node-unit`, `node-hook`
+//! and `node-idle` (inside of a node).
 
 mod authority;
 mod fan;
@@ -39,15 +40,17 @@ fn main() -> ExitCode {
 
 fn run() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let Some((word, rest)) = arguments.split_first() else { bail!("unit, idle or fan?") };
+    let Some((word, rest)) = arguments.split_first() else { bail!("unit, hook, idle or fan?") };
     let options = || Options::parse(rest);
     match (word.as_str(), rest) {
         ("unit", _) => report::print(&unit::run(&options()?)?),
+        ("hook", _) => report::print(&unit::run_hook(&options()?)?),
         ("idle", _) => report::print(&idle::run(&options()?)?),
         ("fan", _) => report::print(&fan::run(&options()?)?),
         ("swarm", [directory]) => fan::swarm::serve(directory.as_ref()),
         ("echo", [directory]) => fan::echo::serve(directory.as_ref()),
         ("node-unit", _) => report::print(&unit::node::run(&options()?)?),
+        ("node-hook", _) => report::print(&unit::hook::run(&options()?)?),
         ("node-idle", _) => report::print(&idle::on_node(&options()?)?),
         _ => bail!("no such measurement: {word}"),
     }

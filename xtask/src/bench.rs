@@ -1,4 +1,4 @@
-//! `cargo xtask bench unit|idle|fan|core`: builds everything in release, measures as root (except `core`, which needs
+//! `cargo xtask bench unit|hook|idle|fan|core`: builds everything in release, measures as root (except `core`, which needs
 //! only itself), shows the table, and keeps the document with the raw samples as `target/bench/<name>.json`.
 //! `bench/src` describes the measurements.
 
@@ -14,7 +14,7 @@ use crate::prerequisites;
 use crate::privilege;
 use crate::stages::say;
 
-pub(crate) const ALL: [&str; 4] = ["unit", "idle", "fan", "core"];
+pub(crate) const ALL: [&str; 5] = ["unit", "hook", "idle", "fan", "core"];
 
 /// How much is measured, by any of them.
 const OPTIONS: [&str; 6] = ["samples", "bursts", "seconds", "agents", "rounds", "ranks"];

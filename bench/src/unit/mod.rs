@@ -17,6 +17,7 @@
 
 mod bare;
 mod bed;
+pub(crate) mod hook;
 mod link;
 pub(crate) mod node;
 mod recipe;
@@ -31,4 +32,8 @@ pub(crate) use bed::NodeBed;
 
 pub(crate) fn run(options: &Options) -> Result<Value> {
     NodeBed::boot()?.run("node-unit", options)
+}
+
+pub(crate) fn run_hook(options: &Options) -> Result<Value> {
+    NodeBed::boot()?.run("node-hook", options)
 }

@@ -1,0 +1,88 @@
+//! `perilog hook slurm-prolog` on a node, in turns with `systemd-run --wait`: what slurmd waits for. The hook runs an
+//! action with one no-op script, the bare unit executes `/bin/true`. No controller: a hook needs none.
+
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use perilog_host::clock;
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::noise::{Noise, machine};
+use perilog_bench::options::Options;
+use perilog_bench::report::{Table, progress};
+use perilog_bench::stats::{Samples, figure};
+
+/// Target (docs/performance.md).
+const MOST_OVER_SYSTEMD_RUN: f64 = 1.1;
+/// Turns that are not counted.
+const WARM_UP: usize = 5;
+const WAYS: [&str; 3] =
+    ["perilog hook slurm-prolog", "systemd-run --wait /bin/true", "systemd-run --wait /bin/true again"];
+
+pub(crate) fn run(options: &Options) -> Result<Value> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(measure(options.number("samples", 300)))
+}
+
+async fn measure(samples: usize) -> Result<Value> {
+    let mut table = Table::new(&["", "n", "p50", "p90", "p99"]);
+    for job in 0..WARM_UP {
+        for which in 0..WAYS.len() {
+            one(which, job).await?;
+        }
+    }
+    progress(&format!("{samples} turns"));
+    let mut noise = Noise::begin()?;
+    let mut taken: [Samples; WAYS.len()] = Default::default();
+    for turn in 0..samples {
+        // Each way comes as often in each place.
+        for place in 0..WAYS.len() {
+            let which = (turn + place) % WAYS.len();
+            noise.look();
+            taken[which].push(one(which, WARM_UP + turn).await?);
+        }
+    }
+    for (name, samples) in WAYS.iter().zip(&taken) {
+        table.row(&format!("{name}, ms"), samples.cells());
+    }
+    let [hook, systemd_run, again] = &taken;
+    let (low, high) = hook.over_in_parts(systemd_run);
+    let ratio = hook.over(systemd_run);
+    table.target(
+        "a hook's p50",
+        &format!(
+            "{} x systemd-run --wait ({} to {} by tenths of the run; A/A {})",
+            figure(ratio),
+            figure(low),
+            figure(high),
+            figure(again.over(systemd_run))
+        ),
+        "most 1.1 x",
+        ratio <= MOST_OVER_SYSTEMD_RUN,
+    );
+    let noise = noise.end(&mut table)?;
+    let raw: Vec<Value> =
+        WAYS.iter().zip(&taken).map(|(name, samples)| json!({"way": name, "ms": samples.json()})).collect();
+    Ok(json!({
+        "bench": "hook", "machine": machine(), "ways": raw, "hook_over_systemd_run": ratio,
+        "again_over_systemd_run": again.over(systemd_run), "noise": noise, "table": table.text(),
+    }))
+}
+
+/// Returns milliseconds. Each hook is of a job of its own.
+async fn one(which: usize, job: usize) -> Result<f64> {
+    let mut command = Command::new(if which == 0 { "perilog" } else { "systemd-run" });
+    match which {
+        0 => command
+            .args(["hook", "slurm-prolog"])
+            .envs([("SLURM_JOB_ID", format!("{}", job + 1)), ("SLURM_JOB_UID", "0".to_owned())]),
+        _ => command.args(["--wait", "--quiet", "/bin/true"]),
+    };
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let began = clock::mono_us();
+    let status = command.status().await.with_context(|| format!("running {}", WAYS[which]))?;
+    let took = clock::mono_us() - began;
+    ensure!(status.success(), "{} ended with {status}", WAYS[which]);
+    Ok(took as f64 / 1000.0)
+}
