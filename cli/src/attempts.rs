@@ -21,7 +21,8 @@ impl Asked {
         }
     }
 
-    /// Chooses among these attempts; `None` if the list is empty.
+    /// Returns the attempt that the operator means among `of`: the newest requested one, or else the newest. `None`:
+    /// `of` is empty.
     pub(crate) fn meant(&self, of: impl Iterator<Item = Attempt>) -> Option<Attempt> {
         of.max_by_key(|number| (self.0.contains(number), *number))
     }

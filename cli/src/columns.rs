@@ -8,10 +8,11 @@ use owo_colors::Style;
 
 use crate::style;
 
-/// Bounds of the widest cell in any but the last column: a part of the terminal's width, and a least width.
+/// Maximum width of a cell in any column but the last: a quarter of the terminal, but at least `WIDEST_LEAST`
+/// characters.
 const WIDEST_PART: usize = 4;
 const WIDEST_LEAST: usize = 20;
-/// Least width of the last column, also on a narrow terminal.
+/// Minimum width of the last column in characters, also on a narrow terminal.
 const NARROWEST: usize = 24;
 const GAP: &str = "  ";
 
@@ -29,7 +30,7 @@ pub(crate) fn styled(text: impl Into<String>, style: Style) -> Cell {
     Cell { text: text.into(), style }
 }
 
-/// Makes a cell with a word of the field in its colour.
+/// Makes a cell with `word` (such as an outcome) in the colour of its meaning.
 pub(crate) fn word(word: &str) -> Cell {
     styled(word, style::of(word))
 }

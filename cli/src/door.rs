@@ -87,7 +87,7 @@ impl Door {
         Ok(client)
     }
 
-    /// Makes a call on a connection of its own.
+    /// Makes one call on a new connection; returns the reply.
     pub(crate) fn ask<T: DeserializeOwned>(
         &self,
         method: &str,
@@ -132,7 +132,7 @@ impl Door {
         Ok(())
     }
 
-    /// Removes the limit: the next answer may be a day away.
+    /// Removes the time limit of `client`: its next answer may be a day away.
     pub(crate) fn wait_for_ever(&self, client: &mut Client) -> Result<(), Fault> {
         client.set_timeout(None).map_err(|error| self.fault(error))
     }

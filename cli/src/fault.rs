@@ -27,7 +27,7 @@ pub(crate) enum Fault {
     #[error("the {} did not answer within {} s: systemctl status {}", daemon.word(), limit.as_secs(), daemon.unit())]
     NoAnswer { daemon: Daemon, limit: Duration },
 
-    /// `Busy` of either interface: the daemon has no seat for this client.
+    /// The error `Busy` of either daemon: the daemon has no seat for this client.
     #[error("the {} has no room for another client: {}", daemon.word(), text::line(text))]
     Busy { daemon: Daemon, text: String },
 
@@ -41,7 +41,7 @@ pub(crate) enum Fault {
     )]
     Vanished { job: JobId },
 
-    /// `io.perilog.Agent.Refused`.
+    /// The error `io.perilog.Agent.Refused`: the agent refused the request.
     #[error("this node refuses: {}", text::line(text))]
     RefusedByNode { text: String },
 

@@ -34,7 +34,7 @@ use crate::exit::Exit;
 use crate::fault::Fault;
 use crate::remote::Remote;
 
-/// Runs the whole program.
+/// Runs the program `perilog`; returns its exit status.
 pub fn main() -> ExitCode {
     let exit = run().unwrap_or_else(|fault| {
         if !matches!(fault, Fault::PipeClosed) {

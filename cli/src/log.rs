@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::out::{Faces, Page};
 use crate::{style, text, when};
 
-/// An event with its place in the log.
+/// An event with its sequence number in the job's log.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(crate) struct Entry {
     pub(crate) sequence: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Entry {
     pub(crate) name: String,
     #[serde(default)]
     pub(crate) context: Map<String, Value>,
-    /// The whole event, unparsed.
+    /// The JSON of the whole event, as the controller sent it.
     #[serde(skip)]
     raw: Value,
 }
@@ -45,13 +45,13 @@ pub(crate) struct Spread {
     pub(crate) max: u64,
 }
 
-/// Ranks with equal ends.
+/// Ranks that ended together with equal results.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(crate) struct Finish {
     pub(crate) ranks: IdSet,
     #[serde(default)]
     pub(crate) hosts: Option<HostList>,
-    /// The outcome's word.
+    /// Outcome of the ranks: `ok`, `failed`, `lost` and so on.
     pub(crate) outcome: String,
     /// The outcome for people: `failed (exit 7)`.
     pub(crate) result: String,
@@ -79,7 +79,7 @@ pub(crate) struct Decided {
     pub(crate) by_outcome: BTreeMap<String, IdSet>,
 }
 
-/// A parsed event.
+/// An event that this program understands, by its name.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Told {
     Start {
@@ -236,7 +236,7 @@ impl Entry {
     }
 }
 
-/// Returns `: lustre: mount missing`, for each check.
+/// Returns the failed checks as text, such as `: lustre: mount missing` for each; at most four.
 fn checks(list: &Value) -> String {
     let list = Vec::<Check>::deserialize(list).unwrap_or_default();
     list.iter().take(4).map(|c| format!(": {}: {}", text::line(&c.check), text::line(&c.message))).collect()
@@ -372,7 +372,7 @@ pub(crate) struct Roster {
 }
 
 impl Roster {
-    /// Returns the known ranks of `ranks`, each with its host, in one walk.
+    /// Returns those of `ranks` that the action has, each with its host. Walks the ranks once.
     pub(crate) fn of<'a>(&'a self, ranks: &'a IdSet) -> impl Iterator<Item = (u32, &'a str)> {
         self.ranks.iter().zip(self.hosts.iter()).filter(|(rank, _)| ranks.contains(*rank))
     }

@@ -13,11 +13,11 @@ use crate::fault::Fault;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Face {
-    /// For people.
+    /// A table for people.
     Table,
-    /// For programs: the body of the API's reply, one JSON value a line.
+    /// JSON for programs: the body of the API's reply, one value a line.
     Json,
-    /// For shell scripts: bare names, or nothing but the exit status.
+    /// Bare names for shell scripts, or nothing but the exit status.
     Quiet,
 }
 
@@ -31,9 +31,9 @@ pub(crate) trait Faces {
 /// Lines of an unfinished output. Foreign text first passes through [`crate::text`].
 pub(crate) struct Page {
     text: String,
-    /// Width of the terminal; `None` without one.
+    /// Width of the terminal in characters; `None`: standard output is no terminal.
     width: Option<usize>,
-    /// Milliseconds since the epoch.
+    /// Wall time of the page, in milliseconds since the epoch.
     pub(crate) now_ms: u64,
 }
 
@@ -77,7 +77,7 @@ impl Out {
         }
     }
 
-    /// Prints in the requested face, at once.
+    /// Prints `what` in the requested face, at once.
     pub(crate) fn show(&mut self, what: &dyn Faces) -> Result<(), Fault> {
         let mut page = Page::new(self.width, perilog_host::clock::wall_ms());
         match self.face {
@@ -91,7 +91,7 @@ impl Out {
         self.text(&page.text)
     }
 
-    /// Prints a document unchanged.
+    /// Prints `text` unchanged.
     pub(crate) fn text(&mut self, text: &str) -> Result<(), Fault> {
         self.to.write_all(text.as_bytes())?;
         Ok(self.to.flush()?)

@@ -62,7 +62,7 @@ pub(crate) enum Stop {
     Fault(Fault),
     /// The session sends its request again at once.
     Again,
-    /// The verb stopped listening.
+    /// The verb no longer receives events, so the session ends.
     Unheard,
 }
 
@@ -73,7 +73,7 @@ impl From<Fault> for Stop {
 }
 
 impl<T> Teller<T> {
-    /// Records that the daemon has answered.
+    /// Records that the daemon has answered: the next pause is short again.
     pub(crate) fn met(&mut self) -> Result<(), Stop> {
         self.met = true;
         self.pause = FIRST_PAUSE;
@@ -155,8 +155,8 @@ where
     Ok(happenings)
 }
 
-/// Reports the first signal; the second signal ends the process. Other signals of [`ANY`] are ignored, and signals that
-/// the parent ignored (nohup) stay ignored.
+/// Starts a thread that reports the first signal to the verb; the second signal ends the process. Other signals of
+/// [`ANY`] are ignored, and signals that the parent ignored (nohup) stay ignored.
 fn interrupts<T: Send + 'static>(asking: Asking, to: SyncSender<Happening<T>>) -> Result<(), Fault> {
     let failed = |errno: nix::Error| Fault::Other(format!("cannot wait for signals: {errno}"));
     let ignored = ignored_signals();

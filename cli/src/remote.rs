@@ -91,7 +91,7 @@ impl Remote {
 
 pub(crate) const SSH: &str = "ssh";
 
-/// Is this `-`, the name of standard input, alone or as an option's value?
+/// Returns `true` if the argument is `-` (standard input), or an option with the value `-`.
 fn reads_stdin(argument: &OsStr) -> bool {
     argument == "-" || argument.as_bytes().ends_with(b"=-")
 }
@@ -112,8 +112,8 @@ fn quote(word: &[u8], to: &mut Vec<u8>) {
     to.push(b'\'');
 }
 
-/// Parses HOST. ssh refuses names of hosts and users with characters that a shell expands; this refuses what would
-/// read as an option.
+/// Parses the argument HOST of `--host`. Refuses a text that ssh would read as an option; ssh itself refuses characters
+/// that a shell expands.
 pub(crate) fn host(text: OsString) -> Result<OsString, String> {
     let bytes = text.as_bytes();
     if bytes.is_empty() || bytes.starts_with(b"-") {

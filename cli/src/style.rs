@@ -4,7 +4,7 @@ use owo_colors::Style;
 
 pub(crate) const PLAIN: Style = Style::new();
 pub(crate) const STRONG: Style = Style::new().bold();
-/// Secondary detail.
+/// Style of secondary details.
 pub(crate) const QUIET: Style = Style::new().dimmed();
 pub(crate) const GOOD: Style = Style::new().green();
 pub(crate) const BAD: Style = Style::new().red().bold();

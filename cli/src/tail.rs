@@ -13,7 +13,7 @@ use crate::patience::{Stop, Teller};
 
 /// News for a follower of a log.
 pub(crate) enum News {
-    /// For `run` only: the action exists, begun by this request or another.
+    /// `run` only: the action exists; this request or another has begun it.
     Attached(Answer<Running>),
     /// The reason why this attempt waits, for people.
     Waits(Attempt, String),
@@ -24,7 +24,7 @@ pub(crate) enum News {
     CaughtUp,
 }
 
-/// The reply of `Run`.
+/// The reply of the method `Run`.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(crate) struct Running {
     pub(crate) job: JobId,
@@ -35,14 +35,14 @@ pub(crate) struct Running {
     pub(crate) hosts: HostList,
     /// Whether the action existed before this request.
     pub(crate) attached: bool,
-    /// The sequence after which the log has all events of this action.
+    /// Sequence number in the job's log after which all events of this action come.
     pub(crate) events_after: u64,
     /// The reason why a part of the attempt waits.
     #[serde(default)]
     pub(crate) waits: Option<String>,
 }
 
-/// The reply of `Show`.
+/// The reply of the method `Show`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Shown {
     pub(crate) job: JobView,
@@ -51,7 +51,7 @@ pub(crate) struct Shown {
 pub(crate) struct Tail {
     door: Door,
     job: JobId,
-    /// The sequence after which the tail begins.
+    /// Sequence number after which the tail begins.
     start: u64,
     /// Sequence and time of the last reported event.
     last: Option<(u64, f64)>,
@@ -76,18 +76,18 @@ impl Tail {
         Self { asks_again: true, ..self }
     }
 
-    /// Makes the tail begin anew after this sequence.
+    /// Moves the tail: it begins again after the event with the sequence number `start`.
     pub(crate) const fn set(&mut self, start: u64) {
         (self.start, self.last) = (start, None);
     }
 
-    /// Reports the log's present events, then [`News::CaughtUp`].
+    /// Reports all events that the log has now, then [`News::CaughtUp`].
     pub(crate) fn past(&mut self, client: &mut Client, teller: &mut Teller<News>) -> Result<(), Stop> {
         self.read(client, false, teller)?;
         teller.tell(News::CaughtUp)
     }
 
-    /// Reports the reasons why attempts of the job wait.
+    /// Reports each attempt of the job that waits, with the reason.
     pub(crate) fn waits(&self, client: &mut Client, teller: &mut Teller<News>) -> Result<(), Stop> {
         match self.door.ask_on::<Shown>(client, "Show", &json!({"job": self.job})) {
             Ok(shown) => {
@@ -104,7 +104,7 @@ impl Tail {
         }
     }
 
-    /// Reports new events for ever.
+    /// Reports each new event; returns only on an error.
     pub(crate) fn follow<T: From<Entry>>(&mut self, client: &mut Client, teller: &mut Teller<T>) -> Result<(), Stop> {
         self.door.wait_for_ever(client)?;
         self.read(client, true, teller)?;

@@ -3,7 +3,7 @@
 //! A user may have written the text that a script prints: control characters of such a text never reach an operator's
 //! terminal.
 
-/// Longest foreign text in a line; `logs` and `--json` show all of the text.
+/// Maximum number of characters of foreign text in a line; `logs` and `--json` show all of the text.
 const SHOWN: usize = 300;
 
 /// Returns `text` as one line: escapes control characters and those that reorder text, and cuts a long text.
@@ -22,7 +22,7 @@ pub(crate) fn line(text: &str) -> String {
     shown
 }
 
-/// Returns `text` with its lines and tabs; escapes everything else as in [`line`].
+/// Returns `text` with its line breaks and tabs; escapes all other control characters as [`line`] does.
 pub(crate) fn block(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();

@@ -106,7 +106,7 @@ pub(crate) fn tolerance(text: &str) -> Result<Tolerance, Pointed> {
     pointed(text)
 }
 
-/// Parses `CHECK=TOLERANCE`.
+/// Parses `CHECK=TOLERANCE`, such as `lustre=2`.
 pub(crate) fn tolerance_of(text: &str) -> Result<(CheckName, Tolerance), Pointed> {
     let none = || Pointed::new(text, text.len(), "a check and its tolerance, such as lustre=2".to_owned());
     let (check, of) = text.split_once('=').ok_or_else(none)?;
@@ -150,7 +150,7 @@ pub(crate) fn user(text: &str) -> Result<u32, String> {
     }
 }
 
-/// `EVENT` or `EVENT:ACTION`.
+/// What `perilog wait` waits for: `EVENT` or `EVENT:ACTION`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Awaited {
     pub(crate) event: String,

@@ -11,12 +11,12 @@ pub(crate) fn second(wall_ms: u64) -> String {
     shown(wall_ms, "%Y-%m-%d %H:%M:%S", &TimeZone::system())
 }
 
-/// Formats `2026-11-20 03:12:07.123`.
+/// Formats a wall time (ms since the epoch) in local time, such as `2026-11-20 03:12:07.123`.
 pub(crate) fn milli(wall_ms: u64) -> String {
     shown(wall_ms, "%Y-%m-%d %H:%M:%S.%3f", &TimeZone::system())
 }
 
-/// Formats `2026-11-20`.
+/// Formats the day of a wall time (ms since the epoch) in local time, such as `2026-11-20`.
 pub(crate) fn day(wall_ms: u64) -> String {
     shown(wall_ms, "%Y-%m-%d", &TimeZone::system())
 }

@@ -8,7 +8,8 @@ mod fake;
 use fake::{Call, Done, Error, Place, Said, event, events, serve};
 use serde_json::{Value, json};
 
-/// Attempt 0 was asked for, and its prolog is done; a node tells of attempt 7.
+/// Returns a log in which attempt 0 was requested and its prolog is done; a node reports attempt 7. `more`: further
+/// events.
 fn log(more: &[Value]) -> Value {
     let mut of_a_node =
         event(5, "action-start", json!({"id": "y", "ranks": "0-1", "hosts": "n[0-1]", "rebuilt": true}));
@@ -79,7 +80,7 @@ fn a_hook_that_counts_attempts_counts_those_that_were_asked_for() {
     }
 }
 
-/// An upgrade replaces the hook's program before it restarts the agent.
+/// An upgrade replaces the hook's program before it restarts the agent, so an older agent can get the call.
 #[test]
 fn a_hook_asks_an_older_agent_for_less() {
     let place = Place::new();

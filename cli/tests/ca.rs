@@ -61,7 +61,7 @@ fn load(dir: &str) -> Files {
     (chain, PrivateKeyDer::from_pem_file(dir.join("key.pem")).unwrap(), Arc::new(roots))
 }
 
-/// A whole mutual handshake in memory, with `node` as the client that dials `name`.
+/// Runs a mutual TLS handshake in memory: `node` is the client, and dials the controller as `name`.
 fn handshake(node: &str, controller: &str, name: &str) -> Result<(), rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let (chain, key, roots) = load(controller);
@@ -356,7 +356,7 @@ fn an_unreadable_list_allows_revoking_by_file_or_number() {
     assert_eq!(let_in(&ca, "nodes/n1"), Ok(()));
 }
 
-/// Writes issued.jsonl, and a list of these serial numbers with their revocation times.
+/// Writes issued.jsonl, and a revocation list with these serial numbers and revocation times.
 fn write_lists(ca: &Ca, issued: &[authority::Issued], revoked: &[(String, u64)]) {
     let lines: Vec<String> = issued.iter().map(|issued| serde_json::to_string(issued).unwrap() + "\n").collect();
     std::fs::write(ca.path("ca/issued.jsonl"), lines.concat()).unwrap();
@@ -423,7 +423,7 @@ fn revoke_says_what_to_do_next_for_each_authority() {
     assert!(said.contains("its certificate was revoked") && said.contains("perilog doctor controller"), "{said}");
 }
 
-/// The names in a list of certificates.
+/// Returns the names that `perilog ca list` prints with these arguments.
 fn listed(ca: &Ca, args: &[&str]) -> Vec<String> {
     let said = ca.run(&[&["ca", "list", "--dir", &ca.path("ca"), "-q"], args].concat());
     assert_eq!(said.code, Some(0), "{}", said.err);
@@ -476,7 +476,8 @@ fn what_stands_is_renewed_and_the_old_certificate_goes_on() {
     assert!(!Path::new(&ca.path("out")).exists());
 }
 
-/// A node that enrolled renews itself: a key made here would never reach it.
+/// A node that enrolled renews its certificate itself: a certificate that `perilog ca renew` makes would never reach
+/// the node.
 #[test]
 fn what_was_enrolled_is_listed_and_not_renewed() {
     let ca = Ca::new();

@@ -25,7 +25,8 @@ fn with(place: &Place, bin: &Path, line: &[&str]) -> Said {
     Said::of(place.command(line).env("PATH", path).output().unwrap())
 }
 
-/// A directory in which `ssh` prints its options and has a shell read the command, and `perilog` prints its arguments.
+/// Makes a directory with two stand-ins: `ssh` prints its options and lets a shell read the command, `perilog` prints
+/// its arguments.
 fn stand_ins(place: &Place) -> PathBuf {
     let bin = place.dir().join("bin");
     fs::create_dir(&bin).unwrap();
@@ -66,7 +67,7 @@ fn an_option_is_no_host_and_a_missing_ssh_is_named() {
     );
 }
 
-/// A directory in which `ssh` is the real one with a configuration that reaches a real sshd as host `ctl`, which runs
+/// Makes a directory in which `ssh` is the real one, with a configuration for a real sshd as host `ctl`. sshd runs the
 /// programs of `there`.
 fn real(place: &Place, there: &Path) -> PathBuf {
     let dir = place.dir();

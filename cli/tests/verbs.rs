@@ -111,7 +111,7 @@ fn wait_has_its_forms() {
     }
 }
 
-/// C14: a user who needs the job's results need not wait for its clean-up.
+/// Request C14 (docs/requests.md): a user who needs the job's results does not have to wait for its clean-up.
 #[test]
 fn a_job_is_finished_and_its_data_out_while_its_clean_up_runs() {
     let of_job = |sequence: u64, name: &str, context: Value| json!({"sequence": sequence, "timestamp": 1.0, "name": name, "context": context});

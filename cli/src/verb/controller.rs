@@ -71,7 +71,7 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
 struct Copied {
     file: PathBuf,
     bytes: u64,
-    /// Older copies.
+    /// Older copies that the verb removed from the directory.
     removed: Vec<PathBuf>,
 }
 

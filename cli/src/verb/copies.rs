@@ -18,8 +18,8 @@ pub(super) fn path(dir: &Path, now_ms: u64) -> PathBuf {
     dir.join(format!("{PREFIX}{}{SUFFIX}", now.strftime("%Y%m%dT%H%M%SZ")))
 }
 
-/// Removes the oldest copies but `keep`; returns their paths. Other files of the directory stay, and so does the copy
-/// `made`.
+/// Removes all copies in `dir` except the newest `keep` and the copy `made`; returns the removed paths. Other files
+/// stay.
 pub(super) fn prune(dir: &Path, made: &Path, keep: NonZeroUsize) -> Result<Vec<PathBuf>, Fault> {
     let failed = |what, path: &Path| {
         let path = path.to_owned();

@@ -61,7 +61,8 @@ struct Resource {
 }
 
 impl Failed {
-    /// Names failed resources, which a line of hosts or ranks cannot contain.
+    /// Returns a note with the failed named resources, because a line of hosts or ranks cannot contain them; `None`: no
+    /// resource failed.
     fn beside(&self, job: &JobId) -> Option<String> {
         let names = self.resources.iter().map(|of| format!("{}: {}", of.resource, text::line(&of.result)));
         let names: Vec<String> = names.collect();

@@ -74,7 +74,7 @@ pub(crate) fn restore(args: &Args) -> Result<Restored, Fault> {
     }
 }
 
-/// Runs a program and returns its standard output.
+/// Runs a program to its end; returns its standard output.
 fn ask(command: &mut Command) -> Result<String, Fault> {
     let name = command.get_program().to_string_lossy().into_owned();
     let said = command.output().map_err(|error| Fault::Other(format!("{name}: {error}")))?;

@@ -27,7 +27,7 @@ pub(super) fn ask(program: &str, arguments: &[&str]) -> Result<Said, String> {
     ask_within(LIMIT, program, arguments)
 }
 
-/// As [`ask`], with a limit of its own.
+/// Runs a program as [`ask`] does, but at most for the time `limit`.
 pub(super) fn ask_within(limit: Duration, program: &str, arguments: &[&str]) -> Result<Said, String> {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -59,7 +59,8 @@ pub(super) fn ask_within(limit: Duration, program: &str, arguments: &[&str]) -> 
     Ok(Said { ok: status.success(), stdout: text(stdout), stderr: text(stderr) })
 }
 
-/// Waits until the program ends, up to the limit, without reaping the program.
+/// Waits until the program ends, at most for the time `limit`; returns `true` if the program has ended. Does not reap
+/// the program.
 fn ends(child: &Child, limit: Duration) -> Result<bool, Errno> {
     let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
     let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);

@@ -161,7 +161,7 @@ fn action(view: &ActionView, job: &JobId, page: &mut Page) {
     }
 }
 
-/// Ranks with equal ends, and one of their ends to show.
+/// Ranks that ended with equal results, and one of their ends to show.
 struct Group<'a> {
     key: (String, Option<String>),
     hosts: Vec<&'a str>,

@@ -28,7 +28,7 @@ struct Status {
     status: StatusView,
 }
 
-/// The cluster's name; its id, where an older controller tells no name.
+/// Returns the cluster's name, or the cluster's id if an older controller sends no name.
 pub(super) fn cluster(status: &StatusView) -> &str {
     if status.name.is_empty() { &status.cluster } else { &status.name }
 }

@@ -55,7 +55,7 @@ pub(crate) struct Args {
     agent: AgentSocket,
 }
 
-/// The parameters of `Exec`.
+/// The parameters of the method `Exec`.
 #[derive(Debug, Clone, Serialize)]
 struct Request {
     job: JobId,

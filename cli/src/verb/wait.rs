@@ -114,12 +114,12 @@ struct Action {
 struct AttemptLog {
     actions: BTreeMap<String, Action>,
     closed: Option<String>,
-    /// Whether everything is released.
+    /// Whether all of the attempt is released.
     clean: bool,
     /// Whether the job has handed over a part: actions that begin from here on are after-actions.
     let_go: bool,
     awaited: Option<Entry>,
-    /// Reported milestones, and whether their number is exhausted.
+    /// Milestones that ranks have reported; `full`: the attempt has as many as it may have.
     said: BTreeSet<String>,
     full: bool,
 }
@@ -147,7 +147,7 @@ struct Ledger {
     chosen: Option<Attempt>,
 }
 
-/// The result of waiting.
+/// The end of a `perilog wait`: exit status, output, and the events that decided.
 struct End {
     exit: Exit,
     lines: Vec<String>,

@@ -11,13 +11,13 @@ use std::thread::JoinHandle;
 
 use serde_json::{Value, json};
 
-/// Step of the daemon on one connection.
+/// A step of the scripted daemon on one connection.
 pub(crate) enum Step {
-    /// Reads a call of this method.
+    /// Reads a call, which must be of this method.
     Call(&'static str),
-    /// Sends one of several replies.
+    /// Sends a reply, with more replies to come.
     More(Value),
-    /// The last reply.
+    /// Sends the last reply.
     Done(Value),
     Error(&'static str, Value),
     /// Waits for the client to go away.
@@ -40,7 +40,7 @@ impl Daemon {
     }
 }
 
-/// Serves these connections one after the other, then removes its socket.
+/// Serves the scripted connections one after the other, then removes the socket.
 pub(crate) fn serve(path: &Path, connections: Vec<Vec<Step>>) -> Daemon {
     let listener = UnixListener::bind(path).unwrap();
     let at = path.to_owned();
@@ -89,7 +89,7 @@ fn play(mut stream: &UnixStream, steps: Vec<Step>, asked: &mut Vec<Value>) {
     }
 }
 
-/// A directory with a place for a socket in it.
+/// A temporary directory with a place for a socket.
 pub(crate) struct Place {
     dir: tempfile::TempDir,
 }
@@ -147,7 +147,7 @@ impl Said {
     }
 }
 
-/// An event of the prolog of f1, attempt 0.
+/// Returns an event of the prolog of job f1, attempt 0.
 pub(crate) fn event(sequence: u64, name: &str, context: Value) -> Value {
     let mut all = json!({"action": "prolog", "attempt": "0"});
     if let (Value::Object(all), Value::Object(context)) = (&mut all, context) {
@@ -169,7 +169,7 @@ pub(crate) fn running(attached: bool, events_after: u64) -> Value {
            "attached": attached, "events_after": events_after})
 }
 
-/// The reply of Show: attempt 0 of f1, and what keeps it waiting.
+/// Returns the reply of `Show` for job f1, attempt 0; `waits`: the reason why the attempt waits.
 pub(crate) fn shown(waits: Option<&str>) -> Value {
     json!({"job": {"job": "f1", "userid": null, "attempts": [
         {"attempt": "0", "open": true, "hosts": "n[0-3]", "waits": waits, "actions": []}]}})

@@ -28,7 +28,7 @@ pub(super) fn new(name: &str, days: u32, now_ms: u64) -> Result<Made, Fault> {
     Ok(authority::new(name, now_ms.saturating_sub(BACKDATED_MS), now_ms + u64::from(days) * DAY_MS)?)
 }
 
-/// The authority that signs.
+/// An authority that signs certificates with its key.
 pub(super) struct Signer {
     issuer: Issuer<'static, KeyPair>,
     not_after_ms: u64,
@@ -39,7 +39,7 @@ pub(super) struct Signer {
 const ENROLS: &str = "CN=perilog enrolment of ";
 
 impl Signer {
-    /// Opens the authority in this directory; refuses an expired authority.
+    /// Reads the authority in directory `dir`; refuses an expired authority.
     pub(super) fn open(dir: &Path, now_ms: u64) -> Result<Self, Fault> {
         let path = dir.join(CA_CERT);
         let cert = files::read(&path)?;

@@ -15,9 +15,9 @@ use crate::fault::Fault;
 pub(in crate::verb) const CERT: &str = "cert.pem";
 pub(in crate::verb) const KEY: &str = "key.pem";
 
-/// Largest certificate or key: real ones are far smaller.
+/// Maximum size in bytes of a certificate or key: real ones are far smaller.
 const LARGEST: u64 = 1024 * 1024;
-/// Largest list of issued or revoked certificates: room for far more than a hundred thousand.
+/// Maximum size in bytes of a list of issued or revoked certificates: room for far more than a hundred thousand.
 const LARGEST_LIST: u64 = 256 * 1024 * 1024;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(in crate::verb) fn directory(dir: &Path) -> Result<(), Fault> {
     made.map_err(|source| Fault::File { what: "cannot make", path: dir.to_owned(), source })
 }
 
-/// Locks an authority's directory against other processes, until dropped.
+/// Locks an authority's directory against other processes, until the lock is dropped.
 pub(super) fn lock(dir: &Path) -> Result<Lock, Fault> {
     Lock::take(dir).map_err(|source| Fault::File { what: "cannot lock", path: dir.to_owned(), source })
 }
@@ -101,7 +101,7 @@ fn give(file: &File, path: &Path) -> io::Result<()> {
     fchown(file, Some(whose.uid()), Some(whose.gid()))
 }
 
-/// Makes a rename durable: its directory has to be on the disk.
+/// Syncs the directory of `path`, so that a rename survives a power cut.
 fn sync(path: &Path) -> io::Result<()> {
     File::open(directory_of(path))?.sync_all()
 }

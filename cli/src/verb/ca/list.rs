@@ -34,7 +34,7 @@ pub(crate) struct Args {
 }
 
 pub(super) const DAY_MS: u64 = 86_400_000;
-/// Days before a certificate's end from which on it is coloured.
+/// Number of days before a certificate's end from which on the list colours the certificate.
 const SOON_DAYS: u64 = 30;
 
 pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
@@ -56,7 +56,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Is it the newest of its names, and not revoked?
+    /// Returns `true` if the certificate is the newest for its names, and not revoked.
     pub(super) const fn stands(&self) -> bool {
         !self.revoked && !self.replaced
     }
@@ -146,7 +146,7 @@ impl Faces for List {
     }
 }
 
-/// Whole days until then, coloured when they are few.
+/// Returns a cell with the whole days until `until_ms`, coloured if they are few.
 pub(in crate::verb) fn days_left(until_ms: u64, now_ms: u64) -> Cell {
     match until_ms.checked_sub(now_ms) {
         None => styled("ENDED", style::BAD),

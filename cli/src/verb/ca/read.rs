@@ -134,7 +134,7 @@ impl Read {
         self.role != "authority" && self.was_issued_by(authority)
     }
 
-    /// Did this authority issue the certificate, perhaps an intermediate one?
+    /// Returns `true` if the authority (perhaps an intermediate one) issued this certificate.
     pub(in crate::verb) fn was_issued_by(&self, authority: &Self) -> bool {
         let same_key = self.keys.1.is_none() || self.keys.1 == authority.keys.0;
         self.issuer == authority.subject && same_key

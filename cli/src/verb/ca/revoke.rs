@@ -121,11 +121,11 @@ fn next(path: &Path, enrols: bool) -> String {
     format!("bring {path} to the controller ([tls] crl in controller.toml) and reload it: {reload}")
 }
 
-/// Issued certificates, indexed.
+/// The certificates that the authority has issued, with indexes.
 struct Issuances {
-    /// All records, in the order of issue.
+    /// All records of issued.jsonl, in the order of issue.
     issued: Vec<Issued>,
-    /// Index by serial number.
+    /// Position in `issued` of each serial number.
     at: HashMap<String, usize>,
     /// The serial number of the newest certificate of each host.
     newest: HashSet<String>,

@@ -100,7 +100,8 @@ fn issued(path: &Path) -> Option<Finding> {
     })
 }
 
-/// Reports a file that the controller does not own, and so cannot write or perhaps read.
+/// Reports a file that does not belong to the controller's user, so that the controller cannot write or perhaps read
+/// the file.
 fn owner(path: &Path, own: &Metadata) -> Option<Finding> {
     let file = path.symlink_metadata().ok()?;
     let (shown, name) = (path.display(), path.file_name().unwrap_or_default());

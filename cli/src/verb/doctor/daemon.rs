@@ -82,7 +82,8 @@ pub(in crate::verb) fn last_words(unit: &str) -> String {
     line.filter(|line| !line.is_empty()).map(|line| format!("; its last error: {line}")).unwrap_or_default()
 }
 
-/// Reports a package that was upgraded under a running daemon.
+/// Reports that a package was upgraded and the daemon still runs the old program; `None`: the program is the installed
+/// one.
 fn program(pid: u32, unit: &str) -> Option<Finding> {
     let exe = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
     let exe = exe.to_string_lossy().into_owned();

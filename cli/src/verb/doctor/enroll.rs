@@ -150,7 +150,7 @@ fn reach(address: &str, files: &TlsFiles, name: Option<&str>) -> Finding {
     }
 }
 
-/// Inspects the authority's directory.
+/// Inspects the authority's directory on the controller.
 fn keeps(enroll: &Table, listens: bool) -> Vec<Finding> {
     let dir = config::text(enroll, &["directory"]).map(Path::new);
     dir.map(|dir| authority::look(dir, listens)).unwrap_or_default()

@@ -48,7 +48,7 @@ pub(super) fn run(nodes: &HostList, mut out: Out) -> Result<Exit, Fault> {
     Ok(if fleet.is_wrong() { Exit::Failed } else { Exit::Ok })
 }
 
-/// Asks all hosts, [`AT_ONCE`] at a time; the answers in the order of the hosts.
+/// Asks all hosts, [`AT_ONCE`] at a time; returns the answers in the order of `hosts`.
 fn ask_all(hosts: &[String], ask: impl Fn(&str) -> Vec<Finding> + Sync) -> Vec<(String, Vec<Finding>)> {
     let next = AtomicUsize::new(0);
     let answers = Mutex::new(BTreeMap::new());
@@ -87,7 +87,7 @@ fn ask(host: &str) -> Vec<Finding> {
     }
 }
 
-/// Each node with its findings.
+/// Each node with its findings, for output.
 struct Fleet(Vec<(String, Vec<Finding>)>);
 
 impl Fleet {

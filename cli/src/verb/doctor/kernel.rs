@@ -35,8 +35,8 @@ pub(super) fn for_many(nodes: Option<u64>, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Checks the listen queue. Agents dial within a window from the controller. But after a power failure, agents whose
-/// first dial failed dial all at once.
+/// Checks the length of the kernel's listen queue (net.core.somaxconn). After a power failure many agents dial at the
+/// same moment: those whose first dial failed.
 fn somaxconn(found: Option<u64>, nodes: u64) -> Finding {
     const ABOUT: &str = "backlog";
     match found {

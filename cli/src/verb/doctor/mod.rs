@@ -134,7 +134,7 @@ impl Finding {
         Self { level: Level::Ok, about, what: what.into(), todo: String::new() }
     }
 
-    /// Level, subject and text, for tests.
+    /// Returns level, subject and text, for tests.
     #[cfg(test)]
     pub(super) fn shown(&self) -> String {
         format!("{} {}: {}", self.level.word(), self.about, self.what)
@@ -203,9 +203,9 @@ fn look(role: Role, file: Option<PathBuf>, door: &Door) -> Report {
     Report::of("role", role.word().to_owned(), findings)
 }
 
-/// The role of this host, or another subject, with what was found.
+/// What doctor found about a role of this host, or about another subject.
 pub(super) struct Report {
-    /// `role`, or what else the subject is.
+    /// `role`, or the kind of the other subject.
     kind: &'static str,
     subject: String,
     findings: Vec<Finding>,

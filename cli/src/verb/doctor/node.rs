@@ -165,7 +165,7 @@ struct Status {
     connected: bool,
 }
 
-/// Asks the agent for its status.
+/// Asks the agent for its status; returns a finding about the agent and its controller.
 fn agent(door: &Door, has_controller: bool) -> Option<Finding> {
     const ABOUT: &str = "agent";
     let answer: Result<Answer<Status>, _> = door.ask("Status", &json!({}));

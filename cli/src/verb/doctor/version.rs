@@ -6,7 +6,7 @@ use super::{Finding, shell};
 use crate::door::Door;
 
 const ABOUT: &str = "version";
-/// Oldest supported systemd, that of RHEL 8. doctor does not check features that older versions lack
+/// Oldest supported version of systemd: that of RHEL 8. doctor does not check features that older versions lack
 /// (docs/administration.md).
 const LEAST_SYSTEMD: u32 = 239;
 const OURS: &str = env!("CARGO_PKG_VERSION");

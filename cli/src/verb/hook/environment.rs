@@ -35,7 +35,7 @@ impl Environment {
         self.get(name).map(|value| value.trim().parse().map_err(|error| wrong(value, error))).transpose()
     }
 
-    /// Parses a mandatory variable; `who` should have set it.
+    /// Parses a mandatory environment variable. `who`: the program that sets the variable, for the error.
     pub(super) fn need<T: FromStr<Err = ParseError>>(&self, name: &str, who: &str) -> Result<T, Fault> {
         let missing = || {
             Fault::Usage(format!(

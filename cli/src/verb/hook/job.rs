@@ -41,7 +41,7 @@ pub(super) struct Call {
     pub(super) of: OfJob,
 }
 
-/// The reply of `JobAdd`.
+/// The reply of the method `JobAdd`.
 #[derive(Debug, Deserialize)]
 struct Added {
     attempt: Attempt,
@@ -55,7 +55,7 @@ impl Call {
         self.of.action.clone().map_or_else(|| named(name), Ok)
     }
 
-    /// The parameters of `Run`.
+    /// Returns the parameters of the method `Run`.
     fn run(&self, action: &ActionName) -> Value {
         json!({"job": self.job, "attempt": self.attempt, "action": action, "targets": self.ranks, "userid": self.userid, "env": self.env,
             "timeout": self.of.timeout.map(Span::to_exact)})

@@ -41,7 +41,7 @@ pub(super) enum Turn {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Manager {
-    /// Slurm drains the node by itself.
+    /// Slurm, which drains a node by itself if a hook fails there.
     Slurm,
     /// Flux only logs the status of its housekeeping, and returns the node to service in any case.
     Flux,
@@ -137,7 +137,7 @@ pub(super) fn run(call: Call, options: OnNode, manager: Manager) -> Result<Exit,
     }
 }
 
-/// Room for the events of both threads; each thread waits for the loop, which is quick.
+/// Maximum number of waiting events from both threads; each thread waits for the loop, which is quick.
 const EVENTS: usize = 16;
 
 fn note(owed: &Owed, call: &Call) -> Note {
@@ -184,7 +184,7 @@ fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Fault> 
     started.map(drop).map_err(|error| Fault::Other(format!("cannot start a thread: {error}")))
 }
 
-/// State of a hook, from its first answer to its exit.
+/// State of a hook, from the agent's first answer to the hook's exit.
 struct Hook {
     call: Call,
     manager: Manager,
@@ -236,8 +236,9 @@ impl Hook {
         }
     }
 
-    /// Is the task an epilog of Slurm's whose turn has not come? Slurm stops its hook at PrologEpilogTimeout, when the
-    /// prolog before it still lives. Nobody would clean up after the job if the hook cancelled the epilog then.
+    /// Returns `true` if the task is an epilog of Slurm that has not begun: Slurm stops its hook at
+    /// PrologEpilogTimeout, when the prolog before it still lives. If the hook cancelled the epilog then, no script
+    /// would clean up after the job.
     fn must_clean_up(&self) -> bool {
         self.manager == Manager::Slurm && self.call.turn == Turn::Ends && !self.begun
     }

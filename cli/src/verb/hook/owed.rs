@@ -24,7 +24,7 @@ use crate::out::aside;
 /// The call of a hook, which a later hook can repeat.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Called {
-    /// Arguments of this program.
+    /// Arguments of the hook's process.
     pub(super) arguments: Vec<String>,
     /// Environment from the resource manager.
     pub(super) env: BTreeMap<String, String>,
@@ -60,8 +60,8 @@ impl Owed {
         note
     }
 
-    /// Repeats the calls that a boot cut off, one after the other. If a call fails, this hook exits with the call's
-    /// status, because the node is not clean.
+    /// Runs all epilogs again that a boot cut off, one after the other. Returns the first bad exit status: this hook
+    /// exits with it, because the node is not clean. `is_env`: names of the variables that the hook reads.
     pub(super) fn settle(&self, is_env: impl Fn(&str) -> bool) -> Option<Exit> {
         for name in self.cut_off() {
             let note = Note { disk: self.disk.join(&name), run: self.run.join(&name) };
@@ -103,7 +103,7 @@ fn read(path: &Path) -> Option<Called> {
     called.ok()
 }
 
-/// Runs the call again and returns its status; 255 if the program was killed.
+/// Runs the recorded call again; returns its exit status, or 255 if a signal killed the program.
 fn again(called: &Called, is_env: impl Fn(&str) -> bool) -> io::Result<u8> {
     let mut command = Command::new(std::env::current_exe()?);
     for (name, _) in std::env::vars_os() {
@@ -115,7 +115,7 @@ fn again(called: &Called, is_env: impl Fn(&str) -> bool) -> io::Result<u8> {
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
 }
 
-/// A recorded call.
+/// The note of an epilog's call: its file on the disk, and its twin in /run.
 #[derive(Debug)]
 pub(super) struct Note {
     disk: PathBuf,
@@ -134,7 +134,7 @@ impl Note {
         }
     }
 
-    /// Writes the note whole, or not at all.
+    /// Writes the note to the disk whole, or not at all.
     fn write(&self, called: &Called) -> io::Result<()> {
         let temporary = self.disk.with_extension(format!("{}", std::process::id()));
         let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;

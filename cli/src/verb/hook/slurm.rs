@@ -27,7 +27,7 @@ pub(super) enum Side {
 }
 
 const RESTARTS: &str = "SLURM_JOB_RESTART_COUNT";
-/// Available since 24.11.
+/// Variable with the job's start time; Slurm sets it since 24.11.
 const BEGAN: &str = "SLURM_JOB_START_TIME";
 const NODES: [&str; 2] = ["SLURM_JOB_NODELIST", "SLURM_NODELIST"];
 

@@ -22,13 +22,13 @@ pub(super) const AGENT: &str = "perilog-agent.service";
 pub(super) const CONTROLLER: &str = "perilog-controller.service";
 pub(super) const SOCKET: &str = "perilog-controller.socket";
 
-/// One run of `init`, or of its undo.
+/// A run of `init` or of `init undo`: its record, its limits and its output.
 pub(super) struct Acting {
     pub(super) record: Record,
     pub(super) wait: Span,
     /// The controller's door; of a node, the agent's.
     pub(super) door: Door,
-    /// Life of new tokens.
+    /// Life of new one-time tokens; `None`: the controller's default.
     pub(super) lasts: Option<Span>,
     /// Tokens that the controller has made: host and secret.
     pub(super) tokens: Vec<(String, String)>,
@@ -157,7 +157,7 @@ impl Acting {
     }
 }
 
-/// Has the controller taken this node in, as its agent says?
+/// Returns `true` if the agent says that its controller has welcomed this node.
 pub(super) fn is_online(door: &Door) -> bool {
     #[derive(Deserialize)]
     struct Status {

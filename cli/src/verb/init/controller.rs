@@ -62,7 +62,7 @@ pub(super) struct Args {
     common: Common,
 }
 
-/// What the operator wants.
+/// The arguments of `init controller`, as the plan uses them.
 #[derive(Debug, Clone)]
 struct Wanted {
     cluster: Option<String>,
@@ -76,11 +76,11 @@ struct Wanted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Files {
     None,
-    /// This one exists, another one does not.
+    /// The first of the files exists, another one does not.
     Part(PathBuf),
-    /// They cannot be used.
+    /// The files exist and cannot be used, with the reason.
     Bad(String),
-    /// The certificate's names and its end. An authority has neither.
+    /// The files can be used. `names`, `until_ms`: names and end of the certificate; an authority has neither.
     Good {
         names: Vec<String>,
         until_ms: u64,
@@ -109,11 +109,11 @@ impl Config {
     }
 }
 
-/// What is on this host.
+/// The state of this host before `init`.
 #[derive(Debug, Clone)]
 struct There {
     systemd: bool,
-    /// Is the controller installed?
+    /// Whether the controller's program is installed.
     installed: bool,
     unmunge: bool,
     dropin: Dropin,
@@ -126,7 +126,10 @@ struct There {
     known: BTreeMap<String, &'static str>,
 }
 
-/// What to do, given what is there; or all that is in the way.
+/// Plans the steps that are missing on this host.
+///
+/// # Errors
+/// All conflicts, one sentence each: `init` changes nothing then.
 fn plan(host: &str, wanted: &Wanted, dropin: &OfController, there: &There) -> Result<Plan, Vec<String>> {
     let mut plan = Plan::new(format!("the controller on {host}"));
     let mut conflicts = Vec::new();
@@ -183,7 +186,7 @@ fn plan(host: &str, wanted: &Wanted, dropin: &OfController, there: &There) -> Re
     if conflicts.is_empty() { Ok(plan) } else { Err(conflicts) }
 }
 
-/// Authority and certificate. Returns whether a certificate will be issued.
+/// Plans the authority and the certificate. Returns `true` if the plan issues a certificate.
 fn keys(wanted: &Wanted, there: &There, tls: &TlsFiles, plan: &mut Plan, conflicts: &mut Vec<String>) -> bool {
     let (cert, ca) = (tls.cert.display(), wanted.ca.display());
     let names: Vec<String> = wanted.names.iter().map(Name::text).collect();

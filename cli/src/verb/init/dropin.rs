@@ -1,15 +1,15 @@
-//! A drop-in of init's: whose it is, and whether it is to be written.
+//! A drop-in of `init`: whether `init` wrote the file, and whether `init` has to write it.
 
 use std::path::Path;
 
 use super::record::Record;
 use super::step::{Plan, Step};
 
-/// A drop-in.
+/// State of the drop-in on this host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Dropin {
     None,
-    /// It is as init wrote it.
+    /// The file is as `init` wrote it; with its text.
     Ours(String),
     Foreign,
 }

@@ -19,7 +19,7 @@ use crate::fault::Fault;
 use crate::verb::ca::files::{self, CA_CERT, CERT, KEY, Who};
 use crate::verb::ca::read::certificates;
 
-/// A one-time token; not shown by `Debug`.
+/// A one-time token. `Debug` does not show the text.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Token(pub(super) String);
 
@@ -29,14 +29,14 @@ impl fmt::Debug for Token {
     }
 }
 
-/// What the node shows for its first certificate.
+/// The proof of identity with which the node gets its first certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Proof {
     Token(Token),
     Munge,
 }
 
-/// A certificate to get.
+/// The enrolment of this node: everything that `init` needs to get the certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Enrolling {
     /// `host:port` of the enrolment door.
@@ -47,24 +47,24 @@ pub(super) struct Enrolling {
     pub(super) proof: Proof,
 }
 
-/// Files of a daemon in one directory.
+/// Returns the paths of a daemon's certificate files in `dir`.
 pub(super) fn files_in(dir: &Path) -> TlsFiles {
     TlsFiles { ca: dir.join(CA_CERT), cert: dir.join(CERT), key: dir.join(KEY), crl: None }
 }
 
-/// Learns the authority (PEM) with this pin from the enrolment door.
+/// Asks the enrolment door for the authority with this pin; returns the authority's certificate (PEM).
 pub(super) fn authority(address: &str, pin: Pin) -> Result<String, String> {
     let der = block_on(learn(&Dial::plain(address), pin))?.map_err(|error| error.to_string())?;
     Ok(pem(&der))
 }
 
-/// Is this certificate (PEM) the one with the pin?
+/// Returns `true` if `pem` is one certificate, and its fingerprint is the pin.
 pub(super) fn is_pinned(pem: &str, pin: Pin) -> bool {
     let read = certificates(Path::new(CA_CERT), pem);
     read.is_ok_and(|all| matches!(all.as_slice(), [one] if one.fingerprint.parse() == Ok(pin)))
 }
 
-/// A certificate (DER) as PEM (RFC 7468).
+/// Encodes a certificate (DER) as PEM (RFC 7468).
 fn pem(der: &[u8]) -> String {
     let text = STANDARD.encode(der);
     let mut pem = "-----BEGIN CERTIFICATE-----\n".to_owned();
@@ -78,7 +78,8 @@ fn pem(der: &[u8]) -> String {
     pem + "-----END CERTIFICATE-----\n"
 }
 
-/// Returns when the certificate of this host ends, if it is a node's, has its key, and is good now.
+/// Returns the end (ms since the epoch) of this host's certificate. `None`: no certificate, a certificate of another
+/// host, one without its key, or one that is not valid now.
 pub(super) fn certificate(files: &TlsFiles, host: &str) -> Option<u64> {
     let tls = ClientTls::load(files).ok()?;
     let is_ours = tls.names().contains(&canonical(host));
@@ -88,8 +89,8 @@ pub(super) fn certificate(files: &TlsFiles, host: &str) -> Option<u64> {
     (is_ours && is_good).then_some(until_ms)
 }
 
-/// Gets the certificate. The key is on disk before the question, so that the same token does again when the answer is
-/// lost.
+/// Gets the certificate from the enrolment door. The key is on disk before the question: if the answer is lost, the
+/// same token is good for the same key again.
 pub(super) fn enrol(of: &Enrolling) -> Result<(), Fault> {
     let files = files_in(&of.dir);
     let key = key(&files.key)?;
@@ -124,7 +125,7 @@ fn remedy(of: &Enrolling) -> String {
     }
 }
 
-/// Returns the node's key (PEM), and makes one if there is none.
+/// Returns the node's private key (PEM); makes the key if the file is missing.
 fn key(path: &Path) -> Result<String, Fault> {
     match fs::read_to_string(path) {
         Ok(key) => return Ok(key),

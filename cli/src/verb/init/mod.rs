@@ -110,7 +110,7 @@ impl Role {
         }
     }
 
-    /// Name of the daemon's configuration.
+    /// Returns the name of the daemon's configuration: `controller` or `agent`.
     const fn daemon(self) -> &'static str {
         match self {
             Self::Controller => "controller",
@@ -122,14 +122,15 @@ impl Role {
         Path::new("/usr/sbin").join(format!("perilog-{}", self.daemon()))
     }
 
-    /// The drop-in that init writes. `site.toml` is read after it, so the site's own lines win.
+    /// Returns the path of the drop-in that `init` writes. The daemons read `site.toml` after this file, so the site's
+    /// own lines win.
     fn dropin(self) -> PathBuf {
         Path::new("/etc/perilog").join(format!("{}.d", self.daemon())).join("init.toml")
     }
 }
 
-/// Shows the plan, and carries it out unless this is a dry run or nothing is to be done. Returns whether it was carried
-/// out.
+/// Shows the plan. Carries the plan out, unless `--dry-run` is set or the plan has no steps. Returns `true` if no step
+/// of the plan is left.
 fn show_and_do(plan: &Plan, common: &Common, out: &mut Out, act: &mut act::Acting) -> Result<bool, Fault> {
     if common.dry_run || plan.is_empty() {
         out.show(&Shown::planned(plan))?;
@@ -153,7 +154,7 @@ fn show_and_do(plan: &Plan, common: &Common, out: &mut Out, act: &mut act::Actin
     Ok(true)
 }
 
-/// Names the step that failed, and what to type. A fault with an exit status of its own keeps it.
+/// Adds the failed step, and what to type, to a fault. A fault with an exit status of its own keeps that status.
 fn in_step(number: usize, step: &str, fault: Fault) -> Fault {
     let text = format!("step {number} ({step}): {fault}");
     match fault {
@@ -172,12 +173,12 @@ fn refused(conflicts: &[String]) -> Fault {
     Fault::Usage(format!("{} in the way, and nothing was changed:{list}", text::count(conflicts.len() as u64, "thing")))
 }
 
-/// The kernel's name of this host.
+/// Returns the host name that the kernel has.
 fn own_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// Waits until `is_so`, at most until `until_ms` (monotonic). Returns whether it came about.
+/// Waits until `is_so` returns `true`, at most until `until_ms` (CLOCK_MONOTONIC). Returns `false` past the limit.
 #[expect(clippy::disallowed_methods, reason = "the daemons tell no one when they are ready for this")]
 fn wait_until(until_ms: u64, mut is_so: impl FnMut() -> bool) -> bool {
     const PAUSE: std::time::Duration = std::time::Duration::from_millis(200);

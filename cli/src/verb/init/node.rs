@@ -25,10 +25,11 @@ use crate::verb::ca::files;
 use crate::verb::doctor::config::texts;
 use crate::{values, when};
 
-/// Ports of the controller: for agents, and for enrolment.
+/// Port of the controller for agents; `ENROLS`: for enrolment.
 const AGENTS: u16 = 5115;
 const ENROLS: u16 = 5117;
-/// The agent's own directory on the disk, where it renews its certificate. Its unit lets it write nothing but /run.
+/// Directory on the disk in which the agent keeps and renews its certificate. The agent's unit lets the agent write
+/// only to /run, so a drop-in of the unit adds this directory.
 const DIRECTORY: &str = "/var/lib/perilog-agent/tls";
 const UNIT_DROPIN: &str = "/etc/systemd/system/perilog-agent.service.d/perilog-init.conf";
 const UNIT_TEXT: &str = "# Written by `perilog init node`, removed by `perilog init undo`: the agent keeps its certificate, and renews it there.\n\
@@ -150,19 +151,23 @@ struct There {
     dropin: Dropin,
     unit: Dropin,
     config: Result<Config, String>,
-    /// End of the certificate that an administrator brought.
+    /// End (ms since the epoch) of a certificate that an administrator installed; `None`: there is none.
     brought: Option<u64>,
-    /// End of the certificate in our directory.
+    /// End (ms since the epoch) of the certificate in `DIRECTORY`; `None`: there is none.
     certificate: Option<u64>,
     /// The authority's certificate in our directory.
     ca: Option<String>,
-    /// The authority's certificate to trust, and where it is from; or why it is not known.
+    /// The authority's certificate (PEM) to trust, and its source as text; or the reason why `init` cannot know the
+    /// authority.
     authority: Result<(String, String), String>,
     service: Option<units::State>,
     online: bool,
 }
 
-/// What to do, given what is there; or all that is in the way.
+/// Plans the steps that are missing on this host.
+///
+/// # Errors
+/// All conflicts, one sentence each: `init` changes nothing then.
 fn plan(wanted: &Wanted, dropin: &str, there: &There) -> Result<Plan, Vec<String>> {
     let host = &there.host;
     let mut plan = Plan::new(format!("{host} as a node of {}", wanted.controller));
@@ -232,7 +237,8 @@ fn overridden(wanted: &Wanted, there: &There, config: &Config, plan: &mut Plan, 
     }
 }
 
-/// Authority, certificate, and the unit's leave to keep it. Returns whether any of it changes.
+/// Plans the authority, the certificate, and the unit's permission to write `DIRECTORY`. Returns `true` if any of them
+/// changes.
 fn keys(wanted: &Wanted, there: &There, plan: &mut Plan, conflicts: &mut Vec<String>) -> bool {
     let own = files_in(Path::new(DIRECTORY));
     let shown = own.ca.display();
@@ -388,7 +394,7 @@ fn look(args: &Args, wanted: &Wanted, record: Option<&Record>, door: &Door) -> R
     Ok((dropin, there))
 }
 
-/// Returns the authority (PEM) that this node will trust, and where it is from.
+/// Returns the authority's certificate (PEM) that this node will trust, and its source as text.
 fn authority(
     args: &Args,
     wanted: &Wanted,

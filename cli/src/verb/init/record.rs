@@ -13,7 +13,7 @@ use super::Role;
 use crate::fault::Fault;
 use crate::verb::ca::files::{self, Who};
 
-/// Version of the format.
+/// Version of the record's format.
 const VERSION: u32 = 1;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +33,7 @@ pub(super) struct Record {
     path: PathBuf,
 }
 
-/// Content of a file, compared with what init wrote.
+/// The state of a file now, compared with the file that `init` wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Now {
     Gone,
@@ -51,7 +51,7 @@ impl Record {
         Self { version: VERSION, files, directories, enabled, authorities: BTreeSet::new(), path }
     }
 
-    /// Reads the record; `None` if init made nothing here.
+    /// Reads a role's record; `None`: `init` made nothing for this role here.
     pub(super) fn read(path: PathBuf) -> Result<Option<Self>, Fault> {
         let failed = |source| Fault::File { what: "cannot read", path: path.clone(), source };
         let text = match fs::read(&path) {
@@ -75,8 +75,8 @@ impl Record {
         files::write(&self.path, Who::OwnerOnly, &format!("{text}\n"))
     }
 
-    /// Records a file before it is written. `text`: its content, if a daemon does not renew it. A file without a known
-    /// content that is there already is another's: undo leaves it.
+    /// Records a file before `init` writes it. `text`: the content; `None`: a daemon renews the file. If a file without
+    /// known content exists already, `init` did not make it, and `undo` leaves it.
     pub(super) fn will_write(&mut self, path: &Path, text: Option<&str>) -> Result<(), Fault> {
         if text.is_none() && !self.files.contains_key(path) && path.symlink_metadata().is_ok() {
             return Ok(());
@@ -86,7 +86,7 @@ impl Record {
         self.save()
     }
 
-    /// Records a directory, and those above it, before they are made.
+    /// Records a directory and its missing parents, before `init` makes them.
     pub(super) fn will_make_directory(&mut self, dir: &Path) -> Result<(), Fault> {
         let mut missing: Vec<PathBuf> = dir.ancestors().take_while(|dir| !dir.exists()).map(Path::to_owned).collect();
         missing.retain(|dir| !self.directories.contains(dir));
@@ -108,7 +108,7 @@ impl Record {
         }
     }
 
-    /// Did init write this file, and is it as init wrote it?
+    /// Returns `true` if `init` wrote this file, and the file has not changed since.
     pub(super) fn owns(&self, path: &Path) -> bool {
         self.files.get(path).is_some_and(|made| Self::now(path, made.as_deref()) == Now::Same)
     }

@@ -1,5 +1,5 @@
-//! Drop-ins of the daemons, and what a daemon makes of its configuration with a drop-in that is not written yet: its
-//! own program reads a copy, because only it knows what the keys mean.
+//! Texts of the drop-ins, and the configuration that results from a drop-in before `init` writes it. The daemon's own
+//! program reads a copy of the configuration, because only that program knows what the keys mean.
 
 use std::fs;
 use std::io;
@@ -12,7 +12,7 @@ use crate::fault::Fault;
 use crate::text;
 use crate::verb::shell;
 
-/// The drop-in's head.
+/// Returns the comment at the head of a drop-in.
 fn head(role: Role) -> String {
     let (word, site) = (role.word(), role.dropin().with_file_name("site.toml"));
     format!(
@@ -21,16 +21,16 @@ fn head(role: Role) -> String {
     )
 }
 
-/// Text as a TOML string.
+/// Returns `text` as a TOML string.
 fn quoted(text: &str) -> String {
     toml::Value::from(text).to_string()
 }
 
-/// The controller's drop-in.
+/// The settings in the controller's drop-in.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct OfController {
     pub(super) cluster: Option<String>,
-    /// The hosts that munge enrols, if it does.
+    /// The hosts that munge enrols, as a hostlist; `None`: munge enrols no host.
     pub(super) munge_hosts: Option<String>,
 }
 
@@ -57,11 +57,11 @@ impl OfController {
     }
 }
 
-/// The node's drop-in.
+/// The settings in the node's drop-in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OfNode<'a> {
     pub(super) host: Option<&'a str>,
-    /// `ctl:5115`
+    /// Address of the controller, such as `ctl:5115`.
     pub(super) controller: &'a str,
     /// `ctl:5117`, and where certificate and key are kept; `None` if an administrator has brought them.
     pub(super) enrols: Option<(&'a str, &'a Path)>,
@@ -92,7 +92,7 @@ impl OfNode<'_> {
     }
 }
 
-/// Returns the daemon's whole configuration, as it would be with this drop-in.
+/// Returns the configuration that the daemon would have with this drop-in.
 ///
 /// # Errors
 /// The outer one: this host cannot be asked. The inner one: the daemon's own words.
@@ -156,7 +156,7 @@ impl Drop for Copy {
     }
 }
 
-/// A text in the configuration, by the names of its tables.
+/// Returns the text at `path` (names of tables, then the key) in a configuration.
 pub(super) fn value<'t>(table: &'t Table, path: &[&str]) -> Option<&'t str> {
     crate::verb::doctor::config::text(table, path)
 }

@@ -1,4 +1,4 @@
-//! One change to this host, and the plan: what will be done, and what is there already.
+//! One change to this host, and the plan: the changes that `init` will make, and those that are made already.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use crate::{style, text};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Make an authority.
+    /// Make a certificate authority in this directory.
     Authority { dir: PathBuf },
     /// Issue the controller's certificate; `to` gets ca.pem, cert.pem and key.pem.
     Issue { ca: PathBuf, names: Vec<Name>, to: PathBuf },
@@ -21,35 +21,35 @@ pub(super) enum Step {
     Write { path: PathBuf, text: String },
     /// Get the node's certificate from the controller.
     Enrol(Box<Enrolling>),
-    /// Enable units and start them; `anew`: restart those that run.
+    /// Enable these units and start them; `anew`: restart those that run.
     Start { units: Vec<&'static str>, anew: bool },
-    /// Have the controller make one-time tokens.
+    /// Ask the controller to make one-time tokens for these hosts.
     Tokens { hosts: HostList },
-    /// Wait until the controller has taken this node in.
+    /// Wait until the controller has welcomed this node's agent.
     Online,
-    /// Disable units and stop them.
+    /// Disable these units and stop them.
     Stop { units: Vec<String> },
     /// Remove a file that init wrote.
     Remove { path: PathBuf },
     /// Remove a directory that init made, if it is empty.
     RemoveDirectory { path: PathBuf },
-    /// Have systemd read its units again, and restart these where they run.
+    /// Make systemd read its units again, and restart these units if they run.
     Reload { running: Vec<&'static str> },
 }
 
-/// A line of the plan. Without a step, it is there already.
+/// A line of the plan. `step`: the change; `None`: the change is made already.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Item {
     text: String,
     step: Option<Step>,
 }
 
-/// Plan for one host, in order.
+/// The plan for one host, in the order of the steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Plan {
     title: String,
     items: Vec<Item>,
-    /// Remarks and what stays.
+    /// Remarks, and what `init` leaves.
     notes: Vec<String>,
 }
 
@@ -70,7 +70,7 @@ impl Plan {
         self.notes.push(text.into());
     }
 
-    /// Is nothing to be done?
+    /// Returns `true` if the plan has no steps.
     pub(super) fn is_empty(&self) -> bool {
         self.steps().next().is_none()
     }
@@ -79,7 +79,7 @@ impl Plan {
         self.items.iter().filter_map(|item| Some((item.text.as_str(), item.step.as_ref()?)))
     }
 
-    /// Texts of the items, with `+` before what will be done and `=` before what is there.
+    /// Returns the texts of the items: `+` before a change that `init` will make, `=` before one that is made already.
     #[cfg(test)]
     pub(super) fn words(&self) -> Vec<String> {
         let sign = |item: &Item| if item.step.is_some() { '+' } else { '=' };
@@ -87,7 +87,7 @@ impl Plan {
     }
 }
 
-/// The plan, before or after it was carried out.
+/// The plan as output; `state`: before or after `init` carried it out.
 pub(super) struct Shown<'a> {
     plan: &'a Plan,
     state: &'static str,

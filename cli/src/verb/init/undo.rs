@@ -47,7 +47,7 @@ pub(super) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     Ok(Exit::Ok)
 }
 
-/// Shows the plan of undoing a role, and carries it out.
+/// Shows the plan that undoes a role, and carries the plan out.
 pub(super) fn take_back(
     role: Role,
     record: Record,
@@ -65,7 +65,7 @@ pub(super) fn take_back(
     show_and_do(&plan, &Common { dry_run, wait }, out, &mut act).map(drop)
 }
 
-/// What undoing takes. `now`: a file's content, compared with the record.
+/// Plans what `undo` removes. `now`: returns the state of a file, compared with the record.
 fn plan(
     role: Role,
     record: &Record,

@@ -8,7 +8,7 @@ use crate::fault::Fault;
 use crate::verb::doctor::daemon::last_words;
 use crate::verb::shell;
 
-/// A controller with a large store takes its time to start.
+/// Limit for systemctl(1): a controller with a large store takes minutes to start.
 const LIMIT: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(super) struct State {
     pub(super) active: bool,
 }
 
-/// Does systemd run as this host's init?
+/// Returns `true` if systemd is this host's init.
 pub(super) fn systemd_runs() -> bool {
     Path::new("/run/systemd/system").is_dir()
 }
@@ -41,7 +41,10 @@ pub(super) fn state(unit: &str) -> Result<Option<State>, Fault> {
     }))
 }
 
-/// systemctl(1), which must succeed.
+/// Runs systemctl(1).
+///
+/// # Errors
+/// The program failed, or did not end within [`LIMIT`].
 pub(super) fn systemctl(arguments: &[&str]) -> Result<(), Fault> {
     let said = shell::ask_within(LIMIT, "systemctl", arguments).map_err(Fault::Other)?;
     if said.ok {
@@ -52,13 +55,13 @@ pub(super) fn systemctl(arguments: &[&str]) -> Result<(), Fault> {
     Err(Fault::Other(format!("systemctl {}: {why}{}", arguments.join(" "), last_words(unit))))
 }
 
-/// The unit's own status line.
+/// Returns the status line that the unit's daemon reports (`StatusText`).
 pub(super) fn status_text(unit: &str) -> String {
     let said = shell::ask("systemctl", &["show", "--value", "--property", "StatusText", unit]);
     said.map(|said| said.stdout.trim().to_owned()).unwrap_or_default()
 }
 
-/// The unit's last warning.
+/// Returns the last warning in the unit's journal.
 pub(super) fn last_warning(unit: &str) -> Option<String> {
     let asked = ["--unit", unit, "--priority", "warning", "--lines", "1", "--output", "cat", "--quiet", "--no-pager"];
     let said = shell::ask("journalctl", &asked).ok().filter(|said| said.ok)?;

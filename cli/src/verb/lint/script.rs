@@ -10,12 +10,12 @@ use super::Finding;
 
 /// Most bytes that are read of a script: more than any prolog has, and a program that was compiled ends here.
 const MOST: u64 = 1024 * 1024;
-/// Names begin so that a resource manager, or perilog, would set.
+/// Beginnings of names that a resource manager, or perilog, sets.
 const PREFIXES: [&str; 3] = ["PERILOG_", "SLURM_", "FLUX_"];
-/// Where env(1) finds interpreters: the path of a clean environment.
+/// Directories in which env(1) finds interpreters in a clean environment.
 const PATH: [&str; 6] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
-/// `passed`: names of variables that the node passes; `None`: unknown.
+/// Inspects a script. `passed`: names of variables that the node passes to scripts; `None`: unknown.
 pub(super) fn look(name: &str, path: &Path, passed: Option<&BTreeSet<String>>) -> Vec<Finding> {
     let read = || -> std::io::Result<(u32, Vec<u8>)> {
         let mut bytes = Vec::new();
@@ -45,7 +45,7 @@ fn is_program(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-/// Judges the `#!` line (execve(2)). `is_program`: is this path a program of this host?
+/// Checks the `#!` line (execve(2)). `is_program`: returns `true` for the path of a program of this host.
 fn first_line(name: &str, text: &str, is_program: &dyn Fn(&str) -> bool) -> Option<Finding> {
     const ABOUT: &str = "#!";
     let line = text.split('\n').next().unwrap_or_default();

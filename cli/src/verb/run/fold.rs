@@ -7,7 +7,7 @@ use perilog_core::{HostList, IdSet};
 
 use crate::log::{Finish, Roster, result_line};
 
-/// Ranks with equal results.
+/// Ranks that ended with equal results.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Group {
     outcome: String,
@@ -66,7 +66,7 @@ impl Fold {
 }
 
 impl Group {
-    /// Returns `n[0-2]: ok  800ms-1.2s`.
+    /// Returns the line of the group, such as `n[0-2]: ok  800ms-1.2s`.
     pub(super) fn line(&self) -> String {
         let hosts = HostList::from_names(self.hosts.values()).map(|hosts| hosts.to_string());
         let at = hosts.ok().filter(|hosts| !hosts.is_empty()).unwrap_or_else(|| crate::text::ranks(&self.ranks));

@@ -62,7 +62,7 @@ pub(crate) struct Args {
     propagate: bool,
 }
 
-/// The parameters of `Run`.
+/// The parameters of the method `Run`.
 #[derive(Debug, Clone, Serialize)]
 struct Request {
     job: JobId,

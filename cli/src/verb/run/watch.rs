@@ -29,7 +29,7 @@ pub(crate) struct Watch {
     attempt: Option<Attempt>,
     roster: Roster,
     events_after: u64,
-    /// Ranks whose end the watch has seen.
+    /// Ranks whose end this program has seen in the log.
     ended: IdSet,
     /// Unusual states of unfinished ranks.
     odd: BTreeMap<String, &'static str>,
@@ -117,7 +117,8 @@ impl Watch {
         Ok(None)
     }
 
-    /// Handles an event; `now_ms` is CLOCK_MONOTONIC.
+    /// Handles an event of the job's log. `now_ms`: CLOCK_MONOTONIC. Returns the exit status if the event ends the
+    /// verb.
     pub(crate) fn event(&mut self, entry: &Entry, now_ms: u64) -> Result<Option<Exit>, Fault> {
         let is_vouching = [UNVOUCHED, VOUCHED].contains(&entry.name.as_str());
         if entry.attempt() != self.attempt || (entry.action() != Some(self.action.as_str()) && !is_vouching) {
@@ -159,7 +160,7 @@ impl Watch {
         Ok(None)
     }
 
-    /// Prints the collected results.
+    /// Prints the collected results. Returns the exit status if the verb ends.
     pub(crate) fn flush(&mut self) -> Result<Option<Exit>, Fault> {
         self.flush_ms = None;
         for group in self.fold.take() {

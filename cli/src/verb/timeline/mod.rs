@@ -138,7 +138,7 @@ struct Step {
     /// Milliseconds since the task's begin.
     after_ms: u64,
     elapsed_ms: u64,
-    /// `None`: the script did not end.
+    /// Exit status as a shell gives it; `None`: the script did not end.
     status: Option<u8>,
     tolerable: bool,
     timed_out: bool,
@@ -174,7 +174,7 @@ struct Timeline {
     all: bool,
 }
 
-/// An action with its tasks by rank.
+/// An action with its tasks, by rank.
 struct Action {
     name: ActionName,
     began_ms: u64,

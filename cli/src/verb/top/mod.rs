@@ -34,12 +34,12 @@ pub(crate) struct Args {
     every: Span,
 }
 
-/// Shortest period, so that the controller has time for other work.
+/// Minimum period between two pictures, so that the controller has time for other work.
 const LEAST: Duration = Duration::from_millis(200);
 /// Number of turns between two requests for all nodes: on a large cluster the list is long, and changes slowly.
 const NODES_EVERY: u32 = 5;
 
-/// The picture to draw.
+/// The data that one picture of the screen shows.
 #[derive(Debug, Default)]
 struct Picture {
     status: Option<StatusView>,
@@ -51,7 +51,7 @@ struct Picture {
     nodes_ms: u64,
     /// The reason why the picture is not current.
     trouble: Option<String>,
-    /// The first straggler on the screen.
+    /// Index of the first straggler on the screen.
     scrolled: usize,
 }
 

@@ -18,7 +18,7 @@ use crate::{text, when};
 const ACTIONS: usize = 8;
 const TROUBLES: usize = 6;
 
-/// Widest column except the last, as a part of the screen, and its width on a narrow screen.
+/// Maximum width of a column except the last: a sixth of the screen, but at least `NARROWEST` characters.
 const WIDEST_PART: usize = 6;
 const NARROWEST: usize = 10;
 
@@ -145,7 +145,7 @@ fn nodes(frame: &mut Frame<'_>, area: Rect, troubles: &[[String; 4]]) {
     table(frame, area, title, ["STATE", "NODES", "SINCE", "NOTE"], rows);
 }
 
-/// An open action, with the states of its ranks.
+/// An open action, with the state of each rank.
 struct Open {
     job: String,
     action: String,

@@ -38,7 +38,7 @@ impl Journal {
         lines
     }
 
-    /// Waits until the journal has all output so far.
+    /// Waits until the journal contains all output that the task has written so far.
     pub(super) fn settle() {
         // Fails harmlessly without a journal.
         let _ = Command::new("journalctl")

@@ -63,7 +63,7 @@ impl Trial {
         Ok(Some(body.exit()))
     }
 
-    /// Shows new output.
+    /// Shows the output that the task has written since the last call.
     pub(super) fn look(&mut self) -> Result<(), Fault> {
         if self.out.face == Face::Table
             && let Some((_, journal)) = &mut self.journal

@@ -1,4 +1,4 @@
-//! What to type on the nodes.
+//! The commands that the operator types on the nodes after `init controller`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -31,10 +31,10 @@ pub(super) fn pin(tls: &TlsFiles) -> Result<Pin, Fault> {
     issuer.and_then(|issuer| issuer.fingerprint.parse().ok()).ok_or_else(fault)
 }
 
-/// What to type on the nodes.
+/// The commands that the operator types on the nodes.
 pub(super) struct Lines {
     cluster: String,
-    /// The command, behind the node that it is for; `None` for any.
+    /// Each command, with its node before it; `None`: any node.
     lines: Vec<(Option<String>, String)>,
     notes: Vec<String>,
     /// The same line does for all nodes.

@@ -1,4 +1,4 @@
-//! What is on the controller's host.
+//! Finds out the state of the controller's host before `init`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -56,7 +56,7 @@ pub(super) fn look(wanted: &Wanted, record: Option<&Record>, door: &Door) -> Res
     Ok((dropin, found))
 }
 
-/// All of the files, some, or none.
+/// Returns [`Files::None`] or [`Files::Part`]; `None` if all of the files exist.
 fn presence<const N: usize>(paths: [&Path; N]) -> Option<Files> {
     let there: Vec<&Path> = paths.into_iter().filter(|path| path.symlink_metadata().is_ok()).collect();
     match there.as_slice() {
@@ -99,7 +99,7 @@ pub(super) fn authority(dir: &Path) -> Files {
     }
 }
 
-/// Nodes that need no token, as the controller says, if it runs.
+/// Returns the nodes that need no token, with the reason, if the controller runs; otherwise none.
 fn known(door: &Door) -> BTreeMap<String, &'static str> {
     #[derive(Deserialize)]
     struct Tokens {

@@ -1,4 +1,4 @@
-//! The plan of a controller's host, for what may be there.
+//! Tables of cases: the state of a controller's host, and the plan.
 
 use perilog_host::clock;
 
@@ -28,7 +28,7 @@ fn good(names: &[&str]) -> Files {
     Files::Good { names: names.iter().map(|name| (*name).to_owned()).collect(), until_ms: 0 }
 }
 
-/// A host with the package and nothing else.
+/// Returns the state of a host with the package and nothing else.
 fn fresh() -> There {
     There {
         systemd: true,
@@ -44,7 +44,7 @@ fn fresh() -> There {
     }
 }
 
-/// A host after `init`.
+/// Returns the state of a host after `init controller`.
 fn done() -> There {
     There {
         dropin: Dropin::Ours(dropin().text()),

@@ -1,4 +1,4 @@
-//! The plan of a node, for what may be there.
+//! Tables of cases: the state of a node's host, and the plan.
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn config() -> Config {
     }
 }
 
-/// A node with the package, whose agent was started with nothing to do.
+/// Returns the state of a node with the package, whose agent runs and has no controller.
 fn fresh() -> There {
     There {
         systemd: true,
