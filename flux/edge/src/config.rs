@@ -20,7 +20,7 @@ pub struct Config {
     pub log: Log,
     pub flux: Socket,
     pub controller: Socket,
-    /// Distinguishes this instance of Flux from others that the controller serves.
+    /// Name of this instance of Flux, which distinguishes it from other instances that the controller serves.
     pub instance: Name,
     pub online_patience: Limit,
     /// Actions of services outside, by name.
@@ -60,14 +60,14 @@ impl Config {
     }
 }
 
-/// An external action: when a job has it, what of the job it covers, and how soon its service must be heard of.
+/// An external action: `when` a job has it, which resources of the job it covers, and how soon its service must report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Service {
     pub when: Field,
     #[serde(default)]
     pub at: At,
-    /// Left out: one resource, of the action's name.
+    /// Named resources that the action covers; `None`: one resource, with the action's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<BTreeSet<ResourceName>>,
     #[serde(default)]
@@ -133,7 +133,7 @@ impl From<Own> for ActionName {
 pub struct Field(String);
 
 impl Field {
-    /// The field as a JSON pointer (RFC 6901).
+    /// Returns the field as a JSON pointer (RFC 6901).
     fn pointer(&self) -> String {
         let escaped = self.0.split('.').map(|name| name.replace('~', "~0").replace('/', "~1"));
         escaped.map(|name| format!("/{name}")).collect()

@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::UnixStream;
 
 const INTERFACE: &str = "io.perilog.Controller";
-/// A page of the feed has a few hundred attempts.
+/// Maximum size of a reply in bytes. A page of the feed has a few hundred attempts.
 const MAX_REPLY: u64 = 64 * 1024 * 1024;
 
 #[derive(Debug, thiserror::Error)]
@@ -34,13 +34,15 @@ impl CallError {
     }
 }
 
-/// A connection, with one call at a time.
+/// A connection to the controller; carries one call at a time.
 #[derive(Debug)]
 pub struct Controller {
     stream: BufReader<UnixStream>,
 }
 
 impl Controller {
+    /// Connects to the controller's socket.
+    ///
     /// # Errors
     /// The controller does not listen at `socket`.
     pub async fn connect(socket: &Path) -> Result<Self, CallError> {
@@ -71,7 +73,7 @@ impl Controller {
         Ok(self.stream.get_mut().write_all(&bytes).await?)
     }
 
-    /// Returns the next reply, and whether more replies follow.
+    /// Returns the next reply, and `true` if more replies follow.
     ///
     /// # Errors
     /// [`CallError`]

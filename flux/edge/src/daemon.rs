@@ -14,7 +14,7 @@ use crate::session::Session;
 /// Delay before the next attempt to reach Flux; an instance takes seconds to boot.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// Runs until a signal ends the daemon.
+/// Runs the edge until a signal ends it.
 ///
 /// # Errors
 /// A text: the signal handlers cannot be installed.
@@ -51,7 +51,8 @@ async fn terminated(signals: &mut Signals) {
     while signals.next().await != Signal::Terminate {}
 }
 
-/// `--let-go`: finishes the references of one job, or of all jobs, whatever the state of the job in perilog.
+/// Carries out `--let-go`: finishes the references of one job (`job`), or of all jobs (`all`), whatever the state of
+/// the job in perilog.
 ///
 /// # Errors
 /// A text for people.

@@ -1,4 +1,4 @@
-//! Tests of the program as systemd and people run it.
+//! Tests of the program `perilog-flux`, as systemd and people run it.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 

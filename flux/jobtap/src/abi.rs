@@ -27,7 +27,7 @@ struct FluxMsgHandler([u8; 0]);
 type OnCall = unsafe extern "C" fn(*mut FluxPlugin, *const c_char, *mut FluxArgs, *mut c_void) -> c_int;
 type OnRequest = unsafe extern "C" fn(*mut Flux, *mut FluxMsgHandler, *const FluxMsg, *mut c_void);
 
-/// `struct flux_plugin_handler`.
+/// libflux's `struct flux_plugin_handler`.
 #[repr(C)]
 struct Handler {
     topic: *const c_char,
@@ -68,11 +68,11 @@ unsafe extern "C" {
 
 /// The name of the services (README.md).
 const NAME: &CStr = c"perilog-hold";
-/// The description of both references in a job's eventlog.
+/// Text that describes perilog's references in a job's eventlog.
 const DESCRIPTION: &CStr = c"perilog";
-/// `FLUX_PLUGIN_ARG_IN`.
+/// libflux's `FLUX_PLUGIN_ARG_IN`: the arguments that Flux passes to a callback.
 const IN: c_int = 0;
-/// `FLUX_JOBTAP_CURRENT_JOB`.
+/// libflux's `FLUX_JOBTAP_CURRENT_JOB`: the job of the current callback.
 const CURRENT_JOB: u64 = u64::MAX;
 
 /// An error number of errno(3).
@@ -90,7 +90,7 @@ impl Errno {
     }
 }
 
-/// Severities of syslog(3).
+/// Severities of log messages, with the numbers of syslog(3).
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Level {
     Critical = 2,
@@ -145,7 +145,7 @@ impl Plugin {
     }
 }
 
-/// A callback's arguments.
+/// The arguments of a callback.
 pub(crate) struct Call(*mut FluxArgs);
 
 impl Call {
@@ -315,7 +315,7 @@ static TABLE: Table = Table([
     Handler { topic: null(), callback: None, data: null_mut() },
 ]);
 
-/// Flux calls this function when it loads the plugin.
+/// Registers the plugin's callbacks; Flux calls this function when it loads the plugin.
 ///
 /// # Safety
 /// `p` is the plugin that Flux loads.

@@ -8,7 +8,7 @@ use perilog_terms::{Epilog, Site, Terms, json};
 use crate::abi::{Call, Errno, Level, Plugin, Request};
 use crate::references::{References, Refusal, State, What};
 
-/// The version of README.md.
+/// Version of the interface that README.md describes.
 const INTERFACE: u32 = 1;
 
 struct Held {
@@ -35,7 +35,10 @@ pub(crate) fn begin() {
     *held() = Held::new();
 }
 
-/// Runs a callback. An error is the text of a refusal.
+/// Runs the callback for `topic`.
+///
+/// # Errors
+/// The text with which Flux refuses the user's request.
 pub(crate) fn called(plugin: &Plugin, topic: &[u8], call: &Call) -> Result<(), String> {
     match topic {
         b"conf.update" => return configure(plugin, call),
@@ -49,7 +52,7 @@ pub(crate) fn called(plugin: &Plugin, topic: &[u8], call: &Call) -> Result<(), S
     Ok(())
 }
 
-/// Handles a panic of a callback: the job must not continue without the callback's work.
+/// Handles a panic of the callback for `topic`: the job must not continue without the callback's work.
 pub(crate) fn panicked(plugin: &Plugin, topic: &[u8]) -> Result<(), String> {
     let text = format!("perilog-hold: a defect in {}; Flux's log has more", String::from_utf8_lossy(topic));
     plugin.log(Level::Critical, &text);
@@ -87,7 +90,7 @@ fn configure(plugin: &Plugin, call: &Call) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses bad terms when the user submits the job.
+/// Refuses a job with bad terms when the user submits it.
 fn validate(call: &Call) -> Result<(), String> {
     let Some(job) = call.job_with_terms() else { return Ok(()) };
     let jobspec = json::member(&job, "jobspec").unwrap_or_default();
@@ -131,7 +134,7 @@ fn cleanup(plugin: &Plugin, call: &Call) {
     }
 }
 
-/// Serves `finish`.
+/// Answers a request to the service `finish`.
 pub(crate) fn finish(plugin: &Plugin, request: Request) {
     let read = request.read_finish().and_then(|(id, what, status)| Some((id, What::read(&what)?, status)));
     let Some((id, what, status)) = read else {
@@ -151,7 +154,7 @@ pub(crate) fn finish(plugin: &Plugin, request: Request) {
     }
 }
 
-/// Serves `list`.
+/// Answers a request to the service `list`.
 pub(crate) fn list(request: Request) {
     let json = {
         let held = held();

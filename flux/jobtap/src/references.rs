@@ -104,7 +104,7 @@ impl References {
         self.0.insert(id, Job { prolog: Reference::Before, epilog });
     }
 
-    /// Notes a new reference.
+    /// Records a reference that the plugin has taken.
     pub(crate) fn take(&mut self, id: u64, what: What) {
         let none = Job { prolog: Reference::None, epilog: Reference::None };
         *self.0.entry(id).or_insert(none).of(what) = Reference::Open;
@@ -115,7 +115,10 @@ impl References {
         self.0.contains_key(&id)
     }
 
-    /// Grants one finish of a reference.
+    /// Permits one finish of an open reference.
+    ///
+    /// # Errors
+    /// The reason why the reference cannot be finished.
     pub(crate) fn finish(&mut self, id: u64, what: What) -> Result<Granted, Refusal> {
         let reference = self.0.get_mut(&id).ok_or(Refusal::NoneIsOpen)?.of(what);
         match *reference {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::json;
 
-/// `2`, or `"10%"`. The controller's API reads this text.
+/// A number of ranks (`2`), or a part of the job's ranks (`"10%"`). The controller's API reads the same text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Count {
     Ranks(u32),
@@ -13,7 +13,7 @@ pub enum Count {
 }
 
 impl Count {
-    /// Reads a JSON value.
+    /// Reads a count from a JSON value.
     ///
     /// # Errors
     /// The expected form, and the value found.

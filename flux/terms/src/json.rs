@@ -100,7 +100,7 @@ fn end_of_value(text: &str) -> Option<usize> {
     if depth == 0 && !quoted { end_of_word(text.len()) } else { None }
 }
 
-/// Returns the end of a value, which has at least one character.
+/// Returns the end `at` of a bare value; `None` if the value has no characters.
 fn end_of_word(at: usize) -> Option<usize> {
     (at > 0).then_some(at)
 }

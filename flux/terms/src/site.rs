@@ -6,7 +6,7 @@ use crate::terms::{Cap, Terms, table};
 /// The place where the epilog of a job runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Epilog {
-    /// In the job: the plugin holds the job by a reference until the epilog of the last node has ended.
+    /// Epilogs belong to the job: the plugin holds the job by a reference until the epilog of the last node has ended.
     #[default]
     Hold,
     /// After the job: Flux's own housekeeping waits on each node for the epilog of that node.
@@ -67,7 +67,7 @@ impl Site {
         Ok(Self { cap: Cap::of(rest)?, ..site })
     }
 
-    /// Confirms that the site allows these terms to the job of this jobspec.
+    /// Confirms that the site allows the job of this jobspec to have these terms.
     ///
     /// # Errors
     /// The first term that it does not allow.

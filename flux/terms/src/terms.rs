@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::count::Count;
 use crate::json;
 
-/// Longest name of a check that `perilog-report` accepts.
+/// Maximum length in bytes of a check's name, as `perilog-report` accepts it.
 const MAX_NAME: usize = 64;
 /// Maximum number of checks of a job or a site that the controller accepts.
 const MAX_CHECKS: usize = 32;
@@ -18,13 +18,13 @@ pub struct Terms {
     pub tolerate: Option<Count>,
     /// Number of good ranks that suffice; at least 1.
     pub keep: Option<u32>,
-    /// How many ranks may fail each check, within `tolerate`. Without `tolerate` and `keep`, the job tolerates no other
-    /// check.
+    /// Number of ranks that may fail each check, within `tolerate`. Without `tolerate` and `keep`, the job tolerates no
+    /// other check.
     pub checks: BTreeMap<String, Count>,
 }
 
 impl Terms {
-    /// Reads `attributes.system.perilog`.
+    /// Reads the terms of a job from its jobspec (`attributes.system.perilog`).
     ///
     /// # Errors
     /// The term, the expected form, and the value found: one line for the user who submits the job.
@@ -107,7 +107,7 @@ impl Terms {
     }
 }
 
-/// How many ranks of one job may fail.
+/// The failures that a job of known size may have, in ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forgiven<'a> {
     /// Maximum number of failed ranks; `None`: the sum of `checks`, and no other check.

@@ -19,9 +19,9 @@ use super::wire::{Kind, Message};
 
 /// Limit for one answer of Flux. A module that Flux reloaded meanwhile never answers.
 const ANSWER: Duration = Duration::from_secs(30);
-/// Replies of streams that wait for the session.
+/// Maximum number of replies of streams that wait for the session.
 const REPLIES: usize = 1_024;
-/// Requests to perilog's service name that wait for their refusal.
+/// Maximum number of requests to perilog's service name that wait for their refusal.
 const REQUESTS: usize = 64;
 const EPERM: u32 = 1;
 const ENOSYS: u32 = 38;
@@ -40,7 +40,7 @@ pub enum RpcError {
 }
 
 impl RpcError {
-    /// The errno of Flux's refusal.
+    /// Returns the errno with which Flux refused; `None`: another error.
     pub const fn errnum(&self) -> Option<u32> {
         match self {
             Self::Refused { errnum, .. } => Some(*errnum),
@@ -75,6 +75,8 @@ struct Waiting {
 }
 
 impl Broker {
+    /// Connects to the broker's local socket.
+    ///
     /// # Errors
     /// The broker does not listen, or refuses this user.
     pub async fn connect(path: &Path) -> io::Result<Self> {
@@ -93,7 +95,7 @@ impl Broker {
         Ok(broker)
     }
 
-    /// Makes one call and returns its answer.
+    /// Makes one call to a service of Flux and returns its answer.
     ///
     /// # Errors
     /// [`RpcError`]

@@ -14,7 +14,8 @@ const MAGIC: u32 = 0xffee_0012;
 const PROTO_MAGIC: u8 = 0x8e;
 const VERSION: u8 = 1;
 const PROTO_SIZE: usize = 20;
-/// Largest message, for R and the jobspec of a large job. The edge treats a larger message as damage.
+/// Maximum size of a message in bytes: room for R and the jobspec of a large job. The edge treats a larger message as
+/// damage.
 const MAX_MESSAGE: usize = 256 * 1024 * 1024;
 
 const REQUEST: u8 = 1;
@@ -26,9 +27,9 @@ const NO_RESPONSE: u8 = 4;
 const ROUTE: u8 = 8;
 const STREAMING: u8 = 64;
 
-/// Any rank.
+/// The node id that lets Flux choose a rank.
 pub const ANY: u32 = u32::MAX;
-/// The role of the instance's owner (RFC 12).
+/// Bit of the instance owner's role (RFC 12).
 pub const OWNER: u32 = 1;
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -22,25 +22,27 @@ impl Reference {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
-    /// `JobAdd`: R, owner and terms.
+    /// Calls `JobAdd` of the controller, with R, owner and terms.
     Add { id: u64, job: JobId, attempt: Attempt },
-    /// `Run` of the prolog, or of the epilog with the environment that Flux gives to its own epilog.
+    /// Calls `Run` of the controller: the prolog, or the epilog with the environment that Flux gives to its own epilog.
     Run { id: u64, job: JobId, attempt: Attempt, what: Reference },
-    /// `ActionStart` of an external action.
+    /// Calls `ActionStart` of the controller for an external action.
     Start { id: u64, job: JobId, attempt: Attempt, name: ActionName },
-    /// `JobFinish`: the epilog has the ranks from here on.
+    /// Calls `JobFinish` of the controller: the epilog has the ranks from then on.
     LetGo { id: u64, job: JobId, attempt: Attempt },
-    /// `Cancel` of an action before the job.
+    /// Calls `Cancel` of the controller for an action before the job.
     Cancel { id: u64, job: JobId, attempt: Attempt, name: ActionName },
-    /// `post-event`: an exception, or a milestone of a user. `mark` in the event's context names its subject.
+    /// Posts an event to the job in Flux: an exception, or a milestone for the user. `mark`: the subject, in the
+    /// event's context.
     Post { id: u64, name: String, mark: String, context: Value },
-    /// Finishes a reference of the plugin.
+    /// Finishes a reference that the plugin holds.
     Finish { id: u64, what: Reference, status: i32 },
     /// `resource.drain`. `overwrite`: replaces an outdated reason of perilog.
     Drain { host: HostName, reason: String, overwrite: bool },
-    /// `resource.undrain`.
+    /// Calls `resource.undrain` of Flux.
     Undrain { host: HostName },
-    /// `DrainTold`: Flux shows this drain, or no longer shows a lifted drain.
+    /// Calls `DrainTold` of the controller: Flux shows this drain, or no longer shows a lifted drain. `telling`: the
+    /// notice's number.
     Told { host: HostName, telling: u64, lifted: bool },
     /// `Undrain`: a person has lifted the drain in Flux.
     Lifted { host: HostName },

@@ -72,7 +72,7 @@ pub(super) fn telling(reason: &str) -> Option<u64> {
     reason.rsplit_once("[perilog:")?.1.strip_suffix(']')?.parse().ok()
 }
 
-/// Returns `true` if Flux still has to confirm a drain of one of these hosts.
+/// Returns `true` if Flux has not yet confirmed the drain of one of these hosts.
 pub(super) fn are_awaited(view: &View, hosts: &HostList) -> bool {
     hosts.iter().filter_map(|host| HostName::new(host).ok()).any(|host| view.is_draining(&host))
 }

@@ -17,15 +17,15 @@ use super::action::{Action, Reference};
 use super::job::{Allocated, Job};
 use super::view::{Site, View};
 
-/// An external action, as the site configures it.
+/// An external action from the site's configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct External {
     /// JSON pointer into the jobspec: a job that has a value there has the action.
     pub when: String,
     pub at: Reference,
-    /// Named resources that the job has because of it.
+    /// Named resources that a job has because of this action.
     pub resources: BTreeSet<ResourceName>,
-    /// It covers the job's ranks, too.
+    /// Whether the action covers the job's ranks, too.
     pub nodes: bool,
     pub lease_ms: u64,
 }
@@ -57,7 +57,7 @@ pub(super) fn start(view: &View, job: &Job, of: &Allocated<'_>, known: &EdgeAtte
     Some(Action::Start { id: job.id, job: of.job.clone(), attempt: of.attempt, name: name.clone() })
 }
 
-/// Returns the actions before the job: these external ones, and the prolog.
+/// Returns the actions of the attempt that must end before the job begins: external ones, and the prolog.
 pub(super) fn before<'a>(view: &View, job: &Job, known: &'a EdgeAttempt) -> Vec<&'a EdgeAction> {
     known.actions.iter().filter(|action| is_before(view, job, &action.name)).collect()
 }

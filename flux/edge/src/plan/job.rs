@@ -33,7 +33,7 @@ impl Held {
     }
 }
 
-/// A job that has resources, as perilog knows it.
+/// A job with resources: its ids and its R.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Allocated<'a> {
     pub job: JobId,
@@ -60,9 +60,9 @@ pub struct Job {
     pub may_have_tasks: bool,
     /// `start`, in seconds since the epoch.
     pub started: Option<f64>,
-    /// The time of the last final `release`.
+    /// Time of the last final `release` event, in seconds since the epoch.
     pub released: Option<f64>,
-    /// A fatal exception, and its type.
+    /// The type of the job's fatal exception; `None`: the job had none.
     pub fatal: Option<String>,
     pub freed: bool,
     /// The job is inactive in Flux.
@@ -93,8 +93,8 @@ impl Job {
         self.freed && !self.epilog.was_held() && (self.prolog.was_held() || self.before)
     }
 
-    /// Returns `true` if Flux has freed nodes whose brokers were away. Flux's housekeeping returns such a node to
-    /// service at once.
+    /// Returns `true` if Flux has freed the job while brokers of its nodes were away. Flux's housekeeping returns such
+    /// a node to service at once.
     pub const fn is_freed_unseen(&self) -> bool {
         self.is_in_housekeeping() && self.needs_rejoin()
     }

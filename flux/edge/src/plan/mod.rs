@@ -42,7 +42,7 @@ pub use view::View;
 #[derive(Debug, Default, PartialEq)]
 pub struct Due {
     pub actions: Vec<Action>,
-    /// Milliseconds since the epoch.
+    /// Wall time (ms since the epoch) at which to plan again; `None`: only after the next change.
     pub look_at_ms: Option<u64>,
 }
 
@@ -65,7 +65,7 @@ enum Step {
     WaitUntil(u64),
 }
 
-/// Returns the due actions for the present state of both sides.
+/// Returns the actions that are due. `now_ms`: wall time, in milliseconds since the epoch.
 pub fn plan(view: &View, now_ms: u64) -> Due {
     let mut due = Due::default();
     if !view.is_current {

@@ -25,9 +25,9 @@ use super::{Step, drains, external};
 
 /// The wait status (wait(2)) of an exit with 1.
 pub(super) const FAILED: i32 = 256;
-/// First word of the mark of an exception that is not fatal.
+/// First word of the mark of an exception for tolerated failures, which is not fatal.
 const TOLERATED: &str = "tolerated";
-/// Longest note of an exception. Flux keeps the note in the KVS, and `flux jobs` reads it each time.
+/// Maximum length in bytes of an exception's note. Flux keeps the note in the KVS, and `flux jobs` reads it each time.
 const MAX_NOTE: usize = 1024;
 
 pub(super) fn step(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> Step {
@@ -85,7 +85,7 @@ pub(super) fn step(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> S
     drains::when_online(view, of, ended_ms.unwrap_or(now_ms), now_ms, finish(0))
 }
 
-/// Posts the failures of an action that the job was forgiven, once.
+/// Plans the exception about an action's tolerated failures; `None`: no failure, or the job has the exception already.
 pub(super) fn forgiven(job: &Job, action: &EdgeAction) -> Option<Step> {
     let mark = if is_prolog(action) { TOLERATED.to_owned() } else { format!("{TOLERATED} {}", action.name) };
     if action.bad.is_empty() && action.bad_resources.is_empty() || job.told.contains(&mark) {
@@ -107,7 +107,7 @@ fn cancel(job: &Job, of: &Allocated<'_>, action: &EdgeAction) -> Action {
     Action::Cancel { id: job.id, job: of.job.clone(), attempt: of.attempt, name: action.name.clone() }
 }
 
-/// `prolog failed on n2: lustre: /p/lustre1 is not mounted (n2)`
+/// Returns the note of an exception, such as `prolog failed on n2: lustre: /p/lustre1 is not mounted (n2)`.
 pub(super) fn note(action: &EdgeAction) -> String {
     let verdict = action.verdict.map_or("", Verdict::word);
     let on = if action.bad_hosts.is_empty() { String::new() } else { format!(" on {}", action.bad_hosts) };
@@ -154,7 +154,8 @@ pub(super) fn reasons(action: &EdgeAction) -> String {
     reasons.join("; ")
 }
 
-/// Cuts the note to one short line without control characters: Flux would always refuse other notes.
+/// Cuts a note to one short line without control characters: Flux refuses any other note, and would refuse each
+/// repetition.
 fn clean(note: &str) -> String {
     let mut line: String = note.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if line.len() > MAX_NOTE {

@@ -1,4 +1,4 @@
-//! Tables of cases: possible states of both sides, and the due actions.
+//! Tables of cases: states of Flux and of perilog, and the actions that are due.
 
 mod external;
 mod housekeeping;
@@ -40,7 +40,8 @@ fn ours() -> Value {
     json!({"description": "perilog"})
 }
 
-/// Both sides are current. Flux has a job on n0 and n1, and perilog does not know the job yet.
+/// Returns a view in which the edge knows both sides. Flux has a job on n0 and n1, and perilog does not know the job
+/// yet.
 fn view() -> View {
     let mut view = View::new(Site { online_patience_ms: PATIENCE_MS, ..Site::default() });
     view.cap = Cap::all();
@@ -100,7 +101,7 @@ fn with(actions: Vec<EdgeAction>) -> EdgeAttempt {
     EdgeAttempt { actions, ..attempt() }
 }
 
-/// An attempt whose ranks are all released, after an epilog with this verdict.
+/// Returns an attempt whose ranks are all released, after an epilog with this verdict.
 fn complete(verdict: Verdict, bad: bool) -> EdgeAttempt {
     let actions = vec![action("prolog", Some(Verdict::Ok), false), action("epilog", Some(verdict), bad)];
     EdgeAttempt { hold: Default::default(), released: "0-1".parse().unwrap(), complete: true, ..with(actions) }
@@ -110,7 +111,7 @@ fn drain(name: &str) -> DrainRow {
     DrainRow { telling: 7, ..DrainRow::new(host(name), "prolog 10-a: failed".to_owned(), None, NOW_MS - 1_000) }
 }
 
-/// Returns the due actions, one word each.
+/// Returns the due actions at the usual time, one word each.
 fn due(view: &View) -> Vec<String> {
     due_at(view, NOW_MS)
 }

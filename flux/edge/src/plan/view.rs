@@ -14,13 +14,14 @@ use super::job::{Allocated, Job};
 /// The site's settings for the edge.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Site {
-    /// How long a reference waits for the brokers of its job, from the verdict or from the end of the job's tasks.
+    /// Time (ms) for which a reference waits for the brokers of its job, from the verdict or from the end of the job's
+    /// tasks.
     pub online_patience_ms: u64,
     /// Actions of services outside, by name.
     pub externals: BTreeMap<ActionName, External>,
 }
 
-/// A drain in Flux.
+/// A drain that Flux has in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FluxDrain {
     pub reason: String,
@@ -35,7 +36,7 @@ pub struct View {
     /// `broker.starttime` of rank 0, in seconds since the epoch.
     pub starttime: f64,
     pub jobs: BTreeMap<u64, Job>,
-    /// Ranks whose brokers are in `broker.online`.
+    /// Ranks whose brokers are online (Flux's group `broker.online`).
     pub online: IdSet,
     pub ranks: BTreeMap<HostName, u32>,
     pub flux_drains: BTreeMap<HostName, FluxDrain>,
@@ -92,7 +93,7 @@ impl View {
         self.drains.get(host).is_some_and(|drain| !drain.confirmed && !drain.lifted)
     }
 
-    /// Returns `true` if another attempt has ended, but still needs its cleanup on a host of this attempt.
+    /// Returns `true` if another attempt has ended, but still cleans up on a host of this attempt.
     pub(super) fn is_behind(&self, of: &Allocated<'_>) -> bool {
         let hosts: BTreeSet<&str> = of.r.hosts().iter().collect();
         let others = self.attempts.values().filter(|other| (&other.job, other.attempt) != (&of.job, of.attempt));
@@ -110,7 +111,7 @@ impl View {
         is_left || freed.filter(is_held).any(|freed| freed.r.hosts().iter().any(|host| hosts.contains(host)))
     }
 
-    /// Forgets a job that both sides have completed.
+    /// Forgets a job, if both sides have completed it.
     pub fn settle(&mut self, id: u64) {
         let Some(job) = self.jobs.get(&id).filter(|job| job.clean) else { return };
         let of = job.held().map(|held| (held.job, held.attempt));
@@ -122,7 +123,7 @@ impl View {
         }
     }
 
-    /// Records an answered action. The other side later reports the same change.
+    /// Records that the other side answered this action. The other side reports the same change again later.
     pub fn did(&mut self, action: &Action) {
         match action {
             Action::Finish { id, what, .. } => {
@@ -188,7 +189,7 @@ impl View {
     }
 }
 
-/// Returns the attempt as the controller adds it.
+/// Returns the attempt as the controller shows it right after `JobAdd`.
 fn added(of: &Allocated<'_>) -> EdgeAttempt {
     EdgeAttempt {
         ranks: of.r.ranks().clone(),

@@ -11,7 +11,7 @@ use crate::plan::view::FluxDrain;
 use crate::plan::{Job, View};
 
 impl Session {
-    /// Folds one event. `Some`: the session has ended.
+    /// Updates the view by one event. Returns a fault if the session must end.
     pub(super) fn fold(&mut self, event: Event) -> Option<Fault> {
         match event {
             Event::Journal(reply) => {
@@ -184,7 +184,7 @@ mod tests {
     use crate::broker::wire::{Kind, Message};
     use crate::plan::view::Site;
 
-    /// tests/fixtures/README.md describes the recording.
+    /// A recorded session of Flux 0.88.0 (tests/fixtures/README.md).
     const RECORDED: &str = include_str!("../../tests/fixtures/session-0.88.0.txt");
 
     fn recorded() -> impl Iterator<Item = (bool, Vec<u8>)> {
@@ -204,7 +204,7 @@ mod tests {
         }
     }
 
-    /// Folds the recorded job, from its backlog to its end.
+    /// Feeds the recorded session to the fold, from the job's backlog to its end.
     #[test]
     fn a_recorded_job_is_folded() {
         let mut view = View::new(Site::default());

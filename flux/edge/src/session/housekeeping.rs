@@ -40,10 +40,10 @@ impl Session {
     }
 }
 
-/// Flux's report about its housekeeping.
+/// The answers of Flux about its housekeeping.
 #[derive(Debug)]
 pub(super) struct Told {
-    /// Replies of `job-info.lookup`.
+    /// The replies of `job-info.lookup`, one for each job.
     jobs: Vec<Value>,
     has_command: Option<bool>,
 }

@@ -61,7 +61,7 @@ impl Session {
         }
     }
 
-    /// Begins anew with `Assert`, if the controller and Flux differ about the jobs.
+    /// Sends `Assert` again if the controller and Flux differ about the jobs. Returns `true` if the edge sent it.
     pub(super) fn asserts_again(&mut self) -> bool {
         let is_due = assert::is_due(&self.view);
         if is_due {

@@ -32,11 +32,11 @@ use send::Outcome;
 
 /// Maximum number of events that wait for the loop. The number is small: a full queue slows down the senders.
 const EVENTS: usize = 256;
-/// Maximum number of actions on their way.
+/// Maximum number of actions without an answer.
 const AT_ONCE: usize = 32;
 const FIRST_BACKOFF: Duration = Duration::from_millis(200);
 const LAST_BACKOFF: Duration = Duration::from_secs(30);
-/// Delay before the edge asks a quiesced controller again, for one job.
+/// Delay before the edge asks a quiesced controller again, for one job's prolog.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// An event for the loop.
@@ -55,7 +55,7 @@ enum Event {
     /// The controller has accepted the `Assert`; the reply lists the refused attempts.
     Asserted(Value),
     Feed(Value),
-    /// The controller is away.
+    /// The connection to the controller has ended, or cannot be made; with the reason.
     Away(String),
     Done(Action, Outcome),
 }
@@ -75,7 +75,7 @@ pub struct Session {
     link_at: Option<Instant>,
     in_flight: HashSet<String>,
     delayed: HashMap<String, (Instant, Duration)>,
-    /// The controller is quiesced: the edge sends one prolog, and the other prologs wait for the answer.
+    /// Time of the next prolog that the edge sends to a quiesced controller; `None`: the controller is not quiesced.
     quiet: Option<Instant>,
     room: Arc<Semaphore>,
     status_asked: bool,

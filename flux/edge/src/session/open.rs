@@ -48,6 +48,8 @@ pub enum Fault {
 }
 
 impl Session {
+    /// Connects to the broker, and checks it.
+    ///
     /// # Errors
     /// [`Fault`]: the session has changed nothing.
     pub async fn open(config: &Config) -> Result<Self, Fault> {
@@ -120,7 +122,7 @@ async fn attr(broker: &Broker, name: &str) -> Result<String, RpcError> {
     Ok(answer["value"].as_str().unwrap_or_default().to_owned())
 }
 
-/// Reads the plugin's references and the site's cap.
+/// Reads the plugin's references and the site's cap into the view.
 async fn plugin(broker: &Broker, view: &mut View) -> Result<bool, Fault> {
     let list = match broker.rpc(LIST, &json!({}), 0).await {
         Err(error) if error.errnum() == Some(ENOSYS) => return Err(Fault::NoPlugin),

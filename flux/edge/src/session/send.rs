@@ -17,11 +17,11 @@ const EINVAL: u32 = 22;
 const EPROTO: u32 = 71;
 const EALREADY: u32 = 114;
 
-/// Outcome of an action.
+/// The other side's answer to an action.
 #[derive(Debug)]
 pub(super) enum Outcome {
     Done(Value),
-    /// The other side refuses the action for ever.
+    /// The other side refuses the action, and would refuse it again.
     Refused(String),
     /// The call failed; a later try may succeed.
     Failed(String),
@@ -191,7 +191,7 @@ impl Session {
     }
 }
 
-/// Logs each action that an operator would look for in the journal.
+/// Logs the actions for which an operator would look in the journal.
 fn tell(action: &Action) {
     let job = action.id().map(|id| tracing::field::display(Fluid(id)));
     match action {

@@ -16,7 +16,7 @@ fn name(name: &str) -> ActionName {
     ActionName::new(name).unwrap()
 }
 
-/// The job asks for `stage` before it and for `copy` after it.
+/// Returns a view with a job that has the external actions `stage` before it and `copy` after it.
 fn rabbit() -> View {
     let mut view = view();
     view.site.externals =
@@ -128,7 +128,7 @@ fn what_follows_the_job_is_begun_before_its_epilog() {
     }
 }
 
-/// The failures of a check that somebody runs while the job does.
+/// An operator runs a check while the job runs, and the check fails on a node.
 #[test]
 fn a_node_that_goes_bad_while_the_job_runs_is_told_once() {
     let found = |verdict, bad| with(vec![action("prolog", Some(Verdict::Ok), false), action("check", verdict, bad)]);

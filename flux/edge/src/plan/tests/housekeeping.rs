@@ -79,7 +79,7 @@ fn an_epilog_as_housekeeping_begins_when_flux_has_freed_the_job() {
 }
 
 /// Flux gives the nodes of a job in housekeeping to the next job, one by one. The prolog of the next job waits for the
-/// epilog on its own nodes.
+/// epilog on each of its nodes.
 #[test]
 fn a_prolog_waits_for_the_housekeeping_of_its_nodes() {
     const NEXT: u64 = 7;
