@@ -16,10 +16,10 @@ use crate::stages::say;
 
 pub(crate) const ALL: [&str; 5] = ["unit", "hook", "idle", "fan", "core"];
 
-/// How much is measured, by any of them.
+/// Names of the options that say how much a measurement measures.
 const OPTIONS: [&str; 6] = ["samples", "bursts", "seconds", "agents", "rounds", "ranks"];
 
-/// Measures these; `options` (`--samples 30`) are handed on to each.
+/// Runs the named measurements, each with these `options` (`--samples 30`).
 pub(crate) fn run(names: &[&str], options: &[&str]) -> Result<bool> {
     check(options)?;
     if names.iter().any(|name| *name != "core") {
@@ -44,7 +44,7 @@ pub(crate) fn run(names: &[&str], options: &[&str]) -> Result<bool> {
     Ok(true)
 }
 
-/// Refuses what the bench would refuse (`bench/src/options.rs`), before building anything.
+/// Refuses options that the bench itself would refuse (`bench/src/options.rs`), before the build.
 fn check(options: &[&str]) -> Result<()> {
     let is_number = |value: &&str| value.split(',').all(|number| number.parse::<usize>().is_ok());
     for pair in options.chunks(2) {
@@ -68,7 +68,7 @@ fn measure(command: &mut Command, name: &str) -> Result<Value> {
     serde_json::from_slice(&output.stdout).with_context(|| format!("what bench {name} reports"))
 }
 
-/// Written by whoever builds, not by root.
+/// Writes a measurement's JSON to `target/bench/`, as the user who builds, not as root; returns the path.
 fn keep(target: &Path, name: &str, document: &Value) -> Result<PathBuf> {
     let path = target.join("bench").join(format!("{name}.json"));
     let write = || {

@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// Returns the cargo that runs this program, from the root of the workspace, without the variables that cargo set for
-/// this package: they would make build scripts that depend on them run again, with their dependents.
+/// Returns a command for the cargo that runs this program, in the root of the workspace. Removes the variables that
+/// cargo set for this package, because build scripts that depend on them would run again, with their dependents.
 pub(crate) fn command() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
@@ -37,18 +37,18 @@ pub(crate) struct Package {
     pub(crate) directory: PathBuf,
     /// Names of normal, build and development dependencies.
     pub(crate) dependencies: Vec<String>,
-    /// Sources of its programs.
+    /// Main source files of the package's programs.
     pub(crate) mains: Vec<PathBuf>,
 }
 
-/// The members of the workspace.
+/// Returns the packages of the workspace.
 pub(crate) fn packages() -> Result<Vec<Package>> {
     let metadata = metadata()?;
     let packages = metadata["packages"].as_array().context("no packages in what `cargo metadata` says")?;
     packages.iter().map(|package| read_package(package).context("a package of `cargo metadata`")).collect()
 }
 
-/// Returns cargo's target directory.
+/// Returns the path of cargo's target directory.
 pub(crate) fn target() -> Result<PathBuf> {
     let metadata = metadata()?;
     metadata["target_directory"]
@@ -87,10 +87,10 @@ fn is(kinds: &Value, kind: &str) -> bool {
 /// A test program that cargo has built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TestProgram {
-    /// Such as `perilog-core` or `perilog-tests bed`.
+    /// Name for the output, such as `perilog-core` or `perilog-tests bed`.
     pub(crate) name: String,
     pub(crate) path: PathBuf,
-    /// Where cargo would run it.
+    /// Directory in which cargo would run the test program.
     pub(crate) directory: PathBuf,
     /// A test of `tests/tests`, which needs real nodes.
     pub(crate) on_nodes: bool,
@@ -99,7 +99,7 @@ pub(crate) struct TestProgram {
 #[derive(Debug, Default)]
 pub(crate) struct Built {
     pub(crate) tests: Vec<TestProgram>,
-    /// Where the programs are that people get.
+    /// Directory of the programs that users get.
     pub(crate) binaries: PathBuf,
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn build_everything() -> Result<Built> {
     build(&[&["build", "--workspace", "--all-targets"], &TEST_FEATURES[..]].concat())
 }
 
-/// Builds every program as it is without tests.
+/// Builds all programs without code for tests.
 pub(crate) fn build_programs() -> Result<Built> {
     build(&["build", "--workspace", "--bins"])
 }

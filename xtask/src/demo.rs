@@ -14,10 +14,10 @@ use perilog_tests::Layer;
 
 use crate::{cargo, nodes, prerequisites};
 
-/// Demo: plays on nodes with this product; returns whether all its checks held.
+/// A demo: runs on nodes with this product, and returns `true` if all its checks held.
 type Story = fn(Layer) -> Result<bool>;
 
-/// Each by the word after `demo`.
+/// The demos, each by the word after `cargo xtask demo`.
 const STORIES: [(&str, Story); 3] =
     [("kills", scenario::play), ("tolerance", tolerance::play), ("release", release::play)];
 /// Name of the default demo.
@@ -28,7 +28,8 @@ pub(crate) fn is_there(name: &str) -> bool {
     STORIES.iter().any(|(story, _)| *story == name)
 }
 
-/// As the user: what is needed, the build, and then the rest as root.
+/// First half, as the user: checks what is needed and builds; then starts the other half as root. Returns `true` if all
+/// checks held.
 pub(crate) fn run(name: &str) -> Result<bool> {
     prerequisites::ensure_nodes()?;
     let built = cargo::build_programs()?;
@@ -37,7 +38,7 @@ pub(crate) fn run(name: &str) -> Result<bool> {
     Ok(status.success())
 }
 
-/// As root.
+/// Second half, as root: plays the demo `name` with the programs in `binaries`. Returns `true` if all checks held.
 pub(crate) fn on_nodes(binaries: &str, name: &str) -> Result<bool> {
     let (_, story) = STORIES.iter().find(|(story, _)| *story == name).with_context(|| format!("no demo {name}"))?;
     story(Layer::Built(Path::new(binaries).to_owned()))

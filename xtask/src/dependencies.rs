@@ -71,7 +71,7 @@ fn is_wanted(program: &Path) -> bool {
     output.is_ok_and(|output| output.status.success() && is_version(&String::from_utf8_lossy(&output.stdout)))
 }
 
-/// `cargo-deny 0.20.2`.
+/// Returns `true` if the output of `--version`, such as `cargo-deny 0.20.2`, has the wanted version.
 fn is_version(said: &str) -> bool {
     said.split_whitespace().nth(1) == Some(VERSION)
 }

@@ -34,17 +34,17 @@ pub(crate) enum Kind {
     Rpm,
 }
 
-/// Content of packages.
+/// Directories with the content of packages.
 struct Contents<'a> {
-    /// Where the programs are.
+    /// Directory with the programs.
     binaries: &'a Path,
-    /// Manual pages and completions.
+    /// Directory with the manual pages and completions.
     pages: &'a Path,
     /// Compress loosely? The packages are installed once, here, and tight compression would take longest of all.
     loosely: bool,
 }
 
-/// As a user: builds, then packs.
+/// Builds the programs and packs them; runs as a user, not as root. `kinds`: `deb`, `rpm`; none: both.
 pub(crate) fn run(kinds: &[&str]) -> Result<bool> {
     let kinds = kinds.iter().map(|kind| Kind::named(kind)).collect::<Result<Vec<_>>>()?;
     let kinds = if kinds.is_empty() { vec![Kind::Deb, Kind::Rpm] } else { kinds };
@@ -66,7 +66,7 @@ pub(crate) fn run(kinds: &[&str]) -> Result<bool> {
     Ok(true)
 }
 
-/// All packages around these programs, for tests on real nodes to install.
+/// Makes all packages from the programs in `binaries`, for tests on real nodes; returns their paths.
 pub(crate) fn for_tests(binaries: &Path) -> Result<Vec<PathBuf>> {
     let directory = binaries.join(FOR_TESTS);
     let pages = cargo::target()?.join("pages");
@@ -76,7 +76,7 @@ pub(crate) fn for_tests(binaries: &Path) -> Result<Vec<PathBuf>> {
     pack(&[Kind::Deb, Kind::Rpm], &Contents { binaries: &stripped, pages: &pages, loosely: true }, &directory)
 }
 
-/// Packages of an earlier commit beside them, to upgrade from.
+/// Makes packages of an earlier commit, from which a test upgrades.
 pub(crate) fn of_earlier(binaries: &Path) -> Result<()> {
     earlier::pack(&binaries.join(FOR_TESTS).join("earlier"))
 }
@@ -86,7 +86,7 @@ pub(crate) fn of_tests(binaries: &Path) -> PathBuf {
     binaries.join(FOR_TESTS)
 }
 
-/// The programs as cargo leaves them in release: without debugging information, with the names of functions.
+/// Copies the programs without debugging information, but with the names of functions.
 fn strip(from: &Path, to: &Path) -> Result<()> {
     std::fs::create_dir_all(to).with_context(|| format!("making {}", to.display()))?;
     let programs =
@@ -121,7 +121,7 @@ impl Kind {
     }
 }
 
-/// The product's version.
+/// Returns the product's version.
 fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
@@ -135,7 +135,7 @@ fn succeed(command: &mut Command) -> Result<String> {
     Ok(out.into_owned())
 }
 
-/// Moves a packager's results to their place; sorted.
+/// Moves a packager's results to the directory `to`; returns their paths, sorted.
 fn collect(from: &Path, extension: &str, to: &Path) -> Result<Vec<PathBuf>> {
     let mut made = Vec::new();
     for entry in std::fs::read_dir(from).with_context(|| format!("reading {}", from.display()))? {

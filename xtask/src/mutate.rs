@@ -27,7 +27,7 @@ Each of the named defects, or all: fresh seeds (from S on) until one does not ho
 /// Seconds of fresh seeds against one defect: a defect that takes longer counts as unseen.
 const LIMIT_SECONDS: f64 = 60.0;
 
-/// A row of the table, as the simulator tells it.
+/// A row of the table of defects, as the simulator prints it.
 #[derive(Debug)]
 struct Defect {
     name: String,
@@ -50,7 +50,7 @@ struct Arguments<'a> {
     json: Option<&'a str>,
 }
 
-/// `false`: a defect was not found, or something does not hold without any.
+/// Runs `cargo xtask mutate`. Returns `false` if a defect was not found, or a test fails without a defect.
 pub(crate) fn run(arguments: &[&str]) -> Result<bool> {
     let arguments = parse(arguments)?;
     let known = tidy::defects_of(&std::fs::read_to_string(cargo::root().join(TABLE)).context(TABLE)?);

@@ -24,12 +24,12 @@ pub(crate) const DEMO: &str = "on-nodes-demo";
 /// `xtask on-nodes-soak BINARIES SECONDS SEED`
 pub(crate) const SOAK: &str = "on-nodes-soak";
 
-/// Begins the line before what a test program says.
+/// Prefix of the line that names a test program, before the program's output.
 const HEADLINE: &str = "-- ";
-/// Limit of one test program. A program on nodes takes a minute or two; a hanging one must not hang CI.
+/// Limit in seconds for one test program. A program on nodes takes a minute or two; a hanging one must not hang CI.
 const LIMIT_SECONDS: &str = "1800";
-/// Tests to run at once. Each test boots nodes of its own and mostly waits for them; more at a time would wait for each
-/// other.
+/// Number of tests that run at once. Each test boots nodes of its own and mostly waits for them; more tests would wait
+/// for each other.
 const THREADS: std::ops::RangeInclusive<usize> = 2..=8;
 
 /// Returns this program as root. Not the running file, which the build may just have replaced.
@@ -39,7 +39,7 @@ pub(crate) fn as_root(command: &str, binaries: &Path) -> Result<Command> {
     Ok(root)
 }
 
-/// Runs these programs as root, shows their output line by line, and counts results.
+/// Runs test programs as root, shows their output line by line, and adds their results to `total`.
 pub(crate) fn run_tests(binaries: &Path, programs: &[&TestProgram], total: &mut Tally) -> Result<()> {
     ensure!(!programs.is_empty(), "there are no tests on real nodes");
     let mut command = as_root(TESTS, binaries)?;
@@ -66,7 +66,7 @@ pub(crate) fn run_tests(binaries: &Path, programs: &[&TestProgram], total: &mut 
     Ok(())
 }
 
-/// As root: runs each program with one installed product for all of them.
+/// Second half, as root: runs each test program, all with one installed product. Returns `true` if all passed.
 pub(crate) fn tests(binaries: &str, programs: &[&str]) -> Result<bool> {
     // A bed without nodes holds the layer, and removes the layer even if this process is killed.
     let holder = Bed::builder().layer(Layer::Built(binaries.into())).build()?;

@@ -19,12 +19,12 @@ pub(crate) fn run(directory: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// Writes `directory`/man and `directory`/completions, and makes `directory`.
+/// Builds `perilog-pages`, and writes `directory`/man and `directory`/completions.
 pub(crate) fn make(directory: &Path) -> Result<()> {
     write(&cargo::build_program(&["build", "--package", "perilog-pages"], "perilog-pages")?, directory)
 }
 
-/// [`make`] with a `perilog-pages` that is built already.
+/// Writes the pages as [`make`] does, with a `perilog-pages` that is built already.
 pub(crate) fn write(program: &Path, directory: &Path) -> Result<()> {
     let mut command = Command::new(program);
     command.arg(directory).stdin(Stdio::null());
@@ -36,7 +36,7 @@ pub(crate) fn write(program: &Path, directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Returns seconds since the epoch; `None` for a source without its history.
+/// Returns the time of the last commit as text, in seconds since the epoch; `None`: the source has no history.
 fn last_commit() -> Option<String> {
     let output = git::command()
         .args(["log", "-1", "--format=%ct"])

@@ -33,7 +33,7 @@ const NODES: [Need; 9] = [
     need(&["cc"], "gcc libc6-dev", "gcc"),
 ];
 
-/// Further prerequisites of tests.
+/// Prerequisites of the tests, in addition to those of the nodes.
 const TESTS: [Need; 20] = [
     // The tests call the daemons' sockets in plain Python, and read the store.
     need(&["python3"], "python3", "python3"),
@@ -90,14 +90,15 @@ const BUILD_MIB: u64 = 10 * 1024;
 /// Room that packages and nodes of the tests take beside it, in MiB.
 const NODES_MIB: u64 = 2 * 1024;
 
-/// Names and installs missing prerequisites of nodes, then asks the kernel for features that no package provides.
+/// Installs missing prerequisites of nodes, after naming them; then checks the features of the kernel that no package
+/// provides.
 pub(crate) fn ensure_nodes() -> Result<()> {
     privilege::obtain()?;
     ensure_there(&[&NODES])?;
     kernel()
 }
 
-/// As [`ensure_nodes`], and what tests need beside.
+/// Installs missing prerequisites of the tests, including those of [`ensure_nodes`].
 pub(crate) fn ensure_tests() -> Result<()> {
     room()?;
     privilege::obtain()?;
@@ -111,12 +112,12 @@ pub(crate) fn ensure_tests() -> Result<()> {
     dependencies::ensure_checker()
 }
 
-/// Can this system install its own packages? The nodes of the bed run this system, and tests install with apt there.
+/// Returns `true` if tests can install packages here: the nodes run this system, and the tests use apt.
 pub(crate) fn packages_are_tested() -> bool {
     is_there(&["apt-get"])
 }
 
-/// Names and installs the prerequisites for packages of these kinds.
+/// Installs missing prerequisites for making packages of these kinds, after naming them.
 pub(crate) fn ensure_packagers(kinds: &[Kind]) -> Result<()> {
     let of = |kind: &Kind| -> &'static [Need] {
         match kind {
@@ -177,7 +178,7 @@ fn as_root(program: &str, arguments: &[&str], packages: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Asks for room on the disk before a build: a compiler that has none ends with a bus error.
+/// Checks that the disk has room for a build: a compiler without room ends with a bus error.
 fn room() -> Result<()> {
     let target = cargo::root().join("target");
     std::fs::create_dir_all(&target).with_context(|| target.display().to_string())?;
@@ -195,7 +196,8 @@ fn room() -> Result<()> {
     Ok(())
 }
 
-/// Returns how much room the tests lack, with so much free and so much of a build there (both in KiB).
+/// Returns the room in MiB that the tests lack. `free`: free room of the disk, `built`: size of the present build, both
+/// in KiB.
 fn lacking_mib(free: u64, built: u64) -> u64 {
     let missing_of_build = (BUILD_MIB * 1024).saturating_sub(built);
     (missing_of_build + NODES_MIB * 1024).saturating_sub(free).div_ceil(1024)
@@ -211,7 +213,7 @@ fn rust_components() -> Result<()> {
     Ok(())
 }
 
-/// Overlays, cgroup v2, and the right to make namespaces.
+/// Checks the kernel for overlays, cgroup v2, and the right to make namespaces.
 fn kernel() -> Result<()> {
     let has = |kind: &str| -> Result<bool> {
         let kinds = std::fs::read_to_string("/proc/filesystems").context("reading /proc/filesystems")?;

@@ -1,11 +1,11 @@
-//! Root, or the way to it.
+//! Whether this process is root, and how it becomes root.
 
 use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// Whether this process is root.
+/// Returns `true` if this process is root.
 pub(crate) fn is_root() -> Result<bool> {
     let status = std::fs::read_to_string("/proc/self/status").context("reading /proc/self/status")?;
     // Uid: real, effective, saved, file system

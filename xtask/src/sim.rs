@@ -6,7 +6,8 @@ use anyhow::{Context, Result, bail};
 
 use crate::{Usage, cargo};
 
-/// `false`: a history did not hold; it has said which.
+/// Runs the simulator with these arguments. Returns `false` if a history violated an invariant; the simulator has
+/// printed which.
 pub(crate) fn run(arguments: &[&str]) -> Result<bool> {
     let root = cargo::root();
     // Not from the root, because file names are relative to the caller's directory.

@@ -12,7 +12,8 @@ use crate::{Usage, cargo, nodes, prerequisites};
 const FOR: &str = "10m";
 const SEED: &str = "1";
 
-/// As the user: what is needed, the build, and then the rest as root.
+/// First half, as the user: checks what is needed and builds; then starts the other half as root. Returns `true` if all
+/// held.
 pub(crate) fn run(arguments: &[&str]) -> Result<bool> {
     let (mut length, mut seed) = (FOR, SEED);
     for pair in arguments.chunks(2) {
@@ -34,7 +35,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<bool> {
     Ok(status.success())
 }
 
-/// As root.
+/// Second half, as root: runs the soak test with the programs in `binaries`. Returns `true` if all held.
 pub(crate) fn on_nodes(binaries: &str, seconds: &str, seed: &str) -> Result<bool> {
     let length = Duration::from_secs(seconds.parse().context("seconds")?);
     let seed = seed.parse().context("a seed")?;

@@ -7,12 +7,12 @@ use perilog_tests::Stopwatch;
 
 use crate::tally::Tally;
 
-/// Prints a line. The reader may be gone (`| head`): that is an error to stop at, not to panic at.
+/// Prints a line. Fails if the reader of the output is gone (`| head`), so that the caller stops without a panic.
 pub(crate) fn say(line: &str) -> Result<()> {
     writeln!(std::io::stdout(), "{line}").context("writing to standard output")
 }
 
-/// Result of the stages so far.
+/// The results of the stages that have run.
 #[derive(Debug)]
 pub(crate) struct Stages {
     pub(crate) tally: Tally,
@@ -25,7 +25,8 @@ impl Stages {
         Self { tally: Tally::default(), failed: Vec::new(), watch: Stopwatch::start() }
     }
 
-    /// Runs a stage. Its error fails the whole, but later stages may still tell something; true if it passed.
+    /// Runs a stage; returns `true` if it passed. A failed stage makes the whole command fail, but later stages still
+    /// run.
     pub(crate) fn run(&mut self, name: &'static str, stage: impl FnOnce(&mut Tally) -> Result<()>) -> Result<bool> {
         say(&format!("== {name}"))?;
         let watch = Stopwatch::start();
@@ -45,8 +46,9 @@ impl Stages {
         Ok(passed)
     }
 
-    /// Prints the last lines: failures, and the total alone on a line. A stage that failed without a failed test counts
-    /// as one failure, so that the total says `0 failed` only if everything passed.
+    /// Prints the last lines: the failures, then the total alone on a line. Returns `true` if all stages passed. A
+    /// stage that failed without a failed test counts as one failure, so that the total says `0 failed` only if
+    /// everything passed.
     pub(crate) fn end(mut self) -> Result<bool> {
         say(&format!("== everything: {:.1} s", self.watch.elapsed().as_secs_f64()))?;
         if !self.failed.is_empty() {

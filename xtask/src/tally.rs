@@ -7,7 +7,7 @@ use std::ops::AddAssign;
 pub(crate) struct Tally {
     pub(crate) passed: usize,
     pub(crate) failed: usize,
-    /// Checks that could not run here; their reasons were printed.
+    /// Number of checks that could not run here; the output has their reasons.
     pub(crate) skipped: usize,
 }
 

@@ -14,9 +14,9 @@ use crate::{dependencies, dist, nodes, prerequisites, tidy};
 const PURE_LIMIT_SECONDS: &str = "600";
 /// Programs of tests that install packages.
 const OF_PACKAGES: [&str; 2] = ["packages_come_and_go", "rpms_install_into_a_root"];
-/// Programs of tests named so need a real Flux.
+/// Beginning of the names of test programs that need a real Flux.
 const OF_FLUX: &str = "flux_";
-/// Program that plays Flux itself.
+/// Test program that plays Flux itself, although its name begins so.
 const WITHOUT_FLUX: &str = "flux_hooks";
 
 pub(crate) fn run() -> Result<bool> {
@@ -60,7 +60,8 @@ pub(crate) fn run() -> Result<bool> {
     stages.end()
 }
 
-/// Makes packages of the programs built for tests, and runs the tests that install packages.
+/// Makes packages of the programs built for tests, and runs the tests that install packages. Returns `true` if all
+/// passed.
 pub(crate) fn packages() -> Result<bool> {
     let mut stages = Stages::new();
     let there = stages.run("prerequisites", |_| {
@@ -77,7 +78,7 @@ pub(crate) fn packages() -> Result<bool> {
     stages.end()
 }
 
-/// Reports a missing commit before the build.
+/// Checks, before the build, that the history contains the commit from which tests upgrade.
 fn history(stages: &mut Stages) -> Result<bool> {
     stages.run("history", |_| dist::earlier::is_known())
 }
@@ -91,7 +92,7 @@ fn build(stages: &mut Stages) -> Result<Option<Built>> {
     Ok(built)
 }
 
-/// Packs the built programs, and the programs from which tests upgrade.
+/// Makes packages of the built programs, and of the commit from which tests upgrade.
 fn pack(stages: &mut Stages, built: &Built) -> Result<bool> {
     let mut made = Vec::new();
     let packed = stages.run("packages", |_| {

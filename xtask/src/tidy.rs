@@ -25,7 +25,7 @@ use anyhow::{Context, Result, ensure};
 use crate::cargo;
 use crate::stages::say;
 
-/// Findings: violations, and hints.
+/// What the checks have found: violations (`errors`) and hints (`warnings`).
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Findings {
     errors: Vec<String>,
@@ -91,7 +91,7 @@ pub(crate) fn check() -> Result<()> {
     say(&format!("{sources} files in {} packages are tidy", packages.len()))
 }
 
-/// All Rust files of a package.
+/// Returns the paths of all Rust files of a package.
 fn sources_of(package: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut directories: Vec<PathBuf> = ["src", "tests", "benches", "examples"].map(|name| package.join(name)).into();

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-/// Help text.
+/// The text of `cargo xtask help`.
 pub(crate) const HELP: &str = "\
 usage: cargo xtask COMMAND
 

@@ -16,12 +16,12 @@ use perilog_tests::{Cluster, Node, Output, Running, ledger};
 
 use crate::stages::say;
 
-/// For a loaded machine; each wait of the demo takes well under a second.
+/// Limit for each wait of the demo, for a loaded machine; each wait takes well under a second.
 pub(super) const SOON: Duration = Duration::from_secs(90);
 
 pub(super) struct Narrator<'a> {
     pub(super) cluster: &'a Cluster,
-    /// How many checks held, and how many did not.
+    /// Number of checks that held, and of those that did not.
     checks: Cell<(u32, u32)>,
 }
 
@@ -32,7 +32,7 @@ impl<'a> Narrator<'a> {
 }
 
 impl Narrator<'_> {
-    /// Announces the next step in a sentence.
+    /// Prints a sentence that announces the next step.
     pub(super) fn tell(&self, sentence: &str) -> Result<()> {
         say(&format!("\n>> {sentence}"))
     }
@@ -47,7 +47,7 @@ impl Narrator<'_> {
         Ok(output)
     }
 
-    /// `perilog` on the controller's node, shown with how it ended.
+    /// Runs `perilog` on the controller's node; shows command, output and exit status.
     pub(super) fn perilog(&self, words: &[&str]) -> Result<Output> {
         let output = self.show(self.cluster.controller()?, &[&["perilog"], words].concat())?;
         if let Some(code @ 1..) = output.code() {
@@ -56,14 +56,14 @@ impl Narrator<'_> {
         Ok(output)
     }
 
-    /// Records a check. A failed one makes the demo fail, but the demo goes on.
+    /// Records a check. After a failed check the demo goes on, but fails at its end.
     pub(super) fn check(&self, is_so: bool, what: &str, found: impl Display) -> Result<()> {
         let (held, failed) = self.checks.get();
         self.checks.set(if is_so { (held + 1, failed) } else { (held, failed + 1) });
         if is_so { say(&format!("   = {what}")) } else { say(&format!("   ! not so: {what}; but: {found}")) }
     }
 
-    /// The scripts' own word on a job against the controller's.
+    /// Compares the ledger that the scripts of a job wrote with the controller's view, and records a check.
     pub(super) fn compare(&self, job: &str, scripts: &[(&str, &[&str])], tasks: usize) -> Result<()> {
         let comparison = self.cluster.compare(job, scripts)?;
         for line in comparison.to_string().lines() {
@@ -74,7 +74,7 @@ impl Narrator<'_> {
         self.check(comparison.holds() && comparison.len() == tasks, &what, found)
     }
 
-    /// The last line; whether all checks held.
+    /// Prints the last line. Returns `true` if all checks held.
     pub(super) fn end(&self, sentence: &str) -> Result<bool> {
         let (held, failed) = self.checks.get();
         match (held, failed) {
@@ -87,13 +87,13 @@ impl Narrator<'_> {
         Ok(held > 0 && failed == 0)
     }
 
-    /// `perilog` on the controller's node, left running.
+    /// Starts `perilog` on the controller's node, and leaves it running.
     pub(super) fn start(&self, words: &[&str]) -> Result<Watched> {
         say(&format!("   [ctl]# perilog {}", typed(words)))?;
         Ok(Watched { running: self.cluster.start_perilog(words)?, shown: (0, 0) })
     }
 
-    /// Waits for a condition, showing what `watched` says meanwhile.
+    /// Waits for a condition; shows the new output of `watched` meanwhile.
     pub(super) fn wait(
         &self,
         what: &str,
@@ -106,7 +106,7 @@ impl Narrator<'_> {
         })
     }
 
-    /// Waits until a command has ended, showing the rest of its output.
+    /// Waits until a command has ended; shows the rest of its output.
     pub(super) fn finish(&self, watched: &mut Watched) -> Result<()> {
         self.wait("perilog has ended", watched, |watched| watched.running.has_ended())?;
         watched.catch_up()?;
@@ -126,10 +126,10 @@ fn typed(command: &[&str]) -> String {
     command.iter().map(word).collect::<Vec<_>>().join(" ")
 }
 
-/// Command whose output is shown line by line.
+/// A running command, whose output the demo shows line by line.
 pub(super) struct Watched {
     running: Running,
-    /// Bytes of stderr and stdout shown so far.
+    /// Number of bytes of stderr and of stdout that the demo has shown.
     shown: (usize, usize),
 }
 
@@ -146,7 +146,7 @@ impl Watched {
         Ok(())
     }
 
-    /// Has the command printed this?
+    /// Returns `true` if the command has printed this text.
     pub(super) fn said(&mut self, text: &str) -> Result<bool> {
         Ok(self.running.output()?.stdout.contains(text))
     }

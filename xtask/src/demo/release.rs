@@ -14,7 +14,7 @@ use crate::stages::say;
 const JOB: &str = "f2mKAgF7";
 /// Waits for a file server that answers when the demo says so. TERM does not help, as with a hung mount.
 const UMOUNT: &str = "trap '' TERM\nperilog-report progress 'unmounting /p/lustre1'\nwhile [ ! -e /run/gate ]; do sleep 0.02; done\nexit 0";
-/// Long enough for the other three nodes, on a slow machine.
+/// Limit of an epilog: long enough for the other three nodes, even on a slow machine.
 const AGENT: &str = "[action.epilog]\ntimeout = \"15s\"\n";
 const CONTROLLER: &str = "[action.epilog]\nrelease = \"0\"\n";
 const SCRIPTS: &[(&str, &[&str])] = &[("epilog", &["10-umount"])];
@@ -191,7 +191,7 @@ fn tellings(heard: &manager::Heard, sequence: u64) -> impl Iterator<Item = &mana
     heard.releases.iter().filter(move |release| release.sequence == sequence)
 }
 
-/// Waits for the release of that number, and checks its ranks.
+/// Waits for the release with this number, and checks its ranks.
 fn released(narrator: &Narrator<'_>, number: usize, ranks: &str) -> Result<()> {
     let cluster = narrator.cluster;
     let what = format!("release {number} is told");

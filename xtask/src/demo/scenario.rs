@@ -78,7 +78,7 @@ fn epilog(narrator: &Narrator<'_>) -> Result<()> {
     narrator.finish(&mut run)
 }
 
-/// The scripts' own word against the controller's.
+/// Compares the ledgers that the scripts wrote with the controller's view. Returns `true` if both agree.
 fn compare(narrator: &Narrator<'_>) -> Result<bool> {
     narrator.tell(&format!(
         "The ledgers that the scripts wrote on their nodes ({}) against what the controller knows",

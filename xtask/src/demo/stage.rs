@@ -9,7 +9,7 @@ use crate::stages::say;
 /// R of all four nodes.
 pub(super) const HANDED: manager::Handed = manager::FOUR;
 
-/// Where the resource set of the jobs is on the controller's node.
+/// Path on the controller's node of the resource set (R) of all jobs.
 pub(super) const R_FILE: &str = "/root/R.json";
 /// Boots the cluster, with daemons that stay down when killed.
 pub(super) fn set(builder: ClusterBuilder, hook: &str) -> Result<Cluster> {

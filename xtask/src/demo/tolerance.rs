@@ -15,7 +15,7 @@ use crate::stages::say;
 
 /// Reports a failure of this node alone, and exits with 0: later scripts run as everywhere.
 const MARKED: &str = "[ -e /run/lustre ] || perilog-report tolerable --check lustre '/p/lustre1 is not mounted'";
-/// Reports only a status.
+/// Script that fails with an exit status, and reports no failed check.
 const UNMARKED: &str = "[ ! -e /run/broken-gpu ] || { echo 'nvidia-smi: GPU 2 has fallen off the bus' >&2; exit 6; }";
 const SCRIPTS: &[(&str, &[&str])] = &[("prolog", &["10-lustre", "20-gpu", "30-tmp"]), ("epilog", &["10-clean"])];
 /// Rank of n2 in R.
@@ -163,13 +163,13 @@ fn never_fewer(narrator: &Narrator<'_>) -> Result<()> {
     fatal(narrator, JOB, "lustre: /p/lustre1 is not mounted")
 }
 
-/// The ranks on which the job's epilog began, by the ledgers.
+/// Returns the ranks on which the job's epilog began, by the ledgers.
 fn epilogs(narrator: &Narrator<'_>, job: &str) -> Result<IdSet> {
     let ledger = narrator.cluster.ledger()?;
     Ok(ledger.of_job(job).iter().filter(|(key, _)| key.action == "epilog").map(|(key, _)| key.rank).collect())
 }
 
-/// The names of the job's events.
+/// Returns the names of the job's events, in order.
 fn kinds(narrator: &Narrator<'_>, job: &str) -> Result<Vec<String>> {
     let text = narrator.cluster.perilog(&["--json", "events", job])?.ok()?;
     let name = |line: &str| -> Result<String> {

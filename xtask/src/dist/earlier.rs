@@ -40,7 +40,7 @@ const PACKAGES: [Package; 3] = [
     ("perilog", &[("perilog", "usr/bin")], &[], None),
 ];
 
-/// Whether git knows that commit, before anything is built.
+/// Checks that git has the commit [`COMMIT`], before anything is built.
 pub(crate) fn is_known() -> Result<()> {
     succeed(git::command().args(["cat-file", "-e", &format!("{COMMIT}^{{commit}}")])).map(drop).context(
         "the test of upgrades builds an earlier commit: it needs a clone with its history (git fetch --unshallow)",
@@ -86,7 +86,7 @@ pub(crate) fn pack(directory: &Path) -> Result<()> {
 /// The packages of the workspace that [`COMMIT`] has programs in.
 const EARLIER: [&str; 6] = ["-p", "perilog", "-p", "perilog-agent", "-p", "perilog-controller"];
 
-/// The sources of [`COMMIT`], and where its programs are.
+/// Builds [`COMMIT`]; returns the directory of its sources and the directory of its programs.
 fn build() -> Result<(PathBuf, PathBuf)> {
     let target = cargo::target()?;
     let (source, own) = (target.join("earlier/source"), target.join("earlier/built"));

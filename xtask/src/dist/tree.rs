@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 
 use crate::{cargo, git};
 
-/// Copies the sources to `to`, which is made anew.
+/// Replaces the directory `to` by a copy of the sources.
 pub(super) fn copy(to: &Path) -> Result<()> {
     if to.exists() {
         std::fs::remove_dir_all(to).with_context(|| format!("removing {}", to.display()))?;
@@ -39,7 +39,7 @@ pub(super) fn copy_directory(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies a file with a release's mode, whatever umask the checkout was made with.
+/// Copies a file with the mode that a release gives it, whatever umask the checkout was made with.
 fn put(from: &Path, to: &Path) -> Result<()> {
     let put = || -> std::io::Result<()> {
         if let Some(parent) = to.parent() {

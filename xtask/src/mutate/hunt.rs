@@ -27,7 +27,7 @@ impl Simulator {
         Ok(Self { program: cargo::build_program(&arguments, "perilog-sim")? })
     }
 
-    /// All defects, as JSON.
+    /// Returns the simulator's table of all defects, as JSON.
     pub(super) fn table(&self) -> Result<String> {
         let output = Command::new(&self.program).arg("--defects").output().context("running the simulator")?;
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
@@ -62,7 +62,8 @@ impl Simulator {
         Ok(Found::Nothing { seconds, why: format!("{histories} histories tell nothing of it") })
     }
 
-    /// The report of a search that ends with the first violation.
+    /// Searches for a violation with this defect; returns the report of the search, which ends with the first
+    /// violation.
     fn search(&self, defect: &str, from: Option<&str>, seconds: f64) -> Result<Value> {
         let report = std::env::temp_dir().join(format!("perilog-mutate-{}.json", std::process::id()));
         let mut command = Command::new(&self.program);
@@ -77,7 +78,7 @@ impl Simulator {
             .with_context(|| format!("the simulator's report: {}", String::from_utf8_lossy(&output.stderr).trim()))
     }
 
-    /// Returns what a seed violates without any defect.
+    /// Plays the history of this seed without a defect; returns its violation, if any.
     fn play(&self, seed: u64) -> Result<Option<String>> {
         let mut command = Command::new(&self.program);
         let output = command.args(["--seed", &seed.to_string()]).output().context("running the simulator")?;
@@ -90,7 +91,7 @@ impl Simulator {
     }
 }
 
-/// Reads a seed of a report, and its violation.
+/// Returns the seed in a row of a report, and the violation of that seed.
 fn read_failed(row: &Value) -> Option<(u64, &str)> {
     row["seed"].as_u64().zip(row["violation"].as_str())
 }
@@ -101,7 +102,7 @@ pub(super) struct Tests {
 }
 
 impl Tests {
-    /// Builds them when the first is needed.
+    /// Returns the programs with defects; builds them at the first call.
     pub(super) fn once(slot: &mut Option<Self>) -> Result<&Self> {
         if slot.is_none() {
             *slot = Some(Self { built: cargo::build_with_defects()? });
@@ -123,7 +124,7 @@ impl Tests {
         })
     }
 
-    /// As root: this program starts itself again, which runs the test program.
+    /// Runs a test program on nodes as root, with the defect and without it.
     pub(super) fn on_nodes(&self, defect: &str, program: &str) -> Result<Found> {
         let test = self.program(&format!("tests: {program}"))?;
         let mut programs = Vec::new();
@@ -136,7 +137,7 @@ impl Tests {
         self.both_ways(program, |_| programs.next().map_or_else(|| Command::new("false"), |(_, command)| command))
     }
 
-    /// With the defect, then without it.
+    /// Runs a command with the defect, then without it: the test must fail, then pass.
     fn both_ways(&self, name: &str, mut command: impl FnMut(bool) -> Command) -> Result<Found> {
         let watch = Stopwatch::start();
         let mut runs = Vec::new();

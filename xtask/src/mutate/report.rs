@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Defect;
 
-/// How a defect was found.
+/// The way in which a defect was found.
 #[derive(Debug)]
 pub(super) enum Found {
     Seed { seed: u64, violation: String, histories: u64, seconds: f64 },

@@ -42,7 +42,7 @@ fn missing<'m>(page: &str, members: &'m [String]) -> impl Iterator<Item = &'m St
     members.iter().filter(move |member| !page.contains(&format!("`{member}`")))
 }
 
-/// The public fields of these structures, all if none are named, but those of `others`.
+/// Returns the public fields of the named structures (all, if none are named), except those of `others`.
 fn members(source: &str, structures: &[&str], others: &[&str]) -> Vec<String> {
     let mut inside = false;
     let mut found: Vec<String> = Vec::new();

@@ -11,7 +11,7 @@ use super::Findings;
 const BOOK: &str = "docs";
 const SUMMARY: &str = "docs/SUMMARY.md";
 
-/// Every page of the book, and what else a page may link to, by its path from the root of the source.
+/// All pages of the book, and all other files to which a page may link, by their paths from the root of the source.
 #[derive(Debug, Default)]
 pub(super) struct Book {
     pages: BTreeMap<String, String>,
@@ -40,7 +40,7 @@ impl Book {
         Ok(book)
     }
 
-    /// `root`: where files are that pages show parts of.
+    /// Checks the book. `root`: the directory of files of which pages show parts.
     pub(super) fn check(&self, root: &Path, findings: &mut Findings) {
         let Some(summary) = self.pages.get(SUMMARY) else {
             return findings.errors.push(format!("no {SUMMARY}: the book has no table of contents"));
@@ -98,7 +98,7 @@ impl Book {
     }
 }
 
-/// `../x.md`, as `page` says it, from the root.
+/// Resolves a link of `page`, such as `../x.md`, to a path from the root of the source.
 fn resolve(page: &str, link: &str) -> Option<String> {
     let mut path = PathBuf::from(page);
     path.pop();
@@ -141,7 +141,7 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Headings as mdbook (and GitHub) make anchors of them.
+/// Returns the anchors that mdbook (and GitHub) make of the headings.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut found: BTreeSet<String> = BTreeSet::new();
     for heading in prose(text).filter(|line| line.starts_with('#')) {

@@ -13,7 +13,7 @@ const REFUSAL: &str = "#[cfg(all(feature = \"defects\", not(debug_assertions)))]
 
 /// File that reads the chosen defect for core's own tests (`purity.rs` allows it).
 pub(super) const CHOSEN: &str = "core/src/defect/chosen.rs";
-/// Declaration that keeps that file out of everything but tests.
+/// The declaration that keeps the file `chosen.rs` out of every program except tests.
 const TESTS_ALONE: &str = "#[cfg(all(test, feature = \"defects\"))]\nmod chosen;";
 
 /// Defects seen so far, over all files.
@@ -64,7 +64,7 @@ pub(super) fn check_manifest(name: &str, text: &str, findings: &mut Findings) {
     }
 }
 
-/// The names in a table, as they are asked for: `AckBeforeCommit` is `ack-before-commit`.
+/// Returns the names in a table of defects as a user types them: `ack-before-commit` for `AckBeforeCommit`.
 pub(crate) fn names(table: &str) -> BTreeSet<String> {
     let name = |ident: &String| {
         let parts = ident.split_inclusive(|_: char| true).map(|c| match c.chars().next() {
@@ -76,7 +76,7 @@ pub(crate) fn names(table: &str) -> BTreeSet<String> {
     rows(&tokens(table)).iter().map(name).collect()
 }
 
-/// `Name: "...",` within `table! { ... }`.
+/// Returns the names in `table! { ... }`: each `Name: "...",`.
 fn rows(tokens: &[Token]) -> BTreeSet<String> {
     let word = |at: usize| tokens.get(at).map_or("", |token| token.text.as_str());
     let begin = (0..tokens.len()).find(|at| word(*at) == "table" && word(at + 1) == "!" && word(at + 2) == "{");
@@ -98,7 +98,7 @@ fn rows(tokens: &[Token]) -> BTreeSet<String> {
     found
 }
 
-/// `defect!(Name)`
+/// Returns the names of all sites `defect!(Name)`.
 fn sites(tokens: &[Token]) -> BTreeSet<String> {
     let is = |window: &[Token]| window[0].text == "defect" && window[1].text == "!" && window[2].text == "(";
     tokens.windows(4).filter(|window| is(window)).map(|window| window[3].text.clone()).collect()

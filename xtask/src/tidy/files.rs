@@ -2,10 +2,10 @@
 
 use super::Findings;
 
-/// Past this a second room should have a name.
+/// Number of lines above which a file gets a hint; above `TOO_LONG` it is a violation.
 const WORTH_A_THOUGHT: usize = 450;
 const TOO_LONG: usize = 700;
-/// A `main` parses, configures, builds, runs and exits.
+/// Maximum number of lines of a `main.rs`, which parses, configures, builds, runs and exits.
 const MAIN: usize = 80;
 
 pub(super) fn check(name: &str, text: &str, is_main: bool, findings: &mut Findings) {

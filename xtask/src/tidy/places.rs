@@ -40,18 +40,18 @@ pub(super) fn check(root: &Path, findings: &mut Findings) -> Result<()> {
     lacks(file, "variable", own, &|name| text.contains(&format!("`{name}`")))
 }
 
-/// Does this text have this name as a word?
+/// Returns `true` if `text` contains `name` as a word.
 fn names(text: &str, name: &str) -> bool {
     text.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == name)
 }
 
-/// The methods of a Varlink interface.
+/// Returns the names of the methods of a Varlink interface.
 fn methods(interface: &str) -> Vec<String> {
     let name = |line: &str| Some(line.strip_prefix("method ")?.split('(').next()?.trim().to_owned());
     interface.lines().filter_map(name).collect()
 }
 
-/// The variants of an enumeration.
+/// Returns the names of the variants of an enumeration.
 fn variants(source: &str, name: &str) -> Vec<String> {
     let Some((_, body)) = source.split_once(&format!("pub enum {name} {{\n")) else { return Vec::new() };
     let variant = |line: &str| {
@@ -61,7 +61,7 @@ fn variants(source: &str, name: &str) -> Vec<String> {
     body.lines().take_while(|line| *line != "}").filter_map(variant).collect()
 }
 
-/// The variables of `OWN`.
+/// Returns the names of the variables in the constant `OWN`.
 fn variables(source: &str) -> Vec<String> {
     let own = source.split_once("pub const OWN").and_then(|(_, rest)| rest.split_once("];"));
     let quoted = own.map(|(own, _)| own.split('"').skip(1).step_by(2).map(str::to_owned).collect());

@@ -18,7 +18,7 @@ impl Programs {
         self.0.extend(program.map(str::to_owned));
     }
 
-    /// `page`: what docs/testing.md says.
+    /// Checks docs/testing.md. `page`: the text of that page.
     pub(super) fn check(&self, page: &str, findings: &mut Findings) {
         let mut find = |text: String| findings.errors.push(format!("{PAGE}: {text}"));
         let part = page.split("\n## ").find(|part| PART.ends_with(part.lines().next().unwrap_or_default()));
@@ -32,7 +32,7 @@ impl Programs {
     }
 }
 
-/// `| what happens | `test`, `test` |`: the names in its last column.
+/// Returns the names in the last column of a row such as `| what happens | `test`, `test` |`.
 fn row(line: &str) -> Vec<&str> {
     let last = line.strip_prefix('|').and_then(|line| line.trim_end().strip_suffix('|')?.rsplit('|').next());
     last.unwrap_or_default().split('`').skip(1).step_by(2).filter(|name| !name.contains(' ')).collect()

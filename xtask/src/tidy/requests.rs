@@ -17,7 +17,7 @@ const PROSE: [&str; 8] = ["A5", "A14", "A28", "C4", "C10", "C11", "C12", "C24"];
 pub(super) struct Tests(BTreeSet<String>);
 
 impl Tests {
-    /// A test on real nodes goes by the name of its file.
+    /// Records the tests in a source file. For a program of tests on real nodes, records the name of its file, too.
     pub(super) fn read(&mut self, name: &str, text: &str) {
         let tests = tests(&tokens(text));
         let program = name.strip_prefix("tests/tests/").and_then(|name| name.strip_suffix(".rs"));
@@ -30,7 +30,7 @@ impl Tests {
         self.0.contains(name)
     }
 
-    /// `page`: what docs/requests.md says.
+    /// Checks docs/requests.md. `page`: the text of that page.
     pub(super) fn check(&self, page: &str, findings: &mut Findings) {
         let mut find = |text: String| findings.errors.push(format!("{PAGE}: {text}"));
         let mut seen = BTreeMap::<&str, u32>::new();
@@ -54,7 +54,7 @@ impl Tests {
     }
 }
 
-/// `| A1 | ... | `test`, `test` |`: the point, and the names in its last column.
+/// Returns the point, and the names in the last column, of a row such as `| A1 | ... | `test`, `test` |`.
 fn row(line: &str) -> Option<(&str, Vec<&str>)> {
     let cells: Vec<&str> = line.strip_prefix('|')?.trim_end().strip_suffix('|')?.split('|').map(str::trim).collect();
     let (point, last) = (*cells.first()?, *cells.last()?);

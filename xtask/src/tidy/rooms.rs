@@ -10,7 +10,7 @@ use super::rust::{Token, tokens};
 
 const FOLDER: &str = "core/src/controller/";
 
-/// Functions of the machine, with their rooms, and the functions that each room calls on `self`.
+/// The functions of the machine with their rooms, and the functions that each room calls on `self`.
 #[derive(Debug, Default)]
 pub(super) struct Rooms {
     defined: BTreeMap<String, String>,
@@ -85,7 +85,7 @@ fn functions(tokens: &[Token]) -> Vec<String> {
     found
 }
 
-/// Returns what is called as `self.name(...)`.
+/// Returns the names of all functions that are called as `self.name(...)`.
 fn calls(tokens: &[Token]) -> BTreeSet<String> {
     let is = |w: &[Token]| w[0].text == "self" && w[1].text == "." && w[3].text == "(";
     tokens.windows(4).filter(|window| is(window)).map(|window| window[2].text.clone()).collect()

@@ -6,7 +6,7 @@ use super::Findings;
 
 pub(super) const PAGE: &str = "docs/semantics.md";
 
-/// Rules that sources name, each with the first file that does.
+/// Rules that source files name, each with the first file that names it.
 #[derive(Debug, Default)]
 pub(super) struct Named(BTreeMap<String, String>);
 

@@ -7,7 +7,7 @@ pub(super) struct Token {
     pub(super) text: String,
 }
 
-/// The tokens of a file, without comments, texts and characters.
+/// Splits a source file into tokens, without comments, strings and characters.
 pub(super) fn tokens(text: &str) -> Vec<Token> {
     let bytes: Vec<char> = text.chars().collect();
     let at = |index: usize| bytes.get(index).copied().unwrap_or('\0');
@@ -53,7 +53,7 @@ fn skip_until(bytes: &[char], from: usize, end: impl Fn(usize) -> bool) -> usize
     (from..bytes.len()).find(|index| end(*index)).unwrap_or(bytes.len())
 }
 
-/// Comments nest.
+/// Returns the index after the comment that begins at `from`. Comments may be nested.
 fn end_of_comment(bytes: &[char], from: usize) -> usize {
     let (mut depth, mut index) = (0, from);
     while index < bytes.len() {

@@ -7,7 +7,7 @@ pub(crate) const PAGE: &str = "docs/security.md";
 /// Begins the part of the page that has the rows.
 const PART: &str = "## What cannot be done";
 
-/// `page`: what docs/security.md says.
+/// Checks docs/security.md. `page`: the text of that page.
 pub(super) fn check(page: &str, tests: &Tests, findings: &mut Findings) {
     let part = page.split("\n## ").find(|part| PART.ends_with(part.lines().next().unwrap_or_default()));
     let mut rows = 0;
@@ -26,7 +26,8 @@ pub(super) fn check(page: &str, tests: &Tests, findings: &mut Findings) {
     }
 }
 
-/// `| cannot | why | `test`, `test` |`: the first cell, and the names in the last; no headline and no rule.
+/// Returns the first cell and the names in the last cell of a row such as `| cannot | why | `test`, `test` |`; `None`
+/// for headline and rule.
 fn row(line: &str) -> Option<(&str, Vec<&str>)> {
     let (first, rest) = line.strip_prefix('|')?.trim_end().strip_suffix('|')?.split_once('|')?;
     let first = first.trim();

@@ -8,7 +8,7 @@ use super::rust::tokens;
 const PACKAGE: &str = "perilog-hold";
 const FILE: &str = "flux/jobtap/src/abi.rs";
 
-/// Checks a package's manifest.
+/// Checks that a package's manifest inherits the lints of the workspace.
 pub(super) fn check_manifest(package: &str, text: &str, findings: &mut Findings) {
     let inherits = text.split("\n[").any(|table| table.starts_with("lints]\nworkspace = true\n"));
     if !inherits && package != PACKAGE {
