@@ -14,7 +14,7 @@ use rcgen::{
 /// The name in the servers' certificate.
 pub(crate) const SERVER: &str = "localhost";
 
-/// Where each file is.
+/// Returns the paths of the controller's files.
 pub(crate) fn server(directory: &Path) -> TlsFiles {
     files(directory, SERVER, SERVER)
 }
@@ -33,7 +33,7 @@ fn files(directory: &Path, name: &str, key: &str) -> TlsFiles {
     }
 }
 
-/// Makes all of them.
+/// Makes the authority, the controller's certificate, and a certificate for each host.
 pub(crate) fn make(directory: &Path, hosts: impl Iterator<Item = String>) -> Result<()> {
     fs::create_dir_all(directory.join("tls")).context("a directory for certificates")?;
     let mut params = CertificateParams::default();

@@ -13,7 +13,7 @@ use crate::unit::node::{agent, run_systemctl};
 use perilog_bench::options::Options;
 use perilog_bench::report::{Table, progress};
 
-/// Targets (docs/performance.md).
+/// Targets for an idle agent (docs/performance.md): context switches, and memory in KiB.
 const MOST_SWITCHES: u64 = 2;
 const MOST_KIB: u64 = 8 * 1024;
 /// Rest after the task: its effects have ended (the status line for systemctl, a worker thread that ends after 10 s

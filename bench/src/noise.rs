@@ -11,7 +11,7 @@ use perilog_bench::stats::{Samples, figure};
 /// Steps of the calibration loop: about half a millisecond.
 const STEPS: u64 = 200_000;
 
-/// From its making to [`end`](Self::end).
+/// Observes the machine from its making to [`end`](Self::end).
 #[derive(Debug)]
 pub(crate) struct Noise {
     load: String,
@@ -46,7 +46,7 @@ impl Noise {
         self.loops.push((clock::mono_us() - began) as f64 / 1000.0);
     }
 
-    /// As JSON, and as rows of a table.
+    /// Returns the noise since the making as JSON, and adds rows to the table.
     pub(crate) fn end(self, table: &mut Table) -> Result<Value> {
         let (now, then) = (ticks()?, self.ticks);
         let all = (now.all - then.all).max(1) as f64;
@@ -70,7 +70,7 @@ impl Noise {
     }
 }
 
-/// The three averages of /proc/loadavg.
+/// Returns the three load averages of /proc/loadavg, as text.
 fn load() -> Result<String> {
     let text = std::fs::read_to_string("/proc/loadavg").context("reading /proc/loadavg")?;
     Ok(text.split(' ').take(3).collect::<Vec<_>>().join(" "))
@@ -87,7 +87,7 @@ fn ticks() -> Result<Ticks> {
     Ok(Ticks { busy: all - idle - steal, steal, all })
 }
 
-/// The machine in generic words, for the head of a report.
+/// Describes the machine in generic words, for the head of a report.
 pub(crate) fn machine() -> Value {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let field = |text: &str, name: &str| {

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 #[derive(Debug, Default)]
 pub struct Options(BTreeMap<String, Vec<usize>>);
 
-/// All that any measurement knows.
+/// Names of all options that any measurement knows.
 const KNOWN: [&str; 6] = ["samples", "bursts", "seconds", "agents", "rounds", "ranks"];
 
 impl Options {

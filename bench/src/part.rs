@@ -7,12 +7,12 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors that ten thousand connections in one process need.
+/// Number of descriptors that one process with ten thousand connections needs.
 const NOFILE: u64 = 65_536;
-/// Descriptors of a process besides connections.
+/// Number of descriptors of a process besides its connections.
 const OWN: usize = 64;
 
-/// The asking end; the process ends with it.
+/// A part of the bench in a process of its own, seen from the process that asks. The part's process ends with this one.
 #[derive(Debug)]
 pub(crate) struct Part {
     name: &'static str,
@@ -22,7 +22,7 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Starts this program again, as `word`, in that directory.
+    /// Starts this program again as the part `name`, in `directory`.
     pub(crate) fn start(name: &'static str, directory: &Path) -> Result<Self> {
         let program = std::env::current_exe().context("the path of this program")?;
         let mut command = Command::new(program);
@@ -59,7 +59,7 @@ impl Drop for Part {
     }
 }
 
-/// The answering end's line. `false`: nobody listens any more.
+/// Sends the result of a command to the asking process. Returns `false` if that process no longer reads.
 pub(crate) fn answer(result: &Result<String>) -> bool {
     let line = match result {
         Ok(text) => format!("ok {text}\n"),
@@ -77,7 +77,7 @@ pub(crate) fn room_for(connections: usize) -> Result<()> {
     Ok(())
 }
 
-/// Raises the limit of descriptors for this process and its children.
+/// Raises the limit of open descriptors for this process and its children.
 pub(crate) fn raise_nofile() -> Result<()> {
     let limit = getrlimit(Resource::Nofile);
     let most = limit.maximum.map_or(NOFILE, |maximum| maximum.max(NOFILE));

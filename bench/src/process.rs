@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-/// Processor time of all its threads, living and gone, in milliseconds. The kernel tells it in hundredths of a second.
+/// Returns the processor time of all threads of a process, living and ended, in milliseconds. The kernel counts in
+/// hundredths of a second.
 pub(crate) fn cpu_ms(pid: u32) -> Result<f64> {
     let path = format!("/proc/{pid}/stat");
     let text = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
@@ -15,7 +16,7 @@ pub(crate) fn cpu_ms(pid: u32) -> Result<f64> {
     Ok(fields.iter().sum::<u64>() as f64 * 10.0)
 }
 
-/// KiB, each as the kernel names it in smaps_rollup; `VmRSS` from status.
+/// Memory of a process in KiB, with the kernel's names from smaps_rollup; `VmRSS` is from status.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Memory {
     pub(crate) rss: u64,
@@ -42,7 +43,7 @@ impl Memory {
     }
 }
 
-/// How often each thread went to wait by itself, by its number.
+/// Returns how often each thread of a process has gone to sleep voluntarily, by thread id.
 pub(crate) fn voluntary_switches(pid: u32) -> Result<BTreeMap<String, u64>> {
     let path = format!("/proc/{pid}/task");
     let mut switches = BTreeMap::new();

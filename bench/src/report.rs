@@ -5,7 +5,7 @@ use std::io::Write as _;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// Rows of cells, in columns as wide as they need to be, and lines below them.
+/// A table for people: rows of cells, in columns as wide as they need to be, and notes below them.
 #[derive(Debug, Default)]
 pub struct Table {
     rows: Vec<Vec<String>>,
@@ -25,7 +25,7 @@ impl Table {
         self.notes.push(line.to_owned());
     }
 
-    /// A target of docs/performance.md beside what was measured.
+    /// Adds a note that compares a measured value with a target of docs/performance.md.
     pub fn target(&mut self, what: &str, measured: &str, target: &str, met: bool) {
         self.note(&format!("{}: {what} {measured}, at {target}", if met { "met " } else { "OVER" }));
     }

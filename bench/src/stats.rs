@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// Measured values, in their order.
+/// Measured values, in the order of measurement.
 #[derive(Debug, Clone, Default)]
 pub struct Samples(Vec<f64>);
 
@@ -15,7 +15,7 @@ impl Samples {
         self.0.len()
     }
 
-    /// The value that a share `q` (0 to 1) of the samples does not exceed (nearest rank). 0 without samples.
+    /// Returns the value that a share `q` (0 to 1) of the samples does not exceed (nearest rank); 0 without samples.
     pub fn quantile(&self, q: f64) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
@@ -27,7 +27,7 @@ impl Samples {
         self.quantile(0.5)
     }
 
-    /// Median of this over the median of `other`.
+    /// Returns the median of these samples divided by the median of `other`.
     pub fn over(&self, other: &Self) -> f64 {
         self.median() / other.median()
     }
@@ -56,7 +56,7 @@ impl Samples {
     }
 }
 
-/// With as many digits as a figure deserves.
+/// Formats a number with as many digits as a figure needs.
 pub fn figure(value: f64) -> String {
     match value.abs() {
         size if size >= 100.0 => format!("{value:.0}"),

@@ -19,10 +19,10 @@ use crate::site::{Site, Spent};
 
 type Allocator = &'static StatsAlloc<System>;
 
-/// Eight times the ranks cost at most ten times as much.
+/// Maximum ratio of the costs: eight times the ranks may cost at most ten times as much.
 const MOST: f64 = 10.0;
-/// Eight times the tasks in one Hello: a quadratic would cost 64 times as much. What is over 8 are caches that do not
-/// hold 20,000 tasks.
+/// Maximum ratio of the costs of two Hellos, one with eight times the tasks. Quadratic cost would be 64 times as much.
+/// Caches that do not hold 20,000 tasks explain what exceeds 8.
 const MOST_OF_HELLO: f64 = 24.0;
 
 const CASES: [(&str, ReleasePolicy); 4] = [
@@ -32,7 +32,7 @@ const CASES: [(&str, ReleasePolicy); 4] = [
     ("bad", ReleasePolicy::Each),
 ];
 
-/// Case with this number of ranks, over all its rounds.
+/// The measured values of a case with this number of ranks, over all rounds.
 #[derive(Default)]
 struct Measured {
     ms: Samples,
@@ -89,11 +89,11 @@ pub(crate) fn run(options: &Options, allocator: Allocator) -> Result<Value> {
     Ok(json!({"bench": "core", "few": few, "many": many, "cases": cases, "table": table.text()}))
 }
 
-/// Tasks in one Hello: the most that a controller reads, and an eighth of that.
+/// Number of tasks in a large Hello: the most that a controller reads; `FEW_TASKS`: an eighth of that.
 const MANY_TASKS: u32 = 20_000;
 const FEW_TASKS: u32 = 2_500;
 
-/// Time of one Hello whose tasks the store does not know, in ms: few, many, and few again.
+/// Measures one Hello whose tasks the store does not know, in milliseconds: few tasks, many, and few again.
 fn hello(rounds: usize, allocator: Allocator) -> Result<[Samples; 3]> {
     let mut measured = [Samples::default(), Samples::default(), Samples::default()];
     for round in 0..rounds {
@@ -133,7 +133,7 @@ impl Measured {
     }
 }
 
-/// Each completion is two batches: Accepted, Finished.
+/// Returns the number of completed tasks: each takes two batches (Accepted, Finished).
 fn completions(spent: &Spent) -> f64 {
     spent.batches as f64 / 2.0
 }
@@ -171,7 +171,7 @@ fn one(name: &str, policy: ReleasePolicy, ranks: u32, allocator: Allocator, meas
     Ok(())
 }
 
-/// Asks what operators ask.
+/// Makes the requests that operators make: `ps`, `show` and so on.
 fn look(site: &mut Site<'_>, ranks: u32) -> Result<()> {
     let job = site.job();
     let Reply::Ps { .. } = site.ask(Request::Ps { older_than_ms: 0, held: false })? else { anyhow::bail!("ps") };

@@ -19,12 +19,12 @@ use stats_alloc::{Region, StatsAlloc};
 
 use crate::size;
 
-/// Hellos in a batch, as many as the writer takes at once.
+/// Number of Hellos in a batch, as many as the writer takes at once.
 const BATCH: usize = 1_024;
-/// The resource manager asks for the outbox once in so many batches.
+/// Number of batches from one request of the resource manager for the outbox to the next.
 const FETCH_EVERY: u64 = 256;
 
-/// Cost of the machine.
+/// Time and work that the machine has used.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Spent {
     pub(crate) us: f64,
@@ -40,7 +40,7 @@ pub(crate) struct Site<'a> {
     settings: Settings,
     hosts: HostList,
     ranks: IdSet,
-    /// Rank, host and session of each.
+    /// Rank and session of each node.
     nodes: Vec<(u32, SessionId)>,
     random: Rng,
     job: JobId,
@@ -54,7 +54,8 @@ pub(crate) struct Site<'a> {
     pub(crate) spent: Spent,
 }
 
-/// The hosts of a machine with names in which the numbers stand in the middle: they fold badly, as many do.
+/// Returns the host names of a machine with numbers in the middle of the names: such names fold badly, as on many
+/// sites.
 fn names(count: u32) -> impl Iterator<Item = String> {
     (0..count).map(|n| format!("x{}c{}s{}b{}n{}", 1000 + n / 256, n / 32 % 8, n / 4 % 8, n / 2 % 2, n % 2))
 }
@@ -63,7 +64,7 @@ fn action(name: &str) -> Result<ActionName> {
     Ok(ActionName::new(name)?)
 }
 
-/// The Hello of a node that has nothing. `node`: its first session, which names its machine.
+/// Returns the Hello of a node without tasks. `node`: the node's first session, whose number becomes the machine id.
 fn hello(host: &str, node: SessionId, link: u64) -> Result<Hello> {
     Ok(Hello {
         host: HostName::new(host)?,
@@ -147,7 +148,7 @@ impl<'a> Site<'a> {
         }
     }
 
-    /// Has the first node greet again with so many ended tasks that the store does not know.
+    /// Makes the first node say Hello again, with `tasks` ended tasks that the store does not know.
     pub(crate) fn greet(&mut self, tasks: u32) -> Result<()> {
         let cluster = self.settings.cluster;
         let held: Result<Vec<Held>> = (0..tasks)
@@ -178,14 +179,14 @@ impl<'a> Site<'a> {
             - isize::try_from(now.bytes_deallocated).unwrap_or(isize::MAX)
     }
 
-    /// Returns the bytes that the machine holds now beyond its nodes, and the maximum so far.
+    /// Returns the bytes that the machine holds now, without the bytes for its nodes, and the maximum so far.
     pub(crate) fn memory(&mut self) -> (isize, isize) {
         let now = self.allocated() - self.memory_before;
         self.memory_most = self.memory_most.max(now);
         (now, self.memory_most)
     }
 
-    /// Handles one batch; measures and inspects the result, then drops it.
+    /// Handles one batch and measures it; returns the replies.
     fn handle(&mut self, mut inputs: Vec<Input>) -> Result<Vec<Reply>> {
         self.now.mono_ms += 1;
         self.now.wall_ms += 1;
@@ -240,7 +241,7 @@ impl<'a> Site<'a> {
         replies.into_iter().next().ok_or_else(|| anyhow::anyhow!("no answer"))
     }
 
-    /// The job with R, its nodes of three kinds.
+    /// Adds an attempt of the job with its R, whose nodes are of three kinds.
     pub(crate) fn add(&mut self, attempt: u64, tolerate: &str) -> Result<()> {
         let kind = |n: u32| format!("{{\"core\":\"0-{}\"}}", [63, 95, 127][n as usize]);
         let of = |n: u32| self.ranks.iter().filter(|rank| rank / 16 % 3 == n).collect::<IdSet>();
@@ -284,7 +285,8 @@ impl<'a> Site<'a> {
         self.job.clone()
     }
 
-    /// Accepts and finishes one rank per batch, in random order. `failing` of a hundred fail a named check.
+    /// Reports Accepted and Finished of each rank, one rank per batch, in random order. `failing` of a hundred ranks
+    /// fail a named check.
     pub(crate) fn accepted_and_finished(&mut self, name: &str, attempt: u64, failing: u32) -> Result<()> {
         self.tell(name, attempt, |_, task| FromAgent::Accepted { task, limit_ms: None })?;
         let wall_ms = self.now.wall_ms;
@@ -314,7 +316,7 @@ impl<'a> Site<'a> {
         Ok(())
     }
 
-    /// The resource manager reads on.
+    /// Lets the resource manager read the next entries of the outbox.
     fn fetch(&mut self) -> Result<()> {
         let after = self.outbox_through;
         if let Reply::Outbox(entries) = self.ask(Request::Outbox { after, limit: BATCH })?
@@ -326,14 +328,14 @@ impl<'a> Site<'a> {
         Ok(())
     }
 
-    /// Time passes until a batch of releases is due.
+    /// Moves the clock until a batch of releases is due.
     pub(crate) fn wait(&mut self) -> Result<()> {
         self.now.mono_ms += 600_000;
         self.handle(Vec::new())?;
         Ok(())
     }
 
-    /// Lets the release hook, which was away, carry out everything.
+    /// Lets the release hook, which was away, carry out all notices; returns their number.
     pub(crate) fn hook(&mut self) -> Result<u64> {
         let mut count = 0;
         loop {
@@ -357,7 +359,7 @@ fn message(session: SessionId, message: FromAgent) -> Input {
     Input::Message { session, names: None, peer: "10.0.0.1:5115".to_owned(), message }
 }
 
-/// Reads the CPU time of this thread only, which excludes the machine's other work.
+/// Returns the CPU time of this thread in microseconds, which excludes the machine's other work.
 fn cpu_us() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e6 + time.tv_nsec as f64 / 1e3

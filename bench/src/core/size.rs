@@ -7,7 +7,7 @@ use perilog_core::controller::Record;
 use perilog_core::controller::io::{ActionRow, AttemptRow};
 use serde::Serialize;
 
-/// Numbers, flags and short names of a row.
+/// Estimated number of bytes for the numbers, flags and short names of a row.
 const FIXED: usize = 64;
 
 pub(crate) fn of(record: &Record) -> usize {
@@ -45,7 +45,7 @@ fn action(row: &ActionRow) -> usize {
     sets + json(&row.env) + json(&row.boots) + json(&row.held)
 }
 
-/// Counts, and keeps nothing.
+/// A writer that counts the bytes and keeps none.
 struct Count(usize);
 
 impl Write for Count {

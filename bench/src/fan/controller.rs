@@ -63,7 +63,7 @@ impl Controller {
         wait_until("the controller answers", START, || Ok(self.client().is_ok())).with_context(|| self.log())
     }
 
-    /// Kills the controller with -9, and starts another at once.
+    /// Kills the controller with SIGKILL, and starts another at once.
     pub(super) fn kill_and_restart(&mut self) -> Result<()> {
         self.child.kill().context("killing the controller")?;
         self.child.wait().context("killing the controller")?;
@@ -85,7 +85,8 @@ impl Controller {
         Ok(client)
     }
 
-    /// Begins an attempt's prolog on all agents.
+    /// Begins the prolog of attempt `attempt` on all agents; returns the sequence number after which the log has its
+    /// events.
     pub(super) fn begin(&self, client: &mut Client, attempt: usize) -> Result<u64> {
         let run =
             json!({"job": JOB, "attempt": attempt.to_string(), "action": "prolog", "nodes": swarm::hosts(self.agents)});

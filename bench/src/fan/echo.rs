@@ -24,13 +24,13 @@ use tokio::sync::{mpsc, watch};
 use super::swarm;
 use crate::{authority, part};
 
-/// Most frames that wait for one connection: a Start and an Ack.
+/// Maximum number of frames that wait for one connection: a Start and an Ack.
 const WAITING: usize = 4;
 
 struct Shared {
-    /// Start and Ack of each rank.
+    /// The frames of Start and of Ack, by rank.
     frames: Vec<(Bytes, Bytes)>,
-    /// By rank, in the order in which they came.
+    /// The queue of each connection, in the order in which the agents connected: the position is the rank.
     connections: Mutex<Vec<mpsc::Sender<Bytes>>>,
     ended: AtomicUsize,
     rounds: watch::Sender<usize>,
@@ -91,7 +91,7 @@ async fn obey(line: &str, directory: &Path, shared: &mut Option<Arc<Shared>>) ->
     }
 }
 
-/// Makes the controller's frames beforehand, so that this server only sends.
+/// Makes the frames of all ranks beforehand, so that this server only sends.
 fn frames(count: usize) -> Result<Vec<(Bytes, Bytes)>> {
     let (job, attempt, action) = (JobId::new("f1")?, Attempt::FIRST, ActionName::new("prolog")?);
     let id = ActionId::of(ClusterId::from_name("bench"), &job, attempt, &action);

@@ -29,11 +29,11 @@ use perilog_bench::options::Options;
 use perilog_bench::report::{Table, progress};
 use perilog_bench::stats::{Samples, figure};
 
-/// Targets (docs/performance.md).
+/// Targets for the fan-out (docs/performance.md): ratios over the bare server, and memory per agent in KiB.
 const MOST_OVER_BARE: f64 = 5.0;
 const MOST_CPU_OVER_BARE: f64 = 3.0;
 const MOST_KIB: f64 = 24.0;
-/// Rounds that are not counted: buffers and files grow to their size.
+/// Number of rounds that the bench does not count: buffers and files grow to their size.
 const WARM_UP: usize = 3;
 
 pub(crate) fn run(options: &Options) -> Result<Value> {
@@ -260,7 +260,7 @@ impl Bench {
     }
 }
 
-/// Every agent has been acknowledged as often as it was started.
+/// Waits until every agent has got `times` acknowledgements.
 fn settle(swarm: &mut Part, times: usize) -> Result<()> {
     swarm.ask(&format!("await acks {times}")).map(drop)
 }

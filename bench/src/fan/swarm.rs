@@ -37,19 +37,19 @@ use crate::part;
 /// Redial window as in an agent, until a Welcome names one, and its largest value.
 const WINDOW_MS: u64 = 1_000;
 const CEILING_MS: u64 = 30_000;
-/// Loopback addresses that agents dial: each has a range of ephemeral ports of its own.
+/// Number of loopback addresses that agents dial: each address has a range of ephemeral ports of its own.
 const ADDRESSES: usize = 8;
-/// First dials at once; the measurement is about reconnecting.
+/// Maximum number of first dials at once; the bench measures only later dials.
 const FIRST_DIALS: usize = 128;
-/// Bytes at the end of a Start in which two of one action may differ: rank and boot with their tags.
+/// Number of bytes at the end of a Start in which two Starts of one action may differ: rank and boot with their tags.
 const OWN_BYTES: usize = 48;
 
-/// The host of a rank.
+/// Returns the host name of a rank.
 pub(crate) fn host(rank: usize) -> String {
     format!("n{rank}")
 }
 
-/// All of them, folded.
+/// Returns the host names of all ranks as a folded hostlist.
 pub(crate) fn hosts(count: usize) -> String {
     format!("n[0-{}]", count - 1)
 }
@@ -59,14 +59,14 @@ struct Group {
     directory: PathBuf,
     first: Semaphore,
     welcomes: watch::Sender<u64>,
-    /// Agents with a session.
+    /// Number of agents that have a session.
     connected: watch::Sender<u64>,
     starts: watch::Sender<u64>,
     acks: watch::Sender<u64>,
     hold: AtomicBool,
     release: watch::Sender<u64>,
     window_ms: AtomicU64,
-    /// First bytes of the last action's Starts, and one of them decoded.
+    /// The bytes that all Starts of the last action have in common, and one of these Starts decoded.
     last: Mutex<Option<(Bytes, Arc<Start>)>>,
 }
 
@@ -138,7 +138,7 @@ impl Group {
         }
     }
 
-    /// Decodes a Start; the rank is that of the first Start.
+    /// Decodes a Start, or recognises it by its first bytes; the returned Start has the rank of the first one.
     fn start(&self, frame: &Bytes) -> Result<Option<Arc<Start>>> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((common, start)) = &*last
@@ -153,13 +153,13 @@ impl Group {
     }
 }
 
-/// Agent of the swarm.
+/// An agent of the swarm.
 struct Agent {
     group: Arc<Group>,
     rank: Rank,
     dial: Dial,
     hello: Hello,
-    /// Accepted and not acknowledged.
+    /// The task that the agent has accepted and whose end the controller has not acknowledged.
     held: Option<Arc<Start>>,
 }
 
@@ -269,7 +269,7 @@ impl Agent {
     }
 }
 
-/// Running task as in Hello.
+/// Returns a running task as a Hello lists it.
 fn held(start: &Start, rank: Rank) -> Held {
     let phase = Phase::Running { script: "10-bench".to_owned(), index: 1, of: 1, progress: None };
     Held {

@@ -23,7 +23,7 @@ const RUNNER: &str = "/usr/libexec/perilog/perilog-runner";
 /// Directory for tasks that only a runner sees; the agent uses another.
 const RUN_DIR: &str = "/run/perilog-bench";
 
-/// Program in the unit.
+/// The program that the bare unit runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Executes {
     True,
@@ -31,7 +31,7 @@ pub(crate) enum Executes {
     Runner,
 }
 
-/// A connection.
+/// Makes bare units over a D-Bus connection, without an agent.
 #[derive(Debug)]
 pub(crate) struct Bare {
     connection: Connection,
@@ -67,7 +67,7 @@ impl Bare {
         Ok(Self { connection, jobs, unloaded, boot })
     }
 
-    /// Prepares the files for the unit with this number; this time is not measured.
+    /// Writes the files for the unit with this number, before the measurement begins.
     pub(crate) fn prepare(&self, number: u64, executes: Executes) -> Result<()> {
         if executes == Executes::Runner {
             let start = start(number, &self.boot);
@@ -78,7 +78,7 @@ impl Bare {
         Ok(())
     }
 
-    /// Runs one unit, until it is unloaded.
+    /// Starts one unit, and waits until systemd has unloaded it.
     pub(crate) async fn unit(&self, number: u64, executes: Executes) -> Result<()> {
         let start = start(number, &self.boot);
         let name = unit(&start);
@@ -113,7 +113,7 @@ impl Bare {
     }
 }
 
-/// The object of a unit (bus_label_escape of systemd).
+/// Returns the D-Bus object path of a unit (bus_label_escape of systemd).
 fn path(unit: &str) -> String {
     let escape = |byte: u8| match byte {
         byte if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
@@ -123,7 +123,7 @@ fn path(unit: &str) -> String {
     format!("/org/freedesktop/systemd1/unit/{}", unit.bytes().map(escape).collect::<String>())
 }
 
-/// As the agent writes it for a plain configuration.
+/// Returns the intent that an agent with a plain configuration would write.
 fn intent(start: Start) -> Intent {
     let now = clock::boottime_ms();
     let plan = Plan {

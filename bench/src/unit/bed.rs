@@ -50,7 +50,7 @@ impl NodeBed {
     }
 }
 
-/// A controller's certificate in the node's name, from the authority that signed the node's own.
+/// Issues a controller's certificate in the node's name, by the authority that signed the node's own certificate.
 fn certificates(cluster: &Cluster, node: &Node) -> Result<()> {
     let (authority, out) = (cluster.bed().directory().join("ca"), cluster.bed().directory().join("bench"));
     let mut command = Command::new(cluster.bed().layer().join("usr/bin/perilog"));

@@ -17,12 +17,12 @@ use tokio::sync::mpsc;
 use super::recipe::unit;
 use super::wait::Waiters;
 
-/// Messages to the agent that may wait to be written: more than tasks are in flight.
+/// Maximum number of messages to the agent that wait to be written: more than tasks are in flight.
 const WAITING: usize = 64;
 /// Time within which a task may begin. Short, so that the agent may soon forget the tombstones.
 const NOT_AFTER_MS: u64 = 30_000;
 
-/// A connected agent.
+/// The connection to an agent, in the place of a controller.
 #[derive(Debug)]
 pub(crate) struct AgentLink {
     pub(crate) boot: BootId,
@@ -31,7 +31,7 @@ pub(crate) struct AgentLink {
     unloaded: Arc<Waiters<String, ()>>,
 }
 
-/// Where the agent will dial.
+/// Opens the listener that the agent will dial.
 pub(crate) fn listen(certificates: &str) -> Result<Listener> {
     let file = |name: &str| format!("{certificates}/{name}").into();
     let files = TlsFiles { ca: file("ca.pem"), cert: file("cert.pem"), key: file("key.pem"), crl: None };
@@ -82,7 +82,7 @@ impl AgentLink {
         Ok(Self { boot, send, finished, unloaded })
     }
 
-    /// Runs one task, until its unit is unloaded.
+    /// Starts one task, and waits until systemd has unloaded its unit.
     pub(crate) async fn task(&self, number: u64) -> Result<Ended> {
         let start = start(number, &self.boot);
         let task = start.task;
@@ -95,8 +95,8 @@ impl AgentLink {
         Ok(ended)
     }
 
-    /// Forgets tasks, as a controller does with closed attempts: otherwise their tombstones would stay, and the agent
-    /// would finally refuse new Starts.
+    /// Sends Forget for these tasks, as a controller does with closed attempts: otherwise their tombstones would stay,
+    /// and the agent would finally refuse new Starts.
     pub(crate) async fn forget(&self, numbers: std::ops::Range<u64>) -> Result<()> {
         let tasks = numbers.map(|number| start(number, &self.boot).task).collect();
         self.send.send(ToAgent::Forget { tasks }).await.context("the link is gone")
@@ -111,7 +111,8 @@ fn cluster() -> ClusterId {
     ClusterId::from_name("bench")
 }
 
-/// Returns the Start of a task, each in another job: tasks of one job would wait for each other.
+/// Returns the Start of the task with this number. Each task has another job, because tasks of one job would wait for
+/// each other.
 pub(crate) fn start(number: u64, boot: &BootId) -> Start {
     let job = JobId::new(&format!("f{number}")).expect("a letter and a number are a job id");
     let action = ActionName::new("prolog").expect("it is one");

@@ -20,14 +20,14 @@ use perilog_bench::stats::{Samples, figure};
 pub(crate) const PROGRAM: &str = "/usr/local/bin/perilog-bench";
 pub(crate) const CERTIFICATES: &str = "/etc/perilog/bench";
 
-/// Targets (docs/performance.md).
+/// Targets for units (docs/performance.md), as ratios; and the number of units in flight in a burst.
 const MOST_OVER_BARE: f64 = 1.5;
 const LEAST_THROUGHPUT: f64 = 0.85;
 const MOST_OVER_SYSTEMD_RUN: f64 = 0.5;
 const IN_FLIGHT: u64 = 16;
-/// Units of one burst: so many that the beginning and the end, with fewer in flight, weigh little.
+/// Number of units in one burst: so many that the beginning and the end, with fewer in flight, weigh little.
 const BURST: u64 = 96;
-/// Turns that are not counted.
+/// Number of turns that the bench does not count.
 const WARM_UP: usize = 5;
 
 /// The ways, in the order of the first turn.
@@ -60,7 +60,7 @@ pub(crate) fn run(options: &Options) -> Result<Value> {
     runtime.block_on(measure(options.number("samples", 300), options.number("bursts", 20)))
 }
 
-/// The agent of this node, connected to us.
+/// Waits until this node's agent has connected; returns the connection.
 pub(crate) async fn agent() -> Result<AgentLink> {
     let listener = listen(CERTIFICATES)?;
     let unloaded = unloaded()?;
@@ -141,7 +141,7 @@ impl Ways {
         self.next - 1
     }
 
-    /// Milliseconds.
+    /// Runs one unit in this way; returns its duration in milliseconds.
     async fn one(&mut self, way: Way) -> Result<f64> {
         let number = self.number();
         let executes = if way == Way::Runner { Executes::Runner } else { Executes::True };
@@ -200,7 +200,7 @@ impl Ways {
         }))
     }
 
-    /// Units a second.
+    /// Runs one burst in this way; returns the number of units per second.
     async fn burst(&mut self, way: Way) -> Result<f64> {
         let first = self.next;
         self.next += BURST;

@@ -38,7 +38,7 @@ pub(crate) fn recipe(start: &Start, argv: Vec<String>) -> Vec<(&'static str, Var
     ]
 }
 
-/// The name of the unit.
+/// Returns the name of the task's unit.
 pub(crate) fn unit(start: &Start) -> String {
     ids::unit_of(&ids::stem(&start.action, &start.job, start.task))
 }
