@@ -35,7 +35,7 @@ fn address(index: usize) -> String {
     format!("10.77.{}.{}", index / 250, index % 250 + 2)
 }
 
-/// Configuration of a bed.
+/// Configuration of a test bed.
 #[derive(Debug, Default)]
 pub struct Builder {
     nodes: Vec<String>,
@@ -90,7 +90,7 @@ impl Builder {
     }
 }
 
-/// A set of nodes. Dropping the bed removes everything.
+/// A test bed: a set of nodes on this machine. Dropping the bed removes everything.
 #[derive(Debug)]
 pub struct Bed {
     // Fields drop in order: first the nodes' own processes, then the reaper and the directory.
@@ -103,7 +103,7 @@ impl Bed {
         Builder::default()
     }
 
-    /// Boots all nodes that are off, all at once.
+    /// Boots all nodes that are off, at the same time.
     pub fn boot(&self) -> Result<()> {
         let off: Vec<&Node> = self.nodes.iter().filter(|node| !node.is_up()).collect();
         for node in &off {

@@ -34,12 +34,12 @@ use crate::{Output, wait_until};
 pub use fits::fits;
 pub use read::{Page, Step, What};
 
-/// Time limit of a command that ends by itself.
+/// Limit for a command that ends by itself.
 const COMMAND: Duration = Duration::from_secs(120);
 /// Time limit until the output of a page appears.
 const SEEN: Duration = Duration::from_secs(120);
 
-/// Commands that change nothing and may be repeated.
+/// Commands that change nothing, so that a test may repeat them until the output fits.
 const LOOKS: [&str; 13] = [
     "perilog ps",
     "perilog show",
@@ -162,7 +162,7 @@ fn changes(command: &str) -> bool {
     command.strip_prefix("perilog drain").is_some_and(|rest| !rest.trim().is_empty())
 }
 
-/// Fails for a stand-in that the test does not know.
+/// Fails, because the test does not know the stand-in `name`.
 pub fn unknown(name: &str) -> Result<()> {
     bail!("no stand-in called {name:?}")
 }

@@ -17,7 +17,7 @@ const PORT: u16 = 4444;
 /// A browser's first start on a busy machine.
 const START: Duration = Duration::from_secs(120);
 const ANSWER: Duration = Duration::from_secs(60);
-/// Chromium without a screen and a sandbox (root has none), and without anything that it does by itself.
+/// Flags of Chromium: no screen, no sandbox (root has none), and no requests of its own.
 const FLAGS: [&str; 11] = [
     "--headless",
     "--no-sandbox",
@@ -80,7 +80,7 @@ impl<'a> Browser<'a> {
         Ok(self.eval("return document.body.innerText")?.as_str().unwrap_or_default().to_owned())
     }
 
-    /// Waits until a reader sees all of these texts.
+    /// Waits until the page shows all of these texts.
     pub fn wait_text(&self, texts: &[&str]) -> Result<()> {
         let mut seen = String::new();
         let found = wait_until(&format!("the page says {texts:?}"), ANSWER, || {
@@ -97,7 +97,8 @@ impl<'a> Browser<'a> {
         self.ask("actions", &json!({ "actions": [{ "type": "key", "id": "keys", "actions": actions }] })).map(drop)
     }
 
-    /// A command of Chromium's own (chromedevtools.github.io/devtools-protocol).
+    /// Sends a command of Chromium's own to the browser (chromedevtools.github.io/devtools-protocol); returns its
+    /// result.
     pub fn devtools(&self, command: &str, parameters: &Value) -> Result<Value> {
         self.ask("goog/cdp/execute", &json!({ "cmd": command, "params": parameters }))
     }
@@ -126,7 +127,7 @@ impl<'a> Browser<'a> {
     }
 }
 
-/// Sends a command to chromedriver, and returns its value.
+/// Sends a command to chromedriver; returns the value of its answer.
 fn request(node: &Node, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
     let body = body.map(Value::to_string).unwrap_or_default();
     let mut stream = connect(node)?;
@@ -143,7 +144,7 @@ fn request(node: &Node, method: &str, path: &str, body: Option<&Value>) -> Resul
     Ok(value)
 }
 
-/// Reads an answer; returns its body.
+/// Reads an HTTP answer; returns its body.
 fn read(stream: &mut TcpStream) -> Result<String> {
     let mut bytes = Vec::new();
     let mut chunk = [0; 16 * 1024];

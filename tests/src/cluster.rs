@@ -35,12 +35,12 @@ const OWN_BOOT_ID: &str = "[Service]\nProtectKernelTunables=no\nProtectControlGr
 /// springs. The controller is not root and may otherwise write only the controller's own directory of /run.
 const MAY_SPRING: &str = "[Service]\nReadWritePaths=/run\n";
 
-/// Configuration of a cluster.
+/// Configuration of a test cluster.
 #[derive(Debug)]
 pub struct ClusterBuilder {
     nodes: usize,
     layer: Option<Layer>,
-    /// Whether the nodes lack the product.
+    /// Whether the nodes lack the product: the test itself installs packages on them.
     bare: bool,
     scripts: BTreeMap<(String, String), String>,
     agent: String,
@@ -145,7 +145,7 @@ impl Cluster {
         &self.bed
     }
 
-    /// Returns the controller's node.
+    /// Returns the node of the controller.
     pub fn controller(&self) -> Result<&Node> {
         self.bed.node(CONTROLLER)
     }
@@ -155,7 +155,7 @@ impl Cluster {
         self.bed.nodes().get(1..).unwrap_or_default()
     }
 
-    /// Returns the node of that rank.
+    /// Returns the node of this rank.
     pub fn node(&self, rank: usize) -> Result<&Node> {
         self.nodes().get(rank).with_context(|| format!("this cluster has no node n{rank}"))
     }
@@ -197,7 +197,7 @@ impl Cluster {
         })
     }
 
-    /// Returns `true` if the controller sees this node online.
+    /// Returns `true` if the controller shows the node as online.
     pub fn is_online(&self, host: &str) -> Result<bool> {
         Ok(self.node_views()?.iter().any(|view| view.host == *host && view.state == "online"))
     }
@@ -242,7 +242,7 @@ pub(crate) fn shown(text: &str) -> Result<JobView> {
     Ok(show.job)
 }
 
-/// Lets the agent of a node see the node's own boot id instead of the machine's boot id.
+/// Makes the agent of a node see a boot id of the node's own, instead of the machine's.
 pub(crate) fn own_boot_id(node: &Node) -> Result<()> {
     node.write_file("/etc/systemd/system/perilog-agent.service.d/boot-id.conf", OWN_BOOT_ID)
 }

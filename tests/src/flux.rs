@@ -64,9 +64,9 @@ pub struct Event {
 /// An answer of a service of Flux.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Answer {
-    /// errno(3); 0 if the answer is no error.
+    /// Error number (errno(3)); 0: the answer is no error.
     pub errnum: i32,
-    /// Text of an error.
+    /// Text of the error.
     pub text: String,
     pub payload: Value,
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Directory of each installed binary.
+/// The binaries that packages install, each with its directory.
 const BINARIES: [(&str, &str); 6] = [
     ("perilog", "usr/bin"),
     ("perilog-report", "usr/bin"),
@@ -34,10 +34,10 @@ pub const LAYER_VARIABLE: &str = "PERILOG_LAYER";
 /// build directory of the test program.
 pub const BINARIES_VARIABLE: &str = "PERILOG_BIN_DIR";
 
-/// Source of the product.
+/// Source of the product that a bed tests.
 #[derive(Debug, Clone)]
 pub enum Layer {
-    /// Directory filled by [`Layer::install`].
+    /// A directory that [`Layer::install`] has filled.
     Installed(PathBuf),
     /// Built binaries; each bed installs the binaries in the bed's own directory.
     Built(PathBuf),
@@ -91,7 +91,7 @@ impl Layer {
     }
 }
 
-/// Lists a directory.
+/// Returns the paths of a directory's entries.
 fn files(directory: &Path) -> Result<Vec<PathBuf>> {
     let read = || std::fs::read_dir(directory)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>();
     read().with_context(|| format!("reading {}", directory.display()))

@@ -50,7 +50,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// Run of a script.
+/// One run of a script, from the ledger of its node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
     pub node: String,
@@ -62,7 +62,7 @@ pub struct Run {
     pub ended: Option<(f64, i32)>,
 }
 
-/// All runs on some nodes. Several runs under one key mean that the script ran more than once.
+/// All runs on some nodes. Several runs under one key mean that a script ran more than once.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Ledger {
     pub runs: BTreeMap<Key, Vec<Run>>,

@@ -45,7 +45,7 @@ pub struct Handed {
 pub struct Share {
     pub rank: u32,
     pub host: &'static str,
-    /// Kind -> ids.
+    /// Kinds of resource with their ids, such as (`core`, `0-3`).
     pub children: &'static [(&'static str, &'static str)],
     pub properties: &'static [&'static str],
 }
@@ -66,7 +66,7 @@ pub const FOUR: Handed = Handed {
 pub struct OnRank {
     pub host: String,
     pub children: BTreeMap<String, String>,
-    /// Names in sorted order.
+    /// Names of properties, sorted.
     pub properties: Vec<String>,
 }
 
@@ -119,7 +119,7 @@ pub fn ranks_of(r: &Value) -> Result<Ranks> {
     Ok(ranks)
 }
 
-/// Notice of a release.
+/// A notice of released ranks, as the hook got it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Release {
     /// Seconds since the machine's boot, on the machine's clock, as in the scripts' ledgers.
@@ -165,17 +165,17 @@ impl Release {
 /// Notice of a drain, or of the lifting of a drain.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct Drain {
-    /// As [`Release::at`].
+    /// Time of the notice, as [`Release::at`].
     #[serde(skip)]
     pub at: f64,
-    /// `drain` or `undrain`.
+    /// Kind of the notice: `drain` or `undrain`.
     pub event: String,
     pub hosts: HostList,
     #[serde(default)]
     pub reason: Option<String>,
 }
 
-/// All notices, in order.
+/// All notices that the hooks got, in order.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Heard {
     pub releases: Vec<Release>,
@@ -183,7 +183,8 @@ pub struct Heard {
 }
 
 impl Cluster {
-    /// Installs the stand-in; [`CONFIGURATION`] makes the stand-in the hook. `first` is sh(1) code that runs first.
+    /// Installs the stand-in for a resource manager; with [`CONFIGURATION`] the controller runs it as its hook.
+    /// `first`: sh(1) code that runs first.
     pub fn manage(&self, first: &str) -> Result<()> {
         let script = format!(
             "#!/bin/sh\n{first}\nread -r telling\nread -r since_boot _ </proc/uptime\n\
@@ -192,7 +193,7 @@ impl Cluster {
         self.controller()?.write_script(HOOK, script)
     }
 
-    /// Returns the notices so far.
+    /// Returns the notices that the hooks have got so far.
     pub fn heard(&self) -> Result<Heard> {
         Heard::read(&self.controller()?.try_read_file(TOLD)?.unwrap_or_default())
     }

@@ -80,7 +80,7 @@ impl Node {
         Ok(node)
     }
 
-    /// Returns the host name.
+    /// Returns the node's host name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -107,7 +107,7 @@ impl Node {
         self.power().is_some()
     }
 
-    /// Switches the node on.
+    /// Starts the node's processes; does not wait for its boot.
     pub(crate) fn power_on(&self) -> Result<()> {
         let mut power = self.power();
         ensure!(power.is_none(), "{} is on already", self.name);

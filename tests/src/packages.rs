@@ -17,10 +17,10 @@ const HANDED: &str = "/root/packages";
 /// Limit for apt-get. dpkg unpacks and configures in seconds; a postinst that waited for a script would never end.
 const APT: Duration = Duration::from_secs(300);
 
-/// Version of the packages.
+/// Version of the packages that a test installs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Release {
-    /// This tree.
+    /// The packages of this source tree.
     Current,
     /// An earlier commit, with tables and messages of that time.
     Earlier,

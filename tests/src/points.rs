@@ -24,7 +24,7 @@ pub enum Order {
     Stop,
 }
 
-/// An armed point.
+/// An armed fault point of a daemon.
 #[derive(Debug)]
 #[must_use = "whether it has sprung"]
 pub struct Armed<'a> {

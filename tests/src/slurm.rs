@@ -73,7 +73,7 @@ pub fn gated(nodes: usize) -> ClusterBuilder {
 /// A node, as Slurm sees the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seen {
-    /// `IDLE`, `IDLE+DRAIN`, `COMPLETING`...
+    /// State of the node as Slurm writes it: `IDLE`, `IDLE+DRAIN`, `COMPLETING` and so on.
     pub state: String,
     pub reason: String,
 }
@@ -111,7 +111,7 @@ impl<'a> Slurm<'a> {
         Ok(slurm)
     }
 
-    /// Returns slurmctld's node.
+    /// Returns the node of slurmctld.
     pub fn control(&self) -> Result<&Node> {
         self.cluster.controller()
     }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use perilog_tests::{Bed, Node, Output, book};
 
 const SOON: Duration = Duration::from_secs(90);
-/// Ansible takes a second for each task where the machine is busy.
+/// Limit of a play: on a busy machine, Ansible takes a second for each task.
 const PLAY: Duration = Duration::from_secs(300);
 const PLAYBOOK: &str = "---\n- hosts: all\n  gather_facts: false\n  roles:\n    - perilog\n";
 const NO_PACKAGES: &str = "perilog_packages: {node: [], controller: []}\nperilog_keys: /root/keys\n";
@@ -17,7 +17,7 @@ const CONTROLLER: &str = "perilog_parts: [controller]\nperilog_cluster: bed\n";
 const NODE: &str = "perilog_controllers: ['ctl:5115']\nperilog_resource_manager: slurm\nperilog_scripts:\n  - {script: drop-caches, action: epilog, name: 80-drop-caches}\n";
 const HELLO: &str = "perilog_own_scripts:\n  - {src: /root/hello, action: prolog, name: 10-hello}\n";
 
-/// Plays the role with these variables.
+/// Plays the role on a node with these variables; returns the output of ansible-playbook.
 fn play(node: &Node, variables: &str) -> Result<Output> {
     node.write_file("/root/play.yml", PLAYBOOK)?;
     node.write_file("/root/variables.yml", format!("{NO_PACKAGES}{variables}"))?;
@@ -27,7 +27,7 @@ fn play(node: &Node, variables: &str) -> Result<Output> {
     node.run_within(PLAY, &["sh", "-c", &command])
 }
 
-/// How many tasks of a play on this node changed something.
+/// Plays the role on a node; returns the number of Ansible's tasks that changed something.
 fn changed(node: &Node, variables: &str) -> Result<u32> {
     let text = play(node, variables)?.ok().with_context(|| node.diagnosis())?;
     let recap = text.lines().rfind(|line| line.contains(" failed=0 ")).with_context(|| text.clone())?;
@@ -39,7 +39,7 @@ fn pid(node: &Node, unit: &str) -> Result<String> {
     node.systemctl(&["show", "--value", "--property=MainPID", unit])
 }
 
-/// Makes keys as docs/administration.md does, each where its host has its own Ansible.
+/// Makes the keys as docs/administration.md does, in the directory where each host's own Ansible expects them.
 fn keys(bed: &Bed) -> Result<()> {
     let (ctl, n0) = (bed.node("ctl")?, bed.node("n0")?);
     ctl.sh("perilog ca init --dir /root/ca

@@ -1,4 +1,4 @@
-//! The bed does on this machine what the header of the bed's module says.
+//! Tests that the bed does on this machine what the documentation of its module says.
 
 use std::time::Duration;
 

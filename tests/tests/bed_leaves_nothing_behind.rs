@@ -49,7 +49,7 @@ impl Traces {
         process.command.contains(&*self.directory.to_string_lossy())
     }
 
-    /// Returns the remaining traces.
+    /// Returns the traces that still exist.
     fn left(&self) -> Result<Vec<String>> {
         let paths = [&self.directory, &self.cgroup].into_iter().filter(|path| path.exists());
         let mut left: Vec<String> = paths.map(|path| path.display().to_string()).collect();
@@ -162,7 +162,7 @@ fn kill(child: &Child, signal: &str) -> Result<()> {
     Ok(())
 }
 
-/// Starts this program again, as a process that holds a bed.
+/// Starts this program again as a process that holds a bed; `how`: how that process behaves.
 fn hold(how: &str) -> Result<(Child, Traces)> {
     let mut child = Command::new(std::env::current_exe()?)
         .args(["--exact", "hold_a_bed", "--ignored", "--nocapture"])

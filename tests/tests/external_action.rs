@@ -16,7 +16,7 @@ const LEASE: &str = "20";
 const WORK: &str = "while [ ! -s /root/gate-$0 ]; do sleep 0.05; done; exit $(cat /root/gate-$0)";
 const CONTROLLER: &str = "after = []\n[action.stage]\nrelease = \"0\"\n";
 
-/// Returns the contexts of a job's events of this name.
+/// Returns the contexts of all events of job `j` with this name.
 fn told(cluster: &Cluster, name: &str) -> Result<Vec<Value>> {
     let text = cluster.perilog(&["--json", "events", "j"])?.ok()?;
     let events: Vec<Value> =

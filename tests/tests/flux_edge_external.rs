@@ -10,7 +10,7 @@ const BOTH: &[u32] = &[0, 1];
 const SITE: &str = "/etc/perilog/edge.d/rabbit.toml";
 const ASKS: [&str; 1] = ["--setattr=dw=#DW jobdw"];
 
-/// Says what the service of an action says.
+/// Reports to the controller in the place of an action's service.
 fn report(cluster: &Cluster, job: &str, words: &[&str]) -> Result<()> {
     cluster.perilog(&[&["action", "report", &flux::plain(job)], words].concat())?.ok().map(drop)
 }
@@ -24,7 +24,7 @@ fn wait_started(flux: &Flux<'_>, cluster: &Cluster, job: &str, action: &str) -> 
     })
 }
 
-/// The contexts of the job's events of this name, as perilog tells them.
+/// Returns the contexts of the job's events with this name, from perilog's log.
 fn told(cluster: &Cluster, job: &str, name: &str) -> Result<Vec<Value>> {
     let text = cluster.perilog(&["--json", "events", &flux::plain(job)])?.ok()?;
     let events: Vec<Value> =
@@ -66,8 +66,8 @@ fn a_job_waits_for_its_rabbit() -> Result<()> {
     flux.assert_idle()
 }
 
-/// A service names a bad node while the scripts there end well: a job may tolerate it as it may a failed check. A
-/// resource that fails, fails the job, and its user reads which.
+/// A service names a bad node while the scripts there end well: a job may tolerate that failure as it may a failed
+/// check. A resource that fails makes the job fail, and its user reads which one.
 #[test]
 fn a_service_names_bad_nodes_and_resources() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;

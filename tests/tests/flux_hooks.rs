@@ -16,7 +16,7 @@ use anyhow::{Result, ensure};
 use perilog_tests::slurm::BY_GATE;
 use perilog_tests::{Cluster, Node, Output, Running};
 
-/// ƒuZZybuNNy in decimal.
+/// The job id ƒuZZybuNNy in decimal; `SIGNED`: with its sign, `JOB`: in perilog's form.
 const DECIMAL: &str = "6731191091817518";
 const SIGNED: &str = "ƒuZZybuNNy";
 const JOB: &str = "fuZZybuNNy";

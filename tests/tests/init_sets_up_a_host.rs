@@ -14,7 +14,7 @@ const AGENT: &str = include_str!("../../packaging/agent.toml");
 const CONTROLLER: &str = include_str!("../../packaging/controller.toml");
 const HELLO: &str = "#!/bin/sh\necho \"hello, job $PERILOG_JOB on rank $PERILOG_RANK\"\n";
 
-/// Machines with the product as its packages leave them: the agent is enabled and has nothing to do.
+/// Returns machines on which the product's packages were just installed: the agent is enabled and has no controller.
 fn machines() -> Result<Bed> {
     let bed = book::machines(&["ctl", "n0", "n1"])?;
     bed.node("ctl")?.write_file("/etc/perilog/controller.toml", CONTROLLER)?;

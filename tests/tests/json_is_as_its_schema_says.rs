@@ -1,5 +1,5 @@
-//! What each verb prints with `--json` fits the installed JSON schema (`schema/perilog.schema.json`), of jobs that went
-//! well and badly. No member is there that the schema does not name.
+//! The output of each verb with `--json` fits the installed JSON schema (`schema/perilog.schema.json`), for jobs that
+//! went well and badly. The output has no member that the schema does not name.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const SCHEMA: &str = include_str!("../../schema/perilog.schema.json");
 const JUDGE: &str = include_str!("../../schema/tests/judge.py");
 const SOON: Duration = Duration::from_secs(90);
 
-/// Has the judge look at what a verb printed.
+/// Checks the output of a verb against the schema.
 fn ensure_fits(node: &Node, verb: &str, output: &Output) -> Result<()> {
     ensure!(output.code().is_some_and(|code| code < 2) && !output.stdout.is_empty(), "{verb}: {output}");
     node.write_file("/run/printed", &output.stdout)?;

@@ -305,7 +305,7 @@ fn the_package_for_flux_comes_and_goes() -> Result<()> {
     Ok(())
 }
 
-/// What an administrator types, from packages to the first line of a script of one's own, and back.
+/// Runs the commands of an administrator, from packages to the first line of a script of the site's own, and back.
 #[test]
 fn init_sets_up_a_cluster_of_packages() -> Result<()> {
     let bed = book::bare_machines(&["ctl", "n0", "n1"])?;

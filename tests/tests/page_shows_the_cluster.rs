@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 
 const PAGE: &str = "[metrics]\nlisten = \"127.0.0.1:5116\"\npage = true\n";
 const ADDRESS: &str = "http://localhost:5116/";
-/// Waits at its gate, and ends well.
+/// Script body that waits until its gate is open, and ends well.
 const AT_GATE: &str = "while [ ! -e /run/gate ]; do sleep 0.02; done";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Keys of WebDriver.
+/// Code points of keys in WebDriver.
 const ENTER: char = '\u{e007}';
 const TAB: char = '\u{e004}';
 const RIGHT: char = '\u{e014}';
@@ -33,7 +33,8 @@ fn wait_tiles(browser: &Browser<'_>, expected: &Value) -> Result<()> {
     there.with_context(|| format!("expected {expected}, the page has {seen}"))
 }
 
-/// The browser has asked nobody but the controller, and its console is empty but for answers that never came.
+/// Asserts that the browser has sent requests to the controller alone, and that its console has no errors except, if
+/// `was_away`, for requests without an answer.
 fn assert_calm(browser: &Browser<'_>, was_away: bool) -> Result<()> {
     let asked = browser.requested()?;
     ensure!(!asked.is_empty() && asked.iter().all(|url| url.starts_with(ADDRESS)), "asked: {asked:?}");
@@ -79,7 +80,7 @@ fn a_job_is_followed_over_a_kill_of_the_controller() -> Result<()> {
     cluster.assert_ran("j", &["prolog"])
 }
 
-/// Names that a browser, were they not text, would take for something else.
+/// Names that a browser would take for markup if the page did not show them as text.
 const SCRIPT: &str = "10-<img src=x onerror=alert(1)>\"'&amp;";
 const LINE: &str = "</q></li><script>document.title=\"gone\"</script> \u{202e}desrever";
 
@@ -176,7 +177,7 @@ fn it_is_read_without_a_mouse_in_the_dark_and_on_a_phone() -> Result<()> {
     assert_calm(&browser, false)
 }
 
-/// What the page is told of ten thousand nodes, it draws: each once, and again only where it changed.
+/// The page draws ten thousand nodes, each once, and redraws only those that changed.
 #[test]
 fn ten_thousand_nodes_are_drawn() -> Result<()> {
     let cluster = Cluster::builder(1).controller(PAGE).boot()?;

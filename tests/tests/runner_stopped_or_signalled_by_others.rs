@@ -14,7 +14,7 @@ fn at_work(body: &str) -> Result<(Cluster, Running)> {
     at_work_with("", body)
 }
 
-/// `configuration`: lines of the action's table.
+/// Starts an epilog as [`at_work`] does. `configuration`: lines of the action's table.
 fn at_work_with(configuration: &str, body: &str) -> Result<(Cluster, Running)> {
     let agent = format!("[action.epilog]\n{configuration}");
     let cluster = Cluster::builder(1).agent(&agent).script("epilog", "10-gate", body).boot()?;
@@ -78,7 +78,7 @@ fn a_stopped_runner_is_overdue_all_the_same() -> Result<()> {
     Ok(())
 }
 
-/// `systemctl stop` by somebody: a script that fails then has failed.
+/// An administrator stops the unit with `systemctl stop`: a script that fails then has failed.
 #[test]
 fn a_stop_of_the_unit_that_nobody_asked_perilog_for_makes_no_cancel() -> Result<()> {
     let body = "trap '' TERM\nwhile [ ! -e /run/gate ]; do sleep 0.02; done\nexit $(draw 37)";

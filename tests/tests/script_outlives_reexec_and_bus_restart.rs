@@ -1,4 +1,4 @@
-//! In the middle of a script, systemd executes itself anew and the bus restarts.
+//! systemd re-executes itself, and the bus restarts, in the middle of a script.
 
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster};

@@ -15,7 +15,7 @@ const SOON: Duration = Duration::from_secs(60);
 /// A user without an account.
 const USER: &str = "1500";
 
-/// A node whose actions have these variables, `(action, "NAME = value" lines)`.
+/// Makes a cluster of one node, whose actions have these variables: (action, lines `NAME = value`).
 fn cluster(actions: &[(&str, &str)]) -> Result<Cluster> {
     let mut agent = String::new();
     for (action, variables) in actions {
@@ -37,7 +37,7 @@ fn tried(node: &Node, script: &str, action: &str, user: Option<&str>) -> Result<
     node.run_within(TRIAL, &[&command[..], &user].concat())
 }
 
-/// Starts a unit whose process has other ids than root's, and returns when it has them.
+/// Starts a unit whose process has other ids than root's; returns when the process has these ids.
 fn start(node: &Node, unit: &str, ids: &str, command: &str) -> Result<()> {
     let run = "systemd-run --quiet --property=Type=exec";
     node.sh(&format!("{run} --unit={unit} /usr/bin/setpriv --clear-groups {ids} {command}"))?;
@@ -52,7 +52,7 @@ fn ensure_ok(output: &Output, says: &str) -> Result<()> {
     Ok(())
 }
 
-/// One failed check, or none, and no failed script.
+/// Asserts that exactly these checks failed, and no script.
 fn ensure_tolerable(output: &Output, checks: &[&str]) -> Result<()> {
     let found: Vec<&str> = output.stdout.lines().filter(|line| line.starts_with("check ")).collect();
     ensure!(found == checks && output.code() == Some(1), "not {checks:?}: {output}");
@@ -66,7 +66,7 @@ fn ensure_failed(output: &Output, says: &str) -> Result<()> {
     Ok(())
 }
 
-/// Processes of this real uid that are not dead.
+/// Returns the number of living processes with this real uid.
 fn processes(node: &Node, uid: &str) -> Result<usize> {
     let listed = node.sh(&format!("ps -U {uid} -o stat= | grep -vc ^Z || true"))?;
     listed.parse().with_context(|| listed.clone())
@@ -130,7 +130,7 @@ time.sleep(1e6)
     Ok(())
 }
 
-/// The vendors' programs are played: they print what the vendors' do.
+/// Stand-ins print what the vendors' programs print.
 #[test]
 fn gpus_are_counted_and_their_errors_named() -> Result<()> {
     let cluster = cluster(&[("some", "X = \"\""), ("four", "GPUS = \"4\"")])?;
@@ -163,7 +163,7 @@ fn gpus_are_counted_and_their_errors_named() -> Result<()> {
     Ok(())
 }
 
-/// NHC is played: it prints and ends as NHC 1.5 does.
+/// A stand-in prints and ends as NHC 1.5 does.
 #[test]
 fn the_health_check_decides_and_asks_no_resource_manager() -> Result<()> {
     let forgiven = "X = \"\"\n[action.forgiven.script.\"10-nhc\"]\ntolerable = true";
@@ -215,7 +215,8 @@ fn what_the_user_left_is_ended_and_nothing_else() -> Result<()> {
     Ok(())
 }
 
-/// No signal gets through (a stand-in for a process in the kernel's hands): the epilog fails, and names the process.
+/// A process ignores every signal, as a process in an uninterruptible system call does: the epilog fails, and names the
+/// process.
 #[test]
 fn a_process_that_outlives_sigkill_fails_the_epilog() -> Result<()> {
     let cluster = cluster(&[("epilog", "GRACE = \"0\"")])?;

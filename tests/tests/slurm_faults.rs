@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 use perilog_tests::Cluster;
 use perilog_tests::slurm::{BY_GATE, ON_NODES, Seen, Slurm, gated};
 
-/// An empty gate of an action: its script waits there.
+/// The status with which these tests open a gate, so that the script ends well.
 const ENDS_WELL: u8 = 0;
 
 /// Starts a job whose script of `action` waits at its gate; the other action ends well. Returns the job.
@@ -16,7 +16,7 @@ fn at_gate(cluster: &Cluster, slurm: &Slurm<'_>, action: &str) -> Result<String>
     Ok(job)
 }
 
-/// Waits until the reason of n0 has each of these parts.
+/// Waits until the drain reason of n0 contains each of these parts; returns what Slurm shows of n0.
 fn wait_reason(slurm: &Slurm<'_>, parts: &[&str]) -> Result<Seen> {
     let mut seen = slurm.seen(0)?;
     slurm.wait(&format!("the reason of n0 has {parts:?}"), |slurm| {
@@ -26,14 +26,15 @@ fn wait_reason(slurm: &Slurm<'_>, parts: &[&str]) -> Result<Seen> {
     Ok(seen)
 }
 
-/// Cancels a job, which may be over, and puts its node back into work.
+/// Cancels a job, if it still runs, and puts its node back into service.
 fn begin_anew(slurm: &Slurm<'_>, job: &str) -> Result<()> {
     slurm.control()?.run(&["scancel", job])?;
     slurm.ask(&["scontrol", "update", "nodename=n0", "state=resume"])?;
     slurm.wait_node(0, "IDLE")
 }
 
-/// Each script of this job ran once and ended well, its node is free, and nobody drained it.
+/// Asserts that each script of the job ran once and ended well, that its node is free, and that the node was not
+/// drained.
 fn ensure_undisturbed(slurm: &Slurm<'_>, job: &str) -> Result<()> {
     slurm.wait_job(job, "COMPLETED")?;
     slurm.wait_node(0, "IDLE")?;
@@ -41,7 +42,7 @@ fn ensure_undisturbed(slurm: &Slurm<'_>, job: &str) -> Result<()> {
     slurm.ensure_ran(job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 0)])
 }
 
-/// slurmd waits for its hooks, and the status is heard.
+/// A slurmd that restarts waits for its hooks, and gets their status.
 #[test]
 fn a_restart_or_a_new_configuration_disturbs_nothing() -> Result<()> {
     let cluster = gated(1).boot()?;
@@ -63,7 +64,7 @@ fn a_restart_or_a_new_configuration_disturbs_nothing() -> Result<()> {
     ensure_undisturbed(&slurm, &job)
 }
 
-/// A slurmd that systemd kills while it waits for a prolog. Found by a trial: the user's job was cancelled.
+/// systemd kills a slurmd that waits for a prolog. Found by a trial: Slurm cancelled the user's job.
 #[test]
 fn a_restart_past_systemds_patience_begins_the_job_again() -> Result<()> {
     let cluster = gated(1).boot()?;
@@ -183,7 +184,7 @@ fn a_job_that_is_cancelled_in_its_prolog_is_cleaned_up_after() -> Result<()> {
     slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 0)])
 }
 
-/// Under plain Slurm the job begins, and the process lives on in it unnoticed.
+/// Under plain Slurm the job begins, and the process that the prolog left behind lives on unnoticed.
 #[test]
 fn a_process_that_a_prolog_leaves_behind_holds_it_and_is_named() -> Result<()> {
     let leaves = "(exec >/dev/null 2>&1 </dev/null; while [ ! -e /run/left ]; do sleep 0.05; done) &\nexit 0";

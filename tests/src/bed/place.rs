@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// The bed's cgroup.
+/// The place of the bed's cgroup.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// The reaper starts in a delegated scope of the host's systemd; the scope's cgroup is the bed's cgroup.

@@ -37,7 +37,7 @@ pub(crate) struct Reaper {
     directory: PathBuf,
     layer: PathBuf,
     cgroup: PathBuf,
-    /// Pid of the hub on this machine.
+    /// Pid of the hub process on this machine.
     hub: u32,
     child: Child,
     pipe: Option<ChildStdin>,

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 use perilog_core::HostList;
 
-/// An executable page.
+/// A page of the book whose commands a test can run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
     /// Name with the folder, such as `docs/quickstart.md`.
@@ -27,7 +27,7 @@ pub enum What {
     NotRun(String),
 }
 
-/// A fenced block.
+/// A fenced block of a page.
 struct Fence<'t> {
     kind: &'t str,
     /// Number of the first line.
@@ -127,7 +127,7 @@ fn prompt(line: &str) -> Option<(Option<&str>, &str)> {
     host.bytes().all(fits).then(|| ((!host.is_empty()).then_some(host), command.trim()))
 }
 
-/// Mode of a file whose page names no mode, as an editor would create the file.
+/// Mode of a file for which the page names no mode: the mode that an editor gives.
 const MODE: u32 = 0o644;
 
 /// Parses `# /etc/x.toml on n[0-3]` or `# /etc/x.d/10-y on n[0-3], mode 0755` into path, mode and hosts.

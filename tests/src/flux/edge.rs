@@ -68,7 +68,7 @@ impl<'a> Flux<'a> {
         Ok(flux)
     }
 
-    /// Waits until the edge reports that the edge follows Flux and the controller.
+    /// Waits until the edge's status says that it follows Flux and the controller.
     pub fn wait_edge(&self) -> Result<()> {
         let node = self.rank_0()?;
         let status = || node.systemctl(&["show", "--property=StatusText", "--value", UNIT]);
@@ -76,7 +76,7 @@ impl<'a> Flux<'a> {
             .with_context(|| format!("{}\n{}", status().unwrap_or_default(), self.edge_log().unwrap_or_default()))
     }
 
-    /// Returns the edge's log.
+    /// Returns the edge's log from the journal.
     pub fn edge_log(&self) -> Result<String> {
         self.rank_0()?.sh(&format!("journalctl --no-pager -o cat -u {UNIT}"))
     }
@@ -119,7 +119,7 @@ impl<'a> Flux<'a> {
         self.cluster.node(index)?.write_file("/run/lustre-prolog", "")
     }
 
-    /// Makes the prolog's check `gpu` fail likewise.
+    /// Makes the prolog's check `gpu` fail on node `n{index}` from now on, in a way that a job may tolerate.
     pub fn gpu_fails(&self, index: usize) -> Result<()> {
         self.cluster.node(index)?.write_file("/run/gpu-prolog", "")
     }

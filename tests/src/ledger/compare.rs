@@ -8,7 +8,7 @@ use super::{Key, Ledger, Run};
 /// Outcome of a rank of an action that the controller's view lacks: neither `ok`, nor open, nor ended.
 pub const NOWHERE: &str = "nowhere";
 
-/// Controller's view of one task.
+/// The controller's view of one task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
     pub job: String,
@@ -36,7 +36,7 @@ struct Row {
     faults: Vec<String>,
 }
 
-/// All tasks that either side knows, with the faults.
+/// Comparison of ledger and controller: all tasks that either side knows, with the faults.
 #[derive(Debug)]
 pub struct Comparison {
     rows: Vec<Row>,
@@ -59,7 +59,7 @@ impl Comparison {
         self.rows.is_empty()
     }
 
-    /// Returns the faults, one line each.
+    /// Returns the differences that the comparison found, one line each.
     pub fn faults(&self) -> Vec<String> {
         let line = |row: &Row, fault: &String| {
             let (job, attempt, action, rank) = &row.task;
