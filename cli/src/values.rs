@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flux_id_with_its_sign_is_plain_and_nothing_else_is_touched() {
+    fn only_a_flux_id_with_its_sign_becomes_plain() {
         for (text, id) in [
             ("ƒuZZybuNNy", "fuZZybuNNy"),
             ("fuZZybuNNy", "fuZZybuNNy"),

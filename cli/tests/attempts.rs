@@ -64,7 +64,7 @@ fn a_timeline_is_of_the_attempt_that_was_asked_for() {
 /// Found by a review: slurmctld ran its prolog again, and the hook added the attempt that a node had reported; that
 /// closed the running one.
 #[test]
-fn a_hook_that_counts_attempts_counts_those_that_were_asked_for() {
+fn a_hook_counts_the_requested_attempts() {
     let finish =
         json!({"sequence": 6, "timestamp": 1.0, "name": "job-finish", "context": {"attempt": "0", "ranks": "0-1"}});
     for (more, attempt) in [(vec![], "0"), (vec![finish], "1")] {

@@ -48,7 +48,7 @@ fn an_older_log_is_read_from_its_start() {
 }
 
 #[test]
-fn a_run_whose_job_the_store_lost_says_so_and_asks_until_it_is_there() {
+fn a_run_of_a_lost_job_asks_until_the_job_is_back() {
     let daemon = vec![
         vec![Call("Run"), Done(running(false, 4)), Call("Events")],
         vec![Call("Show"), refused("no-such-job")],

@@ -105,7 +105,7 @@ fn real(place: &Place, there: &Path) -> PathBuf {
 }
 
 #[test]
-fn over_a_real_sshd_the_answer_and_the_status_are_those_of_the_host() {
+fn a_real_sshd_passes_on_the_hosts_answer_and_status() {
     let place = Place::new();
     let there = place.dir().join("there");
     fs::create_dir(&there).unwrap();

@@ -461,7 +461,7 @@ fn a_dismantled_node_is_forgotten_or_the_refusal_says_why() {
 }
 
 #[test]
-fn copies_in_a_directory_are_kept_by_number_and_the_controller_hears_of_each() {
+fn copies_are_kept_by_number_and_each_is_reported() {
     let place = Place::new();
     let dir = place.dir().join("copies");
     std::fs::create_dir(&dir).unwrap();

@@ -82,7 +82,7 @@ async fn plain_python_introspects_streams_and_shows_credentials() {
 
 /// `accept` fails with EMFILE for as long as the flood lasts; that must be a pause, not the end.
 #[test]
-fn a_server_out_of_descriptors_serves_again_when_there_are_some() {
+fn a_server_serves_again_once_it_has_descriptors() {
     // In a process of its own: the limit is the process's.
     let output = Command::new("sh")
         .args(["-c", "ulimit -S -n 40; exec \"$0\" --exact --ignored flooded --nocapture --test-threads 1"])
@@ -93,7 +93,7 @@ fn a_server_out_of_descriptors_serves_again_when_there_are_some() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "run by a_server_out_of_descriptors_serves_again_when_there_are_some"]
+#[ignore = "run by a_server_serves_again_once_it_has_descriptors"]
 async fn flooded() {
     with_server(Bounds::default(), |path| {
         // The last client waits in the queue behind the others, until they disconnect.

@@ -103,7 +103,7 @@ const LONG: std::time::Duration = std::time::Duration::from_secs(150);
 /// Flux comes back without a job that ran: perilog cleans up after the job. A new job on the same nodes begins there
 /// after the cleanup.
 #[test]
-fn a_job_that_flux_has_lost_is_cleaned_up_before_another_begins() -> Result<()> {
+fn a_job_lost_by_flux_is_cleaned_up_before_the_next() -> Result<()> {
     const ROLL_BACK: &str = "[Service]\nExecStartPre=+/bin/sh -c 'test ! -e /root/back || \
         { rm -rf /var/lib/flux /root/back && cp -a /root/flux /var/lib/flux; }'\n";
     let cluster = flux::edge_cluster(2).boot()?;

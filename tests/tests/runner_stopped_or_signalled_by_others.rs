@@ -80,7 +80,7 @@ fn a_stopped_runner_is_overdue_all_the_same() -> Result<()> {
 
 /// An administrator stops the unit with `systemctl stop`: a script that fails then has failed.
 #[test]
-fn a_stop_of_the_unit_that_nobody_asked_perilog_for_makes_no_cancel() -> Result<()> {
+fn a_foreign_stop_of_the_unit_makes_no_cancel() -> Result<()> {
     let body = "trap '' TERM\nwhile [ ! -e /run/gate ]; do sleep 0.02; done\nexit $(draw 37)";
     let (cluster, mut run) = at_work(body)?;
     cluster.node(0)?.sh(&format!("systemctl stop --no-block {UNIT}"))?;

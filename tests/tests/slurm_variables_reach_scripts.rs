@@ -20,7 +20,7 @@ fn variables(node: &Node, file: &str) -> Result<BTreeMap<String, String>> {
 }
 
 #[test]
-fn every_variable_of_slurmds_but_the_one_that_its_commands_obey() -> Result<()> {
+fn every_variable_of_slurmd_but_slurm_conf() -> Result<()> {
     let cluster = Cluster::builder(1).script("prolog", "10-show", SHOWS).script("epilog", "10-show", SHOWS).boot()?;
     let node = cluster.node(0)?;
     node.sh(

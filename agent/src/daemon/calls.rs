@@ -178,7 +178,7 @@ mod tests {
     use crate::testing;
 
     #[tokio::test]
-    async fn without_a_bus_calls_fail_at_once_and_old_answers_are_dropped() {
+    async fn without_a_bus_calls_fail_and_old_answers_are_dropped() {
         let (answers, _queue) = mpsc::channel(1);
         let mut calls = Calls::new(answers);
         let intent = testing::intent();

@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_is_not_listed_and_a_port_of_any_users_are_nobody() {
+    fn an_unlisted_host_or_a_port_of_any_user_is_refused() {
         let hosts = Munged::new(PathBuf::new(), &"n[1-2],N3.,site".parse().unwrap()).hosts;
         let from = |port: u16| SocketAddr::from(([10, 0, 0, 1], port));
         for (host, port, expect) in [

@@ -132,7 +132,7 @@ fn shown(host: &str, serial: &str) -> Option<Shown> {
 
 /// Found before: a revoked certificate renewed itself until the controller reloaded.
 #[tokio::test]
-async fn a_revoked_host_renews_only_with_a_token_even_before_a_reload() {
+async fn a_revoked_host_needs_a_token_even_before_a_reload() {
     let bed = Bed::new();
     let key = authority::key().unwrap();
     bed.answer(None, "n0", Some(&bed.token("n0")), &key).await.unwrap();

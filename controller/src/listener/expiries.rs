@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_is_known_for_as_long_as_the_session_and_a_renewal_moves_it() {
+    fn a_certificates_end_lasts_as_its_session_and_can_move() {
         let expiries = Expiries::default();
         let soonest = |before_ms| expiries.soonest(By::Hand, before_ms);
         assert_eq!(soonest(u64::MAX), Soonest::default());

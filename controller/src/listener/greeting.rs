@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn before_a_welcome_a_greeter_replaces_the_one_of_its_address_or_the_oldest() {
+    fn a_greeter_replaces_one_of_its_address_or_the_oldest() {
         let greetings = Greetings::default();
         let (agent, thief) = (at("10.0.0.1"), at("10.0.0.66"));
         let mut own = greetings.enter("n0", agent, 1);

@@ -140,7 +140,7 @@ const LINES: usize = 31;
 
 /// Found by a review: one unprivileged process caused 44,049 warnings in five seconds.
 #[test]
-fn a_user_who_misbehaves_at_the_socket_does_not_fill_the_journal() {
+fn a_misbehaving_user_does_not_fill_the_journal() {
     let mut bed = Bed::new();
     let controller = bed.start();
     open_door(&bed);
@@ -170,7 +170,7 @@ fn a_user_who_misbehaves_at_the_socket_does_not_fill_the_journal() {
 
 /// A user of no group of ours, and a member of the group of `[api]`, at a controller that is not in that group.
 #[test]
-fn where_the_group_is_none_of_the_controllers_each_call_is_decided_by_itself() {
+fn a_foreign_group_is_checked_at_each_call() {
     const DAEMON: u32 = 65_532;
     const MEMBER: u32 = 65_533;
     const STRANGER: u32 = 65_534;

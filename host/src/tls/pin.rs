@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn only_the_pinned_authority_is_learned_and_only_from_its_own_server() {
+    async fn only_the_pinned_authority_of_its_own_server_is_learned() {
         let (site, thief) = (Authority::named("site"), Authority::named("thief"));
         let enrols = Authority::named("enrols");
         let nodes = Clients { ca: enrols.issue("x", CLIENT).ca, crl: enrols.revoke(99) };

@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn which_defect_its_tests_are_to_have_is_all_that_the_core_asks() {
+    fn the_core_reads_nothing_but_the_defect_of_its_tests() {
         for (name, text, errors) in [
             (super::super::defects::CHOSEN, "std::env::var(X)", 0),
             (super::super::defects::CHOSEN, "std::env::vars(); std::fs::read(X)", 2),

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_certificate_of_a_name_stands_unless_it_is_revoked() {
+    fn the_newest_unrevoked_certificate_of_a_name_stands() {
         let list = vec![
             issued("01", "node", &["n0"], 5, false),
             issued("02", "controller", &["ctl", "ctl.site"], 900, false),

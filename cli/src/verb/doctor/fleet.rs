@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_that_share_a_finding_share_its_line_the_wrong_ones_first() {
+    fn nodes_share_the_line_of_a_finding_wrong_ones_first() {
         let open = || finding(Level::Wrong, "prolog.d: others can write it", "chmod go-w prolog.d");
         let fleet = Fleet(vec![
             ("n0".to_owned(), vec![finding(Level::Ok, "fine", "")]),

@@ -27,7 +27,7 @@ fn announced(bed: &mut Bed) -> TaskId {
 }
 
 #[test]
-fn an_announced_boot_is_told_once_a_session_and_when_it_changes() {
+fn an_announced_boot_is_reported_per_session_and_change() {
     let mut bed = Bed::up();
     let id = announced(&mut bed);
     let ended = |code| StepRecord::End {
@@ -135,7 +135,7 @@ fn a_soft_reboot_leaves_who_announced_it() {
 /// Found by the simulator: another controller had acknowledged the end, and the tombstone reported to the first
 /// controller an end without a boot.
 #[test]
-fn what_stays_of_an_end_tells_of_the_boot_and_then_that_it_came() {
+fn a_tombstone_tells_of_the_boot_and_then_that_it_came() {
     let intent = intent("j", 1, "prolog", 0);
     let id = intent.start.task;
     let waits = (Some(intent.start.boot.clone()), true, intent.limit_ms());

@@ -200,7 +200,7 @@ fn a_withdrawn_start_holds_the_host_until_it_is_claimed() {
 /// Found before: the start of a prolog was still on its way to PID 1 when the agent was killed, and the next agent let
 /// the epilog run beside the prolog.
 #[test]
-fn nothing_begins_beside_what_the_agent_before_may_have_started() {
+fn nothing_begins_beside_a_task_of_the_earlier_agent() {
     let (prolog, epilog) = (intent("j", 1, "prolog", 0), task("j", 1, "epilog", 0));
     let mut bed = Bed::cold();
     bed.feed(joined(vec![found(&prolog, seen_nothing())], vec![]));

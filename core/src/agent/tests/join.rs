@@ -355,7 +355,7 @@ fn the_queue_after_a_restart_is_in_the_order_of_acceptance() {
 }
 
 #[test]
-fn what_was_asked_before_systemd_was_re_executed_is_asked_again() {
+fn requests_before_a_reexec_of_systemd_are_repeated() {
     let mut bed = Bed::up();
     let looked_at = bed.claimed("j", 1, "prolog", 0);
     let starting = task("k", 1, "prolog", 0);

@@ -23,7 +23,7 @@ fn hello_waits_until_everything_is_found() {
 }
 
 #[test]
-fn an_epoch_is_on_disk_before_anything_of_its_session_is_obeyed() {
+fn an_epoch_is_on_disk_before_its_session_is_obeyed() {
     let mut bed = Bed::cold();
     bed.check(joined(vec![], vec![]), &[]);
     let id = task("j", 1, "prolog", 0);

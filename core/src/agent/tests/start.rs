@@ -138,7 +138,7 @@ fn the_node_lists_the_environment_and_the_smaller_limit_stands() {
 }
 
 #[test]
-fn starts_past_the_cap_are_refused_and_ended_tasks_do_not_count() {
+fn starts_past_the_cap_of_live_tasks_are_refused() {
     let mut node = node();
     node.policy.max_tasks = 2;
     let mut bed = Bed::up_as(node);
@@ -238,7 +238,7 @@ fn open_tombstones_stay_past_the_cap() {
 
 /// A node full of ends that are not on the controller's disk still cleans up after its jobs.
 #[test]
-fn past_the_cap_what_follows_a_job_has_room_as_many_as_max_tasks() {
+fn after_actions_have_room_past_the_cap() {
     let refused = |holds: u32| format!("refused (this host holds {holds} tasks and tombstones*");
     let mut node = node();
     (node.policy.max_tombstones, node.policy.max_tasks) = (1, 2);

@@ -104,7 +104,7 @@ fn a_unit_that_found_no_task_goes_before_the_next_start() {
 }
 
 #[test]
-fn a_foreign_unit_in_the_place_of_a_claimed_task_leaves_it_lost() {
+fn a_foreign_unit_in_a_claimed_tasks_place_loses_it() {
     let mut bed = Bed::up();
     let id = starting(&mut bed);
     let foreign = Seen { unit: Some(running(9)), claim: Some(claim(1)), ..Seen::default() };

@@ -52,7 +52,7 @@ fn a_runner_that_is_only_slow_is_looked_at_again() {
 }
 
 #[test]
-fn the_kill_policy_kills_a_stopped_runners_unit_after_the_grace() {
+fn the_kill_policy_ends_a_stopped_runners_unit() {
     let mut node = node();
     node.policy.actions.get_mut(&action("prolog")).unwrap().on_timeout = OnTimeout::Kill;
     let (mut bed, id) = runs(node);

@@ -210,7 +210,7 @@ fn a_prolog_goes_from_its_start_to_its_finish() {
 }
 
 #[test]
-fn after_the_patience_the_missing_are_drained_by_name_and_the_job_goes_on() {
+fn missing_brokers_are_drained_after_the_patience() {
     let mut view = view();
     knows(&mut view, with(vec![action("prolog", Some(Verdict::Ok), false)]));
     view.online = "2-3".parse().unwrap();
@@ -272,7 +272,7 @@ fn each_call_may_be_the_last() {
 }
 
 #[test]
-fn an_epilog_begins_when_the_tasks_are_gone_and_ends_when_all_is_given_back() {
+fn an_epilog_runs_from_the_tasks_end_to_the_last_release() {
     type Change = fn(&mut View);
     let ran: Change = |view| {
         take(view, 1002.0, "prolog-finish", json!({"description": "perilog", "status": 0}));
@@ -343,7 +343,7 @@ fn an_epilog_begins_when_the_tasks_are_gone_and_ends_when_all_is_given_back() {
 /// the epilog, and then reports to the controller that Flux has lost the job. The controller drains the nodes
 /// meanwhile.
 #[test]
-fn a_job_that_was_freed_while_its_brokers_were_away_is_lost_when_its_epilog_runs() {
+fn a_job_freed_without_its_brokers_is_lost_at_its_epilog() {
     let mut view = view();
     view.jobs.get_mut(&ID).unwrap().before = true;
     view.starttime = 1500.0;
@@ -368,7 +368,7 @@ fn a_job_that_was_freed_while_its_brokers_were_away_is_lost_when_its_epilog_runs
 
 /// The plugin's list comes before the journal's backlog. Found on a real Flux: an epilog began under live tasks.
 #[test]
-fn a_job_from_before_a_restart_stays_one_when_its_backlog_is_read() {
+fn a_job_from_before_a_restart_stays_so_over_its_backlog() {
     let mut view = view();
     view.starttime = 1500.0;
     let mut job = Job::new(ID);
@@ -467,7 +467,7 @@ fn drains_are_made_to_say_the_same() {
 }
 
 #[test]
-fn a_milestone_is_told_once_and_never_under_a_name_that_flux_obeys() {
+fn a_milestone_is_posted_once_and_under_no_name_of_flux() {
     for (name, free) in [
         ("data-out", true),
         ("stage2", true),

@@ -157,7 +157,7 @@ fn a_drop_in_is_read_back_and_keeps_odd_names() {
 }
 
 #[test]
-fn files_are_all_there_or_in_part_and_a_nodes_certificate_is_no_controllers() {
+fn files_are_good_partial_bad_or_missing() {
     let dir = tempfile::tempdir().unwrap();
     let tls = files_in(&dir.path().join("tls"));
     assert_eq!((certificate(&tls), authority(dir.path())), (Files::None, Files::None));

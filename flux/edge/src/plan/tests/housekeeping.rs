@@ -5,7 +5,7 @@ use super::*;
 /// The site's epilogs run as housekeeping: Flux frees the job without a reference of its epilog. Each of the job's
 /// nodes waits until the epilog there has ended.
 #[test]
-fn an_epilog_as_housekeeping_begins_when_flux_has_freed_the_job() {
+fn a_housekeeping_epilog_begins_when_flux_freed_the_job() {
     type Change = fn(&mut View);
     let ran: Change = |view| {
         take(view, 1002.0, "prolog-finish", json!({"description": "perilog", "status": 0}));
