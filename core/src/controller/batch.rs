@@ -12,7 +12,7 @@ use crate::eventlog::Event;
 use crate::ids::{ActionId, Attempt, HostName, JobId, TaskId};
 use crate::idset::IdSet;
 use crate::job::Part;
-use crate::mark::Commit;
+use crate::mark::{Commit, History};
 use crate::message::ToAgent;
 
 /// Output of one batch so far.
@@ -71,57 +71,72 @@ impl Batch {
     pub(super) fn hold_dropped(&mut self, job: &JobId, number: Attempt, part: &Part) {
         self.let_go.entry((job.clone(), number)).or_default().extend_with(part);
     }
-}
 
-impl Machine {
     /// Puts the records of changed attempts first, because other records refer to attempts, but after the pruning of
     /// attempts of the same job.
-    pub(super) fn record_attempts(&mut self) {
-        let (given, whole) = (std::mem::take(&mut self.batch.given), std::mem::take(&mut self.batch.attempts));
+    pub(super) fn record_attempts(&mut self, jobs: &Jobs) {
+        let (given, whole) = (std::mem::take(&mut self.given), std::mem::take(&mut self.attempts));
         let parts = given.into_iter().filter(|(key, _)| !whole.contains(key)).filter_map(|((job, number), ranks)| {
-            let holds = Box::new(self.jobs.attempt(&job, number)?.holds(&ranks));
+            let holds = Box::new(jobs.attempt(&job, number)?.holds(&ranks));
             Some((job.clone(), Record::Given { job, attempt: number, holds }))
         });
         let rows = whole.iter().filter_map(|(job, number)| {
-            Some((job.clone(), Record::Attempt(self.jobs.attempt(job, *number)?.row(job.clone(), *number))))
+            Some((job.clone(), Record::Attempt(jobs.attempt(job, *number)?.row(job.clone(), *number))))
         });
         let mut first: BTreeMap<usize, Vec<Record>> = BTreeMap::new();
-        let pruned = self.batch.pruned();
+        let pruned = self.pruned();
         for (job, record) in rows.chain(parts) {
             first.entry(pruned.get(&job).map_or(0, |at| at + 1)).or_default().push(record);
         }
         if first.is_empty() {
             return;
         }
-        let others = std::mem::take(&mut self.batch.records);
+        let others = std::mem::take(&mut self.records);
         let mut records = Vec::with_capacity(others.len() + whole.len());
         records.extend(first.remove(&0).unwrap_or_default());
         for (at, record) in others.into_iter().enumerate() {
             records.push(record);
             records.extend(first.remove(&(at + 1)).unwrap_or_default());
         }
-        self.batch.records = records;
-    }
-
-    /// Returns the newest commit of the store.
-    pub(super) fn newest_commit(&self) -> Option<Commit> {
-        self.history.newest()
+        self.records = records;
     }
 
     /// Numbers the batch's commit, and stamps that number on every message to a node.
-    pub(super) fn commit_batch(&mut self) {
-        if !self.batch.records.is_empty() {
-            self.history.last += 1;
-            self.batch.records.insert(0, Record::Commit(self.history.last));
+    pub(super) fn commit(&mut self, history: &mut History) {
+        if !self.records.is_empty() {
+            history.last += 1;
+            self.records.insert(0, Record::Commit(history.last));
         }
-        let number = self.history.last;
-        for effect in &mut self.batch.effects {
+        let number = history.last;
+        for effect in &mut self.effects {
             match effect {
                 Effect::Send { message, .. } => message.set_commit(number),
                 Effect::Fan { start, .. } => start.commit = number,
                 _ => {}
             }
         }
+    }
+}
+
+impl Jobs {
+    /// Has the batch settle the action at its end, and notes that its attempt is in use.
+    pub(super) fn touch(&mut self, id: ActionId, now: Now, batch: &mut Batch) {
+        batch.touched.insert(id);
+        let Some(action) = self.action(id) else { return };
+        let (job, number) = (action.row.job.clone(), action.row.attempt);
+        let Some(attempt) = self.attempt_mut(&job, number) else { return };
+        // Retention needs a precision of a minute; a stored row for every batch would cost too much.
+        if now.wall_ms.abs_diff(attempt.touched_ms) > 60_000 {
+            attempt.touched_ms = now.wall_ms;
+            batch.attempt_changed(&job, number);
+        }
+    }
+}
+
+impl Machine {
+    /// Returns the newest commit of the store.
+    pub(super) fn newest_commit(&self) -> Option<Commit> {
+        self.history.newest()
     }
 
     /// Appends an event to the job's log, and publishes the event to followers.
@@ -136,18 +151,5 @@ impl Machine {
         let event = Event::at_millis(now.wall_ms, name, context);
         self.batch.records.push(Record::Event { job: job.clone(), sequence, event: event.clone() });
         self.batch.effects.push(Effect::Publish { job: job.clone(), sequence, event });
-    }
-
-    pub(super) fn touch(&mut self, id: ActionId, now: Now) {
-        self.batch.touched.insert(id);
-        let Some(action) = self.jobs.action(id) else { return };
-        let key = (action.row.job.clone(), action.row.attempt);
-        if let Some(attempt) = self.jobs.attempt_mut(&key.0, key.1) {
-            // Retention needs a precision of a minute; a stored row for every batch would cost too much.
-            if now.wall_ms.abs_diff(attempt.touched_ms) > 60_000 {
-                attempt.touched_ms = now.wall_ms;
-                self.batch.attempts.insert(key);
-            }
-        }
     }
 }

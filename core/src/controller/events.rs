@@ -9,7 +9,7 @@ use crate::controller::action::{Action, Fresh};
 use crate::controller::io::Now;
 use crate::controller::machine::Machine;
 use crate::defect;
-use crate::ids::{ActionId, JobId};
+use crate::ids::ActionId;
 use crate::idset::IdSet;
 use crate::outcome::Verdict;
 
@@ -57,17 +57,13 @@ impl Machine {
             context.insert("hosts".to_owned(), json!(hosts));
         }
         self.event(&job, now, "verdict", context.clone());
-        self.tell_manager(&job, attempt, "verdict", context);
-        self.touch_attempt(&job, attempt, now);
+        self.outbox.tell_manager(&job, attempt, "verdict", context, &self.jobs, &mut self.batch);
+        if let Some(entry) = self.jobs.attempt_mut(&job, attempt) {
+            entry.touched_ms = now.wall_ms;
+            self.batch.attempt_changed(&job, attempt);
+        }
         if verdict == Verdict::Ok {
             self.forgive(id, now);
-        }
-    }
-
-    fn touch_attempt(&mut self, job: &JobId, number: crate::ids::Attempt, now: Now) {
-        if let Some(attempt) = self.jobs.attempt_mut(job, number) {
-            attempt.touched_ms = now.wall_ms;
-            self.batch.attempt_changed(job, number);
         }
     }
 }

@@ -9,11 +9,12 @@ use crate::controller::action::Action;
 use crate::controller::action::announced_reboot::Expected;
 use crate::controller::batch::Batch;
 use crate::controller::giveback::drain::Drains;
-use crate::controller::giveback::outbox::{Outbox, first_sequence};
-use crate::controller::io::{Client, Effect, Input, Now, Output, Quiet, Record, SessionId, Settings, Snapshot};
+use crate::controller::giveback::outbox::Outbox;
+use crate::controller::io::{Effect, Input, Now, Output, Record, SessionId, Settings, Snapshot};
 use crate::controller::job::Jobs;
 use crate::controller::node::session::Session;
 use crate::controller::node::{Node, Nodes};
+use crate::controller::operator::quiesce::Quiesce;
 use crate::controller::recovery::Recovery;
 use crate::defect;
 use crate::ids::{ActionId, Epoch, HostName};
@@ -34,16 +35,11 @@ pub struct Machine {
     pub(super) jobs: Jobs,
     pub(super) drains: Drains,
     pub(super) outbox: Outbox,
-    pub(super) outbox_last: u64,
     pub(super) questions: BTreeMap<u64, BTreeSet<HostName>>,
     pub(super) question_last: u64,
     pub(super) probe_last: u64,
-    pub(super) store_full: bool,
     pub(super) recovery: Recovery,
-    /// The quiesced state: nothing new begins.
-    pub(super) quiet: Option<Quiet>,
-    /// Clients that get their answer when no action is open.
-    pub(super) quiet_waits: BTreeSet<Client>,
+    pub(super) quiesce: Quiesce,
     /// Time (monotonic) until which an unknown node may still come: the store knew no node at its start, because the
     /// store is new or was lost.
     pub(super) young_until_ms: u64,
@@ -71,19 +67,17 @@ impl Machine {
             nodes: Nodes::default(),
             sessions: BTreeMap::new(),
             probing: BTreeSet::new(),
-            outbox: Outbox::of(snapshot.outbox),
-            outbox_last: first_sequence(now.wall_ms, snapshot.outbox_last),
+            outbox: Outbox::of(snapshot.outbox, snapshot.outbox_last),
             questions: BTreeMap::new(),
             question_last: 0,
             probe_last: 0,
-            store_full: false,
             recovery: Recovery::default(),
-            quiet: snapshot.quiet,
-            quiet_waits: BTreeSet::new(),
+            quiesce: Quiesce { quiet: snapshot.quiet, ..Quiesce::default() },
             pruned_ms: now.mono_ms,
             young_until_ms: 0,
             batch: Batch::default(),
         };
+        machine.outbox.begin(number, now.wall_ms);
         if snapshot.nodes.is_empty() {
             machine.young_until_ms = now.mono_ms.saturating_add(machine.settings.start_grace_ms);
         }
@@ -117,8 +111,14 @@ impl Machine {
         let first = machine.history.last + 1;
         machine.history.begin(epoch, first);
         machine.shut_gate(now);
-        machine.let_go_again();
-        machine.resolve_again();
+        // Ranks without a hold that are not released yet: their drain was not in force, or their release policy waited.
+        // The wait of the policy starts anew with the process.
+        for (job, number, _) in machine.jobs.attempts().filter(|(.., attempt)| !attempt.complete) {
+            machine.batch.hold_dropped(job, number, &machine.jobs.unreleased(job, number));
+        }
+        // Drains may have changed: all waiting resolutions are looked at again.
+        let resolving = machine.jobs.resolving();
+        machine.batch.in_force.extend(resolving.into_iter().filter_map(|(task, _)| machine.jobs.host_of(task)));
         // Hooks may have disappeared from the configuration while the controller was down.
         machine.on_settings(machine.settings.clone());
         let ids: Vec<ActionId> =
@@ -133,18 +133,6 @@ impl Machine {
         (machine, output)
     }
 
-    /// Collects ranks without a hold that are not released yet: their drain was not in force, or their release policy
-    /// waited. The wait of the policy starts anew with the process.
-    fn let_go_again(&mut self) {
-        for (job, entry) in self.jobs.iter() {
-            for (number, attempt) in entry.attempts.iter().filter(|(_, attempt)| !attempt.complete) {
-                let mut part = attempt.whole();
-                part.subtract(&attempt.released);
-                self.batch.let_go.insert((job.clone(), *number), part);
-            }
-        }
-    }
-
     /// Handles a batch: every input in order, then the consequences for the machine as a whole. The caller commits the
     /// records before the effects leave.
     pub fn handle(&mut self, inputs: Vec<Input>, now: Now) -> Output {
@@ -155,7 +143,7 @@ impl Machine {
                 }
                 Input::Closed { session, why } => self.on_closed(session, &why, now),
                 Input::Request { client, uid, request } => self.on_request(client, uid, request, now),
-                Input::HungUp { clients } => self.hung_up(&clients),
+                Input::HungUp { clients } => self.quiesce.hung_up(&clients),
                 Input::Tick => self.on_tick(now),
                 Input::Settings(settings) => {
                     let reorders = settings.after != self.settings.after;
@@ -164,7 +152,7 @@ impl Machine {
                         self.reordered(now);
                     }
                 }
-                Input::StoreFull(full) => self.store_full = full,
+                Input::StoreFull(full) => self.quiesce.store_full = full,
             }
         }
         self.close_batch(now)
@@ -184,7 +172,7 @@ impl Machine {
             ("questions", self.questions.len()),
             ("hosts whose drain is waited for", self.drains.waiting.len() + self.drains.failed.len()),
             ("sessions that are asked whether they live", self.probing.len()),
-            ("callers that wait for quiet", self.quiet_waits.len()),
+            ("callers that wait for quiet", self.quiesce.waits.len()),
             ("tasks that are not settled", unsettled),
         ]
     }
@@ -217,13 +205,13 @@ impl Machine {
                 action.take_records(&mut self.batch.records);
             }
         }
-        self.record_attempts();
-        self.tell_quiet();
+        self.batch.record_attempts(&self.jobs);
+        self.quiesce.tell_quiet(&self.jobs, &mut self.batch);
         if let Some(mono_ms) = self.facts().next_check(now).filter(|at| self.batch.wake_ms != Some(*at)) {
             self.batch.wake_ms = Some(mono_ms);
             self.batch.effects.push(Effect::WakeAt { mono_ms });
         }
-        self.commit_batch();
+        self.batch.commit(&mut self.history);
         Output { records: std::mem::take(&mut self.batch.records), effects: std::mem::take(&mut self.batch.effects) }
     }
 

@@ -17,7 +17,7 @@ const MAX_QUESTIONS: usize = 1_024;
 impl Machine {
     pub(super) fn on_request(&mut self, client: Client, uid: u32, request: Request, now: Now) {
         let reply = match request {
-            Request::Run(run) => self.run(run, now),
+            Request::Run(run) => self.begin_or_attach(run, None, now),
             Request::ActionStart(start) => self.action_start(*start, now),
             Request::Report(report) => self.report(&report, now),
             Request::JobAdd(add) => self.job_add(*add, now),
@@ -60,11 +60,13 @@ impl Machine {
             }
             Request::Status => Ok(Reply::Status(Box::new(self.show(now).status()))),
             Request::Look(look) => self.show(now).look(&look).map(Reply::Looked),
-            Request::Quiesce { reason, wait } => match self.quiesce(client, reason, wait, uid, now) {
-                Some(reply) => reply,
-                None => return,
-            },
-            Request::Resume => Ok(self.resume(uid)),
+            Request::Quiesce { reason, wait } => {
+                match self.quiesce.quiesce(client, reason, wait, uid, now, &self.jobs, &mut self.batch) {
+                    Some(reply) => reply,
+                    None => return,
+                }
+            }
+            Request::Resume => Ok(self.quiesce.resume(uid, &mut self.batch)),
             Request::Assert(asked) => self.assert(*asked, now),
             Request::Recover(asked) => self.recover(asked, uid, now),
             Request::Attempts(of) => {
@@ -94,8 +96,7 @@ impl Machine {
             Request::HookFailed { what, why } => {
                 match what {
                     Hooked::Release(sequence) if defect!(HookToldOnce) => {
-                        self.outbox.done(sequence);
-                        self.batch.records.push(Record::OutboxDone { sequence });
+                        self.outbox.finish(sequence, &mut self.batch);
                     }
                     Hooked::Release(sequence) => self.outbox.fail(sequence, why),
                     Hooked::Drain { host, telling, lifted } => self.drains.hook_failed(host, telling, lifted, why, now),
@@ -103,8 +104,7 @@ impl Machine {
                 Ok(Reply::Done)
             }
             Request::OutboxDone { sequence } => {
-                self.outbox.done(sequence);
-                self.batch.records.push(Record::OutboxDone { sequence });
+                self.outbox.finish(sequence, &mut self.batch);
                 Ok(Reply::Done)
             }
         };

@@ -138,7 +138,7 @@ impl Machine {
         if let Some(until) = until_ms {
             self.jobs.check_by(task.action, until);
         }
-        self.touch(task.action, now);
+        self.jobs.touch(task.action, now, &mut self.batch);
         self.batch.send(id, ToAgent::BootExpected { task });
     }
 
@@ -228,7 +228,7 @@ impl Machine {
         if let Some(until) = until_ms {
             self.jobs.check_by(task.action, until);
         }
-        self.touch(task.action, now);
+        self.jobs.touch(task.action, now, &mut self.batch);
         None
     }
 

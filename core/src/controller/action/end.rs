@@ -57,9 +57,9 @@ impl Machine {
             self.drain_for(task, &ended, now);
         }
         for name in milestones {
-            self.task_says(task, &name);
+            self.jobs.task_says(task, &name, &mut self.batch);
         }
-        self.touch(task.action, now);
+        self.jobs.touch(task.action, now, &mut self.batch);
     }
 
     pub(in crate::controller) fn withdraw_task(&mut self, task: TaskId, note: &str, now: Now) {
@@ -101,7 +101,7 @@ impl Machine {
             "hosts": host, "script": script, "limit_ms": limit_ms, "doing": doing});
         let job = row.job.clone();
         self.event(&job, now, "overdue", context);
-        self.touch(task.action, now);
+        self.jobs.touch(task.action, now, &mut self.batch);
         if ended {
             // An operator resolved the task, and may have lifted the drain of its node.
             return;
@@ -117,14 +117,14 @@ impl Machine {
     pub(in crate::controller) fn lives_after_all(&mut self, task: TaskId, phase: &Phase, now: Now) {
         let Some(action) = self.jobs.action_mut(task.action).filter(|_| !is_before_its_begin(phase)) else { return };
         if action.lives_after_all(task.rank) && !defect!(LostMayLive) {
-            self.touch(task.action, now);
+            self.jobs.touch(task.action, now, &mut self.batch);
             self.drain_alive(task, "lives, and had been given up as lost", self.facts().stuck(task), now);
         }
     }
 
     pub(in crate::controller) fn on_late(&mut self, host: &HostName, task: TaskId, ended: Ended, now: Now) {
         for name in &ended.milestones {
-            self.task_says(task, name);
+            self.jobs.task_says(task, name, &mut self.batch);
         }
         let (outcome, has_run) = (ended.outcome.clone(), ended.has_run());
         let Some(action) = self.jobs.action_mut(task.action) else {
@@ -147,7 +147,7 @@ impl Machine {
             self.drain_for(task, &ended, now);
         }
         self.event(&job, now, "late", context);
-        self.touch(task.action, now);
+        self.jobs.touch(task.action, now, &mut self.batch);
         self.batch.note(
             Level::Warning,
             Some(&job),

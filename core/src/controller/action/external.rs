@@ -170,7 +170,7 @@ impl Machine {
             "outcome": ended.outcome.word(),
             "result": ended.outcome.to_string(), "message": last_line(ended), "checks": ended.checks});
         self.event(&job, now, "finish", context);
-        self.touch(id, now);
+        self.jobs.touch(id, now, &mut self.batch);
     }
 
     /// Renews the lease of the action, because the service has just sent a message.
@@ -187,7 +187,7 @@ impl Machine {
         }
         let at = now.mono_ms.saturating_add(lease_ms);
         self.jobs.check_by(id, at);
-        self.touch(id, now);
+        self.jobs.touch(id, now, &mut self.batch);
     }
 
     /// Ends with `lost` everything that the service had not reported when its lease ran out. Returns the time of the
@@ -238,7 +238,7 @@ impl Machine {
             count += names.len() as u64;
             let context = json!({"action": name, "attempt": attempt, "resources": names, "why": why, "by": uid});
             self.event(&job, now, "cancel", context);
-            self.touch(id, now);
+            self.jobs.touch(id, now, &mut self.batch);
         }
         count
     }

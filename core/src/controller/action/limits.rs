@@ -226,7 +226,7 @@ impl Machine {
         for id in ids.into_iter().filter(|id| !self.facts().is_frozen_action(*id)).collect::<Vec<_>>() {
             self.check(id, now);
         }
-        self.prune_due(now);
+        self.prune(now);
     }
 
     fn check(&mut self, id: ActionId, now: Now) {

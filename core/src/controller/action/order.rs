@@ -156,7 +156,7 @@ impl Machine {
             action.ready(&ready, now.mono_ms);
         }
         // The batch that sends a Start also commits the Start.
-        self.touch(id, now);
+        self.jobs.touch(id, now, &mut self.batch);
         self.jobs.check_by(id, now.mono_ms.saturating_add(self.settings.start_grace_ms));
         let mut to: Vec<(SessionId, Rank, BootId)> = Vec::new();
         let (mut unknown, mut down) = (Vec::new(), Vec::new());

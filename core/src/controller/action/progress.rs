@@ -31,7 +31,7 @@ impl Machine {
             Stand::Sent | Stand::Waiting => {
                 action.accept(task.rank);
                 action.limited(task.rank, limit_ms);
-                self.touch(task.action, now);
+                self.jobs.touch(task.action, now, &mut self.batch);
             }
             // The task has ended for the controller and must not begin. If the task has begun, the Cancel stops the
             // scripts.
@@ -58,7 +58,7 @@ impl Machine {
         let repeated = |kind: fn(&Phase) -> bool| told.as_ref().is_some_and(kind);
         match &phase {
             Phase::Milestone { name } => {
-                self.task_says(task, name);
+                self.jobs.task_says(task, name, &mut self.batch);
                 return;
             }
             Phase::Overdue { .. } => self.past_its_limit(host, task, &phase, now),

@@ -41,7 +41,7 @@ impl Machine {
         let (mut ended, mut late) = (Part::default(), Part::default());
         match &report.said {
             Said::Renew => {}
-            Said::Milestone(name) => self.service_says(id, name, &part.ranks)?,
+            Said::Milestone(name) => self.jobs.service_says(id, name, &part.ranks, &mut self.batch)?,
             said => {
                 for rank in part.ranks.iter().map(Rank) {
                     self.report_rank(TaskId { action: id, rank }, said, &mut ended, &mut late, now);
@@ -98,7 +98,7 @@ impl Machine {
             let context = json!({"action": row.name, "attempt": row.attempt, "resources": late.resources,
                 "outcome": result.word(), "result": result.to_string()});
             self.event(&row.job, now, "late", context);
-            self.touch(id, now);
+            self.jobs.touch(id, now, &mut self.batch);
         }
         ended.resources.extend(fresh.iter().cloned());
         self.end_resources(id, fresh, &end_of(said, &row, asked, now), now);

@@ -3,7 +3,10 @@
 
 use serde_json::{Value, json};
 
+use crate::controller::batch::Batch;
+use crate::controller::giveback::outbox::{Outbox, first_sequence};
 use crate::controller::io::{Edge, Effect, Now, OutboxEntry, Record};
+use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
 use crate::controller::stored::body::Body;
 use crate::defect;
@@ -18,30 +21,55 @@ pub(in crate::controller) struct Owed {
     hook: Part,
 }
 
-impl Machine {
+impl Outbox {
+    /// Begins the entries of a life of the controller, each with a number above all earlier ones.
+    pub(in crate::controller) fn begin(&mut self, epoch: u64, wall_ms: u64) {
+        (self.epoch, self.last) = (epoch, first_sequence(wall_ms, self.last));
+    }
+
+    /// Adds a notice for a receiver.
+    pub(super) fn send(&mut self, edge: Edge, job: &JobId, attempt: Attempt, body: Body, batch: &mut Batch) {
+        self.last += 1;
+        let entry = OutboxEntry { sequence: self.last, epoch: self.epoch, edge, job: job.clone(), attempt, body };
+        batch.records.push(Record::Outbox(entry.clone()));
+        self.push(entry);
+        batch.effects.push(Effect::OutboxGrew);
+    }
+
     /// Sends the resource manager a notice of an event, unless all ranks of the attempt are disowned.
     pub(in crate::controller) fn tell_manager(
         &mut self,
         job: &JobId,
-        attempt: Attempt,
+        number: Attempt,
         event: &str,
         mut context: Value,
+        jobs: &Jobs,
+        batch: &mut Batch,
     ) {
-        if self.jobs.attempt(job, attempt).is_some_and(|attempt| attempt.owed().ranks.is_empty()) {
-            return;
+        if jobs.attempt(job, number).is_none_or(|attempt| !attempt.owed().ranks.is_empty()) {
+            self.send(Edge::Manager, job, number, told_as(&mut context, event, None), batch);
         }
-        self.outbox(Edge::Manager, job, attempt, told_as(&mut context, event, None));
     }
 
-    pub(in crate::controller) fn outbox(&mut self, edge: Edge, job: &JobId, attempt: Attempt, body: Body) {
-        self.outbox_last += 1;
-        let entry =
-            OutboxEntry { sequence: self.outbox_last, epoch: self.epoch.number, edge, job: job.clone(), attempt, body };
-        self.batch.records.push(Record::Outbox(entry.clone()));
-        self.outbox.push(entry);
-        self.batch.effects.push(Effect::OutboxGrew);
+    /// Removes an entry for good: its receiver has carried it out, or must not get it.
+    pub(in crate::controller) fn finish(&mut self, sequence: u64, batch: &mut Batch) {
+        self.done(sequence);
+        batch.records.push(Record::OutboxDone { sequence });
     }
 
+    /// Drops an attempt's outstanding notices; returns their sequence numbers.
+    pub(in crate::controller) fn drop_owed(&mut self, job: &JobId, number: Attempt, batch: &mut Batch) -> Vec<u64> {
+        let owed = self.forget(job, number);
+        batch.records.extend(owed.iter().map(|sequence| Record::OutboxDone { sequence: *sequence }));
+        if !owed.is_empty() {
+            // Later entries of the job waited behind the dropped entries.
+            batch.effects.push(Effect::OutboxGrew);
+        }
+        owed
+    }
+}
+
+impl Machine {
     /// Drops the undelivered releases of an unvouched attempt that name a rank which the resource manager no longer
     /// lists: the lost life has told them, and the host may be another job's. Returns what they said of listed ranks,
     /// for [`Machine::release_again`].
@@ -68,8 +96,7 @@ impl Machine {
         for (sequence, edge, part) in releases {
             let of_edge = if edge == Edge::Manager { &mut owed.manager } else { &mut owed.hook };
             of_edge.extend_with(&Part { ranks: part.ranks.intersection(listed), resources: part.resources });
-            self.outbox.done(sequence);
-            self.batch.records.push(Record::OutboxDone { sequence });
+            self.outbox.finish(sequence, &mut self.batch);
             // Later entries of the job waited behind this entry.
             self.batch.effects.push(Effect::OutboxGrew);
         }
@@ -104,21 +131,8 @@ impl Machine {
             let at_ms = (edge == Edge::ReleaseHook).then_some(now.wall_ms);
             // `tell_manager` is silent about disowned ranks, and these ranks may have been disowned when they were
             // released.
-            self.outbox(edge, job, number, told_as(&mut context, "release", at_ms));
+            self.outbox.send(edge, job, number, told_as(&mut context, "release", at_ms), &mut self.batch);
         }
-    }
-
-    /// Drops an attempt's outstanding notices; returns their sequence numbers.
-    pub(in crate::controller) fn drop_owed(&mut self, job: &JobId, number: Attempt) -> Vec<u64> {
-        let owed = self.outbox.forget(job, number);
-        for sequence in &owed {
-            self.batch.records.push(Record::OutboxDone { sequence: *sequence });
-        }
-        if !owed.is_empty() {
-            // Later entries of the job waited behind the dropped entries.
-            self.batch.effects.push(Effect::OutboxGrew);
-        }
-        owed
     }
 }
 

@@ -27,11 +27,15 @@ pub(in crate::controller) struct Outbox {
     hooked: BTreeMap<JobId, BTreeSet<u64>>,
     /// Entries that the hook failed to carry out, with the reason. Not stored: a restarted controller sends each again.
     failed: BTreeMap<u64, String>,
+    /// Number of the newest entry.
+    pub(super) last: u64,
+    /// Epoch of new entries.
+    pub(super) epoch: u64,
 }
 
 impl Outbox {
-    pub(in crate::controller) fn of(entries: Vec<OutboxEntry>) -> Self {
-        let mut outbox = Self::default();
+    pub(in crate::controller) fn of(entries: Vec<OutboxEntry>, last: u64) -> Self {
+        let mut outbox = Self { last, ..Self::default() };
         entries.into_iter().for_each(|entry| outbox.push(entry));
         outbox
     }
@@ -156,7 +160,7 @@ mod tests {
             attempt: Attempt::default(),
             body: Body::from(&serde_json::Value::Null),
         };
-        let outbox = Outbox::of([("a", 1), ("b", 2), ("a", 3), ("c", 4), ("d", 5)].map(entry).to_vec());
+        let outbox = Outbox::of([("a", 1), ("b", 2), ("a", 3), ("c", 4), ("d", 5)].map(entry).to_vec(), 0);
         let cases: [(&[&str], &[&str], usize, &[u64]); 7] = [
             (&[], &[], 9, &[1, 2, 4, 5]),
             (&[], &[], 2, &[1, 2]),
@@ -186,7 +190,7 @@ mod tests {
             body: Body::from(&serde_json::Value::Null),
         };
         // Entries for the manager do not count as owed: a site may have no reader of the outbox.
-        let mut outbox = Outbox::of(vec![entry(1), entry(2), OutboxEntry { edge: Edge::Manager, ..entry(3) }]);
+        let mut outbox = Outbox::of(vec![entry(1), entry(2), OutboxEntry { edge: Edge::Manager, ..entry(3) }], 0);
         assert_eq!(outbox.owed(), 2);
         (1..4).for_each(|sequence| outbox.fail(sequence, "exit 1".to_owned()));
         assert_eq!([1, 2, 3].map(|sequence| outbox.failure(sequence).is_some()), [true, true, false]);

@@ -180,9 +180,9 @@ impl Machine {
             let to_manager = told_as(&mut context, "release", None);
             let to_hook = self.settings.release_hook.then(|| told_as(&mut context, "release", Some(now.wall_ms)));
             self.event(job, now, "release", context);
-            self.outbox(Edge::Manager, job, number, to_manager);
+            self.outbox.send(Edge::Manager, job, number, to_manager, &mut self.batch);
             if let Some(body) = to_hook {
-                self.outbox(Edge::ReleaseHook, job, number, body);
+                self.outbox.send(Edge::ReleaseHook, job, number, body, &mut self.batch);
             }
         }
         if !untold.is_empty() {

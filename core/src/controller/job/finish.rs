@@ -81,7 +81,9 @@ impl Machine {
                 there.terms = add.terms;
                 there.userid = there.userid.or(add.userid);
                 self.batch.attempt_changed(&add.job, number);
-                self.touch_all(&add.job, number, now);
+                for id in there.actions.clone() {
+                    self.jobs.touch(id, now, &mut self.batch);
+                }
                 false
             }
         };
@@ -96,13 +98,6 @@ impl Machine {
         let there = self.jobs.attempt(&add.job, number);
         let over = there.is_some_and(|there| there.hold.is_empty());
         Ok(Reply::Added { job: add.job, attempt: number, hosts, attached, over })
-    }
-
-    fn touch_all(&mut self, job: &JobId, number: Attempt, now: Now) {
-        let attempt = self.jobs.attempt(job, number);
-        for id in attempt.map(|attempt| attempt.actions.clone()).unwrap_or_default() {
-            self.touch(id, now);
-        }
     }
 
     pub(in crate::controller) fn job_finish(&mut self, which: &Which, now: Now) -> Result<Reply, Refusal> {

@@ -5,14 +5,27 @@ use serde_json::json;
 
 use crate::agent::io::Level;
 use crate::controller::action::Action;
+use crate::controller::batch::Batch;
 use crate::controller::giveback::drain::Fault;
 use crate::controller::io::{ActionRow, Now, Record};
+use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::duration::Span;
 use crate::ids::{ActionId, ActionName, Attempt, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::job::Part;
+
+impl Jobs {
+    /// Seals the after-actions of a job that holds no ranks any more: no rank joins an after-action later.
+    pub(in crate::controller) fn seal(&mut self, job: &JobId, number: Attempt, batch: &mut Batch) {
+        let ids = self.attempt(job, number).map(|attempt| attempt.actions.clone());
+        for id in ids.into_iter().flatten() {
+            self.action_mut(id).into_iter().for_each(Action::grown);
+            batch.touched.insert(id);
+        }
+    }
+}
 
 impl Machine {
     /// Hands a part of the job's hold over to the job's after-actions, in one step; returns the part.
@@ -46,21 +59,10 @@ impl Machine {
         }
         if last {
             // Includes actions that the present configuration no longer lists as after-actions.
-            self.nothing_more(job, number);
+            self.jobs.seal(job, number, &mut self.batch);
         }
         self.batch.hold_dropped(job, number, &part);
         part
-    }
-
-    /// Seals the after-actions of a job that holds no ranks any more: no rank joins an after-action later.
-    pub(in crate::controller) fn nothing_more(&mut self, job: &JobId, number: Attempt) {
-        let attempt = self.jobs.attempt(job, number);
-        for id in attempt.map(|attempt| attempt.actions.clone()).unwrap_or_default() {
-            if let Some(action) = self.jobs.action_mut(id) {
-                action.grown();
-            }
-            self.batch.touched.insert(id);
-        }
     }
 
     /// Begins an after-action on the ranks, or adds the ranks to the existing after-action.
@@ -110,7 +112,7 @@ impl Machine {
             action.grow(new);
             self.nodes.index(&self.jobs, id, new);
             self.adopt(id, new, now);
-            self.touch(id, now);
+            self.jobs.touch(id, now, &mut self.batch);
             self.start_ready(id, new, now);
         }
     }
@@ -126,7 +128,7 @@ impl Machine {
         self.nodes.index(&self.jobs, id, &ranks);
         self.adopt(id, &ranks, now);
         self.jobs.arm(id, self.settings.start_grace_ms, now);
-        self.touch(id, now);
+        self.jobs.touch(id, now, &mut self.batch);
         let hosts = self.jobs.layout(id).map(|layout| layout.hosts_of(&ranks));
         let mut context = json!({"action": name, "attempt": attempt, "id": id, "ranks": ranks, "hosts": hosts});
         if let (Some(external), Some(context)) = (external, context.as_object_mut()) {

@@ -6,7 +6,9 @@ use serde_json::{Map, json};
 
 use crate::agent::io::Level;
 use crate::controller::action::Stand;
+use crate::controller::batch::Batch;
 use crate::controller::io::{Now, Refusal, Reply};
+use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
 use crate::ids::{ActionId, ActionName, Attempt, JobId, MilestoneName, TaskId};
 use crate::idset::IdSet;
@@ -25,10 +27,10 @@ pub(in crate::controller) struct Saying {
     by: Option<u32>,
 }
 
-impl Machine {
+impl Jobs {
     /// Records a script's report, even if the task has ended meanwhile.
-    pub(in crate::controller) fn task_says(&mut self, task: TaskId, name: &str) {
-        let Some(action) = self.jobs.action(task.action).filter(|a| a.stand(task.rank) != Stand::NotMine) else {
+    pub(in crate::controller) fn task_says(&mut self, task: TaskId, name: &str, batch: &mut Batch) {
+        let Some(action) = self.action(task.action).filter(|a| a.stand(task.rank) != Stand::NotMine) else {
             return;
         };
         // The runner rejects other names: the error does not occur.
@@ -36,7 +38,7 @@ impl Machine {
         let (job, attempt, action) = (action.row.job.clone(), action.row.attempt, Some(action.row.name.clone()));
         let saying = Saying { job, attempt, name, action, by: None };
         // For a milestone beyond the maximum, the log has an entry already.
-        let _ = self.say(saying, &IdSet::from(task.rank.0..=task.rank.0));
+        let _ = self.say(saying, &IdSet::from(task.rank.0..=task.rank.0), batch);
     }
 
     /// Records a report by the service of an external action, for some of its ranks; for all ranks of the job if the
@@ -46,15 +48,35 @@ impl Machine {
         id: ActionId,
         name: &MilestoneName,
         ranks: &IdSet,
+        batch: &mut Batch,
     ) -> Result<(), Refusal> {
         not_an_event(name)?;
-        let (Some(action), Some(layout)) = (self.jobs.action(id), self.jobs.layout(id)) else { return Ok(()) };
+        let (Some(action), Some(layout)) = (self.action(id), self.layout(id)) else { return Ok(()) };
         let (job, attempt) = (action.row.job.clone(), action.row.attempt);
         let ranks = if action.row.ranks.is_empty() { layout.ranks().clone() } else { ranks.clone() };
         let saying = Saying { job, attempt, name: name.clone(), action: Some(action.row.name.clone()), by: None };
-        self.say(saying.clone(), &ranks).map(drop).map_err(|TooMany| too_many(&saying.job, attempt))
+        self.say(saying.clone(), &ranks, batch).map(drop).map_err(|TooMany| too_many(&saying.job, attempt))
     }
 
+    /// Adds a report to the batch, which logs it at its end. Returns the ranks for which the report is new.
+    fn say(&mut self, saying: Saying, ranks: &IdSet, batch: &mut Batch) -> Result<IdSet, TooMany> {
+        let Some(entry) = self.attempt_mut(&saying.job, saying.attempt) else {
+            return Ok(IdSet::new());
+        };
+        match entry.milestones.say(&saying.name, ranks) {
+            Ok(news) => {
+                if !news.is_empty() {
+                    batch.said.entry(saying).or_default().extend_with(&news);
+                }
+                Ok(news)
+            }
+            // When the last name found room, the log got the entry that no further name has room.
+            Err(TooMany) => Err(TooMany),
+        }
+    }
+}
+
+impl Machine {
     pub(in crate::controller) fn say_by_hand(
         &mut self,
         job: &JobId,
@@ -74,27 +96,10 @@ impl Machine {
         };
         not_an_event(name)?;
         let saying = Saying { job: job.clone(), attempt: number, name: name.clone(), action: None, by: Some(uid) };
-        let ranks = self.say(saying, &ranks).map_err(|TooMany| too_many(job, number))?;
+        let ranks = self.jobs.say(saying, &ranks, &mut self.batch).map_err(|TooMany| too_many(job, number))?;
         self.tell_milestones(now);
         let entry = self.jobs.attempt(job, number);
         Ok(Reply::Said { ranks, reached: entry.is_some_and(|entry| entry.milestones.is_reached(name)) })
-    }
-
-    /// Adds a report to the batch, which logs it at its end. Returns the ranks for which the report is new.
-    fn say(&mut self, saying: Saying, ranks: &IdSet) -> Result<IdSet, TooMany> {
-        let Some(entry) = self.jobs.attempt_mut(&saying.job, saying.attempt) else {
-            return Ok(IdSet::new());
-        };
-        match entry.milestones.say(&saying.name, ranks) {
-            Ok(news) => {
-                if !news.is_empty() {
-                    self.batch.said.entry(saying).or_default().extend_with(&news);
-                }
-                Ok(news)
-            }
-            // When the last name found room, the log got the entry that no further name has room.
-            Err(TooMany) => Err(TooMany),
-        }
     }
 
     /// Logs the batch's reports, and then the milestones that jobs have reached with these reports.
@@ -142,7 +147,7 @@ impl Machine {
             }
             self.batch.attempt_changed(job, number);
             self.event(job, now, "milestone", context.clone());
-            self.tell_manager(job, number, "milestone", context);
+            self.outbox.tell_manager(job, number, "milestone", context, &self.jobs, &mut self.batch);
         }
     }
 }

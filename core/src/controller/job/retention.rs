@@ -63,44 +63,6 @@ impl Jobs {
 }
 
 impl Machine {
-    pub(in crate::controller) fn prune_due(&mut self, now: Now) {
-        if self.facts().prune_ms() <= now.mono_ms {
-            self.pruned_ms = now.mono_ms;
-            self.prune(now);
-        }
-    }
-
-    fn prune(&mut self, now: Now) {
-        if self.recovery.is_on() && !defect!(PrunedInRecovery) {
-            return;
-        }
-        let owed = self.facts().owed();
-        let (mut may, mut total) = (Vec::new(), 0);
-        for (job, entry) in self.jobs.iter() {
-            total += entry.attempts.len();
-            // No attempt goes before an older attempt of its job: the forgotten number, and the ids made from it, would
-            // become free for another attempt.
-            let (mut touched, mut when) = (0, May::Any);
-            for (number, attempt) in &entry.attempts {
-                touched = attempt.touched_ms.max(touched);
-                when = self.facts().may_go(job, *number, attempt, &owed).min(when);
-                if when == May::Never {
-                    break;
-                }
-                may.push((touched, job.clone(), *number, when));
-            }
-        }
-        may.sort();
-        let mut surplus = usize::saturating_sub(total, self.settings.keep_attempts);
-        for (touched, job, attempt, when) in may {
-            let old = now.wall_ms.saturating_sub(touched) >= self.settings.retention_ms;
-            if old || (surplus > 0 && when == May::Any) {
-                surplus = surplus.saturating_sub(1);
-                self.forget(&job, attempt, "it is past its retention");
-            }
-        }
-    }
-
     /// Forgets an attempt with its actions, and tells the nodes to forget the tasks; `why`: for the journal.
     pub(in crate::controller) fn forget(&mut self, job: &JobId, number: Attempt, why: &str) {
         let Some(entry) = self.jobs.get_mut(job) else { return };
@@ -140,6 +102,42 @@ impl Machine {
         self.batch.given.remove(&(job.clone(), number));
         self.batch.records.push(Record::Prune { job: job.clone(), attempt: number, whole_job });
         self.batch.note(Level::Info, Some(job), None, format!("attempt {number} is forgotten: {why}"));
+    }
+
+    /// Forgets attempts past their retention, once in a while.
+    pub(in crate::controller) fn prune(&mut self, now: Now) {
+        if self.facts().prune_ms() > now.mono_ms {
+            return;
+        }
+        self.pruned_ms = now.mono_ms;
+        if self.recovery.is_on() && !defect!(PrunedInRecovery) {
+            return;
+        }
+        let owed = self.facts().owed();
+        let (mut may, mut total) = (Vec::new(), 0);
+        for (job, entry) in self.jobs.iter() {
+            total += entry.attempts.len();
+            // No attempt goes before an older attempt of its job: the forgotten number, and the ids made from it, would
+            // become free for another attempt.
+            let (mut touched, mut when) = (0, May::Any);
+            for (number, attempt) in &entry.attempts {
+                touched = attempt.touched_ms.max(touched);
+                when = self.facts().may_go(job, *number, attempt, &owed).min(when);
+                if when == May::Never {
+                    break;
+                }
+                may.push((touched, job.clone(), *number, when));
+            }
+        }
+        may.sort();
+        let mut surplus = usize::saturating_sub(total, self.settings.keep_attempts);
+        for (touched, job, attempt, when) in may {
+            let old = now.wall_ms.saturating_sub(touched) >= self.settings.retention_ms;
+            if old || (surplus > 0 && when == May::Any) {
+                surplus = surplus.saturating_sub(1);
+                self.forget(&job, attempt, "it is past its retention");
+            }
+        }
     }
 }
 

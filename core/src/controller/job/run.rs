@@ -162,10 +162,6 @@ impl Machine {
         self.begin_or_attach(run, Some(external), now)
     }
 
-    pub(in crate::controller) fn run(&mut self, run: RunRequest, now: Now) -> Result<Reply, Refusal> {
-        self.begin_or_attach(run, None, now)
-    }
-
     /// Begins an action, or attaches to it; `external`: `Some` for an external action.
     pub(in crate::controller) fn begin_or_attach(
         &mut self,
@@ -201,7 +197,7 @@ impl Machine {
                 (Some(_), None) => by("agents"),
             };
         }
-        self.facts().may_begin(&run.action, now)?;
+        self.quiesce.may_begin(&run.action, &self.settings.after, now)?;
         let (layout, mut ranks) = self.jobs.choose_ranks(&run, attempt)?;
         let entry = self.jobs.attempt(&run.job, attempt);
         if let Some(asked) = &external {

@@ -23,21 +23,15 @@ impl Machine {
     /// Opens a new attempt, which supersedes the open attempt ([`crate::controller::job::supersede`]).
     pub(in crate::controller) fn open_attempt(&mut self, job: &JobId, number: Attempt, attempt: JobAttempt, now: Now) {
         let entry = self.jobs.entry(job.clone()).or_default();
-        let older = entry.attempts.iter().filter(|(_, a)| a.open).map(|(number, _)| *number).collect();
-        self.supersede(job, older, number, now);
+        let older: Vec<Attempt> = entry.attempts.iter().filter(|(_, a)| a.open).map(|(number, _)| *number).collect();
+        for older in older {
+            self.disown_superseded(job, older, now);
+            self.close_attempt(job, older, &format!("attempt {number} was opened"), now);
+        }
         let context = json!({"attempt": number, "hosts": attempt.layout.hosts(), "userid": attempt.userid});
         self.jobs.entry(job.clone()).or_default().attempts.insert(number, attempt);
         self.batch.attempt_changed(job, number);
         self.event(job, now, "attempt", context);
-    }
-
-    /// Closes the older attempts of a job, because `by` is opened.
-    pub(in crate::controller) fn supersede(&mut self, job: &JobId, older: Vec<Attempt>, by: Attempt, now: Now) {
-        let why = format!("attempt {by} was opened");
-        for older in older {
-            self.disown_superseded(job, older, now);
-            self.close_attempt(job, older, &why, now);
-        }
     }
 
     /// Closes an attempt: hands its ranks to the after-actions, or releases the ranks; `why`: for the event log.
@@ -56,7 +50,7 @@ impl Machine {
                 self.follow(job, number, &name, &begun, true, now);
             }
         }
-        self.nothing_more(job, number);
+        self.jobs.seal(job, number, &mut self.batch);
         self.batch.hold_dropped(job, number, &part);
         if was_open {
             self.event(job, now, "attempt-closed", json!({"attempt": number, "why": why}));

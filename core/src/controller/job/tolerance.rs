@@ -157,7 +157,7 @@ impl Machine {
                 context.insert("resources".to_owned(), resources);
             }
             self.event(&job, now, "exception", context.clone());
-            self.tell_manager(&job, number, "exception", context);
+            self.outbox.tell_manager(&job, number, "exception", context, &self.jobs, &mut self.batch);
             self.reach_milestones(&job, number, now);
         }
         if !back.is_empty() {
@@ -174,7 +174,7 @@ impl Machine {
         let context = json!({"attempt": number, "ranks": ranks, "hosts": attempt.layout.hosts_of(ranks), "left": left,
             "left_hosts": attempt.layout.hosts_of(&left), "R": r});
         self.event(job, now, "shrink", context.clone());
-        self.tell_manager(job, number, "shrink", context);
+        self.outbox.tell_manager(job, number, "shrink", context, &self.jobs, &mut self.batch);
     }
 }
 

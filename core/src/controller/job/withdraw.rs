@@ -78,7 +78,7 @@ impl Machine {
             let context = json!({"action": name, "attempt": number, "ranks": part.ranks, "resources": part.resources,
                 "why": why});
             self.event(job, now, "cancel", context);
-            self.touch(id, now);
+            self.jobs.touch(id, now, &mut self.batch);
         }
     }
 }

@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use crate::agent::io::Level;
-use crate::controller::io::{Now, Record, Refusal, Reply};
+use crate::controller::io::{Now, Refusal, Reply};
 use crate::controller::machine::Machine;
 use crate::ids::{Attempt, JobId};
 
@@ -26,20 +26,11 @@ impl Machine {
         if reason.is_empty() {
             return Err(Refusal::Invalid("forget needs a reason".to_owned()));
         }
-        if releases {
-            return self.forget_releases(job, attempt, reason, uid, now);
+        if !releases {
+            return Err(Refusal::Invalid(
+                "name what is dropped: what is owed to the release hook (--releases)".to_owned(),
+            ));
         }
-        Err(Refusal::Invalid("name what is dropped: what is owed to the release hook (--releases)".to_owned()))
-    }
-
-    fn forget_releases(
-        &mut self,
-        job: &JobId,
-        attempt: Option<Attempt>,
-        reason: &str,
-        uid: u32,
-        now: Now,
-    ) -> Result<Reply, Refusal> {
         let of = |number: Attempt| attempt.is_none_or(|attempt| attempt == number);
         let owed = self.outbox.releases().filter(|entry| entry.job == *job && of(entry.attempt));
         let owed: Vec<u64> = owed.map(|entry| entry.sequence).collect();
@@ -47,8 +38,7 @@ impl Machine {
             return Err(Refusal::Conflict(format!("the release hook is owed nothing of job {job}")));
         }
         for sequence in &owed {
-            self.outbox.done(*sequence);
-            self.batch.records.push(Record::OutboxDone { sequence: *sequence });
+            self.outbox.finish(*sequence, &mut self.batch);
         }
         let text = format!(
             "uid {uid} dropped {} of its releases, of which the release hook has not heard: {reason}",

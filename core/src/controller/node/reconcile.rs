@@ -112,7 +112,7 @@ impl Machine {
             HeldState::Unclaimed => {
                 let cancel = action.must_not_begin(rank);
                 action.accept(rank);
-                self.touch(task.action, now);
+                self.jobs.touch(task.action, now, &mut self.batch);
                 match cancel {
                     // A unit start that systemd has not carried out yet could begin the task without a Begin.
                     Some(why) if !frozen && !defect!(CancelledBegins) => {
@@ -130,7 +130,7 @@ impl Machine {
                         false => action.cancel_of(rank),
                     };
                     action.accept(rank);
-                    self.touch(task.action, now);
+                    self.jobs.touch(task.action, now, &mut self.batch);
                     if let Some(why) = cancel.filter(|_| !defect!(CancelSaidOnce)) {
                         self.batch.send_cancel(id, &self.jobs, task, &why);
                     }
@@ -154,7 +154,7 @@ impl Machine {
             HeldState::Ended => {
                 if open {
                     action.accept(rank);
-                    self.touch(task.action, now);
+                    self.jobs.touch(task.action, now, &mut self.batch);
                 }
             }
         }
@@ -190,7 +190,7 @@ impl Machine {
             Stand::Sent if cancel.is_none() && self.facts().is_held_back(task.action, task.rank).is_some() => {
                 if let Some(action) = self.jobs.action_mut(task.action) {
                     action.unsend(task.rank);
-                    self.touch(task.action, now);
+                    self.jobs.touch(task.action, now, &mut self.batch);
                 }
             }
             // The node answers the Cancel with a tombstone, and reports it with Finished.
@@ -220,7 +220,7 @@ impl Machine {
         let Some(action) = self.jobs.action_mut(task.action) else { return };
         action.send(task.rank, boot_number);
         let start = Start { after, milestones, ..action.start(&layout, not_after_ms, task.rank, boot) };
-        self.touch(task.action, now);
+        self.jobs.touch(task.action, now, &mut self.batch);
         self.batch.send(id, ToAgent::Start(start));
     }
 

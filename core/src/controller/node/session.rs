@@ -129,7 +129,7 @@ impl Machine {
             }
             FromAgent::Accepted { task, limit_ms } => self.on_accepted(id, host, task, limit_ms, now),
             FromAgent::Moved { task, phase, age_ms } => {
-                if !self.orphan_moved(host, task, &phase, now)
+                if !self.nodes.orphan_moved(host, task, &phase, now)
                     && self.nodes.speaks_for(host, task, &self.jobs, &mut self.batch)
                 {
                     self.on_moved(host, task, phase, age_ms, now);

@@ -52,7 +52,7 @@ impl Machine {
                     self.batch.send_cancel(session, &self.jobs, task, why);
                 }
             }
-            self.touch(id, now);
+            self.jobs.touch(id, now, &mut self.batch);
             if let Some(row) = self.jobs.action(id).map(|a| a.row.clone()) {
                 let context =
                     json!({"action": row.name, "attempt": row.attempt, "ranks": ranks, "why": why, "by": uid});

@@ -2,16 +2,27 @@
 //! Running actions go on, after-actions still begin, and scripts never notice. The store keeps the quiesced state: a
 //! restarted controller stays quiesced until an operator types `resume`.
 
-use crate::controller::facts::Facts;
+use std::collections::BTreeSet;
+
+use crate::controller::batch::Batch;
 use crate::controller::io::{Client, Now, Quiet, Record, Refusal, Reply};
 use crate::controller::job::Jobs;
-use crate::controller::machine::Machine;
 use crate::defect;
 use crate::duration::Span;
 use crate::ids::ActionName;
 
 /// Maximum number of clients that wait for quiescence; each is an operator or an operator's script.
 const MAX_WAITS: usize = 64;
+
+/// The quiesced state, and a full disk: both keep actions from beginning.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(in crate::controller) struct Quiesce {
+    /// The quiesced state: nothing new begins.
+    pub(in crate::controller) quiet: Option<Quiet>,
+    /// Clients that get their answer when no action is open.
+    pub(in crate::controller) waits: BTreeSet<Client>,
+    pub(in crate::controller) store_full: bool,
+}
 
 impl Jobs {
     /// Returns the numbers of open actions and open tasks.
@@ -21,7 +32,27 @@ impl Jobs {
     }
 }
 
-impl Machine {
+impl Quiesce {
+    /// Checks whether an action of this name may begin now; after-actions always may.
+    pub(in crate::controller) fn may_begin(
+        &self,
+        action: &ActionName,
+        after: &[ActionName],
+        now: Now,
+    ) -> Result<(), Refusal> {
+        if self.store_full && action.as_str() == "prolog" {
+            let text = "the controller's disk is full: no new prolog is begun; epilogs and completions go on";
+            return Err(Refusal::Unavailable(text.to_owned()));
+        }
+        match &self.quiet {
+            Some(quiet) if !after.contains(action) => {
+                let text = format!("{action} is not begun: {}; to begin again: perilog resume", quiet.words(now));
+                Err(Refusal::Unavailable(text))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Quiesces the controller; returns `None` if the client gets its answer later, when no action is open.
     pub(in crate::controller) fn quiesce(
         &mut self,
@@ -30,67 +61,51 @@ impl Machine {
         wait: bool,
         uid: u32,
         now: Now,
+        jobs: &Jobs,
+        batch: &mut Batch,
     ) -> Option<Result<Reply, Refusal>> {
         if self.quiet.is_none() {
             let quiet = Quiet { since_ms: now.wall_ms, by: uid, reason: reason.trim().to_owned() };
             if !defect!(QuietForgotten) {
-                self.batch.records.push(Record::Quiet(Some(quiet.clone())));
+                batch.records.push(Record::Quiet(Some(quiet.clone())));
             }
             self.quiet = Some(quiet);
         }
-        let (actions, tasks) = self.jobs.open_count();
+        let (actions, tasks) = jobs.open_count();
         if !wait || actions == 0 {
             return Some(Ok(Reply::Quiet { actions, tasks }));
         }
-        if self.quiet_waits.len() >= MAX_WAITS {
+        if self.waits.len() >= MAX_WAITS {
             let text = format!("{MAX_WAITS} others wait for quiet already; look with: perilog ps");
             return Some(Err(Refusal::Unavailable(text)));
         }
-        self.quiet_waits.insert(client);
+        self.waits.insert(client);
         None
     }
 
     /// Removes clients that disconnected while waiting.
     pub(in crate::controller) fn hung_up(&mut self, clients: &[Client]) {
-        self.quiet_waits.retain(|client| !clients.contains(client));
+        self.waits.retain(|client| !clients.contains(client));
     }
 
-    pub(in crate::controller) fn resume(&mut self, uid: u32) -> Reply {
+    pub(in crate::controller) fn resume(&mut self, uid: u32, batch: &mut Batch) -> Reply {
         let was_quiet = self.quiet.take().is_some();
         if was_quiet {
-            self.batch.records.push(Record::Quiet(None));
+            batch.records.push(Record::Quiet(None));
         }
-        for client in std::mem::take(&mut self.quiet_waits) {
-            self.batch
-                .reply(client, Err(Refusal::Conflict(format!("uid {uid} let starts begin again (perilog resume)"))));
+        for client in std::mem::take(&mut self.waits) {
+            batch.reply(client, Err(Refusal::Conflict(format!("uid {uid} let starts begin again (perilog resume)"))));
         }
         Reply::Resumed { was_quiet }
     }
 
     /// Answers waiting clients at the end of a batch, if no action is open.
-    pub(in crate::controller) fn tell_quiet(&mut self) {
-        if self.quiet_waits.is_empty() || self.jobs.actions.values().any(|action| action.is_open()) {
+    pub(in crate::controller) fn tell_quiet(&mut self, jobs: &Jobs, batch: &mut Batch) {
+        if self.waits.is_empty() || jobs.actions.values().any(|action| action.is_open()) {
             return;
         }
-        for client in std::mem::take(&mut self.quiet_waits) {
-            self.batch.reply(client, Ok(Reply::Quiet { actions: 0, tasks: 0 }));
-        }
-    }
-}
-
-impl Facts<'_> {
-    /// Checks whether an action of this name may begin now; after-actions always may.
-    pub(in crate::controller) fn may_begin(&self, action: &ActionName, now: Now) -> Result<(), Refusal> {
-        if self.store_full && action.as_str() == "prolog" {
-            let text = "the controller's disk is full: no new prolog is begun; epilogs and completions go on";
-            return Err(Refusal::Unavailable(text.to_owned()));
-        }
-        match &self.quiet {
-            Some(quiet) if !self.settings.after.contains(action) => {
-                let text = format!("{action} is not begun: {}; to begin again: perilog resume", quiet.words(now));
-                Err(Refusal::Unavailable(text))
-            }
-            _ => Ok(()),
+        for client in std::mem::take(&mut self.waits) {
+            batch.reply(client, Ok(Reply::Quiet { actions: 0, tasks: 0 }));
         }
     }
 }

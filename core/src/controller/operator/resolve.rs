@@ -11,8 +11,6 @@
 //! A task that has not begun never begins: the controller sends its node a Cancel. A running task continues, and the
 //! controller records its result as late.
 
-use std::collections::BTreeSet;
-
 use serde_json::json;
 
 use crate::controller::action::{Action, Stand};
@@ -22,14 +20,14 @@ use crate::controller::io::{Now, Refusal, Reply, Resolving, Which};
 use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
 use crate::defect;
-use crate::ids::{HostName, Rank, TaskId};
+use crate::ids::{Rank, TaskId};
 use crate::idset::IdSet;
 use crate::message::Phase;
 use crate::outcome::{Loss, Outcome};
 use crate::task::Ended;
 
 impl Jobs {
-    fn resolving(&self) -> Vec<(TaskId, Outcome)> {
+    pub(in crate::controller) fn resolving(&self) -> Vec<(TaskId, Outcome)> {
         let words =
             self.actions.values().flat_map(|action| action.row.resolving.iter().map(move |word| (action, word)));
         let tasks = words.flat_map(|(action, word)| word.ranks.iter().map(move |rank| (action.task(Rank(rank)), word)));
@@ -92,7 +90,7 @@ impl Machine {
                 "hosts": hosts, "ok": ok, "reason": reason, "by": uid});
             let job = action.row.job.clone();
             self.event(&job, now, "resolve", context);
-            self.touch(id, now);
+            self.jobs.touch(id, now, &mut self.batch);
         }
         Ok(Reply::Resolved { tasks: count, waiting })
     }
@@ -135,13 +133,6 @@ impl Machine {
                 self.end_task(task, Ended::bare(outcome, now.wall_ms), now);
             }
         }
-    }
-
-    /// Checks all waiting resolutions after a restart, because drains may have changed.
-    pub(in crate::controller) fn resolve_again(&mut self) {
-        let tasks = self.jobs.resolving();
-        let hosts: BTreeSet<HostName> = tasks.into_iter().filter_map(|(task, _)| self.jobs.host_of(task)).collect();
-        self.batch.in_force.extend(hosts);
     }
 }
 

@@ -18,7 +18,7 @@ impl Machine {
     /// Closes an attempt that its resource manager no longer has. The controller sends no notice; after-actions begin
     /// where they can harm no other job.
     pub(in crate::controller) fn over_untold(&mut self, job: &JobId, number: Attempt, now: Now) {
-        let owed = self.drop_owed(job, number);
+        let owed = self.outbox.drop_owed(job, number, &mut self.batch);
         let left = self.jobs.unreleased(job, number);
         self.recovery.disown(job, number, &left.ranks, &mut self.jobs, &mut self.batch);
         let context = json!({"attempt": number, "why": "its resource manager has it no more", "untold": owed});
@@ -41,7 +41,7 @@ impl Machine {
             let part = Part::of_ranks(attempt.in_doubt());
             return self.close_part(job, number, &part, uid, now);
         }
-        self.drop_owed(job, number);
+        self.outbox.drop_owed(job, number, &mut self.batch);
         let left = self.jobs.unreleased(job, number);
         self.close_part(job, number, &left, uid, now);
         if let Some(attempt) = self.jobs.attempt_mut(job, number) {
@@ -75,7 +75,7 @@ impl Machine {
         let last = attempt.hold.ranks.is_empty();
         self.batch.attempt_changed(job, number);
         if last {
-            self.nothing_more(job, number);
+            self.jobs.seal(job, number, &mut self.batch);
         }
         self.batch.hold_dropped(job, number, &part);
     }

@@ -100,7 +100,7 @@ impl Machine {
             let is_vouched = self.jobs.attempt(job, *number).is_some_and(JobAttempt::is_vouched);
             let handed = self.adopt_orphans_of(job, *number, word, now);
             self.assert_attempt(job, *number, now);
-            self.clean_by_hand(job, *number, named);
+            self.jobs.clean_by_hand(job, *number, named, &mut self.batch);
             match word {
                 Confirm::Gone => {}
                 Confirm::Over if is_vouched => drop(self.let_go(job, *number, &Part::of_ranks(handed), now)),

@@ -17,7 +17,6 @@
 
 use crate::agent::io::Level;
 use crate::controller::facts::Facts;
-use crate::controller::giveback::outbox::first_sequence;
 use crate::controller::io::{Now, Record, RecoveryRow, SessionId};
 use crate::controller::machine::Machine;
 use crate::ids::HostName;
@@ -112,7 +111,7 @@ impl Machine {
     /// Begins a life with an epoch above `above`, and ends every session; agents connect anew under the new epoch.
     pub(in crate::controller) fn raise_epoch(&mut self, above: u64, now: Now) {
         self.epoch.number = self.epoch.number.max(above).saturating_add(1);
-        self.outbox_last = first_sequence(now.wall_ms, self.outbox_last);
+        self.outbox.begin(self.epoch.number, now.wall_ms);
         self.history.begin(self.epoch, self.history.last + 1);
         self.batch.records.push(Record::Epoch(self.epoch));
         let sessions: Vec<SessionId> = self.sessions.keys().copied().collect();

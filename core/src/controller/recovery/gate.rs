@@ -43,7 +43,7 @@ impl Jobs {
     }
 
     /// Returns the part of an attempt that is not released.
-    pub(super) fn unreleased(&self, job: &JobId, number: Attempt) -> Part {
+    pub(in crate::controller) fn unreleased(&self, job: &JobId, number: Attempt) -> Part {
         let Some(attempt) = self.attempt(job, number) else { return Part::default() };
         let mut left = attempt.whole();
         left.subtract(&attempt.released);
@@ -130,7 +130,7 @@ impl Machine {
             }
         }
         for (job, number) in released {
-            self.drop_owed(&job, number);
+            self.outbox.drop_owed(&job, number, &mut self.batch);
         }
         // No edge vouches for a bare run, and the resource manager may have given the hosts to other jobs.
         for (job, number, ranks) in spent.into_iter().filter(|_| !defect!(SpentStaysOwner)) {
@@ -202,7 +202,7 @@ impl Machine {
         }
         self.jobs.arm(id, self.settings.start_grace_ms, now);
         self.jobs.arm_boots(id, self.settings.unreachable_grace_ms, now);
-        self.touch(id, now);
+        self.jobs.touch(id, now, &mut self.batch);
         let ranks = action_ranks(self.jobs.action(id));
         let Some(layout) = self.jobs.layout(id).cloned() else { return };
         if !self.jobs.is_external(id) {

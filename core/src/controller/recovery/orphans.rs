@@ -15,6 +15,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::controller::batch::Batch;
 use crate::controller::facts::Facts;
 use crate::controller::io::{Effect, Now, Passing, SessionId};
 use crate::controller::machine::Machine;
@@ -86,6 +87,34 @@ impl Recovery {
     }
 }
 
+impl Nodes {
+    /// Handles a new phase of a live task. Returns `true` if the task is an orphan.
+    pub(in crate::controller) fn orphan_moved(
+        &mut self,
+        host: &HostName,
+        task: TaskId,
+        phase: &Phase,
+        now: Now,
+    ) -> bool {
+        let node = self.get_mut(host);
+        let Some(orphan) = node.and_then(|node| node.unsettled.orphans.get_mut(&task)) else { return false };
+        if !matches!(phase, Phase::Milestone { .. }) {
+            orphan.state = HeldState::Live { phase: phase.clone(), age_ms: 0 };
+            orphan.told_ms = now.mono_ms;
+        }
+        true
+    }
+}
+
+impl Batch {
+    fn cancel_held(&mut self, session: SessionId, held: &Held, why: &str) {
+        let (job, action) = (held.job.clone(), held.action.clone());
+        let message =
+            ToAgent::Cancel { task: held.task, job, attempt: held.attempt, action, why: why.to_owned(), commit: 0 };
+        self.effects.push(Effect::Send { session, message });
+    }
+}
+
 impl Machine {
     /// Handles a task of a Hello that the store does not know. Returns `true` if the node may forget the task's
     /// tombstone.
@@ -105,7 +134,7 @@ impl Machine {
                 return is_old;
             }
             HeldState::Unclaimed if is_past => {
-                self.cancel_held(id, held, "its attempt was forgotten here");
+                self.batch.cancel_held(id, held, "its attempt was forgotten here");
                 return false;
             }
             _ if is_past => return false,
@@ -140,13 +169,6 @@ impl Machine {
             self.recovery.orphan_hosts.remove(host);
             self.drains.lift_passing(host, &Passing::Orphan, &mut self.batch);
         }
-    }
-
-    fn cancel_held(&mut self, session: SessionId, held: &Held, why: &str) {
-        let (job, action) = (held.job.clone(), held.action.clone());
-        let message =
-            ToAgent::Cancel { task: held.task, job, attempt: held.attempt, action, why: why.to_owned(), commit: 0 };
-        self.batch.effects.push(Effect::Send { session, message });
     }
 
     /// Handles the end of a task that this store does not know. Returns `true` if the controller acknowledges the end.
@@ -195,23 +217,6 @@ impl Machine {
             }
             self.drop_orphan(&host, task, now);
         }
-    }
-
-    /// Handles a new phase of a live task. Returns `true` if the task is an orphan.
-    pub(in crate::controller) fn orphan_moved(
-        &mut self,
-        host: &HostName,
-        task: TaskId,
-        phase: &Phase,
-        now: Now,
-    ) -> bool {
-        let node = self.nodes.get_mut(host);
-        let Some(orphan) = node.and_then(|node| node.unsettled.orphans.get_mut(&task)) else { return false };
-        if !matches!(phase, Phase::Milestone { .. }) {
-            orphan.state = HeldState::Live { phase: phase.clone(), age_ms: 0 };
-            orphan.told_ms = now.mono_ms;
-        }
-        true
     }
 
     /// Removes an orphan; the last orphan of a host lets waiting actions begin there.

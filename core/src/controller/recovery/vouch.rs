@@ -39,6 +39,16 @@ impl Jobs {
     pub(in crate::controller) fn is_spent(&self, attempt: &JobAttempt) -> bool {
         !attempt.added && attempt.open && self.of(attempt).all(|action| action.row.verdict.is_some())
     }
+
+    /// Vouches for the hosts of disowned ranks, by an operator's decision: after-actions clean up there, without a
+    /// notice. `named`: the operator named the job; a statement about all jobs leaves the hosts to the attempts' edges.
+    pub(super) fn clean_by_hand(&mut self, job: &JobId, number: Attempt, named: bool, batch: &mut Batch) {
+        let wants = |attempt: &&mut JobAttempt| attempt.wants_a_word_on_hosts() || named && attempt.has_disowned();
+        if let Some(attempt) = self.attempt_mut(job, number).filter(wants) {
+            attempt.by_hand = true;
+            batch.attempt_changed(job, number);
+        }
+    }
 }
 
 /// An attempt that holds a host.
@@ -113,16 +123,6 @@ impl Machine {
             let left = self.jobs.unreleased(job, older);
             self.recovery.disown(job, older, &left.ranks, &mut self.jobs, &mut self.batch);
             self.assert_attempt(job, older, now);
-        }
-    }
-
-    /// Vouches for the hosts of disowned ranks, by an operator's decision: after-actions clean up there, without a
-    /// notice. `named`: the operator named the job; a statement about all jobs leaves the hosts to the attempts' edges.
-    pub(super) fn clean_by_hand(&mut self, job: &JobId, number: Attempt, named: bool) {
-        let wants = |attempt: &&mut JobAttempt| attempt.wants_a_word_on_hosts() || named && attempt.has_disowned();
-        if let Some(attempt) = self.jobs.attempt_mut(job, number).filter(wants) {
-            attempt.by_hand = true;
-            self.batch.attempt_changed(job, number);
         }
     }
 }

@@ -55,7 +55,7 @@ impl Machine {
             self.nodes.len(),
             plural(self.nodes.len()),
             plural(open),
-            if self.quiet.is_some() { "; quiet: no new starts" } else { "" }
+            if self.quiesce.quiet.is_some() { "; quiet: no new starts" } else { "" }
         )
     }
 }
@@ -95,7 +95,7 @@ impl Show<'_> {
             jobs: self.jobs.len() as u64,
             actions_open,
             tasks_open,
-            quiet: self.quiet.clone(),
+            quiet: self.quiesce.quiet.clone(),
             outbox: self.outbox.owed() as u64,
             notes,
         }
@@ -103,9 +103,10 @@ impl Show<'_> {
 
     /// Returns the notes that an operator should read first.
     pub(in crate::controller) fn standing_notes(&self) -> Vec<String> {
-        let full = self.store_full.then(|| "the disk under the store is full: no new prologs are begun".to_owned());
-        let quiet = self.quiet.as_ref();
-        let waits = match self.quiet_waits.len() {
+        let full =
+            self.quiesce.store_full.then(|| "the disk under the store is full: no new prologs are begun".to_owned());
+        let quiet = self.quiesce.quiet.as_ref();
+        let waits = match self.quiesce.waits.len() {
             0 => String::new(),
             1 => "; 1 waits until nothing is open".to_owned(),
             waits => format!("; {waits} wait until nothing is open"),
