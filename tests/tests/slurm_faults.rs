@@ -82,6 +82,49 @@ fn a_restart_past_systemds_patience_begins_the_job_again() -> Result<()> {
     slurm.wait_job(&job, "COMPLETED")
 }
 
+/// A slurmd that systemd kills while it waits for an epilog. Plain Slurm gives the node to the next job under the
+/// epilog.
+#[test]
+fn a_restart_past_systemds_patience_keeps_the_node_of_an_epilog() -> Result<()> {
+    let cluster = gated(1).boot()?;
+    let slurm = Slurm::start(&cluster, ON_NODES)?;
+    let node = cluster.node(0)?;
+    node.write_file("/etc/systemd/system/slurmd.service.d/short.conf", "[Service]\nTimeoutStopSec=1\n")?;
+    node.systemctl(&["daemon-reload"])?;
+    let job = at_gate(&cluster, &slurm, "epilog")?;
+    node.systemctl(&["restart", "--no-block", "slurmd"])?;
+    wait_reason(&slurm, &["it goes on, slurmd or its hook has died"])?;
+    let next = slurm.submit(1, "true")?;
+    slurm.wait_node(0, "IDLE+DRAIN")?;
+    ensure!(slurm.job(&next, "JobState")?.as_deref() == Some("PENDING"), "the next job runs beside the epilog");
+    slurm.open(0, "epilog", 9)?;
+    wait_reason(&slurm, &["perilog orphaned epilog", "failed (exit 9)"])?;
+    ensure!(slurm.job(&next, "JobState")?.as_deref() == Some("PENDING"), "the next job runs on a node that failed");
+    slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 9)])
+}
+
+/// The prolog ends while slurmd is away.
+#[test]
+fn a_prolog_that_ends_without_slurmd_begins_the_job_again() -> Result<()> {
+    let cluster = gated(1).boot()?;
+    let slurm = Slurm::start(&cluster, ON_NODES)?;
+    let job = at_gate(&cluster, &slurm, "prolog")?;
+    slurm.kill_slurmd(0)?;
+    wait_reason(&slurm, &["it goes on, slurmd or its hook has died"])?;
+    slurm.open(0, "prolog", ENDS_WELL)?;
+    slurm.wait("the job is requeued", |slurm| Ok(slurm.job(&job, "Restarts")?.as_deref() == Some("1")))?;
+    slurm.start_slurmd(0)?;
+    slurm.wait("the drain is lifted", |slurm| Ok(slurm.seen(0)?.reason.is_empty()))?;
+    slurm.begin_again(&job)?;
+    slurm.wait_job(&job, "COMPLETED")?;
+    ensure!(slurm.job(&job, "Restarts")?.as_deref() == Some("1"), "the job was requeued a second time");
+    slurm.wait_node(0, "IDLE")?;
+    let ran = slurm.ends(&job)?;
+    ensure!(ran.iter().filter(|end| end.1 == "prolog").count() == 2, "{ran:?}");
+    ensure!(ran.iter().all(|end| end.3 == Some(0)), "{ran:?}");
+    Ok(())
+}
+
 #[test]
 fn a_prolog_that_fails_after_slurmds_death_drains() -> Result<()> {
     let cluster = gated(1).boot()?;
@@ -184,25 +227,31 @@ fn a_job_that_is_cancelled_in_its_prolog_is_cleaned_up_after() -> Result<()> {
     slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 0)])
 }
 
-/// Under plain Slurm the job begins, and the process that the prolog left behind lives on unnoticed.
+/// Under plain Slurm the job begins, and the process lives on in it unnoticed. If the process holds the script's
+/// output, plain Slurm waits, too, and names nothing.
 #[test]
 fn a_process_that_a_prolog_leaves_behind_holds_it_and_is_named() -> Result<()> {
-    let leaves = "(exec >/dev/null 2>&1 </dev/null; while [ ! -e /run/left ]; do sleep 0.05; done) &\nexit 0";
+    let quiet = "[ -e /run/pipe ] || exec >/dev/null 2>&1 </dev/null";
+    let leaves = &format!("({quiet}; while [ ! -e /run/left ]; do sleep 0.05; done) &\nexit 0");
     let cluster = gated(1).script("prolog", "10-gate", leaves).boot()?;
     let slurm = Slurm::start(&cluster, ON_NODES)?;
     slurm.open_all("epilog")?;
-    let job = slurm.submit(1, "true")?;
     let node = cluster.node(0)?;
-    slurm.wait("the journal names the process", |_| {
-        let said = node.sh(&format!("journalctl --output=cat --no-pager PERILOG_JOB={job}"))?;
-        Ok(said.contains("has ended, and waits for processes that it left behind: "))
-    })?;
-    slurm.wait("the prolog has ended, and its process has not", |slurm| {
-        Ok(slurm.ends(&job)?.iter().any(|end| end.3 == Some(0)))
-    })?;
-    ensure!(slurm.job(&job, "Reason")?.as_deref() == Some("Prolog"), "the job has begun");
-    node.sh("touch /run/left")?;
-    ensure_undisturbed(&slurm, &job)
+    for output in ["rm -f /run/pipe", "touch /run/pipe"] {
+        node.sh(&format!("{output}; rm -f /run/left"))?;
+        let job = slurm.submit(1, "true")?;
+        slurm.wait("the journal names the process", |_| {
+            let said = node.sh(&format!("journalctl --output=cat --no-pager PERILOG_JOB={job}"))?;
+            Ok(said.contains("has ended, and waits for processes that it left behind: "))
+        })?;
+        slurm.wait("the prolog has ended, and its process has not", |slurm| {
+            Ok(slurm.ends(&job)?.iter().any(|end| end.3 == Some(0)))
+        })?;
+        ensure!(slurm.job(&job, "Reason")?.as_deref() == Some("Prolog"), "the job has begun: {output}");
+        node.sh("touch /run/left")?;
+        ensure_undisturbed(&slurm, &job)?;
+    }
+    Ok(())
 }
 
 /// `select/linear`, the default of 22.05, may give a node to the next job under the live epilog.
