@@ -36,7 +36,7 @@ impl Part {
         self.child.id()
     }
 
-    /// Says a line, and waits for the answer.
+    /// Sends a command to the part; returns its answer.
     pub(crate) fn ask(&mut self, line: &str) -> Result<String> {
         let input = self.input.as_mut().context("a pipe that is open as long as this")?;
         writeln!(input, "{line}").with_context(|| format!("telling {}: {line}", self.name))?;

@@ -50,7 +50,7 @@ impl Samples {
         })
     }
 
-    /// Cells of a table: n, p50, p90, p99.
+    /// Returns the cells of a row: number of samples, p50, p90 and p99.
     pub fn cells(&self) -> [String; 4] {
         [self.count().to_string(), figure(self.median()), figure(self.quantile(0.9)), figure(self.quantile(0.99))]
     }

@@ -48,7 +48,7 @@ impl Reply {
         }
     }
 
-    /// Returns the outcome for people.
+    /// Returns the outcome as text for people, such as `failed (exit 7)`; `None`: the task has not ended.
     pub(crate) fn result(&self) -> Option<String> {
         let ended = self.ended.as_ref().map(Ended::result);
         ended.or_else(|| self.outcome.as_ref().map(ToString::to_string)).map(|result| text::line(&result))

@@ -350,7 +350,7 @@ pub fn stem(action: &ActionName, job: &JobId, task: TaskId) -> String {
     format!("{UNIT_PREFIX}{action}-{job}-{}-{}", task.rank, task.action.tail())
 }
 
-/// Returns the unit of a stem.
+/// Returns the name of a task's unit: the stem with `.service`.
 pub fn unit_of(stem: &str) -> String {
     format!("{stem}.service")
 }

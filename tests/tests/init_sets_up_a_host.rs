@@ -27,7 +27,7 @@ fn machines() -> Result<Bed> {
     Ok(bed)
 }
 
-/// Files and links with mode, owner and target; of those that init may touch the digest, too.
+/// Returns files and links with mode, owner and target, and with the digest if init may touch them.
 fn tree(node: &Node) -> Result<BTreeMap<String, String>> {
     let listed = node.sh(
         "find /etc /root /var/lib/perilog-agent /run/perilog-init.* -path '/root/.*' -prune -o ! -type d \
@@ -42,7 +42,7 @@ fn init(node: &Node, arguments: &str) -> Result<Output> {
     node.run_within(ENOUGH, &["bash", "-c", &format!("exec perilog init {arguments}")])
 }
 
-/// Lines for the nodes, by host.
+/// Returns the printed commands for the nodes, by host.
 fn lines(printed: &str) -> BTreeMap<String, String> {
     let line = |line: &str| line.trim().split_once("# ").map(|(host, line)| (host.to_owned(), line.to_owned()));
     printed.lines().filter_map(line).filter(|(_, line)| line.starts_with("perilog init node ")).collect()

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 const STEPS: &str = include_str!("../../python/tests/on_a_node.py");
 const SOON: Duration = Duration::from_secs(60);
-/// Debian's, which knows where packages put modules.
+/// Debian's Python, which knows where packages put modules.
 const PYTHON: &str = "/usr/bin/python3";
 
 fn step(node: &Node, name: &str) -> Result<String> {

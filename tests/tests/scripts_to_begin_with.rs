@@ -9,7 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use perilog_tests::{Cluster, Node, Output, wait_until};
 
-/// The node kills what is left for half a minute, and `timeout` gives a dead file system ten seconds.
+/// Limit of a trial: the node kills remaining processes for half a minute, and `timeout` gives a dead file system ten
+/// seconds.
 const TRIAL: Duration = Duration::from_secs(150);
 const SOON: Duration = Duration::from_secs(60);
 /// A user without an account.
@@ -28,7 +29,8 @@ fn cluster(actions: &[(&str, &str)]) -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// Links a script into the directory of `action`, and tries that as a job of `user`.
+/// Links a script into the directory of `action`, and tries that directory as a job of `user`; returns the output of
+/// `perilog try`.
 fn tried(node: &Node, script: &str, action: &str, user: Option<&str>) -> Result<Output> {
     let directory = format!("/etc/perilog/{action}.d");
     node.sh(&format!("ln -sfT /usr/share/perilog/scripts/{script} {directory}/10-{script}"))?;

@@ -11,7 +11,7 @@ use perilog_tests::{Cluster, Node};
 const NOTES: &str = "#!/bin/sh\nenv -0 >/run/given-$SLURM_SCRIPT_CONTEXT\nexec /usr/libexec/perilog/slurm/${SLURM_SCRIPT_CONTEXT%_slurmd}\n";
 const SHOWS: &str = "env -0 >/run/found-$SLURM_SCRIPT_CONTEXT";
 
-/// Variables in a file of a node that are Slurm's.
+/// Returns Slurm's variables in a file of a node.
 fn variables(node: &Node, file: &str) -> Result<BTreeMap<String, String>> {
     let text = node.read_file(file)?;
     let pairs = text.split('\0').filter_map(|pair| pair.split_once('='));

@@ -25,7 +25,7 @@ use crate::{Usage, cargo, pages, prerequisites};
 const PROGRAMS: [&str; 10] =
     ["-p", "perilog", "-p", "perilog-agent", "-p", "perilog-controller", "-p", "perilog-flux", "-p", "perilog-hold"];
 
-/// Below the directory of the programs under test.
+/// Name of the packages' directory, below the directory of the programs under test.
 const FOR_TESTS: &str = "packages";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ struct Contents<'a> {
     binaries: &'a Path,
     /// Directory with the manual pages and completions.
     pages: &'a Path,
-    /// Compress loosely? The packages are installed once, here, and tight compression would take longest of all.
+    /// Whether to compress loosely: a test installs its packages once, and tight compression would take longest of all.
     loosely: bool,
 }
 

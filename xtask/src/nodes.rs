@@ -16,12 +16,12 @@ use crate::privilege;
 use crate::stages::say;
 use crate::tally::Tally;
 
-/// `xtask on-nodes-tests BINARIES PROGRAM...`
+/// First argument of this program as root: `xtask on-nodes-tests BINARIES PROGRAM...`
 pub(crate) const TESTS: &str = "on-nodes-tests";
-/// `xtask on-nodes-demo BINARIES STORY`
+/// First argument of this program as root: `xtask on-nodes-demo BINARIES STORY`
 pub(crate) const DEMO: &str = "on-nodes-demo";
 
-/// `xtask on-nodes-soak BINARIES SECONDS SEED`
+/// First argument of this program as root: `xtask on-nodes-soak BINARIES SECONDS SEED`
 pub(crate) const SOAK: &str = "on-nodes-soak";
 
 /// Prefix of the line that names a test program, before the program's output.

@@ -76,7 +76,7 @@ impl Default for Action {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Tries {
-    /// The bound ends a script that always fails while the script's caller still waits.
+    /// Maximum number of retries. With this bound, a script that always fails ends while its caller still waits.
     pub count: Within<0, 100>,
     pub backoff: Span,
     pub ceiling: Span,

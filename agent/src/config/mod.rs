@@ -38,8 +38,9 @@ pub struct Config {
     pub env_allow: Vec<VariableName>,
     pub serialize: Queue,
     pub keep_failed: Within<0, 64>,
-    /// Each tombstone is a file, which takes a page of /run. Past the bound, the agent deletes the oldest tombstone
-    /// that the controller has on disk and for which no Start can arrive any more.
+    /// Maximum number of tasks and tombstones together. Each tombstone is a file, which takes a page of /run. Past the
+    /// bound, the agent deletes the oldest tombstone that the controller has on disk and for which no Start can arrive
+    /// any more.
     pub max_tombstones: Within<16, 16_384>,
     /// Maximum number of live tasks. dbus-daemon gives a connection 512 match rules; each adopted task needs one.
     pub max_tasks: Within<1, { MAX_TASKS as i64 }>,
@@ -105,7 +106,8 @@ pub struct Tls {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Enroll {
-    /// The agent tries each door in turn; without a door an administrator installs the files of [tls].
+    /// Addresses of the enrolment doors, which the agent tries in turn; without a door an administrator installs the
+    /// files of [tls].
     pub controller: Vec<Address>,
     /// File with the one-time token for the first certificate.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -103,7 +103,7 @@ struct Daemon {
     agent: Arc<Agent>,
     obeyed: Option<Obeyed>,
     joined_once: bool,
-    /// CLOCK_BOOTTIME of the tick that the machine requested.
+    /// CLOCK_BOOTTIME (ms) of the tick that the machine requested.
     wake_ms: Option<u64>,
     read: reload::Read,
     status: status::StatusLine,

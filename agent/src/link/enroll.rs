@@ -30,7 +30,7 @@ use super::Controllers;
 const LOOK: Duration = Duration::from_secs(3600);
 /// Shortest time between two tries to renew.
 const BREATH: Duration = Duration::from_secs(10);
-/// A token has 43 bytes.
+/// Maximum size in bytes of a token's file: a token has 64 hexadecimal digits.
 const MAX_TOKEN: u64 = 4096;
 
 /// The settings by which this node gets its certificate.

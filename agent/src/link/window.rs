@@ -48,7 +48,7 @@ impl Window {
         welcomed
     }
 
-    /// Returns how long to wait: uniform over the window.
+    /// Returns the time to wait before the next dial: random, uniform over the window.
     pub(super) fn pause(&self) -> Duration {
         // The random number has 62 bits, a window at most 20, so every moment is equally likely.
         let random = uuid::Uuid::new_v4().as_u64_pair().1 & (u64::MAX >> 2);

@@ -219,7 +219,7 @@ impl Running {
         pipes().next().is_none() || *self.grace_until.get_or_insert(now.saturating_add(PIPE_GRACE_MS)) <= now
     }
 
-    /// Returns the latest time to call [`Self::done`] again.
+    /// Returns CLOCK_MONOTONIC (ms) of the latest time to call [`Self::done`] again.
     pub(crate) fn next(&self) -> Option<u64> {
         self.grace_until
     }

@@ -4,16 +4,18 @@
 //! decides, as a shell reports it (128 + signal), or a constant of this module. The runner replaces 66, 73 and 75 by 1.
 //! With these statuses a runner reports that it claimed nothing and ran nothing, and the agent reads them as `refused`.
 
-/// The runner could not write the claim. The runner claimed nothing.
+/// Exit status if the runner could not write the claim: the runner claimed nothing.
 pub(crate) use perilog_core::task::NO_CLAIM;
-/// The command line, the stem or the unit's invocation id is invalid. The runner claimed nothing.
+/// Exit status if the command line, the stem or the unit's invocation id is invalid: the runner claimed nothing.
 pub(crate) const USAGE: u8 = 2;
-/// The task's directory or its intent is missing, not trusted, or belongs to another task. The runner claimed nothing.
+/// Exit status if the task's directory or its intent is missing, not trusted, or belongs to another task: the runner
+/// claimed nothing.
 pub(crate) use perilog_core::task::NO_TASK;
-/// Not-after has passed, or another process has the claim. This runner claimed nothing.
+/// Exit status if not-after has passed, or another process has the claim: this runner claimed nothing.
 pub(crate) use perilog_core::task::NOT_OURS;
 
-/// The task ran, but the scripts' status is reserved: [`NO_TASK`], [`NO_CLAIM`] and [`NOT_OURS`] mean that nothing ran.
+/// Exit status if the task ran, but the scripts' status is reserved: [`NO_TASK`], [`NO_CLAIM`] and [`NOT_OURS`] mean
+/// that nothing ran.
 pub(crate) const FAILED: u8 = 1;
 /// Exit status if the task ran, but the runner could not write the result.
 pub(crate) const NO_RESULT: u8 = 74;

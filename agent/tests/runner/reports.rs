@@ -28,7 +28,7 @@ fn reports(left: &Left) -> Vec<(&str, &Report)> {
     reports.collect()
 }
 
-/// Says lines to the control socket and gives the answers, until the runner hangs up or all are answered.
+/// Sends lines to the control socket; returns the answers, until the runner hangs up or has answered all lines.
 fn converse(task: &Task, lines: &[&[u8]]) -> Vec<String> {
     let mut stream = UnixStream::connect(task.control()).unwrap();
     let mut answers = BufReader::new(stream.try_clone().unwrap()).lines();

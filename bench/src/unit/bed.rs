@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::node::{CERTIFICATES, PROGRAM};
 use perilog_bench::options::Options;
 
-/// Longer than any measurement, for a machine that is busy with something else.
+/// Limit of a part of a measurement: longer than any, also on a busy machine.
 const LIMIT: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]

@@ -1,4 +1,5 @@
-//! A request and its answer. Only GET and HEAD; no parameter but the name of a job or a node, which has to be one.
+//! An HTTP request and its answer. The listener accepts only GET and HEAD, and one parameter: the name of a job or a
+//! node.
 
 use bytes::Bytes;
 use http_body_util::Full;

@@ -38,7 +38,7 @@ pub(crate) struct Looks {
 struct Kept {
     /// Kept answers, each with its question and time, the oldest first.
     answers: Vec<(Question, Instant, Seen)>,
-    /// The writer rests until then.
+    /// Time until which the writer gets no question; `None`: the writer has not answered yet.
     rest: Option<Instant>,
 }
 
@@ -49,7 +49,7 @@ pub(super) enum Question {
     Look(Look),
 }
 
-/// An answer, ready to be sent: JSON or a line; of a failure, its text.
+/// An answer, ready to be sent: its status; and JSON, one line, or the text of a failure.
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
     pub(super) status: StatusCode,

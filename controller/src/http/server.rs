@@ -41,7 +41,7 @@ impl Bounds {
 /// Maximum size in bytes of a request's head; `HEADERS`: maximum number of its lines.
 const BUFFER: usize = 16 * 1024;
 const HEADERS: usize = 64;
-/// After an accept that failed: descriptors may be short for a while.
+/// Pause after a failed accept: descriptors may be short for a while.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Binds `address` for the HTTP listener; non-blocking.

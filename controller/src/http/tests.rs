@@ -1,4 +1,4 @@
-//! Connections that stall, a writer that hangs, and visitors who ask a lot.
+//! Tests with connections that stall, a writer that hangs, and visitors who ask a lot.
 
 use std::net::SocketAddr;
 use std::time::Duration;

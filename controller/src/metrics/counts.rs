@@ -1,4 +1,4 @@
-//! Counters.
+//! The counters of the metrics page.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -9,7 +9,7 @@ use crate::agent::Agent;
 use crate::bed::Bed;
 use crate::python::{Stream, call, refused, replies, run};
 
-/// A skipped test has not passed.
+/// Message of a test that needs root and has not got it. Such a test fails, because a skipped test has not passed.
 const NOBODY_ELSE: &str = "only root can play another user: run this test as root, as `cargo xtask test` does";
 
 #[test]

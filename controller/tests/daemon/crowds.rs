@@ -135,7 +135,7 @@ fn strangers_that_send_much_and_read_nothing_make_nothing_grow() {
     assert_eq!(ask(&socket, "Ps", json!({}))["rows"], json!([]));
 }
 
-/// Lines of one user in a window, and the line that says how many were left out.
+/// Maximum number of journal lines about one user in a window, including the line that counts the omitted ones.
 const LINES: usize = 31;
 
 /// Found by a review: one unprivileged process caused 44,049 warnings in five seconds.
@@ -168,7 +168,7 @@ fn a_misbehaving_user_does_not_fill_the_journal() {
     assert!((1..=LINES).contains(&about), "{about} lines");
 }
 
-/// A user of no group of ours, and a member of the group of `[api]`, at a controller that is not in that group.
+/// The controller is not in the group of `[api]`. A member of that group and a user of no such group call it.
 #[test]
 fn a_foreign_group_is_checked_at_each_call() {
     const DAEMON: u32 = 65_532;

@@ -73,7 +73,7 @@ fn every_answer_forbids_what_a_stranger_could_use() {
     }
 }
 
-/// The policy would refuse them; a page that has none needs no refusal.
+/// The page has no inline script and no inline style: its content policy would refuse them.
 #[test]
 fn the_page_has_no_inline_script_and_asks_nobody_else() {
     let mut bed = bed();

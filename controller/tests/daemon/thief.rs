@@ -35,7 +35,7 @@ fn held(n: usize, state: HeldState) -> Held {
     }
 }
 
-/// Pages of a Hello that never ends.
+/// Returns the pages of a Hello that never ends; `state`: the state of each task.
 fn pages(host: &str, state: &HeldState) -> Vec<Bytes> {
     let page = |page: usize| {
         let tasks = (page * MAX_PAGE..(page + 1) * MAX_PAGE).map(|n| held(n, state.clone())).collect();
@@ -46,7 +46,7 @@ fn pages(host: &str, state: &HeldState) -> Vec<Bytes> {
     (0..16).map(page).collect()
 }
 
-/// Tasks with as much text as a task may have.
+/// Returns the pages of such a Hello whose tasks have as much text as a task may have.
 fn large(host: &str) -> Vec<Bytes> {
     let outcome = Outcome::Refused { why: "x".repeat(1_500) };
     pages(host, &HeldState::Tombstone { outcome, past_ms: 0, reboot: Reboot::None })

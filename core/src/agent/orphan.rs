@@ -28,7 +28,8 @@ use super::io::{Caller, Effect, ExecReply, Level, Now, Telling, Word};
 use super::machine::{Cx, Machine};
 use super::task::{State, Task};
 
-/// A live hook dials again after two seconds at most; a machine under load may take longer.
+/// Time without a caller after which the hook counts as gone. A live hook dials again after two seconds at most; a
+/// machine under load may take longer.
 pub(super) const GONE_AFTER_MS: u64 = 10_000;
 /// Time between two notes about a program that keeps failing.
 const NOTE_EVERY_MS: u64 = 60 * 60 * 1000;
@@ -36,7 +37,7 @@ const NOTE_EVERY_MS: u64 = 60 * 60 * 1000;
 /// The events that the program of one task knows.
 #[derive(Debug, Default)]
 pub(super) struct Orphan {
-    /// CLOCK_BOOTTIME from which the hook counts as gone; `None` while a caller waits.
+    /// CLOCK_BOOTTIME (ms) from which the hook counts as gone; `None` while a caller waits.
     gone_at_ms: Option<u64>,
     /// Whether the hook has reported that the daemon of the resource manager on this host died.
     bereft: bool,
@@ -137,7 +138,7 @@ impl Task {
         self.intent.local && self.intent.hook.orphaned.is_some()
     }
 
-    /// Returns CLOCK_BOOTTIME of the next event for the program.
+    /// Returns CLOCK_BOOTTIME (ms) of the next event for the program; `None`: no event is to come.
     pub(super) fn orphan_due_ms(&self, now: Now) -> Option<u64> {
         if !self.has_program() || self.orphan.telling {
             return None;

@@ -68,7 +68,7 @@ impl Machine {
     }
 }
 
-/// The order of the status line.
+/// The words for tasks in the status line, in the order of the line.
 const WORDS: [&str; 7] = ["running", "overdue", "lingering", "starting", "waiting", "ended", "to be acknowledged"];
 
 impl Task {

@@ -91,7 +91,7 @@ pub(super) struct Task {
     pub(super) trouble: Option<String>,
 
     pub(super) phase: Option<Phase>,
-    /// CLOCK_BOOTTIME at the begin of the first script, if this agent started the task.
+    /// CLOCK_BOOTTIME (ms) at the begin of the first script, if this agent started the task.
     pub(super) running_from_ms: Option<u64>,
     /// Has the journal named the processes that outlive the scripts?
     pub(super) lingering_noted: bool,

@@ -98,7 +98,8 @@ impl Task {
         }
     }
 
-    /// Returns when to check the runner's limits. `None`: an inspection is under way, or the task needs no watch.
+    /// Returns CLOCK_BOOTTIME (ms) of the next check of the runner's limits. `None`: an inspection is under way, or the
+    /// task needs no watch.
     pub(super) fn watch_at(&self) -> Option<u64> {
         let lingers = matches!(self.phase, Some(Phase::Lingering { .. }));
         let looked_at = self.look.asked || self.look.backoff.at().is_some();

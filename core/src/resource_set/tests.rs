@@ -1,4 +1,4 @@
-//! Tests vectors of RFC 20 and of Flux's own library, and the algebra of fragments.
+//! Test vectors of RFC 20 and of Flux's own library, and the algebra of fragments.
 
 use proptest::prelude::*;
 use serde_json::json;

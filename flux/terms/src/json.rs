@@ -62,7 +62,7 @@ pub fn text(value: &str) -> Option<&str> {
     (end_of_value(value)? == value.len()).then_some(inside)
 }
 
-/// Returns a value for an error's text, cut to a bound.
+/// Returns a value for an error's text, cut to [`SHOWN`] bytes.
 pub(crate) fn shown(value: &str) -> String {
     match value.char_indices().find(|(at, c)| at + c.len_utf8() > SHOWN) {
         Some((end, _)) => format!("{}...", &value[..end]),

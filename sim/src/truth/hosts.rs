@@ -16,7 +16,7 @@ pub(super) struct Hosts {
     holders: BTreeMap<usize, ((JobId, Attempt), u64)>,
     /// Hosts of ended jobs that the controller has released, before the resource manager has read the release.
     free: BTreeSet<(usize, (JobId, Attempt))>,
-    /// Time of the last commit of each task's Start by the first controller.
+    /// World time (ms) of the last commit of each task's Start by the first controller.
     sent: BTreeMap<TaskId, u64>,
     /// World time (ms) at which the resource manager asserted its jobs after its last rollback; `u64::MAX`: not yet.
     /// Until then a controller cannot know what the resource manager forgot.

@@ -16,7 +16,7 @@ const HURT_MS: u64 = 60_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Stops {
-    /// Runs that must stop and have had no TERM, each with the time since when.
+    /// Runs that must stop and have had no TERM, by index, each with the world time (ms) since when.
     deaf: BTreeMap<usize, u64>,
     /// The agent (node, life) that last read a Cancel of each task.
     cancels: BTreeMap<TaskId, (usize, u64)>,
@@ -30,11 +30,11 @@ pub(super) struct Stops {
     /// Start.
     pub(super) forgets: BTreeMap<TaskId, (usize, u64)>,
     starts: BTreeMap<TaskId, (usize, u64)>,
-    /// Time of the last failure on each node: the agent retries a failed claim after a while.
+    /// World time (ms) of the last failure on each node: the agent retries a failed claim after a while.
     hurt: BTreeMap<usize, u64>,
     /// Tasks whose claim an agent could not write, with the node; the value is the world time (ms).
     not_taken: BTreeMap<(TaskId, usize), u64>,
-    /// Tasks that were lost as offline while their node had a session: the session's number, and the time.
+    /// Tasks that were lost as offline while their node had a session: the session's number, and the world time (ms).
     fenced: BTreeMap<TaskId, (u64, u64)>,
     /// Tasks that an operator resolved before their begin, while their node had a session: the session's number, and
     /// the world time (ms).

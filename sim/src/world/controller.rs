@@ -79,7 +79,7 @@ impl Controller {
         self.writer.is_some()
     }
 
-    /// Returns how much clock steps can lengthen an age.
+    /// Returns the milliseconds by which clock steps can lengthen an age.
     pub(super) const fn clock_gained(&self) -> u64 {
         self.wall_offset.abs_diff(self.wall_offsets.0)
     }

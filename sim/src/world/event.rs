@@ -115,7 +115,7 @@ pub(crate) enum Event {
         life: u64,
         mono_ms: u64,
     },
-    /// The copy replaces the original.
+    /// A rollback: an earlier copy of the store, of the directory or of the memory replaces the present one.
     PutBack {
         copy: usize,
     },
@@ -134,7 +134,7 @@ pub(crate) enum Event {
     },
 }
 
-/// An edge of an agent's loop.
+/// An event that the agent's loop waits for.
 #[derive(Debug, Clone)]
 pub(crate) enum Edge {
     /// The keeper has a connection and looks around.

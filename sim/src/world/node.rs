@@ -11,7 +11,7 @@ use super::site;
 use super::spool::Spool;
 use super::systemd::Systemd;
 
-/// Time at which all wall clocks begin.
+/// Wall time (ms since 1970) at which all wall clocks begin.
 pub(crate) const EPOCH_MS: u64 = 1_700_000_000_000;
 
 pub(crate) struct Node {

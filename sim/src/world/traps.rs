@@ -11,7 +11,7 @@ pub(crate) struct Traps {
     set: Vec<Trap>,
     /// Number of occurrences so far of each effect, by node (`None`: the controller).
     met: BTreeMap<(Option<usize>, &'static str), u32>,
-    /// Springs that went off, by effect.
+    /// Number of faults that struck, by effect and fault.
     pub(crate) hits: BTreeMap<(String, &'static str), u64>,
     pub(crate) off: bool,
 }

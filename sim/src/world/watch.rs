@@ -26,10 +26,10 @@ pub(crate) struct Watch {
     calm: BTreeMap<usize, ((u64, u64, u64), u64)>,
     /// World time (ms) at which each node's session with the controller was last open.
     stood: BTreeMap<usize, u64>,
-    /// Time of each action's first commit by the first controller; `begun_anywhere`: by any controller.
+    /// World time (ms) of each action's first commit by the first controller; `begun_anywhere`: by any controller.
     begun: BTreeMap<ActionId, u64>,
     begun_anywhere: BTreeMap<ActionId, u64>,
-    /// Time at which the action was last written to a store that lacked the action.
+    /// World time (ms) at which the action was last written to a store that lacked the action.
     written: BTreeMap<ActionId, u64>,
 }
 

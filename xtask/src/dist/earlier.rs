@@ -13,7 +13,7 @@ use crate::{cargo, git};
 
 /// The last commit whose store has tables of version 1, before jobs held anything.
 const COMMIT: &str = "4671af0317252e94bab5560c397aa7732b127b0a";
-/// Below every version that was ever released.
+/// Version of the earlier packages: below every version that was ever released.
 const VERSION: &str = "0.0.1";
 
 /// Package: programs and their places, units, and configuration as the example in the sources and the installed name.

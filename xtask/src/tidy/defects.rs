@@ -8,7 +8,7 @@ use super::rust::{Token, tokens};
 
 pub(crate) const TABLE: &str = "core/src/defect/table.rs";
 const GUARD: &str = "core/src/defect.rs";
-/// Refuses the feature in whatever has no debug assertions, which no release build has.
+/// The line that refuses the feature in programs without debug assertions, such as every release build.
 const REFUSAL: &str = "#[cfg(all(feature = \"defects\", not(debug_assertions)))]\ncompile_error!(";
 
 /// File that reads the chosen defect for core's own tests (`purity.rs` allows it).

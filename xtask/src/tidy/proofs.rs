@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::Findings;
 
 pub(crate) const PAGE: &str = "docs/testing.md";
-/// Begins the part of the page that has the rows.
+/// Heading of the part of the page that has the rows.
 const PART: &str = "## Real nodes";
 
 /// Names of the programs in tests/tests.

@@ -4,7 +4,7 @@ use super::Findings;
 use super::requests::Tests;
 
 pub(crate) const PAGE: &str = "docs/security.md";
-/// Begins the part of the page that has the rows.
+/// Heading of the part of the page that has the rows.
 const PART: &str = "## What cannot be done";
 
 /// Checks docs/security.md. `page`: the text of that page.

@@ -39,10 +39,10 @@ pub(super) enum Proof {
 /// The enrolment of this node: everything that `init` needs to get the certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Enrolling {
-    /// `host:port` of the enrolment door.
+    /// Address of the enrolment door, as `host:port`.
     pub(super) address: String,
     pub(super) host: String,
-    /// Has ca.pem; gets key.pem and cert.pem.
+    /// Directory that has ca.pem already, and gets key.pem and cert.pem.
     pub(super) dir: PathBuf,
     pub(super) proof: Proof,
 }

@@ -34,7 +34,7 @@ const DIRECTORY: &str = "/var/lib/perilog-agent/tls";
 const UNIT_DROPIN: &str = "/etc/systemd/system/perilog-agent.service.d/perilog-init.conf";
 const UNIT_TEXT: &str = "# Written by `perilog init node`, removed by `perilog init undo`: the agent keeps its certificate, and renews it there.\n\
     [Service]\nStateDirectory=perilog-agent\nStateDirectoryMode=0700\n";
-/// A token has 43 bytes.
+/// Maximum size in bytes of a token's file: a token has 64 hexadecimal digits.
 const MAX_TOKEN: u64 = 4096;
 
 /// Set this host up as a node of a controller
@@ -155,7 +155,7 @@ struct There {
     brought: Option<u64>,
     /// End (ms since the epoch) of the certificate in `DIRECTORY`; `None`: there is none.
     certificate: Option<u64>,
-    /// The authority's certificate in our directory.
+    /// The authority's certificate in `DIRECTORY`, if there is one.
     ca: Option<String>,
     /// The authority's certificate (PEM) to trust, and its source as text; or the reason why `init` cannot know the
     /// authority.
@@ -210,7 +210,7 @@ fn plan(wanted: &Wanted, dropin: &str, there: &There) -> Result<Plan, Vec<String
     if conflicts.is_empty() { Ok(plan) } else { Err(conflicts) }
 }
 
-/// Values that another file of the site sets otherwise.
+/// Adds a conflict for each key that another file of the site sets to another value.
 fn overridden(wanted: &Wanted, there: &There, config: &Config, plan: &mut Plan, conflicts: &mut Vec<String>) {
     let mut other = |key: &str, has: &str, wants: &str| {
         conflicts.push(format!(

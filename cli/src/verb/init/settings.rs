@@ -63,7 +63,8 @@ pub(super) struct OfNode<'a> {
     pub(super) host: Option<&'a str>,
     /// Address of the controller, such as `ctl:5115`.
     pub(super) controller: &'a str,
-    /// `ctl:5117`, and where certificate and key are kept; `None` if an administrator has brought them.
+    /// Address of the enrolment door (`ctl:5117`), and the directory for certificate and key; `None`: an administrator
+    /// brought them.
     pub(super) enrols: Option<(&'a str, &'a Path)>,
     pub(super) munge: bool,
 }

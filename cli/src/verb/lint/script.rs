@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::Finding;
 
-/// Most bytes that are read of a script: more than any prolog has, and a program that was compiled ends here.
+/// Maximum number of bytes that `lint` reads of a script: more than any prolog has. A compiled program is cut off here.
 const MOST: u64 = 1024 * 1024;
 /// Beginnings of names that a resource manager, or perilog, sets.
 const PREFIXES: [&str; 3] = ["PERILOG_", "SLURM_", "FLUX_"];

@@ -37,14 +37,14 @@ pub enum Action {
     Post { id: u64, name: String, mark: String, context: Value },
     /// Finishes a reference that the plugin holds.
     Finish { id: u64, what: Reference, status: i32 },
-    /// `resource.drain`. `overwrite`: replaces an outdated reason of perilog.
+    /// Calls `resource.drain` of Flux. `overwrite`: replaces an outdated reason of perilog.
     Drain { host: HostName, reason: String, overwrite: bool },
     /// Calls `resource.undrain` of Flux.
     Undrain { host: HostName },
     /// Calls `DrainTold` of the controller: Flux shows this drain, or no longer shows a lifted drain. `telling`: the
     /// notice's number.
     Told { host: HostName, telling: u64, lifted: bool },
-    /// `Undrain`: a person has lifted the drain in Flux.
+    /// Calls `Undrain` of the controller: a person has lifted the drain in Flux.
     Lifted { host: HostName },
 }
 

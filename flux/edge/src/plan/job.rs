@@ -58,7 +58,7 @@ pub struct Job {
     pub epilog: Held,
     /// Whether Flux has started the job: tasks of the job may live.
     pub may_have_tasks: bool,
-    /// `start`, in seconds since the epoch.
+    /// Time of the `start` event, in seconds since the epoch.
     pub started: Option<f64>,
     /// Time of the last final `release` event, in seconds since the epoch.
     pub released: Option<f64>,

@@ -60,7 +60,7 @@ impl Due {
 #[derive(Debug, PartialEq)]
 enum Step {
     Do(Action),
-    /// Waits for an event that comes without an action.
+    /// The job waits for an event of Flux or of the controller, which comes without an action of the edge.
     Wait,
     WaitUntil(u64),
 }

@@ -37,7 +37,7 @@ pub(super) struct Lines {
     /// Each command, with its node before it; `None`: any node.
     lines: Vec<(Option<String>, String)>,
     notes: Vec<String>,
-    /// The same line does for all nodes.
+    /// Whether one command serves all nodes.
     same: bool,
 }
 
