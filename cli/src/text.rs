@@ -97,7 +97,7 @@ pub(crate) fn took(ms: u64) -> String {
     }
 }
 
-/// Formats the range from the quickest to the slowest.
+/// Formats the range from the quickest to the slowest, both in milliseconds.
 pub(crate) fn took_between(min: u64, max: u64) -> String {
     let (min, max) = (took(min), took(max));
     if min == max { min } else { format!("{min}-{max}") }

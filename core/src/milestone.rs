@@ -22,7 +22,7 @@ pub const MAX_NAMES: usize = 64;
 
 /// Events that a waiter can wait for and that are no milestones: the events of a job's log, and `clean`, the last
 /// release. No operator or service may use these names for a milestone. If a script does, perilog reports the script,
-/// and nobody can wait for that milestone.
+/// and no client can wait for that milestone.
 #[rustfmt::skip]
 pub const EVENTS: [&str; 27] = [
     "action-start", "attempt", "attempt-closed", "attempt-forgotten", "attempt-over", "attempt-unvouched", "attempt-vouched",

@@ -50,7 +50,7 @@ pub struct Start {
     pub action: ActionName,
     /// The boot that the Start is meant for: the node refuses the Start in another boot.
     pub boot: BootId,
-    /// The start-grace in milliseconds, counted from receipt; afterwards nobody may claim the task.
+    /// The start-grace in milliseconds, counted from receipt; afterwards no process may claim the task.
     pub not_after_ms: u64,
     /// All ranks of the action; `hosts`: the host of each rank, in rank order.
     pub ranks: IdSet,
@@ -182,7 +182,7 @@ pub struct Intent {
     /// The environment that passed the node's list, and how many variables did not.
     pub env: BTreeMap<String, String>,
     pub dropped_env: u32,
-    /// The not-after: CLOCK_BOOTTIME in milliseconds after which nobody may claim the task.
+    /// The not-after: CLOCK_BOOTTIME in milliseconds after which no process may claim the task.
     pub not_after_boottime_ms: u64,
     /// CLOCK_BOOTTIME in milliseconds when the agent accepted the task.
     pub accepted_boottime_ms: u64,
@@ -202,7 +202,7 @@ impl Intent {
         self.start.timeout_ms.into_iter().chain(self.plan.timeout_ms).min()
     }
 
-    /// Returns `true` if the agent rebuilt the intent from the unit of a task whose directory was gone. Nobody may
+    /// Returns `true` if the agent rebuilt the intent from the unit of a task whose directory was gone. No process may
     /// claim such a task; the intent only stands for scripts that have begun.
     pub const fn is_rebuilt(&self) -> bool {
         self.not_after_boottime_ms == 0

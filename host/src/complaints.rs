@@ -11,7 +11,7 @@ use crate::clock;
 /// completely, but not a scanner.
 pub const LINES: u32 = 30;
 pub const WINDOW_MS: u64 = 30_000;
-/// Maximum number of lines in a window of a key.
+/// Maximum number of lines that one key, such as an address, may have in a window.
 pub const LINES_OF_ONE: u32 = 30;
 pub const WINDOW_OF_ONE_MS: u64 = 600_000;
 

@@ -35,7 +35,7 @@ struct EpochRefused {
 struct Accepted {
     #[prost(message, optional, tag = "1")]
     task: Option<Task>,
-    /// An older agent omits the field.
+    /// Limit of the task in milliseconds, as in [`FromAgent::Accepted`]. An older agent omits the field.
     #[prost(uint64, optional, tag = "2")]
     limit_ms: Option<u64>,
 }

@@ -252,7 +252,7 @@ impl Heard {
         self.drain_of(host)?.reason.as_deref()
     }
 
-    /// Returns impossible facts about the releases of a job's attempt that has all handed-out resources.
+    /// Returns the contradictions in the releases of a job's attempt that has all handed-out resources, one text each.
     /// [`complete`](Self::complete) checks whether the controller released everything.
     pub fn faults(&self, job: &str, handed: &Handed) -> Vec<String> {
         let mut faults = Vec::new();

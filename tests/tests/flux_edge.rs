@@ -221,8 +221,8 @@ fn a_milestone_is_an_event_that_a_user_waits_for() -> Result<()> {
     flux.assert_idle()
 }
 
-/// A check that an operator runs on the nodes of a running job finds n1: the job's user reads it while the job goes on,
-/// and the node is drained.
+/// An operator runs a check on the nodes of a running job, and the check fails on n1. The job goes on, its user reads
+/// of the failure, and the node is drained.
 #[test]
 fn a_node_that_goes_bad_while_the_job_runs_is_told() -> Result<()> {
     let check = "[ ! -e /run/gone ] || perilog-report tolerable --check gpu 'gpu0 is gone'";

@@ -187,7 +187,7 @@ fn a_killed_slurmctld_or_agent_disturbs_nothing() -> Result<()> {
 }
 
 /// Slurm stops a hook at PrologEpilogTimeout. Found by a trial: the epilog of a job waited for a prolog that lived on,
-/// was cancelled at that time, and nobody cleaned up.
+/// was cancelled at that time, and no script cleaned up.
 #[test]
 fn an_epilog_that_slurm_did_not_wait_for_runs_all_the_same() -> Result<()> {
     let deaf = format!("trap '' TERM\n{BY_GATE}");

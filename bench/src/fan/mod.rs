@@ -174,7 +174,7 @@ impl Bench {
         Ok(took)
     }
 
-    /// Sends the same frames without a controller.
+    /// Sends the frames of one round without a controller. Returns the milliseconds until every agent has answered.
     fn bare(&mut self, round: usize) -> Result<f64> {
         let began = clock::mono_us();
         self.echo.ask("go")?;

@@ -13,7 +13,7 @@ use perilog_bench::options::Options;
 use perilog_bench::report::{Table, progress};
 use perilog_bench::stats::{Samples, figure};
 
-/// Target (docs/performance.md).
+/// Target for a hook (docs/performance.md): maximum ratio to `systemd-run`.
 const MOST_OVER_SYSTEMD_RUN: f64 = 1.1;
 /// Turns that are not counted.
 const WARM_UP: usize = 5;
@@ -70,7 +70,7 @@ async fn measure(samples: usize) -> Result<Value> {
     }))
 }
 
-/// Returns milliseconds. Each hook is of a job of its own.
+/// Runs one hook, of a job of its own, or one `systemd-run`; returns its duration in milliseconds.
 async fn one(which: usize, job: usize) -> Result<f64> {
     let mut command = Command::new(if which == 0 { "perilog" } else { "systemd-run" });
     match which {

@@ -89,7 +89,8 @@ fn every_method_of_the_interface_is_served() {
     assert_eq!(refused(&bed, "Frob", json!({}), &[]).0, "org.varlink.service.MethodNotFound");
 }
 
-/// Found by a review: whoever had waited for quiet and hung up was remembered, and the 65th was sent away.
+/// Found by a review: the controller remembered each client that had waited for quiescence and hung up, and refused the
+/// 65th client.
 #[test]
 fn who_waits_for_quiet_and_hangs_up_is_forgotten() {
     let mut bed = Bed::new();

@@ -118,7 +118,7 @@ fn property(name: &str, ranks: &IdSet, all: &IdSet) -> Result<String, InvalidR> 
     }
 }
 
-/// Turns a time of zero into `None` (RFC 20).
+/// Checks the begin and the end of R's validity; a time of zero means no time (RFC 20) and becomes `None`.
 fn times(start: Option<Number>, end: Option<Number>) -> Result<(Option<Number>, Option<Number>), InvalidR> {
     let seconds = |number: &Number| number.as_f64().unwrap_or(-1.0);
     for (place, time) in [("execution.starttime", &start), ("execution.expiration", &end)] {

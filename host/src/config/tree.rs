@@ -1,4 +1,5 @@
-//! Tree of a TOML document whose spans count through all files, so that they stay valid after a merge.
+//! A TOML document as a tree. Spans count the bytes of all files from the first file on, so they stay valid after the
+//! trees of several files are merged.
 
 use std::ops::Range;
 

@@ -31,10 +31,11 @@ pub(crate) struct Hello {
     pub tasks: Vec<Held>,
     #[prost(bool, tag = "7")]
     pub more: bool,
-    /// An older agent omits the field, and so do all pages but the first.
+    /// Names of the actions that the node configures, as in [`CoreHello::actions`]. Only the first page has the field;
+    /// an older agent omits it.
     #[prost(message, optional, tag = "8")]
     pub actions: Option<Actions>,
-    /// An older agent omits the field.
+    /// Newest commit that the host has obeyed, as in [`CoreHello::newest`]. An older agent omits the field.
     #[prost(message, optional, tag = "9")]
     pub newest: Option<Mark>,
 }
@@ -63,7 +64,7 @@ pub(crate) struct Held {
     /// tombstone.
     #[prost(uint64, tag = "11")]
     pub past_ms: u64,
-    /// An older agent omits the field.
+    /// Limit of the task in milliseconds, as in `core`'s `Held`. An older agent omits the field.
     #[prost(uint64, optional, tag = "12")]
     pub limit_ms: Option<u64>,
     /// The field of a tombstone, as in [`super::ended::Ended`]; an older agent omits the field.
@@ -71,7 +72,7 @@ pub(crate) struct Held {
     pub expect_reboot: bool,
     #[prost(bool, tag = "14")]
     pub booted: bool,
-    /// An older agent omits the field.
+    /// Commit that caused the intent or the tombstone. An older agent omits the field.
     #[prost(message, optional, tag = "15")]
     pub commit: Option<Commit>,
 }

@@ -47,7 +47,7 @@ pub(crate) struct Common {
     pub env: Vec<Variable>,
     #[prost(uint64, optional, tag = "8")]
     pub timeout_ms: Option<u64>,
-    /// An older controller omits the field.
+    /// Whether the action is an after-action. An older controller omits the field.
     #[prost(bool, tag = "9")]
     pub after: bool,
     /// Milestones that the attempt had when the controller made the Start, at most [`MAX_NAMES`]. An older controller

@@ -17,7 +17,7 @@ const EPILOG: &str = "epilog";
 
 #[derive(Debug, Default)]
 pub(super) struct Cleaned {
-    /// Number of runs at the time when an attempt was pruned; nodes were told to forget these runs.
+    /// Number of runs at the time when an attempt was pruned; the controller told the nodes to forget these runs.
     pruned: BTreeMap<(JobId, Attempt), usize>,
 }
 
@@ -32,8 +32,8 @@ impl Truth {
         self.cleaned.pruned.contains_key(of)
     }
 
-    /// Returns `true` if every run of this task on this node came before the pruning of its attempt: the agent was told
-    /// to forget the task, and does not report it again.
+    /// Returns `true` if every run of this task on this node came before the pruning of its attempt: the controller
+    /// told the agent to forget the task, and the agent does not report the task again.
     pub(crate) fn ran_before_its_prune(&self, job: &JobId, attempt: Attempt, task: TaskId, at: usize) -> bool {
         let before = self.cleaned.pruned.get(&(job.clone(), attempt)).copied().unwrap_or_default();
         self.runs.iter().skip(before).all(|run| run.task != task || run.node != at) && before > 0

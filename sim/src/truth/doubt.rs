@@ -30,7 +30,7 @@ impl Truth {
     }
 
     /// Records a replaced store. Actions that differ between the two stores are doubtful. Actions that only the new
-    /// store has are doubtful too, because nodes were told to forget them.
+    /// store has are doubtful too, because the controller told the nodes to forget them.
     pub(crate) fn store_replaced(&mut self, which: usize, before: &Snapshot, store: &Snapshot) {
         let only_in = |one: &Snapshot, other: &Snapshot| -> Vec<ActionId> {
             let only = |row: &&ActionRow| !other.actions.contains(row);

@@ -1,4 +1,4 @@
-//! Sizes and headers.
+//! Number of lines of each source file, and the comment (`//!`) with which it begins.
 
 use super::Findings;
 
