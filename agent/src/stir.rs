@@ -69,7 +69,8 @@ impl Stir {
         }
     }
 
-    /// Returns the due stems, or the time when the next stem is due.
+    /// Returns the due stems; or, if none is due, CLOCK_MONOTONIC (ms) at which the next one is (`None`: the set is
+    /// empty).
     fn take(&self) -> Result<Vec<String>, Option<u64>> {
         let mut stems = self.lock();
         let mut out: Vec<String> = std::mem::take(&mut stems.now).into_iter().collect();

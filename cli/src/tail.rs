@@ -53,7 +53,7 @@ pub(crate) struct Tail {
     job: JobId,
     /// Sequence number after which the tail begins.
     start: u64,
-    /// Sequence and time of the last reported event.
+    /// Sequence number and time stamp (seconds since the epoch) of the last reported event.
     last: Option<(u64, f64)>,
     /// Whether the tail ends with [`Stop::Again`] when the attempt waits for vouching.
     asks_again: bool,

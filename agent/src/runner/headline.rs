@@ -55,12 +55,12 @@ impl Headline {
         self.due.get_or_insert(now.saturating_add(UNSEEN_MS));
     }
 
-    /// Returns when to call [`Self::tick`].
+    /// Returns CLOCK_MONOTONIC (ms) at which to call [`Self::tick`]; `None`: no call is needed.
     pub(crate) fn next(&self) -> Option<u64> {
         self.due
     }
 
-    /// Announces the script, when the announcement is due.
+    /// Announces the script, if `now` (CLOCK_MONOTONIC, ms) is past the due time.
     pub(crate) fn tick(&mut self, now: u64) {
         if self.due.take_if(|at| *at <= now).is_some() {
             self.tell(&format!("{} {}", self.script, self.about));

@@ -95,7 +95,7 @@ impl Reports {
         self.taken += 1;
     }
 
-    /// Returns when to call [`Self::due`].
+    /// Returns CLOCK_MONOTONIC (ms) at which to call [`Self::due`]; `None`: no progress waits.
     pub(crate) fn next(&self) -> Option<u64> {
         self.waiting.as_ref().map(|_| self.progress_at)
     }

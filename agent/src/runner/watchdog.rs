@@ -64,7 +64,7 @@ impl Watchdog {
         self.overdue
     }
 
-    /// Returns the time of the next check.
+    /// Returns CLOCK_MONOTONIC (ms) of the next check; `None`: no check is left.
     pub(crate) fn next(&self) -> Option<u64> {
         let limit = self.limits.last().map(|limit| limit.at);
         limit.into_iter().chain(self.kill_at).min()

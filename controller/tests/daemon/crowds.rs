@@ -43,8 +43,8 @@ pub(crate) fn ask(socket: &Path, method: &str, parameters: Value) -> Value {
     client.call(&format!("io.perilog.Controller.{method}"), parameters).unwrap()
 }
 
-/// Found by a hunt: 800 clients that waited for a job closed the socket, without a message, to the `job finish` that
-/// they waited for, and to `ps` and `status`.
+/// Found by a hunt: 800 clients waited for a job. The controller then closed the connections of the `job finish` that
+/// they waited for, of `ps` and of `status`, without a message.
 #[test]
 fn ten_thousand_waiting_clients_leave_room_for_commands() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);

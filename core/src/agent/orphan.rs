@@ -46,7 +46,7 @@ pub(super) struct Orphan {
     /// Whether the program knows of the task, perhaps from an earlier agent.
     known: bool,
     begun: bool,
-    /// Whether the program is running right now.
+    /// Whether the site's program for orphaned tasks is running right now.
     telling: bool,
     again: Backoff,
     noted_ms: Option<u64>,

@@ -10,7 +10,7 @@ use serde::de::{self, DeserializeOwned, IntoDeserializer, MapAccess, SeqAccess, 
 
 use super::tree::{Step, dotted};
 
-/// Rewords a message: serde writes of fields and structs, an operator of keys.
+/// Rewords serde's message for the operator: a `field` becomes a `key`.
 pub(super) fn reword(message: &str) -> String {
     message.replacen("missing field `", "missing key `", 1).replacen("unknown field `", "unknown key `", 1)
 }

@@ -58,8 +58,8 @@ pub(super) async fn serve<S: Service>(
     }
 }
 
-/// Handles one call, from the read request until the call gives the pen back. Returns `None` if the connection must
-/// end.
+/// Handles one call, from the read request until the call gives back the [`Pen`], the writing half of the connection.
+/// Returns `None` if the connection must end.
 async fn answer<S: Service>(
     request: Request,
     requests: &mut Requests,

@@ -6,7 +6,7 @@ use crate::rng::Rng;
 use crate::world::site;
 
 const ONE_HOUR_MS: u64 = 3_600_000;
-/// The spans (begin, end) of steps in a world that lasts for hours: the controller prunes attempts past their
+/// The spans of steps (begin and end in ms) in a world that lasts for hours: the controller prunes attempts past their
 /// retention, and agents forget tombstones.
 const LONG: [(u64, u64); 3] = [
     (0, 120_000),

@@ -143,13 +143,13 @@ impl Truth {
         if fits { Ok(()) } else { Err(told()) }
     }
 
-    /// Returns the lease; a change in the batch that ended the lease came after the tick.
+    /// Returns the lease in milliseconds; a change in the batch that ended the lease came after the tick.
     fn lease_ms(&self, id: ActionId, external: &External, t: u64) -> u64 {
         let before = self.services.leases.get(&id).filter(|(at, _)| *at == t);
         before.map_or(external.lease_ms, |(_, lease_ms)| external.lease_ms.min(*lease_ms))
     }
 
-    /// Returns the time of the last report; a report in the batch that ended the lease came after the tick.
+    /// Returns the world time (ms) of the last report; a report in the batch that ended the lease came after the tick.
     fn lease_since(&self, id: ActionId, t: u64) -> u64 {
         let (last, before) = self.services.heard.get(&id).copied().unwrap_or_default();
         let heard = if last == t { before } else { last };

@@ -27,7 +27,8 @@ impl Output {
         Self { out: Lines::default(), err: Lines::default(), keep: Keep::new(seq) }
     }
 
-    /// Takes bytes as read from the script.
+    /// Takes bytes that the runner has read from the script: passes complete lines on to the journal, and keeps the
+    /// first and last part.
     pub(crate) fn take(
         &mut self,
         stream: Stream,

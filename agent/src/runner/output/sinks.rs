@@ -100,7 +100,7 @@ impl Sinks {
         self.all().any(|sink| !sink.pending.is_empty() && !sink.deaf)
     }
 
-    /// Returns when to call [`Self::flush`], even if no sink is writable.
+    /// Returns CLOCK_MONOTONIC (ms) at which to call [`Self::flush`], even if no sink is writable.
     pub(crate) fn next(&self) -> Option<u64> {
         self.all().filter_map(Sink::deaf_at).min()
     }

@@ -133,7 +133,8 @@ struct Issuances {
 }
 
 impl Issuances {
-    /// Reads the list. An unreadable list must not keep an operator from revoking by file or serial number.
+    /// Reads the list of issued certificates. If the list is unreadable, an operator can still revoke by file or serial
+    /// number.
     fn of(dir: &Path, what: &[What], now_ms: u64) -> Result<Self, Fault> {
         let issued = match issued::list(dir) {
             Err(fault) if !what.iter().any(|what| matches!(what, What::Host(_))) => {
