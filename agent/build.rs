@@ -22,7 +22,7 @@ fn main() {
     }
 }
 
-/// Does the linker's driver have the archive? It answers with a path, or with the bare name.
+/// Returns `true` if the linker's driver has the archive: it then answers with a path, otherwise with the bare name.
 fn linkable() -> bool {
     let answer = Command::new("cc").arg("-print-file-name=libgcc_eh.a").output();
     answer.is_ok_and(|answer| Path::new(String::from_utf8_lossy(&answer.stdout).trim()).is_absolute())

@@ -22,7 +22,7 @@ pub(crate) struct Remote {
     host: OsString,
     /// Arguments of the remote `perilog`.
     arguments: Vec<OsString>,
-    /// Does a person read the answer, unless it goes to a file or a pipe?
+    /// Whether the answer is for a person, unless it goes to a file or a pipe.
     for_people: bool,
 }
 

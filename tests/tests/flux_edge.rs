@@ -246,7 +246,7 @@ fn a_node_that_goes_bad_while_the_job_runs_is_told() -> Result<()> {
     Ok(())
 }
 
-/// One node of two hangs in the prolog, past its limit, and ignores SIGTERM. A job that tolerates one node starts
+/// A prolog hangs on one of two nodes, past its limit, and ignores SIGTERM. A job that tolerates one node starts
 /// meanwhile, and the node is drained; the script goes on, and the epilog comes after it.
 #[test]
 fn a_straggler_in_the_prolog_does_not_hold_the_job() -> Result<()> {

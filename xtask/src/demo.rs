@@ -23,7 +23,7 @@ const STORIES: [(&str, Story); 3] =
 /// Name of the default demo.
 pub(crate) const FIRST: &str = "kills";
 
-/// Does a demo of that name exist?
+/// Returns `true` if a demo has this name.
 pub(crate) fn is_there(name: &str) -> bool {
     STORIES.iter().any(|(story, _)| *story == name)
 }

@@ -25,7 +25,7 @@ use anyhow::{Context, Result, ensure};
 use crate::cargo;
 use crate::stages::say;
 
-/// What the checks have found: violations (`errors`) and hints (`warnings`).
+/// Findings of the checks: violations (`errors`) and hints (`warnings`).
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Findings {
     errors: Vec<String>,

@@ -353,7 +353,7 @@ impl Left {
         self.ended.out.iter().map(String::as_str).collect()
     }
 
-    /// Does a line on stderr contain `part`?
+    /// Returns `true` if a line on stderr contains `part`.
     pub(crate) fn said(&self, part: &str) -> bool {
         self.ended.err.iter().any(|line| line.contains(part))
     }
@@ -378,7 +378,7 @@ pub(crate) fn hammered<T>(socket: &Path, what: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Does this path exist?
+/// Returns `true` if the path exists.
 pub(crate) fn there(path: &Path) -> bool {
     path.try_exists().unwrap()
 }

@@ -46,7 +46,7 @@ fn surplus(names: Vec<OsString>, made: &std::ffi::OsStr, keep: NonZeroUsize) -> 
     copies
 }
 
-/// Has the file a name that [`path`] gives?
+/// Returns `true` if the file's name has the form that [`path`] gives.
 fn is_copy(name: &OsString) -> bool {
     let time = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX));
     let form = "dddddddd.dddddd.".bytes();

@@ -93,7 +93,7 @@ pub(super) struct Task {
     pub(super) phase: Option<Phase>,
     /// CLOCK_BOOTTIME (ms) at the begin of the first script, if this agent started the task.
     pub(super) running_from_ms: Option<u64>,
-    /// Has the journal named the processes that outlive the scripts?
+    /// Whether the journal has a line that names the processes which outlive the scripts.
     pub(super) lingering_noted: bool,
     pub(super) milestones: Vec<String>,
     /// Number of milestones that the agent has reported in this session.

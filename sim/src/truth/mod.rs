@@ -35,7 +35,7 @@ use store::Shown;
 pub(crate) struct Truth {
     runs: Vec<Run>,
     by_task: BTreeMap<TaskId, Vec<usize>>,
-    /// What the committed contents of each of the two stores have shown so far.
+    /// For each of the two stores: the outcomes, verdicts and accepted tasks that its commits have shown so far.
     shown: [Shown; 2],
     /// Actions of a lost store, or of two controllers: some facts about these actions are unknowable.
     doubtful: BTreeSet<ActionId>,

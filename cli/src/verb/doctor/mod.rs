@@ -203,7 +203,7 @@ fn look(role: Role, file: Option<PathBuf>, door: &Door) -> Report {
     Report::of("role", role.word().to_owned(), findings)
 }
 
-/// What doctor found about a role of this host, or about another subject.
+/// The findings of doctor about a role of this host, or about another subject.
 pub(super) struct Report {
     /// `role`, or the kind of the other subject.
     kind: &'static str,

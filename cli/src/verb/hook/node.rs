@@ -189,7 +189,7 @@ struct Hook {
     call: Call,
     manager: Manager,
     unit: Option<String>,
-    /// Has a script of the task begun, as far as the hook was told?
+    /// Whether a script of the task has begun, as far as the agent has reported.
     begun: bool,
     said: Option<Phase>,
     /// Whether the hook has seen the running task.

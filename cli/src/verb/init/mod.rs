@@ -6,21 +6,21 @@
 //!   arguments ──────┘
 //! ```
 //! * All checks come before the first change: with a conflict, nothing is changed.
-//! * A file that `init` did not write is never replaced. `init` knows its own by the [`record`].
-//! * What is there already is no step: the same command again changes nothing.
-//! * `undo` removes what the record names, unless it has changed since, and names what it leaves.
+//! * `init` never replaces a file that it did not write; the [`record`] lists the files that it wrote.
+//! * A change that is made already is no step: the same command again changes nothing.
+//! * `undo` removes the files that the record lists, unless they have changed since, and prints those that it leaves.
 //!
 //! | room | holds |
 //! |---|---|
-//! | `controller`, `node` | arguments, what is there, and the pure plan of that role |
+//! | `controller`, `node` | arguments, the present state of the host, and the pure plan of that role |
 //! | `step` | one change, and the plan as it is shown |
 //! | `act` | carries steps out |
-//! | `record` | what `init` made on this host |
-//! | `dropin` | whether a drop-in is init's |
+//! | `record` | the list of files, units and directories that `init` made on this host |
+//! | `dropin` | whether `init` wrote a drop-in |
 //! | `settings` | texts of the drop-ins, and what the daemons make of them before they are written |
 //! | `enrol` | the node's authority and certificate |
 //! | `units` | systemd |
-//! | `undo` | the way back |
+//! | `undo` | the plan that removes what `init` made |
 
 mod act;
 mod controller;

@@ -1,5 +1,5 @@
-//! What `init` made on this host: /etc/perilog/init-controller.json and init-node.json, root's alone. Each entry is on
-//! disk before the change that it describes, so that `undo` finds a change that a crash cut short.
+//! The record of `init` on this host: /etc/perilog/init-controller.json and init-node.json, which only root can read.
+//! Each entry is on disk before the change that it describes, so that `undo` finds a change that a crash cut short.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
