@@ -5,6 +5,8 @@ use super::Findings;
 /// Number of lines above which a file gets a hint; above `TOO_LONG` it is a violation.
 const WORTH_A_THOUGHT: usize = 450;
 const TOO_LONG: usize = 700;
+/// Folder of the controller's rooms, and the maximum number of lines of a room without its tests.
+const ROOM: (&str, usize) = ("core/src/controller/", 400);
 /// Maximum number of lines of a `main.rs`, which parses, configures, builds, runs and exits.
 const MAIN: usize = 80;
 
@@ -14,6 +16,11 @@ pub(super) fn check(name: &str, text: &str, is_main: bool, findings: &mut Findin
         findings.errors.push(format!("{name}: {lines} lines, more than {TOO_LONG}: what is its second room called?"));
     } else if lines > WORTH_A_THOUGHT {
         findings.warnings.push(format!("{name}: {lines} lines, more than {WORTH_A_THOUGHT}"));
+    }
+    let (rooms, most) = ROOM;
+    let code = text.split("#[cfg(test)]").next().unwrap_or_default().lines().count();
+    if name.starts_with(rooms) && !name.contains("/tests/") && code > most {
+        findings.errors.push(format!("{name}: {code} lines without tests, more than {most}: split the room"));
     }
     if is_main && lines > MAIN {
         findings.errors.push(format!("{name}: {lines} lines, and a main has at most {MAIN}"));
@@ -49,6 +56,12 @@ mod tests {
             let mut findings = Findings::default();
             check("x.rs", &text, is_main, &mut findings);
             assert_eq!((findings.errors.len(), findings.warnings.len()), (errors, warnings), "{findings:?}");
+        }
+        let tests = format!("#[cfg(test)]\n{}", "\n".repeat(40));
+        for (name, count, errors) in [("a.rs", 400, 0), ("a.rs", 401, 1), ("tests/a.rs", 401, 0)] {
+            let mut findings = Findings::default();
+            check(&format!("core/src/controller/{name}"), &(lines(count) + &tests), false, &mut findings);
+            assert_eq!(findings.errors.len(), errors, "{name} {count}: {findings:?}");
         }
     }
 }

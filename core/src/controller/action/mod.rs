@@ -20,7 +20,6 @@ pub(in crate::controller) mod verdict;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::controller::action::announced_reboot::Expected;
-use crate::controller::action::verdict::last_line;
 use crate::controller::giveback::release::Batches;
 use crate::controller::io::{ActionRow, External, RankRow, Record};
 use crate::controller::job::layout::Layout;
@@ -29,13 +28,7 @@ use crate::defect;
 use crate::ids::{Rank, TaskId};
 use crate::idset::IdSet;
 use crate::outcome::Outcome;
-use crate::task::{Ended, Start};
-
-/// Maximum number of late results kept for one rank; a node may send any number.
-const MAX_LATE: usize = 8;
-/// Maximum number of remarks kept for one action, and longest remark in characters. Many ranks can share a remark.
-const MAX_REMARKS: usize = 16;
-const MAX_REMARK: usize = 200;
+use crate::task::Start;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(in crate::controller) struct Action {
@@ -258,87 +251,6 @@ impl Action {
             self.row.boots.retain(|_, ranks| !ranks.is_empty());
             self.moved.insert(rank.0);
         }
-    }
-
-    /// Ends a rank with its outcome. The rank must be open, or be an `ok` that a reboot has invalidated.
-    pub(in crate::controller) fn end(&mut self, rank: Rank, ended: Ended) {
-        self.leave(rank);
-        self.row.cancelling.remove(rank.0);
-        if !self.row.resolving.is_empty() {
-            self.forget_words(&IdSet::from(rank.0..=rank.0));
-        }
-        let expected = self.expected.remove(&rank).is_some();
-        self.freed.insert(rank.0);
-        self.lingering.remove(&rank);
-        self.row.lingering.remove(rank.0);
-        self.forget_overdue(rank);
-        if self.row.held.ranks.contains(rank.0) {
-            self.done.insert(rank.0);
-        }
-        self.fresh.push(Fresh {
-            rank,
-            outcome: ended.outcome.clone(),
-            result: ended.result(),
-            elapsed_ms: ended.elapsed_ms,
-            message: last_line(&ended),
-            checks: ended.checks.clone(),
-        });
-        if ended.outcome == Outcome::Ok {
-            self.row.ok.insert(rank.0);
-            self.remark(rank, &ended);
-            // A rank that expected a reboot has a row already, and the row must contain the end.
-            if ended.note.is_none() && ended.lingering.is_empty() && ended.user_message.is_none() && !expected {
-                return;
-            }
-        } else {
-            self.row.ended.insert(rank.0);
-        }
-        // Late results of an `ok` that a reboot has invalidated stay.
-        let late = self.ended.remove(&rank).map(|row| row.late).unwrap_or_default();
-        let row = RankRow { task: self.task(rank), ended, late, expects: None };
-        self.ended.insert(rank, row);
-        self.changed_ranks.insert(rank);
-    }
-
-    /// Stores the remark of an `ok` end. Ranks with the same remark share one entry.
-    fn remark(&mut self, rank: Rank, ended: &Ended) {
-        let Some(remark) = ended.remark() else { return };
-        let remark: String = remark.chars().take(MAX_REMARK).collect();
-        let remarks = &mut self.row.remarks;
-        if remarks.contains_key(&remark) || remarks.len() < MAX_REMARKS {
-            remarks.entry(remark).or_default().insert(rank.0);
-        }
-    }
-
-    /// Returns `true` if this end is recorded already.
-    pub(in crate::controller) fn knows(&self, rank: Rank, ended: &Ended) -> bool {
-        match self.ended.get(&rank) {
-            Some(row) => {
-                row.ended.outcome == ended.outcome || row.late.iter().any(|late| late.outcome == ended.outcome)
-            }
-            None => self.row.ok.contains(rank.0) && ended.outcome == Outcome::Ok,
-        }
-    }
-
-    /// Appends a result that arrived after the outcome was settled. Returns `false` if the result is known, or if the
-    /// rank has too many.
-    pub(in crate::controller) fn late(&mut self, rank: Rank, ended: Ended, wall_ms: u64) -> bool {
-        if self.knows(rank, &ended) {
-            return false;
-        }
-        let task = self.task(rank);
-        let row = self.ended.entry(rank).or_insert_with(|| RankRow {
-            task,
-            ended: Ended::bare(Outcome::Ok, wall_ms),
-            late: Vec::new(),
-            expects: None,
-        });
-        if row.late.len() >= MAX_LATE {
-            return false;
-        }
-        row.late.push(ended);
-        self.changed_ranks.insert(rank);
-        true
     }
 
     /// Returns the reason of the rank's cancel; `None` if the rank is not cancelling.

@@ -3,5 +3,6 @@
 pub mod io;
 pub mod overview;
 pub(in crate::controller) mod refusal;
+mod reply;
 pub mod request;
 pub mod view;

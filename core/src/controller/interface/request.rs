@@ -1,19 +1,20 @@
-//! Requests that people and programs make of the controller's machine, and its replies.
+//! Requests that people and programs make of the controller's machine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::controller::interface::refusal::Refusal;
-use crate::controller::io::{DrainRow, OutboxEntry, Source};
-use crate::controller::overview::{Look, Looked};
-use crate::controller::view::{EdgeAttempt, JobView, NodeView, PsRow, RecoveryView, StatusView, WhyView};
+use crate::controller::io::Source;
+use crate::controller::overview::Look;
 use crate::hostlist::HostList;
-use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, MilestoneName, ResourceName};
+use crate::ids::{ActionName, Attempt, HostName, JobId, MilestoneName, ResourceName};
 use crate::idset::IdSet;
-use crate::job::{Part, Terms};
+use crate::job::Terms;
 use crate::message::Ask;
 use crate::targets::Targets;
+
+pub use crate::controller::interface::refusal::Refusal;
+pub use crate::controller::interface::reply::{Asserted, Reply};
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request {
@@ -71,7 +72,7 @@ pub enum Request {
         /// Deletes the drain at once, without a notice to the drain hook.
         forget: bool,
     },
-    /// Confirms that the drain hook has carried out the notice with the number `telling` ([`DrainRow::telling`]): the
+    /// Confirms that the drain hook has carried out the notice with the number `telling` of the drain's row: the
     /// host is drained, or undrained if `lifted`. A newer notice stays owed.
     DrainDone {
         host: HostName,
@@ -278,18 +279,6 @@ pub struct ListedDrain {
     pub ours: bool,
 }
 
-/// The result of an [`Assert`].
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Asserted {
-    /// Number of listed attempts that the store knew. The assertion vouches for them.
-    pub vouched: u64,
-    pub added: u64,
-    /// Attempts of this source that the store knows and the list lacks: their jobs are over.
-    pub over: Vec<(JobId, Attempt)>,
-    /// Listed attempts that contradict the store, each with the reason. The assertion left these attempts unchanged.
-    pub refused: Vec<(JobId, Attempt, String)>,
-}
-
 /// An operator's request about a recovery.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Recover {
@@ -347,96 +336,4 @@ pub struct Which {
 pub enum AskWhich {
     Hosts(HostList),
     Tasks(Which),
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub enum Reply {
-    /// The action runs, or has run. A client that follows the job's event log from `events_after` sees every event of
-    /// this action.
-    Running {
-        job: JobId,
-        attempt: Attempt,
-        id: ActionId,
-        ranks: IdSet,
-        hosts: HostList,
-        attached: bool,
-        events_after: u64,
-        /// The reason why recovery makes the attempt wait.
-        waits: Option<String>,
-    },
-    /// Number of tasks that the request reached, at once or at the next session of their nodes.
-    Reached {
-        tasks: u64,
-    },
-    /// Number of settled tasks; `waiting` counts tasks whose resolution waits for the drain of their node.
-    Resolved {
-        tasks: u64,
-        waiting: u64,
-    },
-    /// The controller is quiesced; counts of the actions and tasks that are still open.
-    Quiet {
-        actions: u64,
-        tasks: u64,
-    },
-    /// The controller is not quiesced. `was_quiet`: the controller was quiesced until this request.
-    Resumed {
-        was_quiet: bool,
-    },
-    Ps {
-        rows: Vec<PsRow>,
-        /// Notes for the operator about the whole list.
-        notes: Vec<String>,
-    },
-    /// The reply to a report. `ended`: ended with this report. `late`: had ended before with another outcome. `open`:
-    /// has not ended. `cancelling`: the service should stop.
-    Reported {
-        ended: Part,
-        late: Part,
-        open: Part,
-        cancelling: Part,
-    },
-    Show(Box<JobView>),
-    Nodes(Vec<NodeView>),
-    Why(Box<WhyView>),
-    /// The controller sent the question to these hosts; the other hosts are not connected.
-    Asked {
-        question: u64,
-        asked: HostList,
-        unreachable: HostList,
-    },
-    Status(Box<StatusView>),
-    Looked(Looked),
-    Outbox(Vec<OutboxEntry>),
-    Added {
-        job: JobId,
-        attempt: Attempt,
-        hosts: HostList,
-        /// `true` if the attempt existed exactly as requested.
-        attached: bool,
-        /// `true` if the job no longer holds anything of the attempt.
-        over: bool,
-    },
-    /// The part that the job has just handed over.
-    Finished(Part),
-    /// The failed part of a job. Each of `resources` is `{resource, action, outcome, result, message, checks}`. Each of
-    /// `checks`, which concern ranks, is `{check, message, ranks, hosts}`.
-    Failed {
-        ranks: IdSet,
-        hosts: HostList,
-        resources: Vec<serde_json::Value>,
-        checks: Vec<serde_json::Value>,
-    },
-    /// Ranks that newly reached the milestone; `reached`: the whole job has reached it.
-    Said {
-        ranks: IdSet,
-        reached: bool,
-    },
-    Drains(Vec<DrainRow>),
-    Attempts(Vec<EdgeAttempt>),
-    TookOver {
-        epoch: u64,
-    },
-    Asserted(Asserted),
-    Recovery(Box<RecoveryView>),
-    Done,
 }
