@@ -104,7 +104,7 @@ impl Machine {
             after: false,
             commit: 0,
         };
-        let mut intent = self.admit(start, exec.plan, true, cx.now).map_err(|outcome| match outcome {
+        let mut intent = self.admit(start, exec.plan, true, cx.now).map_err(|ended| match ended.outcome {
             Outcome::Refused { why } => why,
             other => other.to_string(),
         })?;

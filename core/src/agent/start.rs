@@ -32,7 +32,7 @@ impl Machine {
         let commit = self.commit(start.commit);
         match self.admit(start, None, false, cx.now) {
             Ok(intent) => self.record(Intent { commit, ..intent }, cx),
-            Err(outcome) => self.say_bare(cx, task, outcome),
+            Err(ended) => self.say(cx, FromAgent::Finished { task, ended }),
         }
     }
 
@@ -71,11 +71,13 @@ impl Machine {
     /// Returns the intent of a new task.
     ///
     /// # Errors
-    /// The outcome of a task that ends at once, without a file: refused, or lost if the Start was for another boot.
-    pub(super) fn admit(&self, start: Start, plan: Option<Plan>, local: bool, now: Now) -> Result<Intent, Outcome> {
-        let refused = |why: String| Outcome::Refused { why };
+    /// The end of a task that ends at once, without a file: refused, or lost if the Start was for another boot.
+    pub(super) fn admit(&self, start: Start, plan: Option<Plan>, local: bool, now: Now) -> Result<Intent, Box<Ended>> {
+        let bare = |outcome| Box::new(Ended::bare(outcome, now.wall_ms));
+        let refused = |why: String| bare(Outcome::Refused { why });
+        let full = |why: String| Box::new(Ended { full: true, ..*refused(why) });
         if start.boot != self.node.boot && !defect!(AnyBoot) {
-            return Err(Outcome::Lost { why: Loss::Rebooted });
+            return Err(bare(Outcome::Lost { why: Loss::Rebooted }));
         }
         if !local
             && !start.after
@@ -89,13 +91,13 @@ impl Machine {
         let policy = &self.node.policy;
         let open = self.tasks.values().filter(|task| task.is_open()).count();
         if open >= policy.max_tasks {
-            return Err(refused(format!("{open} tasks have not ended on this host, as many as it takes (max-tasks)")));
+            return Err(full(format!("{open} tasks have not ended on this host, as many as it takes (max-tasks)")));
         }
         let held = self.tasks.len() + self.tombs.len();
         // The spare room is for after-actions alone: a node that refuses an epilog stays dirty.
         let spare = if start.after { policy.max_tasks } else { 0 };
         if held >= policy.max_tombstones.saturating_add(spare) {
-            return Err(refused(format!(
+            return Err(full(format!(
                 "this host holds {held} tasks and tombstones, as many as it takes (max-tombstones); one goes when the controller has its end on disk"
             )));
         }

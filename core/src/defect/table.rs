@@ -113,6 +113,7 @@ table! {
     NobodyLeft: "a job succeeds with none of its ranks", "docs/semantics.md V8: a verdict is for somebody", Hunt::Simulator;
     KilledIsCancelled: "a runner that was killed passes for one that was asked to stop", "3: the outcome is what the unit did", Hunt::Simulator;
     OnlyFailuresDrain: "what was lost or refused, or passed its limit, drains nobody", "docs/semantics.md D1: exactly the hosts at fault are drained", Hunt::Simulator;
+    FullDrains: "a node that is full of tasks or records is drained for the prolog that it refuses", "docs/semantics.md D1: exactly the hosts at fault are drained", Hunt::Unit { program: "core", filter: "a_full_node_is_drained_only_for_an_after_action" };
     CancelDrains: "what a user cancelled drains its node", "docs/semantics.md D1: a cancel never drains", Hunt::Simulator;
     CancelledEpilogIsClean: "an epilog that was cancelled drains nobody", "docs/semantics.md H13: a node that was not cleaned is drained", Hunt::Simulator;
     DrainOverwritten: "a reason that stands is written over", "docs/semantics.md D3: an existing reason is never overwritten", Hunt::Simulator;

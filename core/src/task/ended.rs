@@ -50,6 +50,9 @@ pub struct Ended {
     /// The outcome is `ok` because no script existed to run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub empty: bool,
+    /// The outcome is `refused` because the host has as many tasks or records as it takes. The host is not at fault.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub full: bool,
 }
 
 impl Ended {
@@ -118,6 +121,7 @@ impl Ended {
             note: None,
             skipped: Vec::new(),
             empty: false,
+            full: false,
         }
     }
 }

@@ -50,6 +50,9 @@ pub(crate) struct Ended {
     pub skipped: Vec<String>,
     #[prost(bool, tag = "19")]
     pub empty: bool,
+    /// An older agent omits this field.
+    #[prost(bool, tag = "20")]
+    pub full: bool,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -145,6 +148,7 @@ impl Ended {
             note: ended.note.as_ref().map(text),
             skipped: ended.skipped.iter().take(MAX_LISTED).map(|file| clip(file, listed)).collect(),
             empty: ended.empty,
+            full: ended.full,
         }
     }
 
@@ -169,6 +173,7 @@ impl Ended {
             note: self.note,
             skipped: self.skipped,
             empty: self.empty,
+            full: self.full,
         })
     }
 }

@@ -82,6 +82,7 @@ pub(crate) fn ended(outcome: Outcome) -> Ended {
         note: Some("unit and result differ".to_owned()),
         skipped: Vec::new(),
         empty: false,
+        full: false,
     }
 }
 
@@ -233,6 +234,16 @@ pub(crate) fn from_agent() -> Vec<(String, FromAgent)> {
                     skipped: vec!["/etc/perilog/prolog.d/10-hello is skipped: not executable".to_owned()],
                     empty: true,
                     ..Ended::bare(Outcome::Ok, 1_552_593_349_000)
+                }),
+            },
+        ),
+        (
+            "finished-full".to_owned(),
+            FromAgent::Finished {
+                task,
+                ended: Box::new(Ended {
+                    full: true,
+                    ..Ended::bare(Outcome::Refused { why: "128 tasks have not ended".to_owned() }, 1_552_593_349_000)
                 }),
             },
         ),

@@ -192,8 +192,10 @@ impl Truth {
     /// came.
     fn asks_for_drain(&self, row: &ActionRow, end: &RankRow, host: &HostName) -> bool {
         match &end.ended.outcome {
-            // A node is not at fault for a setup action that it does not configure.
-            Outcome::Refused { why } => row.name.as_str() == "epilog" || !why.contains("is not configured on"),
+            // A node is not at fault for a setup action that it does not configure, or for which it is full.
+            Outcome::Refused { why } => {
+                row.name.as_str() == "epilog" || !(end.ended.full || why.contains("is not configured on"))
+            }
             Outcome::Failed { .. } | Outcome::Tolerable => true,
             // A reboot may have removed the script. An operator who undrained the host while the script ran has seen
             // it.

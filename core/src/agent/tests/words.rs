@@ -92,7 +92,10 @@ fn message_words(message: &FromAgent) -> String {
         FromAgent::EpochRefused { seen } => format!("epoch-refused {}", seen.number),
         FromAgent::Accepted { task, .. } => format!("accepted {}", name(*task)),
         FromAgent::Moved { task, phase, .. } => format!("moved {} {}", name(*task), phase_words(phase)),
-        FromAgent::Finished { task, ended } => format!("finished {} {}", name(*task), ended.outcome),
+        FromAgent::Finished { task, ended } => {
+            let full = if ended.full { "full, " } else { "" };
+            format!("finished {} {full}{}", name(*task), ended.outcome)
+        }
         FromAgent::ExpectsBoot { task, within_ms, ended } => {
             let within = within_ms.map_or("any time".to_owned(), |ms| ms.to_string());
             format!("expects-boot {} {} within {within}", name(*task), ended.outcome)

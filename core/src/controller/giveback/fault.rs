@@ -38,12 +38,12 @@ impl Machine {
         let row = &action.row;
         // A cancelled after-action has not cleaned up.
         let unclean = matches!(ended.outcome, Outcome::Cancelled { .. }) && self.jobs.follows(action);
-        // A node must configure every after-action, or no clean-up happens. For any other action that the node does not
-        // configure, the node is not at fault.
-        let unmeant = matches!(ended.outcome, Outcome::Refused { .. })
-            && self.facts().is_unconfigured(task)
+        // A node must accept every after-action, or no clean-up happens. A node is not at fault if it refuses another
+        // action that it does not configure, or for which it is full.
+        let excused = matches!(ended.outcome, Outcome::Refused { .. })
+            && (self.facts().is_unconfigured(task) || (ended.full && !defect!(FullDrains)))
             && !self.jobs.follows(action);
-        let at_fault = is_at_fault(&ended.outcome) && !unmeant || (unclean && !defect!(CancelledEpilogIsClean));
+        let at_fault = is_at_fault(&ended.outcome) && !excused || (unclean && !defect!(CancelledEpilogIsClean));
         let unfollowed = self.jobs.unfollowed(task, ended);
         if !at_fault && unfollowed.is_none() {
             return;

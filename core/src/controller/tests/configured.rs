@@ -73,6 +73,25 @@ fn an_unconfigured_action_drains_only_as_an_after_action() {
     }
 }
 
+/// Found by a hunt: 2,050 short jobs filled a node with records, and every later prolog drained the node.
+#[test]
+fn a_full_node_is_drained_only_for_an_after_action() {
+    for (action, outcome, drained) in [
+        ("prolog", refused("this host holds 4096 tasks and tombstones"), false),
+        // No clean-up happens.
+        ("epilog", refused("128 tasks have not ended on this host"), true),
+        // A failed script is the node's fault, whatever else the node reports.
+        ("prolog", Outcome::Failed { why: Failure::Exit(1) }, true),
+    ] {
+        let (mut b, n) = site(&[Some("epilog prolog")]);
+        b.run(action, "j", "n0");
+        let (task, full) = (task(action, "j", 0), Ended { full: true, ..Ended::bare(outcome.clone(), 1) });
+        b.says(n[0], FromAgent::Finished { task, ended: Box::new(full) });
+        assert_eq!(b.outcome(task), outcome);
+        assert_eq!(b.store.drains.len(), usize::from(drained), "{action} {outcome}");
+    }
+}
+
 /// Found by a trial: a mistyped hostlist drained hosts that do not exist.
 #[test]
 fn a_host_that_was_never_heard_of_is_drained_only_by_force() {
