@@ -1,5 +1,5 @@
 //! The rc1 script under a real Flux: the own instance of a batch job begins with the nodes drained that failed in the
-//! job's prolog.
+//! job's prolog, and drains the nodes that fail later.
 
 use anyhow::{Result, ensure};
 use perilog_tests::flux::{self, Flux};
@@ -13,10 +13,20 @@ flux resource undrain 1
 flux resource drain -no '{nodelist}' > /tmp/after
 ";
 
+/// Batch script: lifts the drains that the instance begins with, lists the drains as soon as there is one again, and
+/// runs a job beside them.
+const LATER: &str = "#!/bin/sh
+flux resource drain -no '{nodelist}' > /tmp/before
+flux resource undrain 1
+touch /tmp/begun
+until grep . /tmp/drained; do flux resource drain -no '{nodelist} {reason}' > /tmp/drained; done
+flux run -N1 hostname > /tmp/ran
+";
+
 /// Submits a batch script for both nodes, with further arguments of the test.
-fn submit(flux: &Flux<'_>, more: &[&str]) -> Result<String> {
+fn submit(flux: &Flux<'_>, script: &str, more: &[&str]) -> Result<String> {
     flux.install_rc1()?;
-    flux.rank_0()?.write_script("/tmp/batch.sh", BATCH)?;
+    flux.rank_0()?.write_script("/tmp/batch.sh", script)?;
     let batch = ["batch", "--conf=resource.noverify=true", "-N2", "-n2", "--exclusive", "--cwd=/tmp"];
     flux.run_as("alice", &[&batch[..], more, &["--output=/tmp/output", "/tmp/batch.sh"]].concat())?.ok()
 }
@@ -28,7 +38,7 @@ fn a_batch_job_drains_the_node_that_its_prolog_found() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;
     let flux = Flux::with_edge(&cluster, "[perilog]\nmax-tolerate = 1\n")?;
     flux.lustre_fails(1)?;
-    let job = submit(&flux, &["--setattr=perilog.tolerate=1"])?;
+    let job = submit(&flux, BATCH, &["--setattr=perilog.tolerate=1"])?;
     flux.wait_clean(&job)?;
     let said = |file: &str| cluster.node(0)?.read_file(file);
     let output = said("/tmp/output").unwrap_or_default();
@@ -39,12 +49,35 @@ fn a_batch_job_drains_the_node_that_its_prolog_found() -> Result<()> {
     flux.assert_once(&job, &[("prolog", &[0, 1], &[]), ("epilog", &[0, 1], &[])])
 }
 
+/// A node passes the prolog, and a check of the site finds it bad while the batch job runs: the job's own instance
+/// drains the node, and runs its jobs on the others. The node that failed in the prolog stays as the user left it.
+#[test]
+fn a_running_batch_job_drains_a_node_that_goes_bad() -> Result<()> {
+    let check = "[ ! -e /run/gone ] || perilog-report tolerable --check gpu 'gpu0 is gone'";
+    let cluster = flux::edge_cluster(2).script("check", "10-gpu", check).boot()?;
+    let flux = Flux::with_edge(&cluster, "[perilog]\nmax-tolerate = 2\n")?;
+    flux.lustre_fails(1)?;
+    let job = submit(&flux, LATER, &["--setattr=perilog.tolerate=2"])?;
+    let begun = || Ok(cluster.node(0)?.try_read_file("/tmp/begun")?.is_some());
+    flux.wait("the batch script runs", |_| begun())?;
+    cluster.node(0)?.write_file("/run/gone", "")?;
+    cluster.perilog(&["run", "check", "--job", &flux::plain(&job)])?.ok()?;
+    flux.wait_clean(&job)?;
+    let said = |file: &str| cluster.node(0)?.read_file(file);
+    let output = said("/tmp/output").unwrap_or_default();
+    ensure!(flux.result(&job)? == "COMPLETED", "{output}{:#?}", flux.events(&job)?);
+    ensure!(said("/tmp/before")?.trim() == "n1", "{output}");
+    ensure!(said("/tmp/drained")?.trim() == "n0 perilog: gpu: gpu0 is gone", "{output}");
+    ensure!(said("/tmp/ran")?.trim() == "n1", "{output}");
+    Ok(())
+}
+
 /// The test posts the exception as the edge does.
 #[test]
 fn a_batch_job_begins_with_its_failed_nodes_drained() -> Result<()> {
     let cluster = flux::cluster(2).boot()?;
     let flux = Flux::start(&cluster, "")?;
-    let job = submit(&flux, &[])?;
+    let job = submit(&flux, BATCH, &[])?;
     flux.wait_event(&job, "prolog-start")?;
     // An exception that the user raises has no mark, and drains no node.
     flux.run_as("alice", &["job", "raise", "--type=node-failure", "--severity=1", &job, "n0"])?.ok()?;
