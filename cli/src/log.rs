@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use perilog_core::task::{Check, Process};
-use perilog_core::{ActionName, Attempt, HostList, IdSet, Part, Verdict};
+use perilog_core::{ActionName, Attempt, HostList, IdSet, JobId, Part, Verdict};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -16,6 +16,9 @@ use crate::{style, text, when};
 /// An event with its sequence number in the job's log.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(crate) struct Entry {
+    /// The event's job, in the log of all jobs.
+    #[serde(default)]
+    pub(crate) job: Option<JobId>,
     pub(crate) sequence: u64,
     pub(crate) timestamp: f64,
     pub(crate) name: String,
@@ -283,8 +286,9 @@ impl Faces for Entry {
         let action = text::line(self.action().unwrap_or_default());
         let stamp = when::milli(self.wall_ms());
         let at = if at.is_empty() { at } else { format!("{at}: ") };
+        let job = self.job.as_ref().map(|job| format!("{job:<12}  ")).unwrap_or_default();
         page.line(format_args!(
-            "{:>5}  {}  {:<12}  {action:<12}  {at}{what}",
+            "{job}{:>5}  {}  {:<12}  {action:<12}  {at}{what}",
             self.sequence,
             style::QUIET.style(stamp),
             text::line(&self.name)

@@ -206,6 +206,26 @@ class Controller(Client):
                     raise
                 time.sleep(_PAUSE)
 
+    def all_events(self, after: Optional[str] = None, follow: bool = False) -> Iterator[Object]:
+        """Yields the events of all jobs, each with its `job` and `spot`, past the spot of an earlier one ("now": from now
+        on); with `follow` also those to come, over restarts of the controller, without a gap or a double."""
+        while True:
+            try:
+                for reply in self.stream("EventsOfAll", after=after, follow=follow):
+                    for event in reply["events"]:
+                        after = event["spot"]
+                        yield event
+                    after = reply.get("spot") or after
+                if not follow:
+                    return
+            except (Away, Busy):
+                if not follow:
+                    raise
+            except Refused as error:
+                if not follow or error.code != "unavailable":
+                    raise
+            time.sleep(_PAUSE)
+
     def run_to_end(self, action: str, job: str, **how: Any) -> Object:
         """Runs an action and returns the context of its `verdict` event; waits for a controller that is away meanwhile.
 

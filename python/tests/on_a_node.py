@@ -52,6 +52,18 @@ def changes() -> None:
     assert len(again) < len(names)
 
 
+def follows() -> None:
+    for event in perilog.Controller().all_events(follow=True):
+        print(json.dumps(event), flush=True)
+        if event["name"] == "verdict" and event["job"] == "j":
+            break
+    oldest = list(perilog.Controller().all_events())
+    assert list(perilog.Controller().all_events(after=oldest[2]["spot"])) == oldest[3:]
+    assert not list(perilog.Controller().all_events(after="now"))
+    lost = refused(perilog.Refused, lambda: next(perilog.Controller().all_events(after="1-0:1")))
+    assert isinstance(lost, perilog.Refused) and lost.code == "conflict", lost
+
+
 def runs() -> None:
     print(json.dumps(perilog.Controller().run_to_end("prolog", job="j", nodes="n0")), flush=True)
 
@@ -74,5 +86,5 @@ def agent() -> None:
 
 
 if __name__ == "__main__":
-    steps = {step.__name__: step for step in (looks, changes, runs, stranger, away, agent)}
+    steps = {step.__name__: step for step in (looks, changes, follows, runs, stranger, away, agent)}
     steps[sys.argv[1]]()

@@ -53,6 +53,7 @@ perilog-report tolerable --check fan 'fan 2 is slow'; [ $PERILOG_RANK = 0 ] || e
         judge("timeline", &["timeline", job])?;
         judge("logs", &["logs", job])?;
     }
+    judge("event", &["events", "--all"])?;
     judge("wait", &["wait", "good"])?;
     judge("nodes", &["nodes"])?;
     judge("why", &["why", "n0"])?;

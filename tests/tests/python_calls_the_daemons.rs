@@ -50,11 +50,14 @@ fn it_asks_follows_and_names_what_is_refused() -> Result<()> {
     step(controller, "looks")?;
     let mut run = controller.spawn(&[PYTHON, "/run/steps.py", "runs"])?;
     cluster.wait_begun("j", &[0])?;
+    let mut follows = controller.spawn(&[PYTHON, "/run/steps.py", "follows"])?;
+    cluster.bed().wait_until("it has read an event", SOON, || Ok(!follows.output()?.stdout.is_empty()))?;
     cluster.kill_controller()?;
     step(controller, "away")?;
     cluster.start_controller()?;
     cluster.open_gates()?;
     ensure!(cluster.wait_end(&mut run)? == 0, "{}", run.output()?);
+    ensure!(cluster.wait_end(&mut follows)? == 0, "{}", follows.output()?);
     cluster.assert_exact("j", &["prolog"])?;
     let end: Value = serde_json::from_str(&run.output()?.stdout)?;
     let runs = cluster.runs("j")?;

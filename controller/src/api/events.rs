@@ -20,7 +20,7 @@ use crate::daemon::{Drain, Entry, events};
 use crate::store::Numbered;
 
 /// Number of events in one reply.
-const PAGE: usize = 500;
+pub(super) const PAGE: usize = 500;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -141,7 +141,7 @@ fn page_value(page: &[impl Borrow<Numbered>]) -> Value {
 }
 
 /// Returns an event (RFC 18) as JSON, with its sequence number in the log.
-fn event_value(sequence: u64, event: &Event) -> Value {
+pub(super) fn event_value(sequence: u64, event: &Event) -> Value {
     let context = event.context().cloned().unwrap_or_else(Map::new);
     json!({ "sequence": sequence, "timestamp": event.timestamp(), "name": event.name(), "context": context })
 }

@@ -8,6 +8,7 @@ mod actions;
 mod attempts;
 mod backup;
 mod events;
+mod events_of_all;
 mod export;
 mod jobs;
 mod logs;
@@ -62,6 +63,8 @@ pub(crate) struct Api {
     pub(crate) access: Access,
     /// Changes when the outbox has new entries.
     pub(crate) outbox: watch::Receiver<()>,
+    /// Changes when a commit has written events.
+    pub(crate) logged: watch::Receiver<()>,
     pub(crate) calls: Calls,
     /// The cluster's name in the configuration.
     pub(crate) cluster: String,
@@ -115,8 +118,8 @@ impl Access {
 
 const fn kind(method: &str) -> Kind {
     match method.as_bytes() {
-        b"Events" | b"Ps" | b"Show" | b"Nodes" | b"Why" | b"Status" | b"Failed" | b"Drains" | b"Timeline"
-        | b"Stats" | b"Skew" => Kind::Look,
+        b"Events" | b"EventsOfAll" | b"Ps" | b"Show" | b"Nodes" | b"Why" | b"Status" | b"Failed" | b"Drains"
+        | b"Timeline" | b"Stats" | b"Skew" => Kind::Look,
         b"Assert" | b"Attempts" | b"JobAdd" | b"JobFinish" | b"Run" | b"ActionStart" | b"Cancel" | b"DrainTold"
         | b"Undrain" | b"Outbox" | b"OutboxApplied" => Kind::Edge,
         _ => Kind::Change,
@@ -160,6 +163,7 @@ impl Api {
     async fn dispatch(&self, method: &str, call: Call) -> Result<(), Gone> {
         match method {
             "Events" => events::serve(self, call).await,
+            "EventsOfAll" => events_of_all::serve(self, call).await,
             "Logs" => logs::serve(self, call).await,
             "Timeline" => took::timeline(self, call).await,
             "Stats" => took::stats(self, call).await,

@@ -56,7 +56,20 @@ fn what_is_not_known_to_look_only_is_a_change() {
     let look: Vec<&str> = methods.filter(|method| kind(method) == Kind::Look).collect();
     assert_eq!(
         look,
-        ["Failed", "Drains", "Events", "Ps", "Show", "Nodes", "Why", "Status", "Timeline", "Stats", "Skew"]
+        [
+            "Failed",
+            "Drains",
+            "Events",
+            "EventsOfAll",
+            "Ps",
+            "Show",
+            "Nodes",
+            "Why",
+            "Status",
+            "Timeline",
+            "Stats",
+            "Skew"
+        ]
     );
     assert_eq!(kind("Frob"), Kind::Change);
 }
@@ -147,6 +160,7 @@ async fn a_follower_sees_a_concurrent_commit_exactly_once() {
         steps: StepReader::open(&path).unwrap(),
         access: Access { group: None, edges: None, read: Read::Anyone },
         outbox: watch::channel(()).1,
+        logged: watch::channel(()).1,
         calls: Calls::new(),
         cluster: "test".to_owned(),
         store: "/none".into(),

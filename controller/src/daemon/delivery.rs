@@ -40,6 +40,8 @@ pub(crate) struct Delivery {
     following: usize,
     sweep_at: usize,
     outbox: watch::Sender<()>,
+    /// Changes when a commit has written events.
+    logged: watch::Sender<()>,
     /// The encoded common part of the last Start, for ranks of the same action that begin one by one.
     fan: Option<StartFan>,
     /// Counts the journal lines that each host causes.
@@ -63,9 +65,15 @@ impl Delivery {
             following: 0,
             sweep_at: SWEEP_AT,
             outbox,
+            logged: watch::channel(()).0,
             fan: None,
             of_nodes: Each::new(MOST_HOSTS),
         }
+    }
+
+    /// Returns a receiver that changes when a commit has written events.
+    pub(crate) fn logged(&self) -> watch::Receiver<()> {
+        self.logged.subscribe()
     }
 
     /// Records the sender of an entry, and returns the machine's input.
@@ -177,8 +185,11 @@ impl Delivery {
         say
     }
 
-    /// Notifies the edges of committed records.
+    /// Notifies the edges of committed records, and the readers of all events.
     pub(crate) fn changed(&mut self, records: &[Record]) {
+        if records.iter().any(|record| matches!(record, Record::Event { .. })) {
+            self.logged.send_replace(());
+        }
         if !self.feeds.is_empty() {
             let changes = Changes::of(records);
             self.feeds.retain(|feed| feed.put(&changes));

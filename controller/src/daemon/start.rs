@@ -192,6 +192,7 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
     let nonce = uuid::Uuid::new_v4().as_u64_pair().0;
     let (status_line, status) = watch::channel(String::new());
     let writer = Writer::new(store, config.settings(), nonce, outbox, status_line, metrics.clone())?;
+    let logged = writer.logged();
     let (inlet, entries) = Inlet::new();
     let (last_word, writer_ended) = oneshot::channel();
     let runtime = tokio::runtime::Handle::current();
@@ -236,6 +237,7 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
         steps,
         access,
         outbox: outbox_grew,
+        logged,
         calls: calls.clone(),
         cluster: config.cluster.as_str().to_owned(),
         store: config.store.to_path_buf(),

@@ -77,6 +77,11 @@ impl<S: Durable> Writer<S> {
         Ok(writer)
     }
 
+    /// Returns a receiver that changes when a commit has written events.
+    pub(crate) fn logged(&self) -> watch::Receiver<()> {
+        self.delivery.logged()
+    }
+
     fn status_line(&self) -> String {
         match self.step.machine() {
             Some(machine) if self.step.is_full() => format!("{}; the store's disk is full", machine.status_line()),

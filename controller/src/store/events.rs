@@ -1,10 +1,10 @@
 //! Reader of event logs: a read-only connection beside the writer's connection; WAL allows both at once.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use perilog_core::{Event, JobId};
-use rusqlite::{Connection, OpenFlags, params};
+use rusqlite::{Connection, OpenFlags, Rows, params};
 
 use super::StoreError;
 
@@ -38,35 +38,56 @@ impl EventReader {
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
     pub fn events(&self, job: &JobId, after: u64, limit: usize) -> Result<Vec<Numbered>, StoreError> {
-        let db = self.db.lock().unwrap_or_else(PoisonError::into_inner);
+        let db = self.lock();
         let mut statement = db.prepare_cached(
-            "SELECT sequence, timestamp, name, context FROM events WHERE job = ?1 AND sequence > ?2 ORDER BY sequence LIMIT ?3",
+            "SELECT job, sequence, timestamp, name, context, written FROM events
+             WHERE job = ?1 AND sequence > ?2 ORDER BY sequence LIMIT ?3",
         )?;
-        let after = i64::try_from(after).unwrap_or(i64::MAX);
-        let rows =
-            statement.query_map(params![job.as_str(), after, i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
-                Ok((
-                    row.get::<_, i64>(0)?,
-                    row.get::<_, f64>(1)?,
-                    row.get::<_, String>(2)?,
-                    row.get::<_, Option<String>>(3)?,
-                ))
-            })?;
-        let mut events = Vec::new();
-        let mut bytes = 0;
-        for row in rows {
-            let (sequence, timestamp, name, context) = row?;
-            let wrong = |what: &str| StoreError::Other(format!("table events, job {job}, sequence {sequence}: {what}"));
-            bytes += context.as_ref().map_or(0, String::len);
-            if bytes > BYTES && !events.is_empty() {
-                break;
-            }
-            let context =
-                context.map(|text| serde_json::from_str(&text)).transpose().map_err(|e| wrong(&e.to_string()))?;
-            let event =
-                Event::new(timestamp, name, context).ok_or_else(|| wrong("its timestamp is no RFC 18 timestamp"))?;
-            events.push((u64::try_from(sequence).map_err(|_| wrong("below zero"))?, event));
-        }
-        Ok(events)
+        let rows = statement.query(params![job.as_str(), integer(after), integer(limit as u64)])?;
+        Ok(page(rows)?.into_iter().map(|stored| (stored.sequence, stored.event)).collect())
     }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Connection> {
+        self.db.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A row of the table `events`.
+pub(super) struct Stored {
+    pub(super) job: JobId,
+    pub(super) sequence: u64,
+    pub(super) event: Event,
+    /// The number of its commit.
+    pub(super) written: u64,
+}
+
+/// Reads the rows of a page: fewer than there are if they are large, and at least one.
+pub(super) fn page(mut rows: Rows<'_>) -> Result<Vec<Stored>, StoreError> {
+    let mut page = Vec::new();
+    let mut bytes = 0;
+    while let Some(row) = rows.next()? {
+        let (job, sequence): (String, i64) = (row.get(0)?, row.get(1)?);
+        let wrong = |what: String| StoreError::Other(format!("table events, job {job}, sequence {sequence}: {what}"));
+        let context: Option<String> = row.get(4)?;
+        bytes += context.as_ref().map_or(0, String::len);
+        if bytes > BYTES && !page.is_empty() {
+            break;
+        }
+        let context = context.map(|text| serde_json::from_str(&text)).transpose().map_err(|e| wrong(e.to_string()))?;
+        let event = Event::new(row.get(2)?, row.get::<_, String>(3)?, context)
+            .ok_or_else(|| wrong("its timestamp is no RFC 18 timestamp".to_owned()))?;
+        let number = |number: i64| u64::try_from(number).map_err(|_| wrong("below zero".to_owned()));
+        page.push(Stored {
+            job: job.parse().map_err(|error| wrong(format!("{error}")))?,
+            sequence: number(sequence)?,
+            event,
+            written: number(row.get(5)?)?,
+        });
+    }
+    Ok(page)
+}
+
+/// Converts to SQLite's signed integers, and caps a larger number.
+pub(super) fn integer(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }

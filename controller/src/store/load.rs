@@ -21,10 +21,7 @@ pub(super) fn snapshot(db: &Connection) -> Result<Snapshot, StoreError> {
     // One read transaction: all tables at one moment.
     let db = db.unchecked_transaction()?;
     let mut snapshot = Snapshot {
-        history: History {
-            lives: rows(&db, "lives", "SELECT * FROM lives ORDER BY first", life)?,
-            last: one(&db, "last_commit", "number")?.unwrap_or(0),
-        },
+        history: history(&db)?,
         stamp: one(&db, "stamp", "made_ms")?,
         anchor: None,
         recovery: rows(&db, "recovery", "SELECT * FROM recovery", recovery)?.pop(),
@@ -43,6 +40,14 @@ pub(super) fn snapshot(db: &Connection) -> Result<Snapshot, StoreError> {
     put_moved(&db, &mut snapshot, "")?;
     put_given(&db, &mut snapshot, "")?;
     Ok(snapshot)
+}
+
+/// Loads the lives of the store, and the number of its last commit.
+pub(super) fn history(db: &Connection) -> Result<History, StoreError> {
+    Ok(History {
+        lives: rows(db, "lives", "SELECT * FROM lives ORDER BY first", life)?,
+        last: one(db, "last_commit", "number")?.unwrap_or(0),
+    })
 }
 
 /// Returns the number in a table of one row, if the table has a row.

@@ -12,6 +12,7 @@
 //! | `took`, `skew` | durations, read back, summed up and compared |
 //! | `load` | rows to a snapshot |
 //! | `events` | a second, read-only connection for the API's event logs |
+//! | `order` | the order of all events, over all jobs |
 //! | `export`, `backup` | connections of their own, for the whole store as lines or as a file |
 //! | `copied` | when a copy was last put on a disk |
 //! | `anchor` | the newest commit, in a file beside the store |
@@ -24,6 +25,7 @@ mod error;
 mod events;
 mod export;
 mod load;
+mod order;
 mod place;
 mod reserve;
 mod schema;
@@ -46,6 +48,7 @@ pub(crate) use copied::{last_copy, note_copy};
 pub use error::{OpenError, StoreError};
 pub use events::{EventReader, Numbered};
 pub use export::{Exporter, Wanted, head as export_head};
+pub(crate) use order::{Ordered, Spot};
 pub use skew::Skew;
 pub use steps::Ran;
 pub use took::{Page, Pending, Place, Since, StepReader, Which};

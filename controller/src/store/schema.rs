@@ -16,7 +16,7 @@ use super::OpenError;
 
 /// Version of the tables. A developer raises the version with every change; the controller refuses a file with a higher
 /// version.
-pub(super) const VERSION: i64 = 8;
+pub(super) const VERSION: i64 = 9;
 
 /// SQLite's `application_id` of perilog's stores ("peri"): distinguishes them from other SQLite files.
 const APPLICATION: i64 = 0x7065_7269;
@@ -162,8 +162,10 @@ CREATE TABLE events (
     timestamp REAL NOT NULL,
     name TEXT NOT NULL,
     context TEXT,
+    written INTEGER NOT NULL DEFAULT 0, -- the number of its commit: the order over all jobs
     PRIMARY KEY (job, sequence)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX events_in_order ON events (written);
 
 CREATE TABLE steps (                    -- how long the scripts of a task took, also where all is ok: for people, nothing is decided by it
     action INTEGER NOT NULL,            -- its number
@@ -322,6 +324,12 @@ ALTER TABLE drains ADD COLUMN unvouched INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE drains ADD COLUMN passing TEXT;
 ",
     "ALTER TABLE attempts ADD COLUMN by_hand INTEGER NOT NULL DEFAULT 0;",
+    // An earlier version kept no order over all jobs: all of its events count as written by its last commit.
+    "
+ALTER TABLE events ADD COLUMN written INTEGER NOT NULL DEFAULT 0;
+UPDATE events SET written = (SELECT number FROM last_commit);
+CREATE INDEX events_in_order ON events (written);
+",
 ];
 
 /// The last version with ranks that no node had reported.

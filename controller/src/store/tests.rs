@@ -21,6 +21,7 @@ use super::*;
 
 mod crash;
 mod export;
+mod order;
 mod steps;
 
 fn open(dir: &Path) -> Store {
@@ -353,7 +354,11 @@ fn a_store_of_the_version_before_goes_on() {
     let row = attempt_row(job(1), 0..=1, "n[0-1]");
     open(dir.path()).commit(&[Record::Attempt(row.clone())]).unwrap();
     let db = Connection::open(&path).unwrap();
-    db.execute_batch("ALTER TABLE attempts DROP COLUMN by_hand; PRAGMA user_version = 7").unwrap();
+    db.execute_batch(
+        "ALTER TABLE attempts DROP COLUMN by_hand; DROP INDEX events_in_order; ALTER TABLE events DROP COLUMN written;
+         PRAGMA user_version = 7",
+    )
+    .unwrap();
     drop(db);
     assert_eq!(open(dir.path()).load().unwrap().attempts, [row]);
     assert_eq!(tables(&path), tables_of_a_new_file());

@@ -240,7 +240,8 @@ fn quiet(db: &Connection, row: Option<&Quiet>) -> Result<()> {
 fn log(db: &Connection, job: &JobId, sequence: u64, event: &Event) -> Result<()> {
     run(
         db,
-        "INSERT OR REPLACE INTO events (job, sequence, timestamp, name, context) VALUES (?1, ?2, ?3, ?4, ?5)",
+        "INSERT OR REPLACE INTO events (job, sequence, timestamp, name, context, written)
+         SELECT ?1, ?2, ?3, ?4, ?5, number FROM last_commit",
         params![
             job.as_str(),
             integer(sequence),

@@ -1,0 +1,110 @@
+//! All jobs' events in the order of the store, from any spot on. A follower reads the store alone: a commit only wakes
+//! the follower. A slow follower keeps no event in the controller's memory, and continues from its place.
+
+use perilog_core::controller::io::Refusal;
+use perilog_host::varlink::{Call, Gone, ReplySink};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::events::{PAGE, event_value};
+use super::parameters::parse;
+use super::{Api, refuse};
+use crate::store::{EventReader, Ordered, Spot, StoreError};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EventsOfAll {
+    after: Option<String>,
+    follow: Option<bool>,
+}
+
+pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
+    let more = call.more;
+    let Some((parameters, _, mut reply)) = call.parse::<EventsOfAll>().await else { return Ok(()) };
+    let follow = parameters.follow.unwrap_or(false);
+    match send(api, parameters.after.as_deref(), more, follow, &mut reply).await? {
+        Ok(last) => reply.done(last).await,
+        Err(refusal) => refuse(reply, &refusal).await,
+    }
+}
+
+/// Sends pages; returns the last reply, or why there is none.
+async fn send(
+    api: &Api,
+    after: Option<&str>,
+    more: bool,
+    follow: bool,
+    reply: &mut ReplySink,
+) -> Result<Result<Value, Refusal>, Gone> {
+    let _waiting = if follow { Some(reply.wait().await?) } else { None };
+    let mut after = match start(api, after).await {
+        Ok(after) => after,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    if follow {
+        // A follower that reads from now on has a spot even if the controller dies before the next event.
+        reply.more(page_value(&[], after.as_ref())).await?;
+    }
+    let mut logged = api.logged.clone();
+    loop {
+        // Marks before the read, so that a later commit counts as a change.
+        logged.mark_unchanged();
+        let from = after.clone();
+        let page = match read(api, move |reader| reader.all(from.as_ref(), PAGE)).await {
+            Ok(Some(page)) => page,
+            Ok(None) => return Ok(Err(lost())),
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let empty = page.is_empty();
+        after = page.last().map(|last| last.spot.clone()).or(after);
+        let value = page_value(&page, after.as_ref());
+        if !follow && (!more || empty) {
+            return Ok(Ok(value));
+        }
+        if !empty {
+            reply.more(value).await?;
+            continue;
+        }
+        tokio::select! {
+            changed = logged.changed() => if changed.is_err() {
+                return Ok(Err(Refusal::Unavailable("the controller is ending".to_owned())));
+            },
+            () = reply.closed() => return Err(Gone),
+        }
+    }
+}
+
+/// Returns the spot to begin at; `None` for the oldest event.
+async fn start(api: &Api, after: Option<&str>) -> Result<Option<Spot>, Refusal> {
+    match after {
+        None => Ok(None),
+        Some("now") => read(api, |reader| reader.newest()).await.map(Some),
+        Some(spot) => parse(spot).map(Some),
+    }
+}
+
+async fn read<T: Send + 'static>(
+    api: &Api,
+    read: impl FnOnce(EventReader) -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, Refusal> {
+    let reader = api.reader.clone();
+    let unreadable = |text: String| Refusal::Unavailable(format!("the event log cannot be read: {text}"));
+    let reading = tokio::task::spawn_blocking(move || read(reader)).await;
+    reading.map_err(|error| unreadable(error.to_string()))?.map_err(|error| unreadable(error.to_string()))
+}
+
+fn lost() -> Refusal {
+    let text = "the store does not have this spot: an older copy of the store was put back, and later events are lost; \
+                without a spot all events that the store has follow";
+    Refusal::Conflict(text.to_owned())
+}
+
+fn page_value(page: &[Ordered], spot: Option<&Spot>) -> Value {
+    let events = page.iter().map(|ordered| {
+        let mut value = event_value(ordered.sequence, &ordered.event);
+        value["job"] = json!(ordered.job);
+        value["spot"] = json!(ordered.spot.to_string());
+        value
+    });
+    json!({ "events": events.collect::<Vec<_>>(), "spot": spot.map(Spot::to_string) })
+}

@@ -1,0 +1,126 @@
+//! Order of all events, over all jobs: the order of their commits; within a commit by job and sequence.
+//!
+//! A [`Spot`] names an event in this order across restarts of the controller. A restored store lacks the newest commits
+//! of the store before: the spot names the commit's life, so a reader of lost commits is refused and neither misses an
+//! event nor reads an event twice.
+
+use std::fmt;
+use std::str::FromStr;
+
+use perilog_core::ids::Epoch;
+use perilog_core::mark::Place;
+use perilog_core::{Commit, Event, History, JobId};
+use rusqlite::{Connection, params};
+
+use super::events::{EventReader, integer, page};
+use super::{StoreError, load};
+
+/// A spot in the order of all events: after an event, or after a whole commit. Its text is
+/// `EPOCH-NONCE:COMMIT[:JOB:SEQUENCE]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Spot {
+    commit: Commit,
+    event: Option<(JobId, u64)>,
+}
+
+/// An event with its spot.
+pub(crate) struct Ordered {
+    pub(crate) spot: Spot,
+    pub(crate) job: JobId,
+    pub(crate) sequence: u64,
+    pub(crate) event: Event,
+}
+
+impl EventReader {
+    /// Returns events past `after` (`None`: from the oldest on), in order: at most `limit`, fewer if they are large, at
+    /// least one if one exists. Returns `None` if the store never made the spot's commit. Blocks for the time of a query.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the file cannot be read.
+    pub(crate) fn all(&self, after: Option<&Spot>, limit: usize) -> Result<Option<Vec<Ordered>>, StoreError> {
+        let db = self.lock();
+        let db = db.unchecked_transaction()?;
+        let history = load::history(&db)?;
+        if after.is_some_and(|spot| history.place(spot.commit) == Place::Foreign) {
+            return Ok(None);
+        }
+        let (written, job, sequence) = after.map_or((-1, "", 0), Spot::key);
+        let mut statement = db.prepare_cached(
+            "SELECT job, sequence, timestamp, name, context, written FROM events
+             WHERE (written, job, sequence) > (?1, ?2, ?3) ORDER BY written, job, sequence LIMIT ?4",
+        )?;
+        let rows = statement.query(params![written, job, sequence, integer(limit as u64)])?;
+        let ordered = page(rows)?.into_iter().map(|stored| {
+            let event = Some((stored.job.clone(), stored.sequence));
+            let spot = Spot { commit: commit(&history, stored.written), event };
+            Ordered { spot, job: stored.job, sequence: stored.sequence, event: stored.event }
+        });
+        Ok(Some(ordered.collect()))
+    }
+
+    /// Returns the spot after the newest commit.
+    ///
+    /// # Errors
+    /// [`StoreError`] if the file cannot be read.
+    pub(crate) fn newest(&self) -> Result<Spot, StoreError> {
+        let history = load::history(&*self.lock())?;
+        Ok(Spot { commit: commit(&history, history.last), event: None })
+    }
+}
+
+/// Returns a commit of the store. A life that the store has forgotten is epoch 0.
+fn commit(history: &History, number: u64) -> Commit {
+    let life = history.lives.iter().rfind(|life| life.first <= number);
+    Commit { epoch: life.map_or(Epoch { number: 0, nonce: 0 }, |life| life.epoch), number }
+}
+
+impl Spot {
+    /// Returns the spot in the table's order. A job's id consists of `[A-Za-z0-9._-]`, and `~` comes after all of them.
+    fn key(&self) -> (i64, &str, i64) {
+        let number = integer(self.commit.number);
+        self.event.as_ref().map_or((number, "~", 0), |(job, sequence)| (number, job.as_str(), integer(*sequence)))
+    }
+}
+
+impl fmt::Display for Spot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Commit { epoch, number } = self.commit;
+        write!(f, "{}-{:016x}:{number}", epoch.number, epoch.nonce)?;
+        match &self.event {
+            Some((job, sequence)) => write!(f, ":{job}:{sequence}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A text that is no [`Spot`].
+#[derive(Debug, thiserror::Error)]
+#[error("malformed spot {0:?}: expected the spot of an event as an earlier reply gave it, or now")]
+pub(crate) struct NoSpot(String);
+
+impl FromStr for Spot {
+    type Err = NoSpot;
+
+    fn from_str(text: &str) -> Result<Self, NoSpot> {
+        let read = || {
+            let parts: Vec<&str> = text.split(':').collect();
+            let (life, number, event) = match parts[..] {
+                [life, number] => (life, number, None),
+                [life, number, job, sequence] => (life, number, Some((job.parse().ok()?, sequence.parse().ok()?))),
+                _ => return None,
+            };
+            let (epoch, nonce) = life.split_once('-')?;
+            let epoch = Epoch { number: epoch.parse().ok()?, nonce: u64::from_str_radix(nonce, 16).ok()? };
+            Some(Self { commit: Commit { epoch, number: number.parse().ok()? }, event })
+        };
+        read().ok_or_else(|| NoSpot(text.to_owned()))
+    }
+}
+
+/// Explains how SQLite finds a page, for the test that no page walks the whole log.
+#[cfg(test)]
+pub(super) fn plan(db: &Connection) -> String {
+    let sql = "EXPLAIN QUERY PLAN SELECT job, sequence, timestamp, name, context, written FROM events
+         WHERE (written, job, sequence) > (1, 'a', 1) ORDER BY written, job, sequence LIMIT 1";
+    db.query_row(sql, [], |row| row.get("detail")).unwrap()
+}
