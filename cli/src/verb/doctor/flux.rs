@@ -1,4 +1,7 @@
-//! Checks of the edge of Flux: its state, its permissions at the controller, and how much Flux forgets in a crash.
+//! Checks of the edge of Flux: its state, its permissions at the controller, how much Flux forgets in a crash, and
+//! whether Flux runs jobs of its users.
+
+use std::os::unix::fs::MetadataExt;
 
 use toml::Table;
 
@@ -20,7 +23,10 @@ pub(super) fn look(controller: Option<&Table>) -> Vec<Finding> {
     }
     let mut findings = vec![edge(get("ActiveState"), get("StatusText"))];
     findings.extend(controller.map(settings).unwrap_or_default());
-    findings.push(checkpoints(shell::ask("flux", &["config", "get", "--default=", "kvs.checkpoint-period"])));
+    let set = |key: &str| setting(key, shell::ask("flux", &["config", "get", "--default=", key]));
+    findings.push(set("kvs.checkpoint-period").map_or_else(|none| none, |period| checkpoints(&period)));
+    let mode = |path: &str| std::fs::metadata(path).map(|file| (file.uid(), file.mode())).map_err(|e| e.to_string());
+    findings.push(set("exec.imp").map_or_else(|none| none, |path| imp(&path, mode)));
     findings
 }
 
@@ -55,23 +61,48 @@ fn settings(controller: &Table) -> Vec<Finding> {
     findings
 }
 
-/// Reports how much rank 0 forgets in a crash.
-fn checkpoints(said: Result<shell::Said, String>) -> Finding {
-    let said = match said {
-        Ok(said) if said.ok => said.stdout,
+/// Returns a key of Flux's configuration, empty where the key is not set. `Err`: a skipped check, with the reason.
+fn setting(key: &str, said: Result<shell::Said, String>) -> Result<String, Finding> {
+    match said {
+        Ok(said) if said.ok => Ok(said.stdout.trim().trim_matches('"').to_owned()),
         Ok(said) => {
             let why = said.stderr.lines().next().unwrap_or("no answer").to_owned();
-            return Finding::skipped(ABOUT, format!("flux config get kvs.checkpoint-period: {why}"));
+            Err(Finding::skipped(ABOUT, format!("flux config get {key}: {why}")))
         }
-        Err(why) => return Finding::skipped(ABOUT, why),
-    };
-    match said.trim().trim_matches('"') {
+        Err(why) => Err(Finding::skipped(ABOUT, why)),
+    }
+}
+
+/// Reports how much rank 0 forgets in a crash.
+fn checkpoints(period: &str) -> Finding {
+    match period {
         "" => Finding::warning(
             ABOUT,
             "[kvs] checkpoint-period is not set: a crash of rank 0 forgets every job since Flux was last started",
             "[kvs] checkpoint-period = \"1m\" in Flux's configuration, and a restart of rank 0",
         ),
         period => Finding::ok(ABOUT, format!("a crash of rank 0 forgets at most {period} of jobs")),
+    }
+}
+
+/// Checks that Flux starts jobs as their users: through flux-imp, which belongs to root and has the setuid bit.
+/// `mode` returns owner and mode of a file, or why there are none.
+fn imp(path: &str, mode: impl FnOnce(&str) -> Result<(u32, u32), String>) -> Finding {
+    const SETUID: u32 = 0o4000;
+    match (path, mode) {
+        ("", _) => Finding::warning(
+            ABOUT,
+            "[exec] imp is not set: Flux runs jobs of the user flux alone",
+            "[exec] imp = \"/usr/libexec/flux/flux-imp\" in Flux's configuration, and a restart of Flux",
+        ),
+        (path, mode) => match mode(path) {
+            Ok((0, mode)) if mode & SETUID != 0 => Finding::ok(ABOUT, format!("{path} starts jobs as their users")),
+            Ok(_) => {
+                let what = format!("{path} is not setuid root: every job of a user fails at its start");
+                Finding::wrong(ABOUT, what, format!("chown root {path}; chmod u+s {path}"))
+            }
+            Err(why) => Finding::wrong(ABOUT, format!("[exec] imp: {path}: {why}"), "install flux-security"),
+        },
     }
 }
 
@@ -107,8 +138,24 @@ mod tests {
     #[test]
     fn a_flux_that_forgets_is_told_of() {
         let said = |text: &str, ok| Ok(shell::Said { ok, stdout: text.to_owned(), stderr: "no way\n".to_owned() });
-        assert_eq!(checkpoints(said("1m\n", true)).level, Level::Ok);
-        assert_eq!(checkpoints(said("\n", true)).level, Level::Warning);
-        assert_eq!(checkpoints(said("", false)).what, "flux config get kvs.checkpoint-period: no way");
+        let level = |text: &str| setting("k", said(text, true)).map(|period| checkpoints(&period).level).unwrap();
+        assert_eq!(level("1m\n"), Level::Ok);
+        assert_eq!(level("\"1m\"\n"), Level::Ok);
+        assert_eq!(level("\n"), Level::Warning);
+        assert_eq!(setting("k", said("", false)).unwrap_err().what, "flux config get k: no way");
+    }
+
+    #[test]
+    fn the_imp_has_to_be_setuid_root() {
+        for (path, mode, level) in [
+            ("/imp", Ok((0, 0o104_755)), Level::Ok),
+            ("/imp", Ok((0, 0o100_755)), Level::Wrong),
+            ("/imp", Ok((1000, 0o104_755)), Level::Wrong),
+            ("/imp", Err("No such file or directory".to_owned()), Level::Wrong),
+            ("", Ok((0, 0o104_755)), Level::Warning),
+        ] {
+            let told = format!("{path} {mode:?}");
+            assert_eq!(imp(path, |_| mode).level, level, "{told}");
+        }
     }
 }
