@@ -1,20 +1,30 @@
 //! Peers that greet: they have shown a certificate, and have not sent all of Hello. A Hello waits in memory until its
 //! last page, so the listener admits few per certificate, and few large Hellos at a time.
 //!
-//! * **Two for a certificate.** One place belongs to the address of the session that the machine welcomed last. All
-//!   other addresses share the other place, so a thief cannot keep the true agent from greeting. Before the first
-//!   welcome a peer replaces the peer from its own address. If no such peer greets and both places are taken, it
-//!   replaces the oldest peer.
+//! * **Two places for a certificate.** One place belongs to the address of the session that the machine welcomed last.
+//!   All other addresses share the other place. Before the first welcome all addresses share both.
+//! * **A turn for each address.** A peer in a shared place has half a second before a peer of another address takes the
+//!   place. Other addresses wait in the order of their first peer, and each address waits once: a newer peer replaces
+//!   the older peer of its address and has its place or its turn. So a true agent waits for at most one turn of each
+//!   address of a thief.
 //! * **Eight with more than a page.** The ninth waits with its second page.
 
-use std::collections::HashMap;
-use std::net::IpAddr;
+use std::collections::{HashMap, VecDeque};
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use tokio::sync::{Semaphore, oneshot};
+use perilog_core::defect;
+use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::time::Instant;
 
 /// Maximum number of greeting peers with one certificate.
 const OF_ONE: usize = 2;
+/// Maximum number of addresses of one certificate that wait for a place. The last of them has its turn within 16
+/// seconds: an agent waits 20 seconds for the controller's preamble.
+const WAITING: usize = 32;
+/// Time that a peer has for its Hello while peers of other addresses wait. An agent sends its Hello at once.
+const TURN: Duration = Duration::from_millis(500);
 /// Maximum number of Hellos of more than a page on their way to the machine.
 const LARGE: usize = 8;
 
@@ -24,23 +34,29 @@ pub(super) struct Greetings {
     pub(super) large: Arc<Semaphore>,
 }
 
-/// The addresses from which peers with one certificate connect.
+/// The peers with one certificate, by the addresses from which they connect.
 #[derive(Debug, Default)]
 struct Places {
     /// Address of the session that the machine welcomed last.
     home: Option<IpAddr>,
     greeters: Vec<Greeter>,
+    /// In the order in which they take the shared places.
+    waiting: VecDeque<Greeter>,
+    /// Tells the peers that wait of each change.
+    changed: Arc<Notify>,
 }
 
 #[derive(Debug)]
 struct Greeter {
     address: IpAddr,
     number: u64,
+    /// Begin of the turn of this address.
+    since: Instant,
     /// Dropping the sender tells the peer to leave.
     _stay: oneshot::Sender<()>,
 }
 
-/// A peer's place while the peer greets; dropping this value frees the place.
+/// A peer's place while the peer waits and greets; dropping this value frees the place.
 #[derive(Debug)]
 pub(super) struct Place<'a> {
     greetings: &'a Greetings,
@@ -55,24 +71,67 @@ impl Default for Greetings {
     }
 }
 
+impl Places {
+    /// Adds a peer: to its address's own place or turn, or behind all peers that wait.
+    fn add(&mut self, greeter: Greeter) {
+        let of_address = |other: &Greeter| other.address == greeter.address;
+        if let Some(waiting) = self.waiting.iter_mut().find(|other| of_address(other)) {
+            *waiting = greeter;
+        } else if let Some(standing) = self.greeters.iter_mut().find(|other| of_address(other)) {
+            *standing = Greeter { since: standing.since, ..greeter };
+        } else if self.home == Some(greeter.address) {
+            self.greeters.push(greeter);
+        } else if self.waiting.len() < WAITING {
+            self.waiting.push_back(greeter);
+        }
+    }
+
+    /// Moves peers that wait into free places, and into places whose turn is over. Returns the end of the next turn, if
+    /// a peer waits for it.
+    fn advance(&mut self, now: Instant) -> Option<Instant> {
+        let home = self.home;
+        let shared = if home.is_some() { OF_ONE - 1 } else { OF_ONE };
+        while !self.waiting.is_empty() {
+            let others = self.greeters.iter().filter(|greeter| Some(greeter.address) != home);
+            if others.clone().count() >= shared
+                && let Some((until, number)) = others.map(|greeter| (greeter.since + TURN, greeter.number)).min()
+            {
+                if until > now && !defect!(NoTurnToGreet) {
+                    return Some(until);
+                }
+                self.greeters.retain(|greeter| greeter.number != number);
+                continue;
+            }
+            let next = self.waiting.pop_front().map(|greeter| Greeter { since: now, ..greeter });
+            self.greeters.extend(next);
+        }
+        None
+    }
+}
+
 impl Greetings {
-    /// Takes a place for a connection that has not said Hello yet; `number` is unique among all connections.
+    /// Enters a connection that has not said Hello yet, and that waits for its turn; `number` is unique among all
+    /// connections.
     pub(super) fn enter(&self, name: &str, address: IpAddr, number: u64) -> Place<'_> {
         let (keep, stay) = oneshot::channel();
         let mut of = self.lock();
-        let Places { home, greeters } = of.entry(name.to_owned()).or_default();
-        let shares = |of: IpAddr| of == address || home.is_some_and(|home| home != of && home != address);
-        greeters.retain(|greeter| !shares(greeter.address));
-        if greeters.len() >= OF_ONE {
-            greeters.remove(0);
-        }
-        greeters.push(Greeter { address, number, _stay: keep });
+        let places = of.entry(name.to_owned()).or_default();
+        places.add(Greeter { address: network(address), number, since: Instant::now(), _stay: keep });
+        places.advance(Instant::now());
+        places.changed.notify_waiters();
         Place { greetings: self, name: name.to_owned(), number, stay }
     }
 
     /// Records the address of the session that the machine welcomed, and reserves a place for this address.
     pub(super) fn welcomed(&self, name: &str, address: IpAddr) {
-        self.lock().entry(name.to_owned()).or_default().home = Some(address);
+        let mut of = self.lock();
+        let places = of.entry(name.to_owned()).or_default();
+        let home = network(address);
+        places.home = Some(home);
+        if let Some(at) = places.waiting.iter().position(|greeter| greeter.address == home) {
+            places.greeters.extend(places.waiting.remove(at));
+        }
+        places.changed.notify_waiters();
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Places>> {
@@ -81,6 +140,33 @@ impl Greetings {
 }
 
 impl Place<'_> {
+    /// Waits for the turn of this peer. Returns `false` if the peer has lost its place before.
+    pub(super) async fn turn(&mut self) -> bool {
+        loop {
+            let (changed, until) = {
+                let mut of = self.greetings.lock();
+                let Some(places) = of.get_mut(&self.name) else { return false };
+                let until = places.advance(Instant::now());
+                if places.greeters.iter().any(|greeter| greeter.number == self.number) {
+                    return true;
+                }
+                // Every change from now on counts, also before the first poll.
+                (places.changed.clone().notified_owned(), until)
+            };
+            let over = async {
+                match until {
+                    Some(until) => tokio::time::sleep_until(until).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = changed => {}
+                () = over => {}
+                _ = &mut self.stay => return false,
+            }
+        }
+    }
+
     /// Returns when another peer with this certificate takes the place of this connection.
     pub(super) async fn lost(&mut self) {
         let _ = (&mut self.stay).await;
@@ -92,10 +178,21 @@ impl Drop for Place<'_> {
         let mut of = self.greetings.lock();
         if let Some(places) = of.get_mut(&self.name) {
             places.greeters.retain(|greeter| greeter.number != self.number);
-            if places.greeters.is_empty() && places.home.is_none() {
+            places.waiting.retain(|greeter| greeter.number != self.number);
+            places.advance(Instant::now());
+            places.changed.notify_waiters();
+            if places.greeters.is_empty() && places.waiting.is_empty() && places.home.is_none() {
                 of.remove(&self.name);
             }
         }
+    }
+}
+
+/// Returns the network that counts as one address: a host has any number of addresses of its IPv6 network.
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
     }
 }
 
@@ -107,12 +204,17 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn is_gone(place: &mut Place) -> bool {
+    fn is_gone(place: &mut Place<'_>) -> bool {
         place.stay.try_recv() == Err(oneshot::error::TryRecvError::Closed)
     }
 
-    #[test]
-    fn a_greeter_replaces_one_of_its_address_or_the_oldest() {
+    fn greets(greetings: &Greetings, place: &Place<'_>) -> bool {
+        let of = greetings.lock();
+        of.get(&place.name).is_some_and(|places| places.greeters.iter().any(|greeter| greeter.number == place.number))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_greeter_replaces_the_one_of_its_address_alone() {
         let greetings = Greetings::default();
         let (agent, thief) = (at("10.0.0.1"), at("10.0.0.66"));
         let mut own = greetings.enter("n0", agent, 1);
@@ -125,32 +227,87 @@ mod tests {
         // Other certificates have places of their own, and a freed place is free for any peer.
         let mut others = [greetings.enter("n1", thief, 1_000), greetings.enter("n1", agent, 1_001)];
         assert!(!others.iter_mut().any(is_gone) && !is_gone(&mut own));
-        let _third = greetings.enter("n0", at("10.0.0.67"), 1_002);
-        assert!(is_gone(&mut own) && !is_gone(&mut last));
-        drop((own, last, others, _third));
+        let third = greetings.enter("n0", at("10.0.0.67"), 1_002);
+        assert!(!greets(&greetings, &third));
+        drop(last);
+        assert!(greets(&greetings, &third) && greets(&greetings, &own));
+        drop((own, others, third));
         assert!(greetings.lock().is_empty());
     }
 
+    /// A thief holds every place and dials again from each address as soon as a session ends.
+    #[tokio::test(start_paused = true)]
+    async fn a_new_address_waits_for_a_turn_of_each_other_address() {
+        perilog_core::switch_on_defect!(perilog_host::defect::chosen());
+        for (thieves, home) in [(1, None), (2, None), (8, None), (WAITING - 1, None), (8, Some("10.0.9.9"))] {
+            let greetings = Greetings::default();
+            home.into_iter().for_each(|home| greetings.welcomed("n0", at(home)));
+            let address = |n: usize| at(&format!("10.0.1.{n}"));
+            let mut number = 0;
+            let mut enter = |of: IpAddr| {
+                number += 1;
+                greetings.enter("n0", of, number)
+            };
+            let mut of_thief: Vec<_> = (0..thieves).map(|n| enter(address(n))).collect();
+            let mut agent = enter(at("10.0.0.1"));
+            let began = Instant::now();
+            while !greets(&greetings, &agent) {
+                for (n, place) in of_thief.iter_mut().enumerate() {
+                    // The thief dials again from every address, whether it has lost its place or not.
+                    *place = enter(address(n));
+                }
+                assert!(!is_gone(&mut agent), "{thieves} {home:?}");
+                let _ = tokio::time::timeout(Duration::from_millis(50), agent.turn()).await;
+            }
+            let waited = began.elapsed();
+            println!("{thieves} addresses of a thief, home {home:?}: waited {waited:?}");
+            let shared = if home.is_some() { 1 } else { 2 };
+            let turns = u32::try_from(thieves.div_ceil(shared)).unwrap();
+            assert!(waited <= TURN * turns, "{thieves} {home:?}: {waited:?}");
+            // Its turn is its own, though the thief dials all the time.
+            for _ in 0..100 {
+                for (n, place) in of_thief.iter_mut().enumerate() {
+                    *place = enter(address(n));
+                }
+            }
+            assert!(!is_gone(&mut agent) && greets(&greetings, &agent));
+        }
+    }
+
     #[test]
-    fn the_address_that_was_welcomed_last_keeps_its_place() {
+    fn the_addresses_of_an_ipv6_network_count_as_one() {
+        assert_eq!(network(at("2001:db8:1:2:3:4:5:6")), network(at("2001:db8:1:2::1")));
+        assert_ne!(network(at("2001:db8:1:3::1")), network(at("2001:db8:1:2::1")));
+        assert_ne!(network(at("10.0.0.1")), network(at("10.0.0.2")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn so_many_addresses_wait_and_the_next_is_turned_away() {
+        let greetings = Greetings::default();
+        let mut places: Vec<_> = (0..=OF_ONE + WAITING)
+            .map(|n| greetings.enter("n0", at(&format!("10.0.1.{n}")), u64::try_from(n).unwrap()))
+            .collect();
+        let mut last = places.pop().unwrap();
+        assert!(is_gone(&mut last) && !places.iter_mut().any(is_gone));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_address_that_was_welcomed_last_keeps_its_place() {
         let greetings = Greetings::default();
         let (agent, moved) = (at("10.0.0.1"), at("10.0.0.2"));
-        let thief = |number: u64| at(&format!("10.0.1.{}", number % 200));
-        let mut last = greetings.enter("n0", thief(0), 0);
         greetings.welcomed("n0", agent);
         let mut own = greetings.enter("n0", agent, 1_000);
+        let mut thieves = Vec::new();
         for number in 1..1_000 {
-            let mut other = greetings.enter("n0", thief(number), number);
-            assert!(is_gone(&mut last) && !is_gone(&mut other) && !is_gone(&mut own), "{number}");
-            last = other;
+            thieves.push(greetings.enter("n0", at(&format!("10.0.1.{}", number % 200)), number));
+            assert!(greets(&greetings, &own) && !is_gone(&mut own), "{number}");
         }
-        // The agent dials again: it gets its own place, and disturbs no other peer.
-        let mut again = greetings.enter("n0", agent, 1_001);
-        assert!(is_gone(&mut own) && !is_gone(&mut again) && !is_gone(&mut last));
+        // The agent dials again: it gets its own place at once.
+        let again = greetings.enter("n0", agent, 1_001);
+        assert!(is_gone(&mut own) && greets(&greetings, &again));
         // The node gets another address.
         greetings.welcomed("n0", moved);
-        let mut own = greetings.enter("n0", moved, 1_002);
-        let mut other = greetings.enter("n0", thief(0), 1_003);
-        assert!(is_gone(&mut again) && is_gone(&mut last) && !is_gone(&mut own) && !is_gone(&mut other));
+        let own = greetings.enter("n0", moved, 1_002);
+        assert!(greets(&greetings, &own));
     }
 }

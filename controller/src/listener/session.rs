@@ -73,6 +73,11 @@ async fn talk(link: Link, plain: bool, tls: watch::Receiver<Option<ServerTls>>, 
     let (id, address) = (sessions.next_id(), peer.ip().to_canonical());
     let name = names.first().cloned();
     let mut place = name.as_ref().map(|name| sessions.greetings.enter(name, address, id.0));
+    if let Some(place) = &mut place
+        && !place.turn().await
+    {
+        return crowded();
+    }
     let greeted = tokio::select! {
         greeted = tokio::time::timeout(HELLO_LIMIT, greet(&mut reader, &mut writer, sessions.release)) => greeted,
         over = lost(&mut place) => return over,
@@ -245,13 +250,17 @@ async fn frame(reader: &mut FrameReader) -> Result<bytes::Bytes, Over> {
     reader.next().await?.ok_or_else(|| Over::Ended("the agent ended it".to_owned()))
 }
 
+fn crowded() -> Over {
+    refused("others with its certificate dial, and it has not said its Hello")
+}
+
 /// Returns when another peer with the same certificate needs the place; otherwise never.
 async fn lost(place: &mut Option<Place<'_>>) -> Over {
     match place {
         Some(place) => place.lost().await,
         None => std::future::pending().await,
     }
-    refused("others with its certificate dial, and it has not said its Hello")
+    crowded()
 }
 
 fn ending(_: crate::daemon::Ended) -> Over {

@@ -1,6 +1,6 @@
 //! Scripted agent.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use bytes::Bytes;
 use perilog_core::message::{FromAgent, Held, Hello, ToAgent};
@@ -10,6 +10,7 @@ use perilog_core::{BootId, Epoch, HostName, MachineId};
 use perilog_host::link::{Dial, Link, LinkError, dial};
 use perilog_proto::{Decoded, Preamble, decode_to_agent, encode_from_agent, negotiate};
 use tokio::net::{TcpListener, TcpSocket};
+use tokio::sync::mpsc;
 
 use crate::bed::{Bed, Controller, LIMIT};
 
@@ -54,17 +55,44 @@ async fn raw_link_by(bed: &Bed, port: u16, host: &str) -> Link {
 
 /// Returns a link after the exchange of preambles that the controller sees come from `address`.
 pub(crate) async fn link_from(address: Ipv4Addr, bed: &Bed, controller: &Controller, host: &str) -> Link {
+    greet(raw_link_by(bed, relay(address, controller.address).await, host).await).await
+}
+
+/// Dials from `address` for ever, and again as soon as a session ends; never sends a Hello. Tells of each session that
+/// has ended.
+pub(crate) async fn dial_again(
+    address: Ipv4Addr,
+    bed: &Bed,
+    controller: &Controller,
+    host: &str,
+    ended: mpsc::Sender<()>,
+) -> impl Future<Output = ()> + use<> {
+    let (port, tls) = (relay(address, controller.address).await, bed.authority.agent(host));
+    async move {
+        loop {
+            let Ok(mut link) = dial(&Dial::tls(format!("localhost:{port}"), tls.clone())).await else { continue };
+            let _ = link.writer.send(Preamble::ours("test").encode()).await;
+            while let Ok(Some(_)) = link.reader.next().await {}
+            // The test needs the first ends alone.
+            let _ = ended.try_send(());
+        }
+    }
+}
+
+/// Passes connections on, and makes them come from `address`. Returns the port.
+async fn relay(address: Ipv4Addr, to: SocketAddr) -> u16 {
     let relay = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (port, to) = (relay.local_addr().unwrap().port(), controller.address);
+    let port = relay.local_addr().unwrap().port();
     tokio::spawn(async move {
-        let (mut near, _) = relay.accept().await.unwrap();
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind((address, 0).into()).unwrap();
-        let mut far = socket.connect(to).await.unwrap();
-        // Either side may end the connection.
-        let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;
+        while let Ok((mut near, _)) = relay.accept().await {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind((address, 0).into()).unwrap();
+            let mut far = socket.connect(to).await.unwrap();
+            // Either side may end the connection.
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut near, &mut far).await });
+        }
     });
-    greet(raw_link_by(bed, port, host).await).await
+    port
 }
 
 /// Returns the next frame from the controller; `None` at an orderly end.

@@ -10,9 +10,10 @@ use perilog_core::{ActionId, ActionName, Attempt, ClusterId, Epoch, JobId, Rank,
 use perilog_host::clock;
 use perilog_proto::{MAX_PAGE, encode_from_agent};
 use serde_json::json;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use crate::agent::{Agent, hello, link, link_from};
+use crate::agent::{Agent, dial_again, hello, link, link_from};
 use crate::bed::{Bed, Controller};
 use crate::crowds::{ask, peak_mib, rss_mib};
 
@@ -116,6 +117,32 @@ async fn a_thief_of_many_addresses_keeps_no_node_from_greeting() {
     let mut hello = hello("n1", vec![]);
     hello.link = 2;
     Agent::greet(own, hello).await;
+}
+
+/// Addresses of a thief.
+const ADDRESSES: u8 = 8;
+
+/// The agent was never welcomed from its own address, and dials beside a thief of eight addresses that dials from each
+/// address again as soon as a session ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thief_of_many_addresses_delays_a_first_greeting_by_turns() {
+    let mut bed = Bed::new();
+    let controller = bed.start();
+    let mut thieves = JoinSet::new();
+    let (told, mut ended) = mpsc::channel(usize::from(ADDRESSES));
+    for n in 0..ADDRESSES {
+        let address = [127, 0, 0, 2 + n].into();
+        thieves.spawn(dial_again(address, &bed, &controller, "n1", told.clone()).await);
+    }
+    // The turns of four addresses are over, so the others wait.
+    for _ in 0..4 {
+        ended.recv().await.unwrap();
+    }
+    let began_ms = clock::mono_ms();
+    let own = link(&bed, &controller, "n1").await;
+    Agent::greet(own, hello("n1", vec![])).await;
+    println!("the agent greeted after {} ms", clock::mono_ms() - began_ms);
+    thieves.abort_all();
 }
 
 /// Number of nodes whose stolen keys greet at once, each with a Hello that never ends.

@@ -181,6 +181,7 @@ table! {
     RunnerIgnoresClaim: "a runner finds the claim taken and goes on", "1: a task is claimed once", Hunt::Unit { program: "agent: runner", filter: "a_claim_that_is_taken" };
     RunnerGoesOnUnrecorded: "a step that cannot be recorded is run", "1: a script is in the books before it runs", Hunt::Unit { program: "agent: runner", filter: "a_full_file_system_stops" };
     AnybodyNotifies: "NotifyAccess=all: whatever a script leaves behind speaks for the unit", "3: unknown is never success", Hunt::Nodes { program: "forged_mainpid_changes_nothing" };
+    NoTurnToGreet: "a peer that has shown a certificate takes the place of another address at once", "docs/security.md: a stolen key keeps no node from greeting", Hunt::Unit { program: "controller", filter: "a_new_address_waits_for_a_turn_of_each_other_address" };
     NamesUnchecked: "a certificate speaks for any host", "7: a peer speaks for its own host", Hunt::Nodes { program: "bad_peers_are_refused" };
     ProcessesUnseen: "the unit's cgroup is read as empty", "4: nothing is over while a process of it lives", Hunt::Nodes { program: "child_left_behind_holds" };
     MarksGo: "a tombstone that goes takes with it that its host had obeyed its commit", "what was obeyed last is not forgotten", Hunt::Unit { program: "core", filter: "what_goes_leaves_its_commit" };
