@@ -1,5 +1,5 @@
-//! `cargo xtask bench unit|hook|idle|fan|core`: builds everything in release, measures as root (except `core`, which needs
-//! only itself), shows the table, and keeps the document with the raw samples as `target/bench/<name>.json`.
+//! `cargo xtask bench unit|hook|idle|fan|core`: builds everything in release, measures as root (except `core`, which
+//! needs only itself), shows the table, and keeps the document with the raw samples as `target/bench/<name>.json`.
 //! `bench/src` describes the measurements.
 
 use std::path::{Path, PathBuf};

@@ -10,7 +10,7 @@ use std::str::FromStr;
 use perilog_core::ids::Epoch;
 use perilog_core::mark::Place;
 use perilog_core::{Commit, Event, History, JobId};
-use rusqlite::{Connection, params};
+use rusqlite::params;
 
 use super::events::{EventReader, integer, page};
 use super::{StoreError, load};
@@ -33,7 +33,7 @@ pub(crate) struct Ordered {
 
 impl EventReader {
     /// Returns events past `after` (`None`: from the oldest on), in order: at most `limit`, fewer if they are large, at
-    /// least one if one exists. Returns `None` if the store never made the spot's commit. Blocks for the time of a query.
+    /// least one if one exists. Returns `None` if the store never made the spot's commit. Blocks for a query.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
@@ -63,7 +63,7 @@ impl EventReader {
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
     pub(crate) fn newest(&self) -> Result<Spot, StoreError> {
-        let history = load::history(&*self.lock())?;
+        let history = load::history(&self.lock())?;
         Ok(Spot { commit: commit(&history, history.last), event: None })
     }
 }
@@ -119,7 +119,7 @@ impl FromStr for Spot {
 
 /// Explains how SQLite finds a page, for the test that no page walks the whole log.
 #[cfg(test)]
-pub(super) fn plan(db: &Connection) -> String {
+pub(super) fn plan(db: &rusqlite::Connection) -> String {
     let sql = "EXPLAIN QUERY PLAN SELECT job, sequence, timestamp, name, context, written FROM events
          WHERE (written, job, sequence) > (1, 'a', 1) ORDER BY written, job, sequence LIMIT 1";
     db.query_row(sql, [], |row| row.get("detail")).unwrap()
