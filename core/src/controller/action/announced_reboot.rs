@@ -6,6 +6,7 @@
 //! | event, while the rank expects a reboot    | then |
 //! |-------------------------------------------|------|
 //! | the node says Hello from another boot     | the rank ends as reported; a later reboot is an ordinary one |
+//! | ... or says there that the task was lost  | the same: the node has lost its mark of the announcement |
 //! | ... and the node is another machine       | `lost (rebooted)`, like every other task there |
 //! | ... later than limit and grace            | `timeout` |
 //! | the scripts end well, or by the shutdown  | the rank stays open: the reboot is the end |
@@ -188,6 +189,12 @@ impl Machine {
         if !(expects || ended.expect_reboot) || !action.is_open_on(task.rank) || defect!(BootNotAwaited) {
             return Some(ended);
         }
+        // The node has lost its mark of the announcement, and the store has not.
+        let unmarked = matches!(ended.outcome, Outcome::Lost { why: Loss::Rebooted }) && !defect!(UnmarkedBootIsLoss);
+        if expects && unmarked && self.booted(task, boot_number, now) {
+            return None;
+        }
+        let action = self.jobs.action_mut(task.action)?;
         if well && ended.expect_reboot {
             // The node may have rebooted while no controller heard of the reboot: after a soft reboot, the record and
             // the announcement are still on the node.

@@ -94,6 +94,18 @@ fn only_the_announced_boot_is_the_end() {
     }
 }
 
+/// Found by the simulator: the directory of tasks was removed on the node, and the agent said after the announced boot that
+/// the task was lost.
+#[test]
+fn a_node_without_its_mark_ends_as_announced() {
+    let (mut b, n0) = announced(Outcome::Ok, Some(LIMIT));
+    b.batch(vec![closed(n0)]);
+    let (n0, _) = b.up("n0", "b2", vec![held("prolog", "j", 0, HeldState::Ended)]);
+    b.says(n0, finished(t(), Outcome::Lost { why: Loss::Rebooted }));
+    assert_eq!(b.outcome(t()), Outcome::Ok);
+    assert_eq!(b.drained(), []);
+}
+
 #[test]
 fn an_untold_boot_is_a_loss_and_so_is_one_told_too_late() {
     let mut b = Bench::new();
