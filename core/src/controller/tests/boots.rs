@@ -100,6 +100,8 @@ fn only_the_announced_boot_is_the_end() {
 fn a_node_without_its_mark_ends_as_announced() {
     let (mut b, n0) = announced(Outcome::Ok, Some(LIMIT));
     b.batch(vec![closed(n0)]);
+    // The controller has just started, and waits for n1: no attempt is asserted yet.
+    let mut b = b.restart_settling();
     let (n0, _) = b.up("n0", "b2", vec![held("prolog", "j", 0, HeldState::Ended)]);
     b.says(n0, finished(t(), Outcome::Lost { why: Loss::Rebooted }));
     assert_eq!(b.outcome(t()), Outcome::Ok);
