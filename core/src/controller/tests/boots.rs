@@ -94,8 +94,8 @@ fn only_the_announced_boot_is_the_end() {
     }
 }
 
-/// Found by the simulator: the directory of tasks was removed on the node, and the agent said after the announced boot that
-/// the task was lost.
+/// Found by the simulator: the directory of tasks was removed on the node, and the agent said after the announced boot
+/// that the task was lost.
 #[test]
 fn a_node_without_its_mark_ends_as_announced() {
     let (mut b, n0) = announced(Outcome::Ok, Some(LIMIT));
