@@ -50,7 +50,7 @@ fn a_batch_job_drains_the_node_that_its_prolog_found() -> Result<()> {
 }
 
 /// A node passes the prolog, and a check of the site finds it bad while the batch job runs: the job's own instance
-/// drains the node, and runs its jobs on the others. The node that failed in the prolog stays as the user left it.
+/// drains the node, and runs its jobs on the others.
 #[test]
 fn a_running_batch_job_drains_a_node_that_goes_bad() -> Result<()> {
     let check = "[ ! -e /run/gone ] || perilog-report tolerable --check gpu 'gpu0 is gone'";

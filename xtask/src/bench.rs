@@ -25,7 +25,18 @@ pub(crate) fn run(names: &[&str], options: &[&str]) -> Result<bool> {
     if names.iter().any(|name| *name != "core") {
         prerequisites::ensure_nodes()?;
         // Two builds: in one, features that the bench enables in a dependency would also change the measured daemons.
-        cargo::run(&["build", "--release", "-p", "perilog-agent", "-p", "perilog-controller", "-p", "perilog"])?;
+        cargo::run(&[
+            "build",
+            "--release",
+            "-p",
+            "perilog-agent",
+            "-p",
+            "perilog-controller",
+            "-p",
+            "perilog",
+            "-p",
+            "perilog-flux",
+        ])?;
     }
     cargo::run(&["build", "--release", "-p", "perilog-bench"])?;
     let target = cargo::target()?;
