@@ -16,7 +16,7 @@ pub const UNMUNGE: &str = "/usr/bin/unmunge";
 const LIMIT: Duration = Duration::from_secs(4);
 /// Fields that the module requests from `unmunge`; `unmunge` prints them in its own order.
 const KEYS: &str = "STATUS,UID,ENCODE_HOST";
-/// Requests addresses and ids instead of names, so that decoding never waits for a resolver.
+/// Option of `unmunge` that requests addresses and ids instead of names, so that decoding never waits for a resolver.
 const NUMERIC: &str = "--numeric";
 
 /// The contents of a valid credential: user, origin and payload.

@@ -15,7 +15,7 @@ const NOFILE: i64 = 524_288;
 /// A hundred years: the limit of a script without a limit, in an action that has one.
 const FOREVER_MS: u64 = 3_155_760_000_000;
 
-/// The table as written. This type, and no other place, defines the defaults of absent keys.
+/// The table `[action.NAME]` as written. This type, and no other place, defines the defaults of absent keys.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", default, remote = "Self")]
 pub struct Action {

@@ -18,7 +18,7 @@ use crate::text;
 const ABOUT: &str = "enrolment";
 /// Limit for a controller's answer; on the same network a controller answers in milliseconds.
 const REACH: Duration = Duration::from_secs(5);
-/// The first port that other users than root can bind (ip(7)).
+/// File with the first port that users other than root can bind (ip(7)).
 const UNPRIVILEGED: &str = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
 const GETENT: &str = "/usr/bin/getent";
 /// The default socket of munged.
