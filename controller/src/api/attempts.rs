@@ -35,7 +35,7 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
         (Ok(source), Ok(jobs)) => (source, jobs),
         (Err(refusal), _) | (_, Err(refusal)) => return refuse(reply, &refusal).await,
     };
-    let mut feed = Feed { api, uid: peer.uid, source, reply };
+    let mut feed = Feed { api, uid: peer.uid, source, reply, drains: Value::Null };
     let ended = match parameters.follow.unwrap_or(false) {
         true => feed.follow(jobs).await,
         false => feed.snapshot(jobs).await,
@@ -69,6 +69,8 @@ struct Feed<'a> {
     uid: u32,
     source: Source,
     reply: ReplySink,
+    /// The drains that the follower has; null before the first reply.
+    drains: Value,
 }
 
 impl Feed<'_> {
@@ -82,7 +84,7 @@ impl Feed<'_> {
             after = Some((last.job.clone(), last.attempt));
             self.reply.more(json!({ "attempts": page, "current": false })).await?;
         }
-        self.changed(&jobs, true).await
+        self.changed(&jobs).await
     }
 
     async fn follow(&mut self, jobs: BTreeSet<JobId>) -> Result<(), End> {
@@ -96,12 +98,16 @@ impl Feed<'_> {
             };
             let ended = "the follower fell behind, or the controller begins anew: follow again";
             let changes = changes.ok_or_else(|| Refusal::Unavailable(ended.to_owned()))?;
-            self.changed(&changes.jobs, changes.drains).await?;
+            self.changed(&changes.jobs).await?;
         }
     }
 
     /// Sends the present state of these jobs, page by page; the last reply completes the state.
-    async fn changed(&mut self, jobs: &BTreeSet<JobId>, drains: bool) -> Result<(), End> {
+    ///
+    /// The attempts may be newer than the change that was told, and may show a verdict whose drain is the next change.
+    /// A follower that saw such a verdict alone would fail the job before the node at fault is drained. So the drains
+    /// are read after the attempts, whatever changed.
+    async fn changed(&mut self, jobs: &BTreeSet<JobId>) -> Result<(), End> {
         let jobs: Vec<JobId> = jobs.iter().cloned().collect();
         let mut pages: Vec<Vec<JobId>> = jobs.chunks(PAGE).map(<[JobId]>::to_vec).collect();
         let last = pages.pop().unwrap_or_default();
@@ -110,11 +116,14 @@ impl Feed<'_> {
             self.reply.more(json!({ "attempts": page, "current": false })).await?;
         }
         let mut body = json!({ "attempts": self.of(last).await?, "current": true });
-        if drains {
-            body["drains"] = self.drains().await?;
+        let drains = self.drains().await?;
+        let drained = drains != self.drains;
+        if drained {
+            body["drains"] = drains.clone();
+            self.drains = drains;
         }
         // Skips a page without a job of this source.
-        if drains || body["attempts"].as_array().is_some_and(|attempts| !attempts.is_empty()) {
+        if drained || body["attempts"].as_array().is_some_and(|attempts| !attempts.is_empty()) {
             self.reply.more(body).await?;
         }
         Ok(())

@@ -135,6 +135,77 @@ fn an_operators_reason_has_no_controls() {
     assert_eq!(reason, "fixed [2J by me");
 }
 
+fn api(inlet: Inlet, store: &std::path::Path) -> Api {
+    Api {
+        inlet,
+        reader: EventReader::open(store).unwrap(),
+        steps: StepReader::open(store).unwrap(),
+        access: Access { group: None, edges: None, read: Read::Anyone },
+        outbox: watch::channel(()).1,
+        logged: watch::channel(()).1,
+        calls: Calls::new(),
+        cluster: "test".to_owned(),
+        store: "/none".into(),
+        backup: tokio::sync::Mutex::default(),
+        enrolment: None,
+        expiries: crate::listener::Expiries::default(),
+    }
+}
+
+/// The test plays the writer: a job changes, and before the API asks for the job, a verdict and its drain are committed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_verdict_comes_with_the_drain_that_it_made() {
+    use crate::daemon::{Changes, Entry};
+    use crate::store::{Durable, Store};
+    use perilog_core::JobId;
+    use perilog_core::controller::io::{DrainRow, Reply};
+
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("controller.db");
+    Store::open(&path).unwrap().commit(&[]).unwrap();
+    let (inlet, mut entries) = Inlet::new();
+    let socket = dir.path().join("socket");
+    tokio::spawn(serve(perilog_host::varlink::bind(&socket, 0o600, None).unwrap(), api(inlet, &path)));
+    let reading = tokio::task::spawn_blocking(move || {
+        let mut client = perilog_host::varlink::Client::connect(&socket).unwrap();
+        client.set_timeout(Some(std::time::Duration::from_secs(10))).unwrap();
+        let source = json!({"name": "flux", "instance": "i"});
+        let follow = json!({"source": source, "follow": true});
+        let replies = client.call_more("io.perilog.Controller.Attempts", follow).unwrap();
+        replies.map(Result::unwrap).find(|reply| reply["attempts"][0]["job"] == "f1").unwrap()
+    });
+    let Some(Entry::FollowAll { feed, ready }) = entries.recv().await else { panic!("no follower") };
+    ready.send(()).unwrap();
+    let attempt = json!({"job": "f1", "attempt": "0", "ranks": "0", "hosts": "n0", "open": true, "hold": "0",
+        "released": "", "complete": false, "unvouched": false, "actions": [], "milestones": []});
+    let drain = DrainRow::new("n0".parse().unwrap(), "prolog: failed".to_owned(), None, 1);
+    let mut is_changed = false;
+    let writer = async {
+        while let Some(Entry::Request { request, answer, .. }) = entries.recv().await {
+            let reply = match request {
+                Request::Attempts(of) if of.jobs.as_ref().is_some_and(|jobs| !jobs.is_empty()) => {
+                    Reply::Attempts(vec![serde_json::from_value(attempt.clone()).unwrap()])
+                }
+                Request::Attempts(_) => Reply::Attempts(Vec::new()),
+                Request::Drains if is_changed => Reply::Drains(vec![drain.clone()]),
+                Request::Drains => {
+                    let jobs = [JobId::new("f1").unwrap()].into();
+                    assert!(feed.put(&Changes { jobs, drains: false }));
+                    is_changed = true;
+                    Reply::Drains(Vec::new())
+                }
+                other => panic!("{other:?}"),
+            };
+            drop(answer.send(Ok(reply)));
+        }
+    };
+    let told = tokio::select! {
+        told = reading => told.unwrap(),
+        () = writer => panic!("the API has ended"),
+    };
+    assert_eq!(told["drains"][0]["host"], "n0");
+}
+
 /// The test plays the writer and commits at the worst moment, before the follower is registered.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_follower_sees_a_concurrent_commit_exactly_once() {
@@ -154,20 +225,7 @@ async fn a_follower_sees_a_concurrent_commit_exactly_once() {
     (1..=3).for_each(&mut commit);
 
     let (inlet, mut entries) = Inlet::new();
-    let api = Api {
-        inlet,
-        reader: EventReader::open(&path).unwrap(),
-        steps: StepReader::open(&path).unwrap(),
-        access: Access { group: None, edges: None, read: Read::Anyone },
-        outbox: watch::channel(()).1,
-        logged: watch::channel(()).1,
-        calls: Calls::new(),
-        cluster: "test".to_owned(),
-        store: "/none".into(),
-        backup: tokio::sync::Mutex::default(),
-        enrolment: None,
-        expiries: crate::listener::Expiries::default(),
-    };
+    let api = api(inlet, &path);
     let socket = dir.path().join("socket");
     tokio::spawn(serve(perilog_host::varlink::bind(&socket, 0o600, None).unwrap(), api));
     let reading = tokio::task::spawn_blocking(move || {

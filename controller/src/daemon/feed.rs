@@ -61,7 +61,7 @@ pub(crate) fn feed() -> (Feed, Followed) {
 
 impl Feed {
     /// Adds changes. Returns `false` if the follower is gone, or has fallen too far behind.
-    pub(super) fn put(&self, news: &Changes) -> bool {
+    pub(crate) fn put(&self, news: &Changes) -> bool {
         if self.ring.is_closed() {
             return false;
         }
