@@ -41,6 +41,13 @@ impl Samples {
         (ratios.iter().copied().fold(f64::INFINITY, f64::min), ratios.iter().copied().fold(0.0, f64::max))
     }
 
+    /// Formats the ratio to `base`, called `name`, with its spread and with the ratio of `base` to its own repetition.
+    pub fn beside(&self, base: &Self, again: &Self, name: &str) -> String {
+        let (low, high) = self.over_in_parts(base);
+        let [ratio, low, high, noise] = [self.over(base), low, high, again.over(base)].map(figure);
+        format!("{ratio} x {name} ({low} to {high} by tenths of the run; A/A {noise})")
+    }
+
     pub fn json(&self) -> Value {
         let thousandths = |value: f64| (value * 1000.0).round() / 1000.0;
         json!({

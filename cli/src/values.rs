@@ -150,7 +150,7 @@ pub(crate) fn user(text: &str) -> Result<u32, String> {
     }
 }
 
-/// What `perilog wait` waits for: `EVENT` or `EVENT:ACTION`.
+/// The event for which `perilog wait` waits: `EVENT` or `EVENT:ACTION`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Awaited {
     pub(crate) event: String,

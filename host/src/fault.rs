@@ -47,7 +47,7 @@ const fn controller(name: &'static str, moment: &'static str) -> Point {
 
 #[cfg(not(feature = "fault-points"))]
 mod inert {
-    /// Does nothing: builds without fault points.
+    /// Stands in for the fault points in builds without them: does nothing.
     #[inline(always)]
     pub const fn point(_: &str) {}
 

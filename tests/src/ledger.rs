@@ -50,7 +50,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// One run of a script, from the ledger of its node.
+/// A run of a script, from the ledger of its node.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Run {
     pub node: String,

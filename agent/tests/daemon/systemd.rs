@@ -8,7 +8,7 @@ use tokio::net::UnixListener;
 use zbus::message::Type;
 use zbus::{Guid, MessageStream, OwnedObjectPath, Variant, connection};
 
-/// One row of the reply to ListUnitsByPatterns.
+/// A row of the reply to ListUnitsByPatterns.
 type Listed<'a> =
     (&'a str, &'a str, &'a str, &'a str, &'a str, &'a str, OwnedObjectPath, u32, &'a str, OwnedObjectPath);
 

@@ -114,16 +114,9 @@ impl Bench {
             table.row(&label(what), samples.cells());
         }
         let ratio = real.over(&bare);
-        let (low, high) = real.over_in_parts(&bare);
         table.target(
             &format!("{} agents, out and back", self.agents),
-            &format!(
-                "{} x the bare wire ({} to {} by tenths of the run; A/A {})",
-                figure(ratio),
-                figure(low),
-                figure(high),
-                figure(again.over(&bare))
-            ),
+            &real.beside(&bare, &again, "the bare wire"),
             "most 5 x",
             ratio <= MOST_OVER_BARE,
         );

@@ -11,7 +11,7 @@ use tokio::process::Command;
 use crate::noise::{Noise, machine};
 use perilog_bench::options::Options;
 use perilog_bench::report::{Table, progress};
-use perilog_bench::stats::{Samples, figure};
+use perilog_bench::stats::Samples;
 
 /// Target for a hook (docs/performance.md): maximum ratio to `systemd-run`.
 const MOST_OVER_SYSTEMD_RUN: f64 = 1.1;
@@ -47,17 +47,10 @@ async fn measure(samples: usize) -> Result<Value> {
         table.row(&format!("{name}, ms"), samples.cells());
     }
     let [hook, systemd_run, again] = &taken;
-    let (low, high) = hook.over_in_parts(systemd_run);
     let ratio = hook.over(systemd_run);
     table.target(
         "a hook's p50",
-        &format!(
-            "{} x systemd-run --wait ({} to {} by tenths of the run; A/A {})",
-            figure(ratio),
-            figure(low),
-            figure(high),
-            figure(again.over(systemd_run))
-        ),
+        &hook.beside(systemd_run, again, "systemd-run --wait"),
         "most 1.1 x",
         ratio <= MOST_OVER_SYSTEMD_RUN,
     );
@@ -76,7 +69,7 @@ async fn one(which: usize, job: usize) -> Result<f64> {
     match which {
         0 => command
             .args(["hook", "slurm-prolog"])
-            .envs([("SLURM_JOB_ID", format!("{}", job + 1)), ("SLURM_JOB_UID", "0".to_owned())]),
+            .envs([("SLURM_JOB_ID", (job + 1).to_string()), ("SLURM_JOB_UID", "0".to_owned())]),
         _ => command.args(["--wait", "--quiet", "/bin/true"]),
     };
     command.stdin(Stdio::null()).stdout(Stdio::null());

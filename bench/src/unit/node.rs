@@ -100,16 +100,9 @@ async fn measure(samples: usize, bursts: usize) -> Result<Value> {
         table.row(&format!("{name}, ms"), samples.cells());
     }
     let [agent, bare, again, runner, systemd_run] = &taken;
-    let (low, high) = agent.over_in_parts(bare);
-    let noise_alone = figure(again.over(bare));
     table.target(
         "one task's p50",
-        &format!(
-            "{} x the bare connection ({} to {} by tenths of the run; A/A {noise_alone})",
-            figure(agent.over(bare)),
-            figure(low),
-            figure(high)
-        ),
+        &agent.beside(bare, again, "the bare connection"),
         "most 1.5 x",
         agent.over(bare) <= MOST_OVER_BARE,
     );
@@ -180,16 +173,9 @@ impl Ways {
             table.row(&format!("{name}, {IN_FLIGHT} in flight, units/s"), samples.cells());
         }
         let ratio = agent.over(&bare);
-        let (low, high) = agent.over_in_parts(&bare);
         table.target(
             &format!("throughput with {IN_FLIGHT} in flight"),
-            &format!(
-                "{} x the bare connection ({} to {} by tenths of the run; A/A {})",
-                figure(ratio),
-                figure(low),
-                figure(high),
-                figure(again.over(&bare))
-            ),
+            &agent.beside(&bare, &again, "the bare connection"),
             "least 0.85 x",
             ratio >= LEAST_THROUGHPUT,
         );

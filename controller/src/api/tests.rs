@@ -152,7 +152,8 @@ fn api(inlet: Inlet, store: &std::path::Path) -> Api {
     }
 }
 
-/// The test plays the writer: a job changes, and before the API asks for the job, a verdict and its drain are committed.
+/// The test plays the writer: a job changes, and before the API asks for the job, the writer commits a verdict and its
+/// drain.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_verdict_comes_with_the_drain_that_it_made() {
     use crate::daemon::{Changes, Entry};

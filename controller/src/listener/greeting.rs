@@ -264,7 +264,7 @@ mod tests {
             let shared = if home.is_some() { 1 } else { 2 };
             let turns = u32::try_from(thieves.div_ceil(shared)).unwrap();
             assert!(waited <= TURN * turns, "{thieves} {home:?}: {waited:?}");
-            // Its turn is its own, though the thief dials all the time.
+            // The agent keeps its turn, though the thief dials all the time.
             for _ in 0..100 {
                 for (n, place) in of_thief.iter_mut().enumerate() {
                     *place = enter(address(n));

@@ -119,7 +119,7 @@ impl Batch {
 }
 
 impl Jobs {
-    /// Has the batch settle the action at its end, and notes that its attempt is in use.
+    /// Marks the action for the end of the batch, which settles it, and its attempt as in use.
     pub(super) fn touch(&mut self, id: ActionId, now: Now, batch: &mut Batch) {
         batch.touched.insert(id);
         let Some(action) = self.action(id) else { return };

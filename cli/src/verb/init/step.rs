@@ -1,4 +1,4 @@
-//! One change to this host, and the plan: the changes that `init` will make, and those that are made already.
+//! A change to this host, and the plan: the changes that `init` will make, and those that are made already.
 
 use std::path::PathBuf;
 

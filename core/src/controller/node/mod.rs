@@ -140,7 +140,7 @@ impl Nodes {
         node.failed.push(task);
     }
 
-    /// Does the store know the task, with its rank on `host`? Otherwise shows the claim.
+    /// Returns `true` if the store knows the task, with its rank on `host`. The node's note shows any other claim.
     pub(in crate::controller) fn speaks_for(
         &mut self,
         host: &HostName,
@@ -151,9 +151,9 @@ impl Nodes {
         jobs.host_of(task).is_some() && !self.is_anothers(host, task, jobs, batch)
     }
 
-    /// Does the task belong to another host? The controller then ignores the report and shows it in the node's note;
-    /// the session stays open. Closing the session would be wrong: after a reused job number or a lost store, an
-    /// attempt may return on other hosts. Its first hosts would be locked out for ever.
+    /// Returns `true` if the task belongs to another host. The controller then ignores the report and shows it in the
+    /// node's note; the session stays open. Closing the session would be wrong: after a reused job number or a lost
+    /// store, an attempt may return on other hosts. Its first hosts would be locked out for ever.
     pub(in crate::controller) fn is_anothers(
         &mut self,
         host: &HostName,

@@ -28,7 +28,7 @@ pub(super) struct Dir {
     pub(super) stop_asked: bool,
 }
 
-/// What the world does with an effect of the machine.
+/// The world's answer to an effect of the machine.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Fate {
     Done,
