@@ -19,13 +19,37 @@ pub(super) struct Books {
     stuck: BTreeSet<(HostName, String)>,
 }
 
-/// The sum of all releases that the outbox has had for an attempt.
+/// The releases that the outbox has had for an attempt, except those that a recovery dropped.
 #[derive(Debug, Default)]
 struct Told {
-    part: Part,
-    /// The union of the fragments of R in all releases so far.
-    r: Option<ResourceSet>,
+    /// Each release by its sequence: its part, and the fragment of R in it.
+    releases: BTreeMap<u64, (Part, Option<ResourceSet>)>,
+    /// Ranks of dropped releases: the resource manager named other ranks.
+    gone: IdSet,
     last: bool,
+}
+
+impl Told {
+    fn part(&self) -> Part {
+        let mut all = Part::default();
+        self.releases.values().for_each(|(part, _)| all.extend_with(part));
+        all
+    }
+
+    /// Returns the union of all fragments; `None` if a fragment is missing, or two overlap.
+    fn r(&self) -> Option<ResourceSet> {
+        let mut fragments = self.releases.values().map(|(_, fragment)| fragment.clone());
+        let first = fragments.next()??;
+        fragments.try_fold(first, |so_far, fragment| so_far.union(&fragment?).ok())
+    }
+
+    /// Forgets a release that the controller dropped from the outbox.
+    fn drop_release(&mut self, sequence: u64) {
+        if let Some((part, _)) = self.releases.remove(&sequence) {
+            self.gone.extend_with(&part.ranks);
+            self.last = false;
+        }
+    }
 }
 
 impl Truth {
@@ -53,6 +77,7 @@ impl Truth {
                     None
                 }
                 Record::OutboxDone { sequence } => {
+                    self.books.told.values_mut().for_each(|told| told.drop_release(*sequence));
                     self.done(*sequence);
                     None
                 }
@@ -85,7 +110,7 @@ impl Truth {
     /// once more.
     pub(crate) fn listed(&mut self, job: &JobId, attempt: Attempt, ranks: &IdSet) {
         let told = self.books.told.get(&(job.clone(), attempt));
-        if told.is_some_and(|told| !told.part.ranks.is_disjoint(ranks)) {
+        if told.is_some_and(|told| !told.part().ranks.is_disjoint(ranks)) {
             self.given.tell_again(job);
         }
     }
@@ -107,28 +132,25 @@ impl Truth {
                 let names = resources.filter_map(|name| perilog_core::ResourceName::new(name.as_str()?).ok());
                 let part = Part { ranks: ranks("ranks"), resources: names.collect() };
                 let told = self.books.told.entry((entry.job.clone(), entry.attempt)).or_default();
-                let handed_out = attempt.ranks.difference(&attempt.disowned);
+                told.gone.subtract(&part.ranks);
+                let handed_out = attempt.ranks.difference(&attempt.disowned).difference(&told.gone);
                 let whole = Part { ranks: handed_out, resources: attempt.terms.resources.clone() };
-                let twice = !told.part.intersection(&part).is_empty();
-                told.part.extend_with(&part);
+                let twice = !told.part().intersection(&part).is_empty();
+                let fragment = r().filter(|fragment| *fragment.ranks() == part.ranks);
+                told.releases.insert(entry.sequence, (part.clone(), fragment));
                 let last = body["final"].as_bool().unwrap_or_default();
                 let after = std::mem::replace(&mut told.last, last);
-                if part.is_empty() || twice || after || last != (told.part == whole) {
-                    return Some(format!("4 released: {part} of {of} is told, final {last}; so far {}", told.part));
+                if part.is_empty() || twice || after || last != (told.part() == whole) {
+                    return Some(format!("4 released: {part} of {of} is told, final {last}; so far {}", told.part()));
                 }
                 let Some(all) = &attempt.terms.r else { return None };
-                let fragment = r().filter(|fragment| *fragment.ranks() == part.ranks);
-                let sum = fragment.and_then(|fragment| match &told.r {
-                    Some(so_far) => so_far.union(&fragment).ok(),
-                    None => Some(fragment),
-                });
+                let sum = told.r();
                 // Disowned ranks are released without a notice.
-                let is_all = |sum: &ResourceSet| match attempt.disowned.is_empty() {
+                let is_all = |sum: &ResourceSet| match whole.ranks == attempt.ranks {
                     true => *sum == **all,
                     false => *sum.ranks() == whole.ranks,
                 };
                 let adds_up = sum.as_ref().is_some_and(|sum| !last || is_all(sum));
-                told.r = sum;
                 (!adds_up).then(|| format!("4 released: of {of} go {part}, and the fragment is {}", body["R"]))
             }
             "shrink" => {

@@ -127,7 +127,7 @@ impl Machine {
             let Some(attempt) = self.jobs.attempt(job, number).filter(|_| !part.is_empty()) else { continue };
             let r = attempt.terms.r.as_ref().map(|r| r.fragment(&part.ranks));
             let mut context = json!({"attempt": number, "ranks": part.ranks, "hosts": attempt.layout.hosts_of(&part.ranks),
-                "resources": part.resources, "final": attempt.complete, "R": r});
+                "resources": part.resources, "final": attempt.owed().is_subset(&attempt.released), "R": r});
             let at_ms = (edge == Edge::ReleaseHook).then_some(now.wall_ms);
             // `tell_manager` is silent about disowned ranks, and these ranks may have been disowned when they were
             // released.

@@ -249,6 +249,8 @@ fn an_owed_release_is_told_of_listed_ranks_alone() {
     b.ask(add("j", "n1", Terms::default())).0.unwrap();
     assert_eq!([Edge::Manager, Edge::ReleaseHook].map(|edge| owed(&b, edge)), [["n1"], ["n1"]]);
     assert_eq!(contexts(&b, "release-forgotten").len(), 1);
+    let finals = b.store.outbox.iter().map(|entry| entry.body.value()).filter(|body| body["final"] == true);
+    assert_eq!(finals.count(), 2, "n1 is the last that the resource manager waits for");
 }
 
 /// No edge speaks for the hosts that a hook or an operator leaves out: they count as released by the lost life.
