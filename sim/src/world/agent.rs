@@ -29,7 +29,7 @@ pub(crate) struct Agent {
     pub(crate) stopped: bool,
     /// Number of task directories that were removed under the agent: the agent still counts these tasks.
     pub(crate) cleared: usize,
-    /// Tombstones that could not be written: the agent counts these too.
+    /// Tombstones and rebuilt intents that could not be written: the agent counts these tasks too.
     pub(crate) unwritten: BTreeSet<TaskId>,
     parked: Vec<Edge>,
     pub(crate) bus: bool,

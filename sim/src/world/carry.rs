@@ -28,6 +28,11 @@ impl World {
         match effect {
             Effect::WriteIntent { stem, intent } => {
                 let task = intent.start.task;
+                // The intent of a task that the agent refuses is not counted; the intent of a unit is rebuilt.
+                let rebuilt = self.nodes[at].systemd.units.contains_key(&stem);
+                if let Some(agent) = self.nodes[at].agent.as_mut() {
+                    let _ = if full && rebuilt { agent.unwritten.insert(task) } else { agent.unwritten.remove(&task) };
+                }
                 if !full {
                     self.truth.written(at, task);
                     self.nodes[at].spool.record(&stem, *intent);
