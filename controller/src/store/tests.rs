@@ -107,6 +107,7 @@ fn action_row() -> impl Strategy<Value = Box<ActionRow>> {
                         reason: "gone \"x\"".to_owned(),
                         by,
                         overdue: by % 3 == 0,
+                        unbegun: by % 5 == 0,
                     })
                     .into_iter()
                     .collect(),

@@ -27,10 +27,13 @@ use crate::outcome::{Loss, Outcome};
 use crate::task::Ended;
 
 impl Jobs {
+    /// Returns the tasks whose resolution waits for a drain, with its outcome.
     pub(in crate::controller) fn resolving(&self) -> Vec<(TaskId, Outcome)> {
         let words =
             self.actions.values().flat_map(|action| action.row.resolving.iter().map(move |word| (action, word)));
-        let tasks = words.flat_map(|(action, word)| word.ranks.iter().map(move |rank| (action.task(Rank(rank)), word)));
+        let tasks = words
+            .filter(|(_, word)| !word.unbegun)
+            .flat_map(|(action, word)| word.ranks.iter().map(move |rank| (action.task(Rank(rank)), word)));
         tasks.map(|(task, word)| (task, word.outcome())).collect()
     }
 }
@@ -85,6 +88,7 @@ impl Machine {
                 reason: reason.to_owned(),
                 by: uid,
                 overdue: false,
+                unbegun: false,
             });
             let context = json!({"action": action.row.name, "attempt": action.row.attempt, "ranks": later,
                 "hosts": hosts, "ok": ok, "reason": reason, "by": uid});
@@ -143,8 +147,11 @@ impl Facts<'_> {
             return Some(ended);
         };
         match &ended.outcome {
-            // The script may still be alive, and the operator resolved the task for exactly that reason.
-            Outcome::Lost { why: Loss::Unreachable | Loss::Offline | Loss::UnknownNode | Loss::Lease } => None,
+            // The script may still be alive, and the operator resolved the task for exactly that reason. A word that
+            // waits for the node ends with the node's absence, and the drain of a lost task follows.
+            Outcome::Lost { why: Loss::Unreachable | Loss::Offline | Loss::UnknownNode | Loss::Lease } => {
+                word.unbegun.then_some(ended)
+            }
             Outcome::Resolved { .. } => Some(ended),
             outcome if outcome.is_of_scripts() || word.overdue => Some(ended),
             // No process of the task is alive, and none will start.

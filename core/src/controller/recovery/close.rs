@@ -2,13 +2,12 @@
 
 use serde_json::json;
 
-use crate::controller::action::Action;
-use crate::controller::io::Now;
+use crate::controller::io::{Now, Resolving};
 use crate::controller::machine::Machine;
+use crate::defect;
 use crate::ids::{Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::job::Part;
-use crate::outcome::Outcome;
 use crate::task::Ended;
 
 /// Reason of tasks that never begin, because an operator said that the lost life had released the hosts.
@@ -53,21 +52,37 @@ impl Machine {
     }
 
     /// Closes a part of an attempt that the lost life had released: waiting tasks never begin, and no notice is sent.
+    /// A task whose Start may be under way keeps its rank until the node says that the task never began, or ends.
     /// Running tasks go on to their end.
     pub(in crate::controller) fn close_part(&mut self, job: &JobId, number: Attempt, part: &Part, uid: u32, now: Now) {
         self.recovery.disown(job, number, &part.ranks, &mut self.jobs, &mut self.batch);
         let Some(attempt) = self.jobs.attempt(job, number) else { return };
         for id in attempt.actions.clone() {
-            let unbegun = |action: &Action| action.row.waiting.union(&action.row.sent).intersection(&part.ranks);
-            let ranks = self.jobs.action(id).map(unbegun).unwrap_or_default();
-            for rank in ranks.iter().map(Rank) {
-                let task = TaskId { action: id, rank };
+            let Some(action) = self.jobs.action_mut(id) else { continue };
+            let waiting = action.row.waiting.intersection(&part.ranks);
+            let sent = action.row.sent.intersection(&part.ranks);
+            let word = |ranks| Resolving {
+                ranks,
+                ok: true,
+                reason: GIVEN_BACK.to_owned(),
+                by: uid,
+                overdue: false,
+                unbegun: true,
+            };
+            if !sent.is_empty() && !defect!(GoneWhileUnderWay) {
+                action.resolve_later(word(sent.clone()));
+            }
+            for task in sent.iter().map(|rank| TaskId { action: id, rank: Rank(rank) }) {
                 if let Some(session) = self.facts().session_of(task) {
                     self.batch.send_cancel(session, &self.jobs, task, GIVEN_BACK);
                 }
-                let outcome = Outcome::Resolved { ok: true, reason: GIVEN_BACK.to_owned(), by: uid };
-                self.end_task(task, Ended::bare(outcome, now.wall_ms), now);
             }
+            let ends = if defect!(GoneWhileUnderWay) { waiting.union(&sent) } else { waiting };
+            let outcome = word(IdSet::new()).outcome();
+            for task in ends.iter().map(|rank| TaskId { action: id, rank: Rank(rank) }) {
+                self.end_task(task, Ended::bare(outcome.clone(), now.wall_ms), now);
+            }
+            self.jobs.touch(id, now, &mut self.batch);
         }
         let Some(attempt) = self.jobs.attempt_mut(job, number) else { return };
         attempt.by_hand = true;

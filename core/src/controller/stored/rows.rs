@@ -236,7 +236,7 @@ pub struct ActionRow {
     pub remarks: BTreeMap<String, IdSet>,
 }
 
-/// A resolution that waits for a drain: an operator's, or the site's about a script past its limit.
+/// A resolution that waits for a drain or for its node: an operator's, or the site's about a script past its limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resolving {
     pub ranks: IdSet,
@@ -246,6 +246,9 @@ pub struct Resolving {
     /// Nobody's word: the ranks are past their limit, and the job goes on without them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overdue: bool,
+    /// The resolution waits until each node says that its task never began, and not for a drain.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unbegun: bool,
 }
 
 /// The quiesced state: the controller begins nothing new until an operator resumes it.

@@ -159,3 +159,28 @@ fn a_cancel_reaches_an_unclaimed_task_that_is_held_back() {
     let cancels = |effect: &&Effect| matches!(effect, Effect::Send { message: ToAgent::Cancel { .. }, .. });
     assert_eq!(effects.iter().filter(cancels).count(), 1, "{effects:?}");
 }
+
+/// Found by the simulator: the Start of an epilog was under way when an operator said that its node was given back.
+#[test]
+fn what_was_given_back_keeps_a_rank_whose_start_is_under_way() {
+    let epilog = task("epilog", "j", 0);
+    for came in [None, Some(HeldState::Unclaimed)] {
+        let (mut b, n) = bench(2, |_| {});
+        b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+        b.ask(finish("j", None)).0.unwrap();
+        b.ends(n[1], task("epilog", "j", 1));
+        let copy = b.store.clone();
+        let mut b = b.restored(&copy);
+        let is_given = |b: &Bench| b.store.attempts.iter().all(|row| row.released.ranks.contains(0));
+        b.ask(confirm(Some("j"), Confirm::Gone)).0.unwrap();
+        assert!(!b.in_recovery() && !is_given(&b), "its node may be about to begin it");
+        let mut b = b.restart();
+        assert!(!is_given(&b), "a restart changes nothing");
+        let tasks = came.map(|state| held("epilog", "j", 0, state)).into_iter().collect();
+        let (n0, effects) = b.up("n0", "b", tasks);
+        assert!(effects.iter().any(|effect| is_cancel(effect, epilog)), "{effects:?}");
+        assert!(starts(&effects).is_empty() && !is_given(&b));
+        b.says(n0, finished(epilog, Outcome::Cancelled { status: None }));
+        assert!(is_given(&b) && b.store.drains.is_empty(), "{:?}", b.store.drains);
+    }
+}
