@@ -288,7 +288,7 @@ impl<'a> Site<'a> {
     /// Reports Accepted and Finished of each rank, one rank per batch, in random order. `failing` of a hundred ranks
     /// fail a named check.
     pub(crate) fn accepted_and_finished(&mut self, name: &str, attempt: u64, failing: u32) -> Result<()> {
-        self.tell(name, attempt, |_, task| FromAgent::Accepted { task, limit_ms: None })?;
+        self.accepted(name, attempt)?;
         let wall_ms = self.now.wall_ms;
         self.tell(name, attempt, |random, task| {
             let bad = random.u32(0..100) < failing;
@@ -300,6 +300,11 @@ impl<'a> Site<'a> {
             }
             FromAgent::Finished { task, ended: Box::new(ended) }
         })
+    }
+
+    /// Reports Accepted of each rank.
+    pub(crate) fn accepted(&mut self, name: &str, attempt: u64) -> Result<()> {
+        self.tell(name, attempt, |_, task| FromAgent::Accepted { task, limit_ms: None })
     }
 
     fn tell(&mut self, name: &str, attempt: u64, mut says: impl FnMut(&mut Rng, TaskId) -> FromAgent) -> Result<()> {

@@ -257,9 +257,8 @@ fn by_number(a: &str, b: &str) -> Ordering {
         if many == 0 || more == 0 {
             return one.cmp(other).then_with(|| a.cmp(b));
         }
-        let value = |text: &str, digits: usize| text[..digits].trim_start_matches('0').to_owned();
-        let (x, y) = (value(one, many), value(other, more));
-        match x.len().cmp(&y.len()).then_with(|| x.cmp(&y)).then_with(|| many.cmp(&more)) {
+        let (x, y) = (one[..many].trim_start_matches('0'), other[..more].trim_start_matches('0'));
+        match x.len().cmp(&y.len()).then_with(|| x.cmp(y)).then_with(|| many.cmp(&more)) {
             Ordering::Equal => (one, other) = (&one[many..], &other[more..]),
             unequal => return unequal,
         }
