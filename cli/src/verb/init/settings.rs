@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use perilog_core::HostList;
 use toml::Table;
 
 use super::Role;
@@ -42,6 +43,13 @@ impl OfController {
         let munge_hosts =
             table.get("enroll").and_then(toml::Value::as_table).and_then(|enroll| own(enroll, "munge-hosts"));
         Self { cluster: own(&table, "cluster"), munge_hosts }
+    }
+
+    /// Adds hosts to those that munge enrols.
+    pub(super) fn enrol_by_munge(&mut self, hosts: &HostList) {
+        let before: HostList = self.munge_hosts.as_ref().and_then(|text| text.parse().ok()).unwrap_or_default();
+        let new = hosts.iter().filter(|host| !before.contains(host));
+        self.munge_hosts = HostList::from_names(before.iter().chain(new)).ok().map(|list| list.to_string());
     }
 
     pub(super) fn text(&self) -> String {

@@ -29,7 +29,7 @@ pub(super) fn look(wanted: &Wanted, record: Option<&Record>, door: &Door) -> Res
         dropin.cluster.clone_from(&wanted.cluster);
     }
     if let Some(nodes) = wanted.nodes.as_ref().filter(|_| wanted.munge) {
-        dropin.munge_hosts = Some(nodes.to_string());
+        dropin.enrol_by_munge(nodes);
     }
     let installed = program.exists();
     let config = if installed {

@@ -156,6 +156,16 @@ fn a_drop_in_is_read_back_and_keeps_odd_names() {
     assert_eq!(OfController::of("= no TOML"), OfController::default());
 }
 
+/// The line for a rack that came later leaves the nodes that munge enrolled before in the list.
+#[test]
+fn munge_enrols_the_nodes_of_all_lines() {
+    let mut dropin = dropin();
+    for (nodes, all) in [("n[0-1]", "n[0-1]"), ("n[1-3]", "n[0-3]"), ("n0", "n[0-3]"), ("m0", "n[0-3],m0")] {
+        dropin.enrol_by_munge(&nodes.parse().unwrap());
+        assert_eq!(dropin.munge_hosts.as_deref(), Some(all), "{nodes}");
+    }
+}
+
 #[test]
 fn files_are_good_partial_bad_or_missing() {
     let dir = tempfile::tempdir().unwrap();
