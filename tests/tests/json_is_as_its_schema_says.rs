@@ -26,7 +26,7 @@ fn every_verb_prints_what_the_schema_has() -> Result<()> {
     let prolog = "perilog-report progress 'looking'; perilog-report user 'a word'; perilog-report milestone seen
 perilog-report tolerable --check fan 'fan 2 is slow'; [ $PERILOG_RANK = 0 ] || exit 0; [ $PERILOG_JOB != bad ] || { echo broken >&2; exit 7; }";
     let cluster = Cluster::builder(2)
-        .controller("[action.epilog]\nrelease = \"0\"\n")
+        .controller("[action.epilog]\nrelease = \"0\"\n[enroll]\nlisten = \"[::]:5117\"\n")
         .script("prolog", "10-check", prolog)
         .script("epilog", "10-wait", "while [ ! -e /run/gate ]; do sleep 0.05; done; sleep infinity & exit 0")
         .boot()?;
@@ -90,8 +90,22 @@ perilog-report tolerable --check fan 'fan 2 is slow'; [ $PERILOG_RANK = 0 ] || e
     judge("backup", &["controller", "backup", "/root/copy.db"])?;
     judge("recover", &["controller", "recover"])?;
     judge("doctor", &["doctor"])?;
+    judge("doctor", &["doctor", "--nodes", "n[0-1]"])?;
+    judge("stats", &["stats", "--by", "node"])?;
+    judge("tokens-made", &["token", "create", "n0"])?;
+    judge("tokens", &["token", "list"])?;
+    judge("tokens-taken", &["token", "revoke", "n0"])?;
     judge("certificates", &["ca", "show", "/etc/perilog/tls/cert.pem"])?;
+    let (nodes, authority) = (["--role", "node", "n[0-1]"], ["--dir", "/root/ca2"]);
+    judge("certificates", &[&["ca", "init"][..], &authority].concat())?;
+    judge("certificates", &[&["ca", "issue"][..], &authority, &nodes, &["--out", "/root/issued"]].concat())?;
+    judge("certificates", &[&["ca", "renew"][..], &authority, &["--all", "--out", "/root/renewed"]].concat())?;
+    judge("revoked", &[&["ca", "revoke"][..], &authority, &["n0"]].concat())?;
+    judge("issued", &[&["ca", "list"][..], &authority].concat())?;
+    judge("init", &["init", "controller", "--dry-run", "--name", "ctl", "--ca", "/root/ca2", "--nodes", "n[0-9]"])?;
     // On a node.
     let tried = node.run(&["perilog", "--json", "try", "/etc/perilog/prolog.d"])?;
-    ensure_fits(node, "try", &tried)
+    ensure_fits(node, "try", &tried)?;
+    let linted = node.run(&["perilog", "--json", "lint", "/etc/perilog/prolog.d"])?;
+    ensure_fits(node, "doctor", &linted)
 }
