@@ -68,8 +68,8 @@ fn ask_all(hosts: &[String], ask: impl Fn(&str) -> Vec<Finding> + Sync) -> Vec<(
 }
 
 fn ask(host: &str) -> Vec<Finding> {
-    // A password prompt would wait for ever, on one terminal for sixteen. A master connection that stays in the background
-    // would keep the pipes of its answer open.
+    // A password prompt would wait for ever, on one terminal for sixteen. A master connection in the background would
+    // keep the pipes of its answer open.
     let mut arguments = vec!["-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ControlMaster=no"];
     arguments.extend(["-n", "--", host]);
     arguments.push("perilog --json doctor node");
