@@ -68,7 +68,7 @@ fn ranks_by_idset_or_host_and_what_does_not_exist_is_named() {
 }
 
 #[test]
-fn cancel_ends_at_once_what_was_never_sent_and_tells_the_others() {
+fn cancel_ends_what_was_never_sent_and_tells_the_others() {
     let mut b = Bench::new();
     let (n0, _) = b.up("n0", "b", vec![]);
     let (n1, _) = b.up("n1", "b", vec![]);

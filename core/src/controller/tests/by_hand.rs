@@ -226,7 +226,7 @@ fn quiesce(wait: bool) -> Request {
 }
 
 #[test]
-fn quiet_begins_nothing_but_what_follows_and_outlives_a_restart() {
+fn quiet_begins_only_what_follows_and_outlives_a_restart() {
     let (mut b, _) = bench(1, |_| {});
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     b.run("prolog", "j", "n0");

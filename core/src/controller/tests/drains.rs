@@ -153,7 +153,7 @@ fn what_else_is_wrong_is_kept_where_no_hook_is() {
 
 /// Found by a hunt: an undrain crossed a new fault of a drained host, and the faulty rank went back into service.
 #[test]
-fn an_undrain_leaves_a_fault_that_its_operator_cannot_have_seen() {
+fn an_undrain_leaves_a_fault_that_nobody_can_have_seen() {
     for hook in [false, true] {
         let (mut b, n) = bench(1, |settings| settings.drain_hook = hook);
         b.ask(Request::Drain { hosts: "n0".parse().unwrap(), reason: "dimm".into(), force: true }).0.unwrap();

@@ -110,7 +110,7 @@ fn a_tolerance_of_none_is_none_also_where_some_are_to_be_kept() {
 
 /// Found by a review: a waiting action began on a shed rank, and a failure there could fail the job.
 #[test]
-fn what_waits_on_shed_ranks_is_withdrawn_and_counts_for_nothing() {
+fn what_waits_on_shed_ranks_is_withdrawn_and_does_not_count() {
     let (mut b, n) = bench(3, |_| {});
     b.ask(add("j", "n[0-2]", Terms { shrink: true, ..terms("1") })).0.unwrap();
     b.run("prolog", "j", "n[0-2]");

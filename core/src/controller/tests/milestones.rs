@@ -132,7 +132,7 @@ fn given_back_early_each_as_it_comes() {
 }
 
 #[test]
-fn what_is_said_in_the_last_end_is_told_before_the_last_release() {
+fn a_word_in_the_last_end_is_told_before_the_last_release() {
     let (mut b, n) = bench(1, |_| {});
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     b.ask(finish("j", None)).0.unwrap();
@@ -181,7 +181,7 @@ fn what_operators_say() {
 /// A milestone waits for a rank that was handed over early until the rank is released, however long its epilog takes.
 /// The job may have ended meanwhile.
 #[test]
-fn who_was_let_go_of_early_is_waited_for_until_it_is_given_back() {
+fn a_rank_let_go_of_early_counts_until_it_is_given_back() {
     for late in [false, true] {
         let (mut b, n) = bench(2, |settings| {
             settings.release.insert(ActionName::new("epilog").unwrap(), ReleasePolicy::Each);

@@ -278,7 +278,7 @@ fn jobs_are_added_once() {
 }
 
 #[test]
-fn a_job_that_somebody_will_finish_is_not_pruned_for_being_idle() {
+fn an_idle_job_that_somebody_will_finish_is_not_pruned() {
     let (mut b, n) = bench(1, |_| {});
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     b.run("prolog", "j", "n0");

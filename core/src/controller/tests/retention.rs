@@ -79,7 +79,7 @@ fn what_waits_for_a_drain_stays() {
 /// No resource manager finishes a bare run, so its job may still run. Above the number, a bare run goes only if its
 /// after-actions have ended.
 #[test]
-fn a_bare_run_goes_when_nobody_has_touched_it_for_its_retention() {
+fn a_bare_run_goes_when_its_retention_is_over() {
     let (mut b, n) = at(0, |_| {});
     for (name, actions) in [("a", &["prolog"][..]), ("b", &["prolog", "epilog"]), ("c", &["check"])] {
         for action in actions {

@@ -111,7 +111,7 @@ fn a_refused_attempts_host_is_not_cleaned_up_after_a_restart() {
 }
 
 #[test]
-fn a_refused_attempts_host_is_cleaned_up_when_it_is_listed_no_more() {
+fn a_refused_attempts_host_is_cleaned_up_once_unlisted() {
     let (mut b, n) = bench(1, |_| {});
     b.ask(assert(vec![listed("a", "n0", JobPhase::Running), listed("c", "n0", JobPhase::Running)])).0.unwrap();
     b.ask(finish("c", None)).0.unwrap();
@@ -189,7 +189,7 @@ fn a_clean_up_waits_for_the_list_of_its_own_instance() {
 }
 
 #[test]
-fn a_word_for_an_older_attempt_begins_nothing_beside_the_newer_one() {
+fn a_word_for_an_older_attempt_begins_nothing_beside() {
     let (mut b, n0) = requeued();
     let of_newer = |name| TaskId { action: id(name, "j", 1), rank: Rank(0) };
     b.ask(Request::Run(request("prolog", "j", Some("n0"), Some(1)))).0.unwrap();
@@ -202,7 +202,7 @@ fn a_word_for_an_older_attempt_begins_nothing_beside_the_newer_one() {
 }
 
 #[test]
-fn a_forgotten_release_is_told_again_beside_one_that_is_under_way() {
+fn a_forgotten_release_is_told_again_beside_another() {
     let (mut b, n) = bench(2, |_| {});
     b.ask(assert(vec![listed("a", "n[0-1]", JobPhase::Running)])).0.unwrap();
     b.ask(finish("a", Some("n1"))).0.unwrap();
@@ -235,7 +235,7 @@ fn a_setup_action_does_not_follow_the_epilog_of_a_lost_life() {
 /// Found by the simulator: the epilog of a lost life had ended on the node, and a prolog that was requested later began
 /// after it.
 #[test]
-fn a_setup_action_is_withdrawn_where_an_ended_epilog_is_adopted() {
+fn no_setup_action_follows_an_adopted_epilog() {
     let (mut b, _) = bench(0, |_| {});
     let orphans = ["x", "j"].map(|job| held(if job == "x" { "firmware" } else { "epilog" }, job, 0, HeldState::Ended));
     let (n0, _) = b.up("n0", "b", orphans.to_vec());
