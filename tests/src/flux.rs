@@ -3,6 +3,7 @@
 //! or newer has to be on PATH; without Flux, `cargo xtask test` counts the tests as skipped.
 
 mod edge;
+mod sdmon;
 mod soak;
 
 use std::time::Duration;
@@ -15,6 +16,7 @@ use crate::cluster::{CONTROLLER, Cluster, ClusterBuilder};
 use crate::command::Output;
 use crate::node::Node;
 pub use edge::{edge_cluster, plain};
+pub use sdmon::watched_by_sdmon;
 pub use soak::{Report, soak};
 
 /// Limit for a loaded machine. A killed broker joins again some seconds after the restart of the broker's unit.
@@ -28,6 +30,8 @@ const RC1: &str = include_str!("../../flux/rc1/10-perilog");
 /// Path of the installed plugin.
 pub const PLUGIN: &str = "/usr/lib/perilog/perilog-hold.so";
 const USER: &str = "flux";
+const ADD_USER: &str =
+    "getent passwd flux >/dev/null || useradd --system --uid 64010 --user-group --home-dir /var/lib/flux flux";
 
 /// Drop-in for the stock unit, which wants a login manager and waits half a minute before a restart. A node of a bed
 /// has no login manager.
@@ -93,7 +97,7 @@ impl<'a> Flux<'a> {
         rank_0.sh("flux keygen /root/curve.cert")?;
         let curve = rank_0.read_file("/root/curve.cert")?;
         for node in cluster.bed().nodes() {
-            node.sh("getent passwd flux >/dev/null || useradd --system --uid 64010 --user-group --home-dir /var/lib/flux flux")?;
+            node.sh(ADD_USER)?;
             node.write_file(&format!("{conf}/system.toml"), flux.configuration(&libexec))?;
             node.write_file(&flux.site, more)?;
             node.write_with_mode("/etc/flux/system/curve.cert", &curve, 0o600)?;
@@ -199,8 +203,8 @@ impl<'a> Flux<'a> {
         })
     }
 
-    /// Returns the number of brokers in the group `broker.online`, as digits; empty while no broker answers.
-    fn online(&self) -> Result<String> {
+    /// Returns the number of nodes that Flux counts as online, as digits; empty while no broker answers.
+    pub fn online(&self) -> Result<String> {
         Ok(self.run_as(USER, &["python", "-c", ONLINE])?.stdout.trim().to_owned())
     }
 

@@ -164,7 +164,8 @@ fn a_node_whose_epilog_failed_is_drained_before_it_is_free() -> Result<()> {
     flux.assert_once(&job, &[("prolog", &[0, 1], &[]), ("epilog", &[0, 1], &[0, 4])])
 }
 
-/// A cancel in the prolog stops the scripts, the epilog follows, and no node is drained, not even rank 0.
+/// flux-core #5734: a cancel in the prolog stops the scripts, the epilog follows, and no node is drained, not even rank
+/// 0.
 #[test]
 fn a_cancel_in_the_prolog_drains_nobody() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;

@@ -75,6 +75,7 @@ fn they_install_upgrade_and_go() -> Result<()> {
         "-rwxr-xr-x root:root /usr/libexec/perilog/perilog-runner",
         "-rwxr-xr-x root:root /usr/sbin/perilog-agent",
         "-rw-r--r-- root:root /usr/lib/systemd/system/perilog-agent.service",
+        "-rw-r--r-- root:root /usr/lib/systemd/system/flux-epilog-perilog.service",
         "-rw-r--r-- root:root /usr/lib/systemd/system/perilog-shutdown.service",
         "-rw-r--r-- root:root /usr/lib/systemd/system/perilog-task-.service.d/shutdown.conf",
         "-rw-r--r-- root:root /usr/lib/systemd/system/perilog.slice",
