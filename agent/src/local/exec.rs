@@ -43,7 +43,7 @@ const MOST_INSTANCE: usize = 32;
 impl Parameters {
     /// Converts the parameters. `plan_of` returns the plan of an action, configured or default, for directories that
     /// replace the configured directories. `own` returns this host's records of the job's tasks on a rank, for a caller
-    /// that does not number its attempts.
+    /// that names its turn.
     ///
     /// # Errors
     /// Text for `Refused`.
@@ -54,6 +54,7 @@ impl Parameters {
     ) -> Result<Exec, String> {
         let rank = Rank(self.rank.unwrap_or(0));
         let attempt = match (self.attempt, self.turn) {
+            (Some(number), Some(Turn::Begins)) => numbers::begun(&own(&self.job, rank)?, number),
             (Some(attempt), _) => attempt,
             (None, None) => Attempt::FIRST,
             (None, Some(turn)) => numbers::attempt(&own(&self.job, rank)?, &self.action, turn),
@@ -140,9 +141,12 @@ mod tests {
         let exec = parse(r#"{"job": "j1", "action": "prolog", "timeout": "1.5m", "directories": ["/a"]}"#).unwrap();
         assert_eq!((exec.rank, exec.attempt, exec.timeout_ms), (Rank(0), Attempt::FIRST, Some(90_000)));
         assert_eq!(exec.plan.unwrap().run, Run::Directories(vec!["/a".to_owned()]));
-        for (attempt, expect) in
-            [(r#""attempt": "2.5""#, "2.5"), (r#""turn": "begins""#, "8"), (r#""turn": "ends", "attempt": "3""#, "3")]
-        {
+        for (attempt, expect) in [
+            (r#""attempt": "2.5""#, "2.5"),
+            (r#""turn": "begins""#, "8"),
+            (r#""turn": "begins", "attempt": "3""#, "8"),
+            (r#""turn": "ends", "attempt": "3""#, "3"),
+        ] {
             let exec = parse(&format!(r#"{{"job": "j1", "action": "prolog", {attempt}}}"#)).unwrap();
             assert_eq!(exec.attempt.to_string(), expect);
         }

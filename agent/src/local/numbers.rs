@@ -13,6 +13,11 @@
 //!   both                                        the next: a requeue         the same: attach
 //! ```
 //! So a repeated call attaches, and the scripts of a requeued job run again.
+//!
+//! A caller may also number the attempt that its action begins, as Slurm does for a prolog. The host takes that number,
+//! unless an epilog of that attempt was called here: a slurmctld that lost its newest state begins a job again with the
+//! old number, and the epilog undoes the work of the prolog before it. Then the attempt is the next one without an
+//! epilog.
 
 use perilog_core::ids::{ActionName, Attempt};
 use serde::Deserialize;
@@ -46,18 +51,29 @@ pub(super) fn attempt(known: &[Known], action: &ActionName, turn: Turn) -> Attem
     }
 }
 
+/// Name of the action that ends an attempt, whatever an action that begins one is named.
+const EPILOG: &str = "epilog";
+
+/// Returns the attempt of a call that begins the attempt `number`.
+pub(super) fn begun(known: &[Known], number: Attempt) -> Attempt {
+    let ended = known.iter().filter(|known| known.action.as_str() == EPILOG).map(|known| known.attempt).max();
+    ended.map_or(number, |ended| number.max(ended.next()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn name(text: &str) -> ActionName {
+        ActionName::new(text).unwrap()
+    }
+
+    fn known(action: &str, attempt: u64, over: bool) -> Known {
+        Known { action: name(action), attempt: Attempt::from_number(attempt), over }
+    }
+
     #[test]
     fn a_repeated_call_attaches_and_a_requeue_is_another_attempt() {
-        let name = |text: &str| ActionName::new(text).unwrap();
-        let known = |action: &str, attempt: u64, over: bool| Known {
-            action: name(action),
-            attempt: Attempt::from_number(attempt),
-            over,
-        };
         let (live, over) = (false, true);
         #[rustfmt::skip]
         let table = [
@@ -76,6 +92,34 @@ mod tests {
         for (known, prolog, epilog) in table {
             assert_eq!(attempt(&known, &name("prolog"), Turn::Begins), Attempt::from_number(prolog), "{known:?}");
             assert_eq!(attempt(&known, &name("epilog"), Turn::Ends), Attempt::from_number(epilog), "{known:?}");
+        }
+    }
+
+    /// Found under the real Slurm: slurmctld lost the begin of a job, had its epilog called and began the job again. No
+    /// script ran for the second begin.
+    #[test]
+    fn a_number_whose_epilog_was_called_begins_another_attempt() {
+        let (live, over) = (false, true);
+        #[rustfmt::skip]
+        let table = [
+            // known tasks of the job, the number of the call, the attempt
+            (vec![], 2, 2),
+            (vec![known("prolog", 0, live)], 0, 0),
+            (vec![known("prolog", 0, over)], 0, 0),
+            (vec![known("prolog", 0, over)], 1, 1),
+            (vec![known("prolog", 0, over), known("epilog", 0, live)], 0, 1),
+            (vec![known("prolog", 0, over), known("epilog", 0, over)], 0, 1),
+            (vec![known("prolog", 0, over), known("epilog", 0, over)], 3, 3),
+            (vec![known("epilog", 0, over)], 0, 1),
+            (vec![known("prolog", 0, over), known("epilog", 0, over), known("prolog", 1, over), known("epilog", 1, over)], 1, 2),
+            // Slurm's second begin of attempt 0: a repeated call attaches, and so does a hook of another action.
+            (vec![known("prolog", 0, over), known("epilog", 0, over), known("prolog", 1, live)], 0, 1),
+            (vec![known("check", 0, over), known("prolog", 0, live)], 0, 0),
+            // The host refuses an attempt that is older than a prolog without an epilog.
+            (vec![known("prolog", 1, over)], 0, 0),
+        ];
+        for (known, number, expect) in table {
+            assert_eq!(begun(&known, Attempt::from_number(number)), Attempt::from_number(expect), "{known:?}");
         }
     }
 }

@@ -30,6 +30,7 @@ pub(super) fn node(env: &Environment, action: Option<ActionName>) -> Result<node
     Ok(node::Call {
         job: id.job(),
         attempt: None,
+        answered: false,
         turn: Turn::Ends,
         action: action.map_or_else(|| named("housekeeping"), Ok)?,
         rank: rank(),

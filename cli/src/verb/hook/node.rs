@@ -51,7 +51,10 @@ pub(super) enum Manager {
 #[derive(Debug, Clone)]
 pub(super) struct Call {
     pub(super) job: JobId,
+    /// The attempt by the count of the resource manager, if it counts; from the agent's first answer on, by the host's.
     pub(super) attempt: Option<Attempt>,
+    /// Whether the agent has answered: the call is for that attempt, also if the host would count another one later.
+    pub(super) answered: bool,
     pub(super) turn: Turn,
     pub(super) action: ActionName,
     pub(super) rank: u32,
@@ -66,10 +69,7 @@ impl Call {
     fn request(&self, options: &OnNode, is_older: bool) -> Value {
         let mut request = json!({"job": self.job, "action": self.action, "rank": self.rank, "userid": self.userid, "env": self.env,
             "timeout": options.timeout.map(Span::to_exact)});
-        match self.attempt {
-            Some(attempt) => request["attempt"] = json!(attempt),
-            None => request["turn"] = json!(self.turn),
-        }
+        self.number(&mut request);
         if let Some(program) = options.orphaned.as_ref().filter(|_| !is_older) {
             request["orphaned"] = json!(program);
         }
@@ -77,6 +77,23 @@ impl Call {
             request["instance"] = json!(instance);
         }
         request
+    }
+
+    /// Adds to a request which attempt the request is for.
+    fn number(&self, request: &mut Value) {
+        if let Some(attempt) = self.attempt {
+            request["attempt"] = json!(attempt);
+        }
+        if !self.answered {
+            request["turn"] = json!(self.turn);
+        }
+    }
+
+    /// Takes the attempt from the agent's first answer.
+    fn hear(&mut self, attempt: Option<Attempt>) {
+        if let Some(attempt) = attempt.filter(|_| !self.answered) {
+            (self.attempt, self.answered) = (Some(attempt), true);
+        }
     }
 
     /// Returns the name of the slurmd that runs this hook, if Slurm sets the name.
@@ -151,8 +168,7 @@ fn events(door: &Door, mut call: Call, options: &OnNode) -> Result<Receiver<Even
     let mut is_older = false;
     let happenings = keep_from_the_start(door.clone(), ANY, move |client, teller| {
         let request = call.request(&options, is_older);
-        // From the first answer on the call is for that attempt, also if the host would count another attempt later.
-        let ended = exec::session(&at, client, &request, teller, |reply| call.attempt = call.attempt.or(reply.attempt));
+        let ended = exec::session(&at, client, &request, teller, |reply| call.hear(reply.attempt));
         match ended {
             // An upgrade is under way: a hook that fails would drain the node.
             Err(Stop::Fault(fault @ Fault::Unsupported { .. })) if !is_older => {
@@ -211,7 +227,6 @@ impl Hook {
     }
 
     fn told(&mut self, reply: &Reply, door: &Door) {
-        self.call.attempt = self.call.attempt.or(reply.attempt);
         if !reply.unit.is_empty() && self.unit.as_ref() != Some(&reply.unit) {
             if reply.attached == Some(true) && !reply.is_last() {
                 aside(format_args!("{} is there already: attached to {}", self.name(), text::line(&reply.unit)));
@@ -329,4 +344,42 @@ fn summary(name: &str, reply: &Reply, followed: bool) -> Vec<String> {
     }
     lines.extend(ended.note.iter().chain(&ended.user_message).map(|line| text::line(line)));
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// While a hook waits, an epilog of its attempt may come: the hook that asks again asks for the same attempt.
+    #[test]
+    fn the_first_answer_settles_the_attempt() {
+        let attempt = |number| Some(Attempt::from_number(number));
+        for (own, answer, first, again) in [
+            (attempt(0), attempt(1), json!({"attempt": "0", "turn": "begins"}), json!({"attempt": "1"})),
+            (None, attempt(1), json!({"turn": "begins"}), json!({"attempt": "1"})),
+            // An older agent names no attempt in its answers.
+            (attempt(0), None, json!({"attempt": "0", "turn": "begins"}), json!({"attempt": "0", "turn": "begins"})),
+        ] {
+            let mut call = Call {
+                job: JobId::new("5").unwrap(),
+                attempt: own,
+                answered: false,
+                turn: Turn::Begins,
+                action: ActionName::new("prolog").unwrap(),
+                rank: 0,
+                userid: None,
+                env: BTreeMap::new(),
+                instance: None,
+            };
+            let asked = |call: &Call| {
+                let mut request = json!({});
+                call.number(&mut request);
+                request
+            };
+            assert_eq!(asked(&call), first);
+            call.hear(answer);
+            call.hear(attempt(7).filter(|_| answer.is_some()));
+            assert_eq!(asked(&call), again);
+        }
+    }
 }

@@ -2,9 +2,10 @@
 //!
 //! * SLURM_JOB_ID, SLURM_JOB_UID: a task of a job array and a component of a heterogeneous job each have an id of their
 //!   own.
-//! * SLURM_JOB_RESTART_COUNT: for a prolog, the number of its attempt. An epilog of a requeued job already gets the
-//!   number of the next attempt, so two epilogs have the same number. So an epilog belongs to the newest attempt that
-//!   the host, or the controller, knows.
+//! * SLURM_JOB_RESTART_COUNT: for a prolog, the number of its attempt. A slurmctld that lost its newest state gives a
+//!   number twice; the host then counts on. An epilog of a requeued job already gets the number of the next attempt, so
+//!   two epilogs have the same number. So an epilog belongs to the newest attempt that the host, or the controller,
+//!   knows.
 //! * SLURM_NODELIST on a node, and SLURM_JOB_NODELIST beside slurmctld and on nodes of newer releases.
 //! * SLURM_JOB_START_TIME, since 24.11: distinguishes two jobs with the same number, after Slurm lost count.
 //! * SLURMD_NODENAME: this node. The node's place in the list is the rank, as SLURM_NODEID is within the job. The name
@@ -39,6 +40,7 @@ pub(super) fn node(env: &Environment, side: Side, action: Option<ActionName>) ->
     Ok(node::Call {
         job: env.need("SLURM_JOB_ID", "slurmd")?,
         attempt,
+        answered: false,
         turn,
         action: action.map_or_else(|| named(name), Ok)?,
         rank: rank(env)?,
