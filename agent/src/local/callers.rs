@@ -182,6 +182,7 @@ mod tests {
             timeout_ms: None,
             plan: None,
             hook: Default::default(),
+            bereft: false,
         })
     }
 

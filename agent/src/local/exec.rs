@@ -35,6 +35,8 @@ pub(super) struct Parameters {
     orphaned: Option<String>,
     #[serde(default)]
     instance: Option<String>,
+    #[serde(default)]
+    bereft: Option<bool>,
 }
 
 /// Maximum size in bytes of `instance`, which a tombstone stores.
@@ -83,6 +85,7 @@ impl Parameters {
             timeout_ms: self.timeout.and_then(Span::as_millis).filter(|millis| *millis > 0),
             plan,
             hook: Hook { orphaned: self.orphaned, instance: self.instance },
+            bereft: self.bereft.unwrap_or_default(),
         })
     }
 }

@@ -32,7 +32,7 @@ impl Machine {
         if let Some(task) = self.tasks.get(&id) {
             // After a soft reboot the agent cleans up first: the boot may have undone the task's work.
             return match task.intent.start.boot == self.node.boot {
-                true => self.attach(caller, id, cx),
+                true => self.attach(caller, id, exec.bereft, cx),
                 false => self.wait_early(caller, exec, cx),
             };
         }
@@ -111,13 +111,16 @@ impl Machine {
         intent.hook = exec.hook;
         self.record(intent, cx);
         if let Some(task) = self.tasks.get_mut(&id) {
+            task.bereave(exec.bereft);
             task.listen(caller);
         }
         Ok(())
     }
 
-    fn attach(&mut self, caller: Caller, id: TaskId, cx: &mut Cx) {
+    fn attach(&mut self, caller: Caller, id: TaskId, bereft: bool, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
+        // Before the caller hears of an end: the end that this caller hears reaches no daemon.
+        task.bereave(bereft);
         if task.callers.len() >= MAX_CALLERS {
             return refuse(caller, format!("{MAX_CALLERS} callers wait for this task"), cx);
         }

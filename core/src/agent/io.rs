@@ -131,6 +131,8 @@ pub struct Exec {
     /// The plan in place of the configured plan; only root may pass one (`perilog try`).
     pub plan: Option<Plan>,
     pub hook: Hook,
+    /// Whether the daemon that waits for the caller's status has died, as in [`Input::Bereft`].
+    pub bereft: bool,
 }
 
 /// The event for the program of an orphaned task.

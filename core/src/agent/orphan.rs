@@ -8,7 +8,8 @@
 //!        ^                                                               |                        |
 //!        +---------------------------- a caller attaches ----------------+------------------------+
 //!        |
-//!        +--the hook reports that its daemon died--> bereft: `begun`, also with a caller
+//!        +--the hook reports that its daemon died--> bereft: `begun`, also with a caller. A hook that dials again
+//!           reports that with its call: the task may have ended while the agent was away
 //!
 //!   ended, a caller knows, `begun` was never sent: buried
 //!   ended otherwise: `ended`, again and again until the program has exited with 0; then buried
@@ -105,7 +106,7 @@ impl Machine {
     pub(super) fn on_bereft(&mut self, caller: Caller, id: TaskId, cx: &mut Cx) {
         let reply = match self.tasks.get_mut(&id) {
             Some(task) => {
-                task.orphan.bereft = true;
+                task.bereave(true);
                 ExecReply::Noted
             }
             None => ExecReply::Refused("there is no such task on this host".to_owned()),
@@ -119,6 +120,11 @@ impl Task {
     pub(super) fn listen(&mut self, caller: Caller) {
         self.orphan.gone_at_ms = None;
         self.callers.push(caller);
+    }
+
+    /// Records whether the daemon that waits for a hook's status has died.
+    pub(super) const fn bereave(&mut self, bereft: bool) {
+        self.orphan.bereft |= bereft;
     }
 
     /// Starts the wait for another caller, if no caller waits.

@@ -11,6 +11,8 @@
 //! The daemon that runs a hook may be dead, and its pipe closed: a failed print never fails the hook.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 
@@ -65,8 +67,9 @@ pub(super) struct Call {
 }
 
 impl Call {
-    /// Returns the parameters of `Exec`. `is_older`: only parameters that an agent of the version before knows.
-    fn request(&self, options: &OnNode, is_older: bool) -> Value {
+    /// Returns the parameters of `Exec`. `bereft`: the hook's daemon has died. `is_older`: only parameters that an
+    /// agent of the version before knows.
+    fn request(&self, options: &OnNode, bereft: bool, is_older: bool) -> Value {
         let mut request = json!({"job": self.job, "action": self.action, "rank": self.rank, "userid": self.userid, "env": self.env,
             "timeout": options.timeout.map(Span::to_exact)});
         self.number(&mut request);
@@ -75,6 +78,10 @@ impl Call {
         }
         if let Some(instance) = self.instance.as_ref().filter(|_| !is_older) {
             request["instance"] = json!(instance);
+        }
+        // Only then: an agent of the version before refuses the whole request.
+        if bereft && !is_older {
+            request["bereft"] = json!(true);
         }
         request
     }
@@ -166,8 +173,11 @@ fn events(door: &Door, mut call: Call, options: &OnNode) -> Result<Receiver<Even
     let (at, options) = (door.clone(), options.clone());
     let starter = Starter::of_this_process(call.node());
     let mut is_older = false;
+    // A call that comes after the death reports it: the task may have ended while the agent was away.
+    let bereft = Arc::new(AtomicBool::new(false));
+    let is_bereft = Arc::clone(&bereft);
     let happenings = keep_from_the_start(door.clone(), ANY, move |client, teller| {
-        let request = call.request(&options, is_older);
+        let request = call.request(&options, is_bereft.load(Ordering::Acquire), is_older);
         let ended = exec::session(&at, client, &request, teller, |reply| call.hear(reply.attempt));
         match ended {
             // An upgrade is under way: a hook that fails would drain the node.
@@ -188,6 +198,7 @@ fn events(door: &Door, mut call: Call, options: &OnNode) -> Result<Receiver<Even
     if let Some(starter) = starter {
         start("starter", move || {
             starter.wait();
+            bereft.store(true, Ordering::Release);
             // The loop may have ended.
             let _ = to.send(Event::Orphaned);
         })?;

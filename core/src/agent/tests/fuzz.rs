@@ -201,7 +201,10 @@ fn anything((what, which, how): Step) -> Input {
         19 => Input::OutcomeWritten { task: id, result },
         20 => Input::Buried { task: id, result },
         21 => Input::Tick,
-        22 => Input::Exec { caller: u64::from(how), exec: Exec { hook: hook(how), ..exec(j, attempt, a, rank) } },
+        22 => Input::Exec {
+            caller: u64::from(how),
+            exec: Exec { hook: hook(how), bereft: how.is_multiple_of(5), ..exec(j, attempt, a, rank) },
+        },
         _ => match how % 5 {
             3 => Input::Bereft { caller: u64::from(how), task: id },
             4 => Input::Told { task: id, word: if how % 2 == 0 { Word::Begun } else { Word::Ended }, result },

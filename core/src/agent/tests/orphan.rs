@@ -128,6 +128,24 @@ fn a_hook_whose_daemon_has_died_is_as_good_as_gone() {
     bed.check(Input::Bereft { caller: 8, task: id() }, &["reply 8 refused: there is no such task on this host"]);
 }
 
+/// Found under the real Slurm: slurmd and the agent were killed at once, and the prolog ended before the next agent
+/// came up. The hook heard of the end before it could report slurmd's death, and the job waited for its prolog for
+/// ever.
+#[test]
+fn a_hook_that_dials_again_reports_its_daemons_death_first() {
+    let bereft = |caller| Input::Exec { caller, exec: Exec { bereft: true, ..hooked() } };
+    let ended = Ended::bare(Outcome::Failed { why: Failure::Exit(3) }, 7);
+    let mut bed = Bed::cold();
+    bed.feed(joined(vec![Found { ended: Some(ended), ..found(&intent(), Seen::default()) }], vec![]));
+    bed.check(bereft(1), &["reply 1 attached", "reply 1 ended failed (exit 3)", TELL_ENDED]);
+    bed.check(told(Word::Ended, Ok(())), &[&bury()]);
+    // The call is the first one that the agent gets.
+    let mut bed = Bed::cold();
+    bed.check(joined(vec![], vec![]), &[]);
+    bed.check(bereft(1), &["write-intent local:j.1.epilog.0"]);
+    bed.check(intent_written(id()), &["reply 1 started", TELL_BEGUN, "start-unit local:j.1.epilog.0"]);
+}
+
 #[test]
 fn an_agent_that_comes_up_looks_for_what_was_left() {
     let ended = Ended::bare(Outcome::Failed { why: Failure::Exit(3) }, 7);
