@@ -2,6 +2,9 @@
 //! hooks as in docs/slurm.md. The scripts of prolog and epilog wait at a gate of their own on each node, and exit with
 //! the status in the gate's file.
 
+mod state;
+
+use std::cmp::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -25,6 +28,10 @@ const EXAMPLES: [(&str, &str); 6] = [
 ];
 /// Configuration of hooks on each node.
 pub const ON_NODES: &str = "Prolog=/usr/libexec/perilog/slurm/prolog\nEpilog=/usr/libexec/perilog/slurm/epilog\n";
+/// The packaged configuration of a node that no two jobs share. With [`EXCLUSIVE`], as in the book.
+pub const SERIALIZED: &str = "serialize = \"host\"\n";
+/// Configuration with which Slurm gives a node to the next job after the epilog.
+pub const EXCLUSIVE: &str = "SelectType=select/cons_tres\n";
 /// Configuration of hooks beside slurmctld.
 pub const BESIDE_SLURMCTLD: &str = "PrologSlurmctld=/usr/libexec/perilog/slurm/slurmctld-prolog\nEpilogSlurmctld=/usr/libexec/perilog/slurm/slurmctld-epilog\n";
 
@@ -65,7 +72,8 @@ pub const BY_GATE: &str =
 
 /// Returns the builder of a cluster whose prolog and epilog are gated, for [`Slurm::start`].
 pub fn gated(nodes: usize) -> ClusterBuilder {
-    let agent = "env-allow = [\"SLURM_JOB_ID\", \"SLURM_JOB_USER\", \"SLURMD_NODENAME\"]\n";
+    let agent =
+        "env-allow = [\"SLURM_JOB_ID\", \"SLURM_JOB_USER\", \"SLURM_JOB_RESTART_COUNT\", \"SLURMD_NODENAME\"]\n";
     let builder = Cluster::builder(nodes).agent(agent);
     builder.script("prolog", "10-gate", BY_GATE).script("epilog", "10-gate", BY_GATE)
 }
@@ -168,6 +176,15 @@ impl<'a> Slurm<'a> {
         self.wait(&format!("job {job} is {state}"), |slurm| Ok(slurm.job(job, "JobState")?.as_deref() == Some(state)))
     }
 
+    /// Waits until Slurm has looked for a node for the job, and has found none.
+    pub fn wait_kept_waiting(&self, job: &str) -> Result<()> {
+        self.wait(&format!("Slurm finds no node for job {job}"), |slurm| {
+            let state = slurm.job(job, "JobState")?;
+            ensure!(state.as_deref() == Some("PENDING"), "job {job} has a node: {state:?}");
+            Ok(!matches!(slurm.job(job, "Reason")?.as_deref(), None | Some("None" | "Priority")))
+        })
+    }
+
     /// Lets a requeued job begin now, instead of after Slurm's two minutes. Nodes remember the second of the revocation
     /// and reject a credential made within that second: the prolog would not run. So the function waits until that
     /// second, and the next second, have passed.
@@ -208,16 +225,6 @@ impl<'a> Slurm<'a> {
         })
     }
 
-    /// Kills slurmctld with kill -9; returns when the process has ended.
-    pub fn kill_slurmctld(&self) -> Result<()> {
-        let node = self.control()?;
-        Cluster::kill_unit(node, "slurmctld.service")?;
-        self.wait("slurmctld is gone", |_| {
-            let state = node.run(&["systemctl", "is-active", "slurmctld.service"])?.stdout;
-            Ok(matches!(state.trim(), "failed" | "inactive"))
-        })
-    }
-
     pub fn start_slurmd(&self, rank: usize) -> Result<()> {
         self.cluster.node(rank)?.systemctl(&["start", "slurmd"]).map(drop)
     }
@@ -235,6 +242,22 @@ impl<'a> Slurm<'a> {
             (key.rank, key.action.clone(), key.attempt.clone(), run.ended.map(|(_, status)| status))
         };
         Ok(ledger.of_job(job).into_iter().map(end).collect())
+    }
+
+    /// Checks that no script of a node began before the end of another script in the same boot.
+    pub fn ensure_apart(&self) -> Result<()> {
+        let ledger = self.cluster.ledger()?;
+        let mut runs: Vec<_> =
+            ledger.runs.iter().flat_map(|(key, runs)| runs.iter().map(move |run| (key, run))).collect();
+        runs.sort_by(|(_, a), (_, b)| {
+            (&a.boot, a.started).partial_cmp(&(&b.boot, b.started)).unwrap_or(Ordering::Equal)
+        });
+        for pair in runs.windows(2) {
+            let ((before, first), (after, second)) = (pair[0], pair[1]);
+            let is_over = first.ended.is_some_and(|(at, _)| at <= second.started);
+            ensure!(first.boot != second.boot || is_over, "{before}: {first:?}\nran beside {after}: {second:?}");
+        }
+        Ok(())
     }
 
     /// Checks that each of these scripts of the job ran once, and no other script ran: (rank, action, attempt, exit

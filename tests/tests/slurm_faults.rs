@@ -170,17 +170,11 @@ fn a_killed_slurmctld_or_agent_disturbs_nothing() -> Result<()> {
     let job = slurm.submit(1, "true")?;
     for action in ["prolog", "epilog"] {
         cluster.wait_action_begun(&job, action, &[0])?;
-        // slurmctld saves its state a few seconds after a change; what it has not saved is lost with it.
-        slurm.control()?.sh("touch /run/begun")?;
-        let held = ["sbatch", "--hold", "--chdir=/tmp", "--output=/dev/null", "--wrap=true"];
-        slurm.ask(&[&["runuser", "-u", "alice", "--"], &held[..]].concat())?;
-        slurm.wait("slurmctld has saved that", |slurm| {
-            Ok(!slurm.control()?.sh("find /var/lib/slurm/slurmctld/job_state -newer /run/begun")?.is_empty())
-        })?;
+        // What slurmctld has not saved is lost with it: slurmctld_forgets.rs.
+        slurm.wait_saved()?;
         slurm.kill_slurmctld()?;
         cluster.renew_agent(0)?;
-        slurm.control()?.systemctl(&["start", "slurmctld"])?;
-        slurm.wait("slurmctld is back", |slurm| Ok(slurm.job(&job, "JobState")?.is_some()))?;
+        slurm.start_slurmctld()?;
         slurm.open(0, action, ENDS_WELL)?;
     }
     ensure_undisturbed(&slurm, &job)

@@ -83,6 +83,58 @@ fn a_job_begins_again_though_its_hook_was_killed_with_slurmd() -> Result<()> {
     slurm.wait_job(&job, "COMPLETED")
 }
 
+/// The agent that systemd starts again learns from the hook that slurmd is dead.
+#[test]
+fn a_job_begins_again_though_its_agent_was_killed_with_slurmd() -> Result<()> {
+    let cluster = gated(1).boot()?;
+    let slurm = Slurm::start(&cluster, ON_NODES)?;
+    slurm.open_all("epilog")?;
+    let job = slurm.submit(1, "true")?;
+    cluster.wait_action_begun(&job, "prolog", &[0])?;
+    cluster.node(0)?.systemctl(&[
+        "kill",
+        "--kill-whom=main",
+        "--signal=KILL",
+        "slurmd.service",
+        "perilog-agent.service",
+    ])?;
+    slurm
+        .wait("n0 is drained", |slurm| Ok(slurm.seen(0)?.reason.contains("it goes on, slurmd or its hook has died")))?;
+    slurm.start_slurmd(0)?;
+    slurm.open(0, "prolog", 0)?;
+    slurm.wait("the job is requeued", |slurm| Ok(slurm.job(&job, "Restarts")?.as_deref() == Some("1")))?;
+    slurm.wait("the drain is lifted", |slurm| Ok(slurm.seen(0)?.reason.is_empty()))?;
+    slurm.begin_again(&job)?;
+    slurm.wait_job(&job, "COMPLETED")?;
+    slurm.wait_node(0, "IDLE")?;
+    let all = |attempt| [(0, "prolog", attempt, 0), (0, "epilog", attempt, 0)];
+    slurm.ensure_ran(&job, &[all("0"), all("1")].concat())
+}
+
+/// Found by a test: the hook heard the end from the next agent, which did not know yet that slurmd was dead.
+#[test]
+fn a_job_begins_again_though_no_agent_saw_the_prologs_end() -> Result<()> {
+    let cluster = gated(1).build()?;
+    cluster.stay_down()?;
+    cluster.boot()?;
+    let slurm = Slurm::start(&cluster, ON_NODES)?;
+    slurm.open_all("epilog")?;
+    let job = slurm.submit(1, "true")?;
+    cluster.wait_action_begun(&job, "prolog", &[0])?;
+    cluster.kill_agent(0)?;
+    slurm.kill_slurmd(0)?;
+    slurm.open(0, "prolog", 0)?;
+    cluster.wait_scripts_ended(&job, &[0])?;
+    slurm.start_slurmd(0)?;
+    cluster.start_agent(0)?;
+    slurm.wait("the job is requeued", |slurm| Ok(slurm.job(&job, "Restarts")?.as_deref() == Some("1")))?;
+    slurm.begin_again(&job)?;
+    slurm.wait_job(&job, "COMPLETED")?;
+    slurm.wait_node(0, "IDLE")?;
+    let all = |attempt| [(0, "prolog", attempt, 0), (0, "epilog", attempt, 0)];
+    slurm.ensure_ran(&job, &[all("0"), all("1")].concat())
+}
+
 /// The hook's parent is a slurmstepd that outlives slurmd, as under `PrologFlags=RunInJob`, which this Slurm does not
 /// have.
 #[test]

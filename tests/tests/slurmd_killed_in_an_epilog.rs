@@ -83,6 +83,27 @@ fn a_status_that_no_hook_lived_to_hear_drains() -> Result<()> {
     slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 9)])
 }
 
+/// The hook hears the status from the next agent, and has no slurmd to give it to.
+#[test]
+fn a_status_that_no_agent_saw_drains() -> Result<()> {
+    let cluster = gated(1).build()?;
+    cluster.stay_down()?;
+    cluster.boot()?;
+    let slurm = Slurm::start(&cluster, ON_NODES)?;
+    slurm.open_all("prolog")?;
+    let job = slurm.submit(1, "true")?;
+    cluster.wait_action_begun(&job, "epilog", &[0])?;
+    cluster.kill_agent(0)?;
+    slurm.kill_slurmd(0)?;
+    slurm.open(0, "epilog", 9)?;
+    cluster.wait_scripts_ended(&job, &[0])?;
+    cluster.start_agent(0)?;
+    slurm.wait("the reason says how it ended", |slurm| Ok(slurm.seen(0)?.reason.contains("failed (exit 9)")))?;
+    slurm.start_slurmd(0)?;
+    slurm.wait_node(0, "IDLE+DRAIN")?;
+    slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 9)])
+}
+
 /// A boot clears the node's knowledge of the node's tasks, so Slurm believes that the epilog ended well.
 #[test]
 fn an_epilog_cut_off_by_power_runs_again_before_a_prolog() -> Result<()> {

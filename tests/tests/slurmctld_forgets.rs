@@ -1,0 +1,175 @@
+//! kill -9 of slurmctld before it has saved what it did: the next slurmctld knows of an older state. It takes a job
+//! that has ended for one that runs. It gives the node of a job that has begun to another, or begins that job again.
+//! What it makes of such a job is its own. No script runs beside another, or twice for one begin, and the node leaves
+//! none out that Slurm calls.
+
+use anyhow::{Result, ensure};
+use perilog_tests::Cluster;
+use perilog_tests::slurm::{EXCLUSIVE, ON_NODES, SERIALIZED, Slurm, gated};
+
+/// Body of a job that waits for a file.
+const WAITS: &str = "touch /run/body/$SLURM_JOB_ID; while [ ! -e /run/body/end ]; do sleep 0.05; done";
+
+/// Boots a node that Slurm and the agent give to one job at a time.
+fn cluster() -> Result<Cluster> {
+    let cluster = gated(1).agent(SERIALIZED).boot()?;
+    cluster.node(0)?.sh("install -d -m 1777 /run/body")?;
+    Ok(cluster)
+}
+
+fn start(cluster: &Cluster) -> Result<Slurm<'_>> {
+    Slurm::start(cluster, &format!("{ON_NODES}{EXCLUSIVE}"))
+}
+
+/// Waits until the body of the job runs.
+fn wait_body(cluster: &Cluster, slurm: &Slurm<'_>, job: &str) -> Result<()> {
+    let node = cluster.node(0)?;
+    slurm.wait("the body runs", |_| Ok(node.run(&["test", "-e", &format!("/run/body/{job}")])?.code() == Some(0)))
+}
+
+/// Runs a job to its epilog, which waits at its gate, and kills slurmctld, which knows only that the job's body runs.
+fn forgotten_epilog(cluster: &Cluster, slurm: &Slurm<'_>) -> Result<String> {
+    slurm.open_all("prolog")?;
+    let job = slurm.submit(1, WAITS)?;
+    wait_body(cluster, slurm, &job)?;
+    slurm.keep_saved()?;
+    cluster.node(0)?.sh("touch /run/body/end")?;
+    cluster.wait_action_begun(&job, "epilog", &[0])?;
+    slurm.lose_unsaved()?;
+    Ok(job)
+}
+
+#[test]
+fn a_forgotten_epilog_runs_once_and_keeps_its_node() -> Result<()> {
+    let cluster = cluster()?;
+    let slurm = start(&cluster)?;
+    let job = forgotten_epilog(&cluster, &slurm)?;
+    slurm.start_slurmctld()?;
+    slurm.wait("the node has registered", |slurm| Ok(slurm.seen(0)?.state != "UNKNOWN"))?;
+    // Slurm takes the job for one that runs until the operator cancels it.
+    slurm.control()?.run(&["scancel", &job])?;
+    let next = slurm.submit(1, "true")?;
+    slurm.wait_kept_waiting(&next)?;
+    slurm.open(0, "epilog", 0)?;
+    slurm.wait_job(&next, "COMPLETED")?;
+    slurm.wait_node(0, "IDLE")?;
+    ensure!(slurm.seen(0)?.reason.is_empty(), "{:?}", slurm.seen(0)?);
+    slurm.ensure_apart()?;
+    [&job, &next].into_iter().try_for_each(|job| slurm.ensure_ran(job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 0)]))
+}
+
+#[test]
+fn a_forgotten_epilog_that_fails_drains() -> Result<()> {
+    let cluster = cluster()?;
+    let slurm = start(&cluster)?;
+    let job = forgotten_epilog(&cluster, &slurm)?;
+    slurm.open(0, "epilog", 9)?;
+    cluster.wait_scripts_ended(&job, &[0])?;
+    slurm.start_slurmctld()?;
+    slurm.wait("n0 is drained", |slurm| {
+        let seen = slurm.seen(0)?;
+        Ok(seen.state.contains("DRAIN") && seen.reason.contains("Epilog error"))
+    })?;
+    slurm.control()?.run(&["scancel", &job])?;
+    let next = slurm.submit(1, "true")?;
+    slurm.wait_kept_waiting(&next)?;
+    ensure!(slurm.ends(&next)?.is_empty(), "the next job runs on a node that failed: {:?}", slurm.ends(&next)?);
+    slurm.ensure_ran(&job, &[(0, "prolog", "0", 0), (0, "epilog", "0", 9)])
+}
+
+/// Under plain Slurm both prologs run at a time.
+#[test]
+fn the_next_prolog_waits_for_a_forgotten_one() -> Result<()> {
+    let cluster = cluster()?;
+    let slurm = start(&cluster)?;
+    slurm.open_all("epilog")?;
+    let job = slurm.submit_held("forgotten", "true")?;
+    slurm.keep_saved()?;
+    slurm.release(&job)?;
+    cluster.wait_action_begun(&job, "prolog", &[0])?;
+    slurm.lose_unsaved()?;
+    slurm.start_slurmctld()?;
+    // slurmctld believes that the job was never begun.
+    slurm.wait_node(0, "IDLE")?;
+    let next = slurm.submit(1, "true")?;
+    slurm.wait("Slurm begins the next job", |slurm| Ok(slurm.job(&next, "Reason")?.as_deref() == Some("Prolog")))?;
+    // A second hook of that prolog, to see what the node says of it.
+    let environment = [&format!("SLURM_JOB_ID={next}"), "SLURMD_NODENAME=n0", "SLURM_JOB_RESTART_COUNT=0"];
+    let hook = [&["env"], &environment[..], &["perilog", "hook", "slurm-prolog"]].concat();
+    let mut hook = cluster.node(0)?.spawn(&hook)?;
+    slurm.wait("its prolog waits", |slurm| {
+        ensure!(slurm.ends(&next)?.is_empty(), "the next prolog began: {:?}", slurm.ends(&next)?);
+        Ok(hook.output()?.stderr.contains(": waiting: "))
+    })?;
+    slurm.open(0, "prolog", 0)?;
+    ensure!(cluster.wait_end(&mut hook)? == 0, "{}", hook.output()?);
+    slurm.wait_job(&next, "COMPLETED")?;
+    slurm.wait_node(0, "IDLE")?;
+    slurm.ensure_apart()?;
+    slurm.ensure_ran(&next, &[(0, "prolog", "0", 0), (0, "epilog", "0", 0)])?;
+    let prologs = slurm.ends(&job)?.iter().filter(|end| end.1 == "prolog").count();
+    ensure!(prologs == 1, "{:?}", slurm.ends(&job)?);
+    Ok(())
+}
+
+/// Runs a job to its body, and kills slurmctld, which believes that the job was never begun. The next slurmctld ends
+/// what it finds of the job on the node, and begins the job again under the same restart count. Returns the job, whose
+/// second prolog waits at its gate.
+fn begun_again(cluster: &Cluster, slurm: &Slurm<'_>) -> Result<String> {
+    slurm.open_all("prolog")?;
+    slurm.open_all("epilog")?;
+    let job = slurm.submit_held("forgotten", WAITS)?;
+    slurm.keep_saved()?;
+    slurm.release(&job)?;
+    wait_body(cluster, slurm, &job)?;
+    slurm.close(0, "prolog")?;
+    slurm.lose_unsaved()?;
+    slurm.start_slurmctld()?;
+    slurm.wait("the epilog has cleaned up after the forgotten begin", |slurm| {
+        Ok(slurm.ends(&job)?.iter().any(|end| end.1 == "epilog" && end.3.is_some()))
+    })?;
+    cluster.node(0)?.sh("touch /run/body/end")?;
+    slurm.begin_again(&job)?;
+    slurm.release(&job)?;
+    slurm.wait("the second prolog has begun", |slurm| {
+        ensure!(slurm.job(&job, "JobState")?.as_deref() != Some("COMPLETED"), "the job ran without a prolog");
+        Ok(slurm.ends(&job)?.iter().filter(|end| end.1 == "prolog").count() == 2)
+    })?;
+    Ok(job)
+}
+
+/// Found by this test: the node took the second begin for the first, and ran neither prolog nor epilog for it.
+#[test]
+fn a_job_that_is_begun_again_has_its_scripts_again() -> Result<()> {
+    let cluster = cluster()?;
+    let slurm = start(&cluster)?;
+    let job = begun_again(&cluster, &slurm)?;
+    ensure!(slurm.job(&job, "Restarts")?.as_deref() == Some("0"), "Slurm counts the forgotten begin");
+    slurm.open(0, "prolog", 0)?;
+    slurm.wait_job(&job, "COMPLETED")?;
+    slurm.wait_node(0, "IDLE")?;
+    slurm.ensure_apart()?;
+    let all = |attempt| [(0, "prolog", attempt, 0), (0, "epilog", attempt, 0)];
+    slurm.ensure_ran(&job, &[all("0"), all("1")].concat())
+}
+
+/// The node's attempt is not Slurm's restart count from then on.
+#[test]
+fn a_job_begun_again_is_requeued_if_its_slurmd_dies() -> Result<()> {
+    let cluster = cluster()?;
+    let slurm = start(&cluster)?;
+    let job = begun_again(&cluster, &slurm)?;
+    slurm.kill_slurmd(0)?;
+    slurm
+        .wait("n0 is drained", |slurm| Ok(slurm.seen(0)?.reason.contains("it goes on, slurmd or its hook has died")))?;
+    slurm.start_slurmd(0)?;
+    slurm.open(0, "prolog", 0)?;
+    slurm.wait("the job is requeued", |slurm| Ok(slurm.job(&job, "Restarts")?.as_deref() == Some("1")))?;
+    slurm.wait("the drain is lifted", |slurm| Ok(slurm.seen(0)?.reason.is_empty()))?;
+    slurm.begin_again(&job)?;
+    slurm.wait_job(&job, "COMPLETED")?;
+    slurm.wait_node(0, "IDLE")?;
+    slurm.ensure_apart()?;
+    let all = |attempt| [(0, "prolog", attempt, 0), (0, "epilog", attempt, 0)];
+    slurm.ensure_ran(&job, &[all("0"), all("1"), all("2")].concat())
+}
