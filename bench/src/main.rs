@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `unit` | one task through a real agent, against the same unit over a bare D-Bus connection and `systemd-run --wait` |
 //! | `hook` | `perilog hook slurm-prolog`, against `systemd-run --wait` |
+//! | `flux` | a job's prolog under a real Flux: the stock plugin, perilog's hook, and the edge |
 //! | `idle` | the cost of a connected idle agent |
 //! | `fan` | one action over thousands of simulated agents on a real controller, against the bare wire |
 //! | `core` (`perilog-bench-core`) | the controller's machine alone, one action over 65,536 ranks against 8,192 |
@@ -15,6 +16,7 @@
 
 mod authority;
 mod fan;
+mod flux;
 mod idle;
 mod noise;
 mod part;
@@ -40,11 +42,12 @@ fn main() -> ExitCode {
 
 fn run() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let Some((word, rest)) = arguments.split_first() else { bail!("unit, hook, idle or fan?") };
+    let Some((word, rest)) = arguments.split_first() else { bail!("unit, hook, flux, idle or fan?") };
     let options = || Options::parse(rest);
     match (word.as_str(), rest) {
         ("unit", _) => report::print(&unit::run(&options()?)?),
         ("hook", _) => report::print(&unit::run_hook(&options()?)?),
+        ("flux", _) => report::print(&flux::run(&options()?)?),
         ("idle", _) => report::print(&idle::run(&options()?)?),
         ("fan", _) => report::print(&fan::run(&options()?)?),
         ("swarm", [directory]) => fan::swarm::serve(directory.as_ref()),

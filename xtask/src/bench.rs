@@ -1,11 +1,12 @@
-//! `cargo xtask bench unit|hook|idle|fan|core`: builds everything in release, measures as root (except `core`, which
-//! needs only itself), shows the table, and keeps the document with the raw samples as `target/bench/<name>.json`.
-//! `bench/src` describes the measurements.
+//! `cargo xtask bench unit|hook|flux|idle|fan|core`: builds everything in release, measures as root (except `core`,
+//! which needs only itself), shows the table, and keeps the document with the raw samples as
+//! `target/bench/<name>.json`. `bench/src` describes the measurements.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use perilog_tests::flux;
 use serde_json::Value;
 
 use crate::Usage;
@@ -14,10 +15,20 @@ use crate::prerequisites;
 use crate::privilege;
 use crate::stages::say;
 
-pub(crate) const ALL: [&str; 5] = ["unit", "hook", "idle", "fan", "core"];
+pub(crate) const ALL: [&str; 6] = ["unit", "hook", "flux", "idle", "fan", "core"];
 
 /// Names of the options that say how much a measurement measures.
 const OPTIONS: [&str; 6] = ["samples", "bursts", "seconds", "agents", "rounds", "ranks"];
+
+/// Runs every measurement; that of Flux only where this machine has a Flux.
+pub(crate) fn run_all() -> Result<bool> {
+    let (major, minor) = flux::OLDEST;
+    let names: Vec<&str> = ALL.into_iter().filter(|name| *name != "flux" || flux::is_here()).collect();
+    if names.len() < ALL.len() {
+        say(&format!("not measured, for no Flux {major}.{minor} or newer is on PATH: flux"))?;
+    }
+    run(&names, &[])
+}
 
 /// Runs the named measurements, each with these `options` (`--samples 30`).
 pub(crate) fn run(names: &[&str], options: &[&str]) -> Result<bool> {
@@ -36,6 +47,8 @@ pub(crate) fn run(names: &[&str], options: &[&str]) -> Result<bool> {
             "perilog",
             "-p",
             "perilog-flux",
+            "-p",
+            "perilog-hold",
         ])?;
     }
     cargo::run(&["build", "--release", "-p", "perilog-bench"])?;

@@ -49,7 +49,7 @@ fn run(arguments: &[&str]) -> Result<bool> {
         ["tidy"] => tidy::run(),
         ["pages", directory] => pages::run(directory),
         ["dist", kinds @ ..] => dist::run(kinds),
-        ["bench"] => bench::run(&bench::ALL, &[]),
+        ["bench"] => bench::run_all(),
         ["bench", name, options @ ..] if bench::ALL.contains(name) => bench::run(&[name], options),
         ["help" | "-h" | "--help"] | [] => stages::say(HELP.trim_end()).map(|()| true),
         // As root, by ourselves.
