@@ -83,7 +83,7 @@ table! {
     CancelSaidOnce: "a node that comes back with a cancelled task is not told again", "a cancel reaches the runner", Hunt::Simulator;
     SerializeIgnored: "tasks of different jobs run beside each other on an exclusive host", "the host guard", Hunt::Simulator;
     ResolveBeforeDrain: "an operator's word is the outcome before the drain of its node is in force", "4: where it cannot be known, after a confirmed drain", Hunt::Simulator;
-    GoneWhileUnderWay: "a rank whose Start is under way is given back when an operator says that the lost life did", "4: nothing begins on a rank that was given back", Hunt::Unit { program: "perilog-core", filter: "what_was_given_back_keeps_a_rank_whose_start_is_under_way" };
+    GoneWhileUnderWay: "a rank whose Start is under way is given back when an operator says that the lost life did", "4: nothing begins on a rank that was given back", Hunt::Unit { program: "core", filter: "what_was_given_back_keeps_a_rank_whose_start_is_under_way" };
     ResolvedBegins: "what waits in its node's queue is resolved, and its node is not told", "2: one outcome", Hunt::Simulator;
     QuietForgotten: "a controller that comes up again is not quiet any more", "5: what was shown survives a crash", Hunt::Simulator;
     MilestonesForgotten: "a controller that comes up again knows of no milestone that was told", "5: what was shown survives a crash", Hunt::Simulator;
