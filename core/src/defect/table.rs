@@ -73,7 +73,7 @@ table! {
     StirLostAfterReexec: "after the bus came back nobody listens to the units that live", "8: what waits comes to its end", Hunt::Simulator;
     EventsRepeat: "after a restart events are numbered from 1 again", "5: what was shown stays", Hunt::Simulator;
     OutboxDropsUnapplied: "one entry is applied, all are dropped", "5: at least once", Hunt::Simulator;
-    NodesLimitUnknown: "the limit that a node has of its own counts for nothing here", "a dead node cannot keep a job for ever", Hunt::Simulator;
+    NodesLimitUnknown: "the limit that a node has of its own counts for nothing here", "a dead node cannot keep a job for ever", Hunt::Unit { program: "core", filter: "an_absent_node_is_unreachable_past_limit_and_grace" };
     AcceptBeforeIntent: "Accepted leaves before the intent is on disk", "5: what was acknowledged survives a crash", Hunt::Simulator;
     WithdrawWithoutClaim: "what must not begin ends without the claim being taken", "1: who has the claim decides", Hunt::Simulator;
     OrphanNotRebuilt: "a loaded unit with our ids whose directory is gone is ignored", "its intent is rebuilt, and it is adopted", Hunt::Simulator;
@@ -83,6 +83,7 @@ table! {
     CancelSaidOnce: "a node that comes back with a cancelled task is not told again", "a cancel reaches the runner", Hunt::Simulator;
     SerializeIgnored: "tasks of different jobs run beside each other on an exclusive host", "the host guard", Hunt::Simulator;
     ResolveBeforeDrain: "an operator's word is the outcome before the drain of its node is in force", "4: where it cannot be known, after a confirmed drain", Hunt::Simulator;
+    ResolvedForgotten: "a script that goes on after its task was resolved is forgotten, and its node is shown as free", "8: what is, is shown", Hunt::Unit { program: "core", filter: "a_script_that_outlives_its_resolution_is_shown" };
     GoneWhileUnderWay: "a rank whose Start is under way is given back when an operator says that the lost life did", "4: nothing begins on a rank that was given back", Hunt::Unit { program: "core", filter: "what_was_given_back_keeps_a_rank_whose_start_is_under_way" };
     ResolvedBegins: "what waits in its node's queue is resolved, and its node is not told", "2: one outcome", Hunt::Simulator;
     QuietForgotten: "a controller that comes up again is not quiet any more", "5: what was shown survives a crash", Hunt::Simulator;
@@ -173,7 +174,7 @@ table! {
     SequencesReused: "a store that was put back uses sequences again", "5: at least once", Hunt::Unit { program: "core", filter: "a_store_that_was_put_back_uses_no_sequence_again" };
     LostMayLive: "a node comes with a script that had been given up as lost, and whose drain was lifted meanwhile, and nothing is said of it", "4: no rank goes back under a script that lives", Hunt::Unit { program: "core", filter: "what_was_given_up_as_lost_and_lives_drains_its_node_again" };
     StartOverUnload: "a task is started while a unit that had its name before is still to be stopped", "1: what begins ends by itself, or by its limit", Hunt::Unit { program: "core", filter: "a_unit_that_found_no_task_goes_before_the_next_start" };
-    StoneForgetsBoot: "a tombstone tells nothing of the boot that is to be the task's end", "3: unknown is never success", Hunt::Unit { program: "core", filter: "what_stays_of_an_end_tells_of_the_boot" };
+    StoneForgetsBoot: "a tombstone tells nothing of the boot that is to be the task's end", "3: unknown is never success", Hunt::Unit { program: "core", filter: "a_tombstone_tells_of_the_boot_and_then_that_it_came" };
     EffectsBeforeCommit: "effects leave before their batch is committed (the daemon's writer)", "5: what was acknowledged survives a crash", Hunt::Unit { program: "controller", filter: "a_failed_commit_lets_nothing_leave" };
     StoreCommitsEach: "each record is a transaction of its own", "5: a batch is there whole or not at all", Hunt::Unit { program: "controller", filter: "a_failed_batch_leaves_nothing_behind" };
     WriteInPlace: "a file of the spool is written over in place", "5: a reader finds it whole or not at all", Hunt::Unit { program: "agent", filter: "whoever_reads_reads_a_whole_file" };

@@ -43,13 +43,18 @@ impl Machine {
         let told = action.was_overdue(task.rank) && matches!(ended.outcome, Outcome::Timeout { .. });
         let blame = (!ok && !told || is_unfollowed).then(|| ended.clone());
         let expected = action.expected.contains_key(&task.rank);
+        let by_hand = matches!(ended.outcome, Outcome::Resolved { .. });
         action.end(task.rank, ended);
         if let Some(node) = self.nodes.of_mut(&self.jobs, task) {
             if expected {
                 // The announced reboot is over: the host's actions may begin.
                 self.jobs.check_all(&node.tasks, now.mono_ms);
             }
-            node.live.remove(&task);
+            // The script of a task that an operator has resolved may go on.
+            let goes_on = |(phase, _): &(Phase, u64)| by_hand && !is_before_its_begin(phase);
+            if !node.live.get(&task).is_some_and(goes_on) || defect!(ResolvedForgotten) {
+                node.live.remove(&task);
+            }
         }
         if !ok {
             self.nodes.remember_failed(&self.jobs, task);

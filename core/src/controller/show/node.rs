@@ -6,6 +6,7 @@ use crate::controller::action::{Action, Stand};
 use crate::controller::io::Refusal;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::node::Node;
+use crate::controller::operator::resolve::is_before_its_begin;
 use crate::controller::show::Show;
 use crate::controller::view::{NodeView, PsRow, WhyTask, WhyView};
 use crate::hostlist::HostList;
@@ -112,16 +113,25 @@ impl Show<'_> {
 
     pub(in crate::controller) fn why(&self, host: &HostName) -> Result<WhyView, Refusal> {
         let node = self.node_named(host.as_str())?;
+        // Nobody waits for a script that goes on after its task has ended, but the script keeps the node busy.
+        let goes_on = node.live.keys().filter(|task| !node.tasks.contains(task));
         let mut open: Vec<WhyTask> = node
             .tasks
             .iter()
+            .chain(goes_on)
             .filter_map(|task| {
                 let action = self.jobs.action(task.action)?;
-                let (state, why, age_ms) = match action.stand(task.rank) {
-                    Stand::Ok | Stand::Ended | Stand::NotMine => return None,
+                let told = node.live.get(task);
+                let phase = told.map(|(phase, _)| phase.clone());
+                let (state, why, age_ms) = match (action.stand(task.rank), told) {
+                    (Stand::Ok | Stand::Ended, Some((phase, since_ms))) if !is_before_its_begin(phase) => {
+                        let ended = action.ended.get(&task.rank).map(|row| row.ended.outcome.to_string());
+                        let why = format!("it goes on, and its task is over: {}", ended.unwrap_or_default());
+                        ("running", why, self.now.mono_ms.saturating_sub(*since_ms))
+                    }
+                    (Stand::Ok | Stand::Ended | Stand::NotMine, _) => return None,
                     _ => self.standing(action, task.rank),
                 };
-                let phase = node.live.get(task).map(|(phase, _)| phase.clone());
                 Some(self.why_task(action, task.rank, state, phase, age_ms, why))
             })
             .collect();

@@ -78,6 +78,25 @@ fn a_live_task_is_resolved_when_its_drain_is_in_force() {
     }
 }
 
+/// Found by a trial: `why` called a node free while the script of a resolved epilog went on there.
+#[test]
+fn a_script_that_outlives_its_resolution_is_shown() {
+    let (mut b, n0) = accepted(Some(running()));
+    let open = |b: &mut Bench| {
+        let host = HostName::new("n0").unwrap();
+        let Ok(Reply::Why(view)) = b.ask(Request::Why { host }).0 else { panic!("no why") };
+        view.open.into_iter().map(|task| (task.state, task.why)).collect::<Vec<_>>()
+    };
+    b.ask(resolve(false)).0.unwrap();
+    confirm(&mut b, "n0");
+    let goes_on =
+        ("running".to_owned(), "it goes on, and its task is over: resolved as failed by uid 0 (power-cycled)");
+    let goes_on = (goes_on.0, goes_on.1.to_owned());
+    assert_eq!(open(&mut b), [goes_on]);
+    b.says(n0, finished(task("prolog", "j", 0), exit(5)));
+    assert_eq!(open(&mut b), []);
+}
+
 /// A rank that ends among others is stored as a delta. The next whole row must not bring back its used resolution.
 #[test]
 fn a_word_that_is_used_up_is_gone_from_the_store() {
