@@ -84,6 +84,7 @@ table! {
     SerializeIgnored: "tasks of different jobs run beside each other on an exclusive host", "the host guard", Hunt::Simulator;
     ResolveBeforeDrain: "an operator's word is the outcome before the drain of its node is in force", "4: where it cannot be known, after a confirmed drain", Hunt::Simulator;
     ResolvedForgotten: "a script that goes on after its task was resolved is forgotten, and its node is shown as free", "8: what is, is shown", Hunt::Unit { program: "core", filter: "a_script_that_outlives_its_resolution_is_shown" };
+    GoneIsTold: "of an attempt whose nodes were given back by the lost life the last named resource is told, as the whole", "4: what is told adds up", Hunt::Unit { program: "core", filter: "nobody_is_told_of_what_was_given_back" };
     GoneWhileUnderWay: "a rank whose Start is under way is given back when an operator says that the lost life did", "4: nothing begins on a rank that was given back", Hunt::Unit { program: "core", filter: "what_was_given_back_keeps_a_rank_whose_start_is_under_way" };
     ResolvedBegins: "what waits in its node's queue is resolved, and its node is not told", "2: one outcome", Hunt::Simulator;
     QuietForgotten: "a controller that comes up again is not quiet any more", "5: what was shown survives a crash", Hunt::Simulator;

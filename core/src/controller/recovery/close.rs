@@ -45,6 +45,10 @@ impl Machine {
         self.close_part(job, number, &left, uid, now);
         if let Some(attempt) = self.jobs.attempt_mut(job, number) {
             attempt.open = false;
+            if !defect!(GoneIsTold) {
+                // Named resources whose release still comes are told to nobody, too.
+                attempt.disowned.extend_with(attempt.layout.ranks());
+            }
         }
         self.stop_services(job, number, GIVEN_BACK, now);
         self.event(job, now, "attempt-closed", json!({"attempt": number, "why": GIVEN_BACK, "by": uid}));

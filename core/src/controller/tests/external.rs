@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
+use super::recovery::confirm;
 use super::release::{add, bench, contexts, finish, job};
 use super::*;
 use crate::idset::IdSet;
@@ -449,4 +450,25 @@ fn a_service_past_its_cancelled_epilog_drains_its_node_again() {
         let told = b.store.drains.iter().any(|row| row.newest().reason.contains(", and epilog had been cancelled: no"));
         assert_eq!(told, stopped, "{:?}", b.store.drains);
     }
+}
+
+/// Found by the simulator: an attempt whose ranks were released waited for a service, and the end of the service told
+/// its last resource as the last part, although the notices of all other parts were dropped.
+#[test]
+fn nobody_is_told_of_what_was_given_back() {
+    let (mut b, n) = staged("0", None, "rabbit1,rabbit2", each);
+    reported(&mut b, report(None, Some("rabbit1"), ok()));
+    b.ask(finish("j", None)).0.unwrap();
+    for rank in 0..4 {
+        b.ends(n[rank as usize], task("epilog", "j", rank));
+    }
+    let released = b.store.attempts[0].released.clone();
+    assert_eq!((released, b.store.attempts[0].complete), (part("0-3", "rabbit1"), false));
+    let copy = b.store.clone();
+    let mut b = b.restored(&copy);
+    b.ask(confirm(Some("j"), Confirm::Gone)).0.unwrap();
+    reported(&mut b, report(None, Some("rabbit2"), ok()));
+    assert!(b.store.attempts[0].complete, "{:?}", b.store.attempts);
+    let owed: Vec<_> = b.store.outbox.iter().filter(|entry| entry.body.to_string().contains("release")).collect();
+    assert_eq!(owed, [] as [&OutboxEntry; 0]);
 }
