@@ -1,5 +1,5 @@
-//! Deliberate defects (core/src/defect.rs): each entry of the table has a site, each site is in the table, and no
-//! release can have one.
+//! Deliberate defects (core/src/defect.rs): each entry of the table has a site, each site is in the table, each test
+//! that an entry names is there, and no release can have a defect.
 
 use std::collections::BTreeSet;
 
@@ -21,6 +21,10 @@ const TESTS_ALONE: &str = "#[cfg(all(test, feature = \"defects\"))]\nmod chosen;
 pub(super) struct Defects {
     table: BTreeSet<String>,
     sites: BTreeSet<String>,
+    /// What the entries' filters name: tests, or files of tests.
+    filters: BTreeSet<String>,
+    /// Names of all files and functions.
+    named: BTreeSet<String>,
     guarded: bool,
     asks_in_tests_alone: bool,
 }
@@ -32,8 +36,20 @@ impl Defects {
                 self.guarded = text.contains(REFUSAL);
                 self.asks_in_tests_alone = text.contains(TESTS_ALONE) && text.matches("mod chosen").count() == 1;
             }
-            TABLE => self.table = rows(&tokens(text)),
-            _ => self.sites.extend(sites(&tokens(text))),
+            TABLE => {
+                self.table = rows(&tokens(text));
+                self.filters = text
+                    .split("filter: \"")
+                    .skip(1)
+                    .filter_map(|rest| Some(rest.split_once('"')?.0.to_owned()))
+                    .collect();
+            }
+            _ => {
+                let tokens = tokens(text);
+                self.sites.extend(sites(&tokens));
+                self.named.extend(functions(&tokens));
+                self.named.insert(name.to_owned());
+            }
         }
     }
 
@@ -50,6 +66,9 @@ impl Defects {
         }
         for defect in self.sites.difference(&self.table) {
             find(format!("{TABLE}: {defect} has a site and is not in the table"));
+        }
+        for filter in self.filters.iter().filter(|filter| !self.named.iter().any(|name| name.contains(*filter))) {
+            find(format!("{TABLE}: no test is called {filter}"));
         }
     }
 }
@@ -104,6 +123,11 @@ fn sites(tokens: &[Token]) -> BTreeSet<String> {
     tokens.windows(4).filter(|window| is(window)).map(|window| window[3].text.clone()).collect()
 }
 
+/// Returns the names of all functions.
+fn functions(tokens: &[Token]) -> impl Iterator<Item = String> {
+    tokens.windows(2).filter(|window| window[0].text == "fn").map(|window| window[1].text.clone())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,13 +146,17 @@ mod tests {
         let anywhere = format!("{REFUSAL}\"no\");\nmod chosen;\n");
         let unrefused = format!("{TESTS_ALONE}\n");
         let table = "enum X { A: b }\ntable! {\n A: \"a\", \"b\", Hunt::S;\n B: \"c: d\", \"e\", Hunt::U { program: \"f\", filter: \"g\" };\n}\n";
-        let site = "if x && defect!(A) { } // defect!(C)\nlet s = \"defect!(D)\"; y(crate::defect!(B));";
+        let site = "fn a_g() {} if x && defect!(A) { } // defect!(C)\nlet s = \"defect!(D)\"; y(crate::defect!(B));";
         assert_eq!(errors(&[(GUARD, &guard), (TABLE, table), ("a.rs", site)]), Vec::<String>::new());
         for (files, expected) in [
             ([(GUARD, unrefused.as_str()), (TABLE, table), ("a.rs", site)], "must refuse"),
             ([(GUARD, anywhere.as_str()), (TABLE, table), ("a.rs", site)], "for tests"),
-            ([(GUARD, guard.as_str()), (TABLE, table), ("a.rs", "defect!(A)")], "B has no site"),
+            ([(GUARD, guard.as_str()), (TABLE, table), ("a.rs", "fn g() { defect!(A) }")], "B has no site"),
             ([(GUARD, guard.as_str()), (TABLE, "table! { A: 1; }"), ("a.rs", site)], "B has a site"),
+            (
+                [(GUARD, guard.as_str()), (TABLE, &table.replace("\"g\"", "\"h\"")), ("a.rs", site)],
+                "no test is called h",
+            ),
         ] {
             let errors = errors(&files);
             assert!(errors.len() == 1 && errors[0].contains(expected), "{errors:?}");
