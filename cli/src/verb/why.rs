@@ -150,7 +150,9 @@ impl Chain for WhyTask {
             }
             _ => {}
         }
-        if !self.why.is_empty() && self.ended.is_none() {
+        let said = matches!(&self.phase, Some(Phase::Running { script, index, of, .. })
+            if self.why == format!("{script} ({index} of {of})"));
+        if !self.why.is_empty() && self.ended.is_none() && !said {
             link("why", text::line(&self.why));
         }
         if let Some(last) = self.ended.as_ref().and_then(last_line) {
@@ -175,12 +177,16 @@ mod tests {
     use crate::out::tests::people;
 
     fn why(node: Value, held: Value, next: Value) -> String {
+        with_open(node, json!([]), held, next)
+    }
+
+    fn with_open(node: Value, open: Value, held: Value, next: Value) -> String {
         let mut of = json!({"host": "n0", "state": "online", "since_ms": 20_000, "machine": "m", "boot": "b", "boot_number": 1,
             "version": "0.1.0", "peer": "10.0.0.2:4000", "tasks": 0, "note": null});
         if let (Value::Object(of), Value::Object(more)) = (&mut of, node) {
             of.extend(more);
         }
-        let raw = json!({"why": {"node": of, "open": [], "failed": [], "held": held, "next": next}});
+        let raw = json!({"why": {"node": of, "open": open, "failed": [], "held": held, "next": next}});
         let text = people(&Answer { body: Why::deserialize(&raw).unwrap(), raw }, 0);
         text.lines().skip(1).map(|line| format!("{line}\n")).collect()
     }
@@ -225,5 +231,20 @@ mod tests {
         ] {
             assert_eq!(why(node, held, next), expect);
         }
+    }
+
+    /// Found by a trial: of a script that ran, the verb printed the same words twice, as the script and as the reason.
+    #[test]
+    fn a_running_script_is_named_once() {
+        let running = |why: &str| {
+            let phase = json!({"phase": "running", "script": "50-umount", "index": 1, "of": 2, "progress": null});
+            let open = json!([{"job": "f1", "attempt": "0", "action": "epilog", "rank": 0, "unit": "", "state": "running", "phase": phase,
+                "age_ms": 2_000, "why": why, "ended": null, "next": []}]);
+            with_open(json!({}), open, json!([]), json!([]))
+        };
+        let head = "\n  epilog of f1, rank 0: running 2s\n    script  50-umount (1 of 2)\n";
+        assert_eq!(running("50-umount (1 of 2)"), head);
+        let asked = "50-umount (1 of 2); cancel asked for";
+        assert_eq!(running(asked), format!("{head}    why     {asked}\n"));
     }
 }
