@@ -104,7 +104,7 @@ fn fits(path: &Path, bytes: u64) -> Result<(), Fault> {
         return Ok(());
     }
     Err(Fault::Usage(format!(
-        "{} would have {bytes} bytes, and no controller reads more than {MAX_FILE}: nothing is revoked. What runs out leaves the list 30 days later; a new authority begins an empty one (docs/security.md, \"A new authority\")",
+        "{} would have {bytes} bytes, and no controller reads more than {MAX_FILE}: nothing is revoked. What runs out leaves the list 30 days later; a new authority begins an empty one (/usr/share/doc/perilog/security.md, \"A new authority\")",
         path.display()
     )))
 }

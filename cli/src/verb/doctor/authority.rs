@@ -75,7 +75,7 @@ fn list(path: &Path, own: &Metadata) -> Finding {
     }
     let size = file.len();
     if size > MAX_FILE {
-        let todo = format!("make a new authority (docs/security.md): {stays}");
+        let todo = format!("make a new authority (/usr/share/doc/perilog/security.md): {stays}");
         return Finding::wrong(ABOUT, format!("{shown} has {size} bytes, and no more than {MAX_FILE} are read"), todo);
     }
     match std::fs::read(path).map_err(|error| error.to_string()).and_then(|pem| revoked(&pem)) {
@@ -83,7 +83,7 @@ fn list(path: &Path, own: &Metadata) -> Finding {
         Ok(on_it) if size > MAX_FILE / 4 * 3 => Finding::warning(
             ABOUT,
             format!("{shown} has {size} of {MAX_FILE} bytes that are read ({} revoked)", on_it.len()),
-            "what runs out leaves it 30 days later, at the next perilog ca revoke; a new authority begins an empty one (docs/security.md)",
+            "what runs out leaves it 30 days later, at the next perilog ca revoke; a new authority begins an empty one (/usr/share/doc/perilog/security.md)",
         ),
         Ok(on_it) => Finding::ok(ABOUT, format!("{shown}: {} revoked", text::count(on_it.len() as u64, "certificate"))),
     }
@@ -95,7 +95,7 @@ fn issued(path: &Path) -> Option<Finding> {
     Some(if size < MANY_ISSUED {
         Finding::ok(ABOUT, what)
     } else {
-        let todo = "who asks so often? (journalctl -u perilog-controller: `enrolled`); past 256 MiB no host can be revoked by its name: make a new authority (docs/security.md)";
+        let todo = "who asks so often? (journalctl -u perilog-controller: `enrolled`); past 256 MiB no host can be revoked by its name: make a new authority (/usr/share/doc/perilog/security.md)";
         Finding::warning(ABOUT, what, todo)
     })
 }
