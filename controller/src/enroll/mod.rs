@@ -306,6 +306,9 @@ impl Registrar for Enrolment {
     }
 
     fn turned_away(&self, peer: SocketAddr, why: &dyn Display) {
+        // An error of the connection begins with the peer, as the line does.
+        let why = why.to_string();
+        let why = why.strip_prefix(&format!("{peer}: ")).unwrap_or(&why);
         self.complaints.refused(peer, &format_args!("it asks to be enrolled: {why}"));
     }
 }
