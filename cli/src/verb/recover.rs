@@ -90,9 +90,10 @@ struct TookOver {
 impl Faces for Answer<TookOver> {
     fn table(&self, page: &mut Page) {
         page.line(format_args!(
-            "this controller has epoch {} now; agents come back under it within seconds (perilog nodes)",
+            "this controller has epoch {} now; agents that it has heard come back under it within seconds (perilog nodes)",
             self.body.epoch
         ));
+        page.line("one that has obeyed a higher epoch is in perilog status when it dials: then take over again");
         page.line("what it owes waits for a word: perilog controller recover");
     }
 
