@@ -123,6 +123,7 @@ impl Show<'_> {
                 let action = self.jobs.action(task.action)?;
                 let told = node.live.get(task);
                 let phase = told.map(|(phase, _)| phase.clone());
+                let is_over = matches!(action.stand(task.rank), Stand::Ok | Stand::Ended);
                 let (state, why, age_ms) = match (action.stand(task.rank), told) {
                     (Stand::Ok | Stand::Ended, Some((phase, since_ms))) if !is_before_its_begin(phase) => {
                         let ended = action.ended.get(&task.rank).map(|row| row.ended.outcome.to_string());
@@ -132,7 +133,12 @@ impl Show<'_> {
                     (Stand::Ok | Stand::Ended | Stand::NotMine, _) => return None,
                     _ => self.standing(action, task.rank),
                 };
-                Some(self.why_task(action, task.rank, state, phase, age_ms, why))
+                let mut shown = self.why_task(action, task.rank, state, phase, age_ms, why);
+                if is_over {
+                    let systemctl = |verb: &str| format!("ssh {host} systemctl {verb} '{}'", shown.unit);
+                    shown.next = vec![systemctl("status"), systemctl("kill --signal=KILL")];
+                }
+                Some(shown)
             })
             .collect();
         open.sort_by_key(|task| std::cmp::Reverse(task.age_ms));
@@ -176,6 +182,7 @@ impl Show<'_> {
         let resolve = format!("perilog resolve {job} {name}{at} --ranks {rank} --reason TEXT");
         let cancel = format!("perilog cancel {job} {name}{at} --ranks {rank}");
         let logs = format!("perilog logs {job}{at} --rank {rank}");
+        let kill = format!("perilog kill {job} {name}{at} --ranks {rank} --signal KILL");
         let status = |unit: &str| format!("ssh {host} systemctl status {unit}");
         let next = match (state, online) {
             ("ended", _) if external => vec![format!("perilog show {job}")],
@@ -185,9 +192,10 @@ impl Show<'_> {
             _ if unsent && doubted => vec!["perilog controller recover".to_owned(), format!("perilog show {job}")],
             _ if unsent => vec![format!("perilog show {job}"), cancel],
             ("lingering", true) => {
-                vec![status(&format!("'{unit}'")), format!("perilog kill {job} {name}{at} --ranks {rank} -s KILL")]
+                vec![status(&format!("'{unit}'")), kill]
             }
-            ("overdue", true) => vec![logs, status(&format!("'{unit}'")), cancel, resolve],
+            // The limit has asked it to stop already.
+            ("overdue", true) => vec![logs, status(&format!("'{unit}'")), kill, resolve],
             _ => vec![logs, status(&format!("'{unit}'")), cancel],
         };
         WhyTask {

@@ -2,6 +2,7 @@
 
 use super::release::{add, bench, contexts, finish};
 use super::*;
+use crate::controller::view::WhyTask;
 use crate::job::Terms;
 use crate::task::Process;
 use crate::{Loss, Verdict};
@@ -85,6 +86,8 @@ fn a_script_that_outlives_its_resolution_is_shown() {
     let open = |b: &mut Bench| {
         let host = HostName::new("n0").unwrap();
         let Ok(Reply::Why(view)) = b.ask(Request::Why { host }).0 else { panic!("no why") };
+        let kills = |task: &WhyTask| task.next.iter().all(|next| next.starts_with("ssh n0 systemctl "));
+        assert!(view.open.iter().all(kills), "no verb reaches a task that is over: {:?}", view.open);
         view.open.into_iter().map(|task| (task.state, task.why)).collect::<Vec<_>>()
     };
     b.ask(resolve(false)).0.unwrap();
