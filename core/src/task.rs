@@ -35,7 +35,8 @@ pub const RAN_NOTHING: [u8; 3] = [NO_TASK, NOT_OURS, NO_CLAIM];
 /// The first words of a remark about an end that is `ok` because there was no script to run.
 pub const NO_SCRIPT: &str = "no script ran";
 
-/// The file that the agent creates in a task's directory once the controller's disk has the announced boot.
+/// The file that the agent creates in a task's directory once the controller has stored that the script announced a
+/// reboot.
 pub const BOOT_EXPECTED: &str = "boot-expected";
 /// The file that the agent creates in a task's directory before it sends TERM to the runner: perilog was asked to stop
 /// the task.

@@ -4,7 +4,8 @@ use perilog_core::agent::io::TaskStatus;
 use perilog_core::ids::unit_of;
 use serde_json::{Value, json};
 
-/// Returns {unit, job, attempt, action, rank, local, state, why, phase, age_ms, outcome}; unknown values are null.
+/// Returns the task as {unit, job, attempt, action, rank, id, local, state, why, phase, age_ms, invocation, outcome};
+/// an unknown value is null.
 pub fn task(status: &TaskStatus) -> Value {
     json!({
         "unit": unit_of(&status.stem),

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   open, intent, not-after, claim     or the runner runs nothing, and stderr has the reason
-//!   -> limits, control socket, every script found and checked, every user known     or `configuration`
+//!   -> limits, control socket          a failure is only logged
+//!   -> steps.jsonl, every script found and checked, every user known                or `configuration`
 //!   -> the scripts in order (sequence), each with its tries (attempt)
 //!   -> result.json, exit
 //! ```
@@ -132,9 +133,6 @@ fn open_control(run_dir: &Path, stem: &str, intent: &Intent, sinks: &mut Sinks) 
 ///
 /// # Errors
 /// The reason as a sentence: the task then ends as `configuration`.
-///
-/// # Errors
-/// A sentence for `configuration`.
 pub(crate) fn prepare(
     intent: &Intent,
     control: Option<&Path>,

@@ -60,7 +60,7 @@ struct Old {
     calls: Calls,
 }
 
-/// The state of every unit, and whether any unit ever ran.
+/// The state that the model reports for any unit. `ran`: the model reports an invocation, too.
 #[derive(Clone, Copy)]
 struct Stands {
     active: &'static str,

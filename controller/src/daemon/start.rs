@@ -275,7 +275,8 @@ fn site(config: &Config, metrics: Metrics, inlet: &Inlet, expiries: &Expiries) -
     Ok(Site { figures, health: looks(), page })
 }
 
-/// Binds the local API's socket; sets the socket's group, if this process may.
+/// Binds the local API's socket; sets the socket's group, if this process may. If it may not, everybody may connect
+/// (0666), and the API checks each call.
 fn local(path: &Path, access: Access) -> Result<UnixListener, SocketError> {
     match varlink::bind(path, api::socket_mode(access), access.group) {
         // A user can give files only to a group of the user. The API checks permissions for each call anyway.

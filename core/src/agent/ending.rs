@@ -1,5 +1,6 @@
-//! Ending: from a task's end to its tombstone. First the outcome goes to disk. Then the agent unloads the unit, and
-//! reports the end until the controller acknowledges it. Last the agent removes the directory.
+//! Ending: from a task's end to its tombstone. First the outcome goes to disk. Then the agent unloads the unit (a
+//! failed one may stay for a post-mortem), and reports the end until the controller acknowledges it. Last the agent
+//! writes the tombstone and removes the directory.
 
 use std::collections::{BTreeMap, VecDeque};
 

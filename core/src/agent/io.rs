@@ -35,7 +35,7 @@ pub struct Policy {
     pub actions: BTreeMap<ActionName, Plan>,
     /// Names of the variables that the node admits from outside.
     pub env_allow: Vec<String>,
-    /// Do all tasks of this host queue, also those of different jobs?
+    /// At most one task runs on this host at a time, whatever its job.
     pub serialize_host: bool,
     /// Number of failed units that stay loaded for a post-mortem.
     pub keep_failed: usize,

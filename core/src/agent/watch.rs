@@ -91,7 +91,7 @@ impl Machine {
 }
 
 impl Task {
-    /// Records a signal that goes to the runner.
+    /// Records the signal that the agent sends to the runner; a recorded KILL_SCRIPT stays.
     pub(super) fn sent(&mut self, signal: u8, now_ms: u64) {
         if !matches!(self.watch.sent, Some((KILL_SCRIPT, _))) {
             self.watch.sent = Some((signal, now_ms));

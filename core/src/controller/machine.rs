@@ -224,8 +224,6 @@ impl Machine {
         }
         any
     }
-
-    // Outputs of the machine; every folder uses these functions.
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! All deliberate defects. Each defect has at least one site in the product's source. A defect of the edge around a
-//! machine has its site in the simulator's world. `cargo xtask tidy` checks that every defect has a site.
+//! All deliberate defects. Each defect has at least one site: in the product's source, or in the simulator where the
+//! simulator stands in for an edge around a machine. `cargo xtask tidy` checks that every defect has a site.
 
 use std::sync::OnceLock;
 

@@ -388,7 +388,8 @@ impl Fault {
         }
     }
 
-    /// Returns the fault's name in reports, for faults of a controller's or resource manager's memory.
+    /// Returns the name under which reports count the fault; `None`: the fault put no controller and no resource
+    /// manager back, and neither lost nor doubled one.
     pub const fn of_memory(&self) -> Option<&'static str> {
         Some(match self {
             Self::Restore { empty: true } => "store lost",
@@ -431,5 +432,5 @@ pub enum Side {
     Controller,
 }
 
-/// The actions of the nodes' configurations (`world::site` describes each).
+/// The actions that most plans request; the nodes also have `site::CHECKS`. `site::usual_policy` has the plan of each.
 pub const ACTIONS: [&str; 6] = ["prolog", "epilog", "sweep", "mount", "unlimited", "firmware"];

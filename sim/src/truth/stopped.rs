@@ -64,8 +64,8 @@ impl Truth {
             .collect()
     }
 
-    /// Checks that runs get their TERM in time; `to_stop`: runs with a committed cancel, on nodes that have been calm
-    /// since then.
+    /// Checks that runs get their TERM in time; `to_stop`: runs with a committed cancel, each with the world time (ms)
+    /// since when its node is calm.
     pub(crate) fn must_stop(&mut self, to_stop: &BTreeMap<usize, u64>, t: u64) {
         self.stops.deaf.retain(|run, _| to_stop.contains_key(run));
         for (run, calm_since) in to_stop {

@@ -220,7 +220,8 @@ impl World {
         self.truth.all_reached(&store);
     }
 
-    /// Returns a collection that has grown in a world without work: invariant 7.
+    /// Returns a text about a collection that is not empty although no work is left (invariant 7); `None`: all are
+    /// empty.
     fn grown(&self) -> Option<String> {
         for (at, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.on) {
             let kept = site::policy(false, 0).keep_failed;

@@ -19,7 +19,7 @@ const BURIED_BY_MS: u64 = 10_000;
 type Begins<'a> = (SessionId, &'a JobId, TaskId, &'a BootId, bool);
 
 impl World {
-    /// Checks an effect of a controller that is about to leave.
+    /// Checks an effect before it leaves the controller: no rule about orphans may be broken.
     pub(crate) fn check_orphans(&mut self, which: usize, effect: &Effect) {
         let begins: Vec<Begins<'_>> = match effect {
             Effect::Send { session, message } => {

@@ -14,7 +14,8 @@ use super::World;
 #[derive(Default)]
 pub(crate) struct Waits {
     tasks: BTreeSet<TaskId>,
-    /// Ranks that the job itself or an action of the job holds.
+    /// Ranks that the job holds, and ended ranks that an action holds: job, attempt, holder (`job` or the action's
+    /// name), rank.
     held: BTreeSet<(JobId, Attempt, String, u32)>,
     /// Drains that a hook has to carry out or to lift.
     drains: BTreeSet<(HostName, bool)>,

@@ -74,7 +74,7 @@ impl Spool {
         self.tasks.retain(|stem, _| !tombstones.contains_key(stem));
     }
 
-    /// Returns the newest commit of this cluster's controllers in the spool.
+    /// Returns the newest commit that the spool names; local tasks do not count.
     pub(crate) fn newest(&self) -> Option<Commit> {
         let intents = self.tasks.values().filter_map(|dir| dir.intent.as_ref()).filter(|intent| !intent.local);
         let stones = self.tombstones.values().filter(|stone| !stone.local);

@@ -1,4 +1,5 @@
-//! The runner's stdout and stderr, which lead to the journal in a unit. The runner writes without ever waiting.
+//! The runner's stdout and stderr, which lead to the journal in a unit. No write waits; at the task's end the runner
+//! waits until the journal has taken the lines, or counts as deaf.
 //!
 //! Lines that the journal does not accept stay in a bounded buffer. Past the bound, the runner stops reading the
 //! script's pipes, and the script waits (backpressure), while signals, limits and reports go on. A journal that accepts

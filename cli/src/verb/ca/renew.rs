@@ -25,13 +25,13 @@ use crate::text;
 /// so is what was revoked.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where the authority is (ca init).
+    /// The authority's directory, as made by `perilog ca init`.
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
     /// All that stand, controllers' too.
     #[arg(long, conflicts_with = "hosts")]
     all: bool,
-    /// Any of the names of each.
+    /// A host: any name in the certificate to renew will do.
     #[arg(value_name = "HOST", required_unless_present = "all")]
     hosts: Vec<String>,
     /// Only those that end within so many days.

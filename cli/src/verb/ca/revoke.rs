@@ -31,7 +31,7 @@ const KEPT_MS: u64 = 30 * 86_400_000;
 /// written anew and shown.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where the authority is (ca init).
+    /// The authority's directory, as made by `perilog ca init`.
     #[arg(long, value_name = "DIR")]
     dir: PathBuf,
     /// A host (all its certificates, except enrolled ones that have run out), a serial number (0x... or with colons),

@@ -55,7 +55,7 @@ pub(crate) fn run(args: Args, mut out: Out) -> Result<Exit, Fault> {
     Ok(if valid { Exit::Ok } else { Exit::Failed })
 }
 
-/// Returns the `*.pem` files of a directory and of its subdirectories, sorted.
+/// Returns the `*.pem` files of a directory and of its direct subdirectories, sorted; skips the keys.
 fn pem_files(dir: &Path) -> Result<Vec<PathBuf>, Fault> {
     let list = |dir: &Path| -> Result<Vec<PathBuf>, Fault> {
         let failed = |source| Fault::File { what: "cannot read", path: dir.to_owned(), source };

@@ -107,7 +107,7 @@ fn renewal((from_ms, until_ms): (u64, u64), now_ms: u64) -> Finding {
     }
 }
 
-/// Checks the token. `spare`: the node has another proof.
+/// Checks the token. `spare`: the node can prove its name without the token, so a missing token is no problem.
 fn token(path: &Path, spare: bool) -> Finding {
     let shown = path.display();
     match std::fs::metadata(path) {

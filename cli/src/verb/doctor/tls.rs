@@ -1,4 +1,5 @@
-//! Checks of certificates: existing, a pair, for this host, and how long they last.
+//! Checks certificates: the files load, certificate and key are a pair, a node's certificate names this host, and none
+//! ends soon.
 
 use std::path::{Path, PathBuf};
 

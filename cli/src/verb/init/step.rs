@@ -1,4 +1,4 @@
-//! A change to this host, and the plan: the changes that `init` will make, and those that are made already.
+//! Steps of `init`, and the plan that lists them. An item without a step is done already.
 
 use std::path::PathBuf;
 

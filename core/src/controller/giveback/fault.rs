@@ -1,4 +1,14 @@
 //! Faults: which end of a task is its node's fault, and the reason with which [`super::drain`] drains the node.
+//!
+//! | the reason says | worded in |
+//! |---|---|
+//! | how a task ended: action, script, outcome, first check or last line | `drain_for`, here |
+//! | a script is past its limit; a task that was lost lives | `action/end.rs` |
+//! | processes outlive their scripts | `action/limits.rs` |
+//! | a task was resolved by hand while it may be alive | `operator/resolve.rs` |
+//! | an after-action had ended before a setup action ran | `giveback/hand_over.rs` |
+//! | an orphan lives there; a disowned rank waits for its clean-up | `recovery/orphans.rs`, `recovery/vouch.rs` |
+//! | what an operator typed, or the resource manager says | `operator/drain.rs`, `giveback/drain.rs` |
 
 use serde_json::json;
 

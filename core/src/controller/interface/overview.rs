@@ -32,7 +32,7 @@ pub const MAX_FAULTS: usize = 16;
 /// Most characters of a reason.
 pub const MAX_TEXT: usize = 500;
 
-/// The question of a page.
+/// What the controller's web page asks the machine for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Look {
     Cluster,

@@ -1,6 +1,7 @@
-//! Milestones: scripts report them while they run and again with their end, services for their actions, and operators
-//! by hand. Each milestone is logged once per rank, and once for the job when all ranks have reported it
-//! ([`crate::milestone`]). The attempt's row stores the reports, so that a crash repeats no log entry.
+//! Milestones. A script reports a milestone while it runs; the agent repeats it in the end of the task. A service
+//! reports milestones of its action, an operator reports them by hand. Each milestone is logged once per rank, and once
+//! for the job when all ranks have reported it ([`crate::milestone`]). The attempt's row stores the reports, so that a
+//! crash repeats no log entry.
 
 use serde_json::{Map, json};
 
