@@ -170,7 +170,7 @@ fn a_killed_slurmctld_or_agent_disturbs_nothing() -> Result<()> {
     let job = slurm.submit(1, "true")?;
     for action in ["prolog", "epilog"] {
         cluster.wait_action_begun(&job, action, &[0])?;
-        // What slurmctld has not saved is lost with it: slurmctld_forgets.rs.
+        // slurmctld loses unsaved changes when it is killed: slurmctld_forgets.rs.
         slurm.wait_saved()?;
         slurm.kill_slurmctld()?;
         cluster.renew_agent(0)?;

@@ -1,7 +1,7 @@
 //! kill -9 of slurmctld before it has saved what it did: the next slurmctld knows of an older state. It takes a job
 //! that has ended for one that runs. It gives the node of a job that has begun to another, or begins that job again.
-//! What it makes of such a job is its own. No script runs beside another, or twice for one begin, and the node leaves
-//! none out that Slurm calls.
+//! Such a job is Slurm's affair. No script runs beside another, or twice for one begin, and the node leaves out no
+//! script that Slurm calls.
 
 use anyhow::{Result, ensure};
 use perilog_tests::Cluster;

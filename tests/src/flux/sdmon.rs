@@ -1,4 +1,4 @@
-//! What Flux's module sdmon needs on a node: a systemd instance of the user flux, and perilog's drop-in for the units
+//! The needs of Flux's module sdmon on a node: a systemd instance of the user flux, and perilog's drop-in for the units
 //! of tasks.
 
 use anyhow::{Context, Result};

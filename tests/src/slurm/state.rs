@@ -1,4 +1,4 @@
-//! What slurmctld remembers: it saves its state a few seconds after a change, and a slurmctld that is killed before has
+//! The memory of slurmctld: it saves its state a few seconds after a change, and a slurmctld that is killed before has
 //! lost the change. A test keeps a copy of the saved state, and puts the copy in the place of a newer one.
 
 use anyhow::Result;

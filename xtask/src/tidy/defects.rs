@@ -21,7 +21,7 @@ const TESTS_ALONE: &str = "#[cfg(all(test, feature = \"defects\"))]\nmod chosen;
 pub(super) struct Defects {
     table: BTreeSet<String>,
     sites: BTreeSet<String>,
-    /// What the entries' filters name: tests, or files of tests.
+    /// The entries' filters, which name tests or files of tests.
     filters: BTreeSet<String>,
     /// Names of all files and functions.
     named: BTreeSet<String>,

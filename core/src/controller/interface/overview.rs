@@ -32,7 +32,7 @@ pub const MAX_FAULTS: usize = 16;
 /// Most characters of a reason.
 pub const MAX_TEXT: usize = 500;
 
-/// What the controller's web page asks the machine for.
+/// The questions of the controller's web page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Look {
     Cluster,

@@ -113,7 +113,7 @@ impl Show<'_> {
 
     pub(in crate::controller) fn why(&self, host: &HostName) -> Result<WhyView, Refusal> {
         let node = self.node_named(host.as_str())?;
-        // Nobody waits for a script that goes on after its task has ended, but the script keeps the node busy.
+        // A script that goes on after its task has ended keeps the node busy, although no job waits for it.
         let goes_on = node.live.keys().filter(|task| !node.tasks.contains(task));
         let mut open: Vec<WhyTask> = node
             .tasks
