@@ -196,6 +196,32 @@ impl<'a> Slurm<'a> {
         self.ask(&["scontrol", "update", &format!("jobid={job}"), "starttime=now"]).map(drop)
     }
 
+    /// Brings a killed slurmd of n0 back and lets the prolog end, once the node is drained for it; returns when Slurm has
+    /// requeued the job and the drain is lifted.
+    pub fn requeued_after_a_death(&self, job: &str) -> Result<()> {
+        self.wait("n0 is drained", |slurm| {
+            Ok(slurm.seen(0)?.reason.contains("it goes on, slurmd or its hook has died"))
+        })?;
+        self.start_slurmd(0)?;
+        self.open(0, "prolog", 0)?;
+        self.wait_requeued(job)?;
+        self.wait("the drain is lifted", |slurm| Ok(slurm.seen(0)?.reason.is_empty()))
+    }
+
+    pub fn wait_requeued(&self, job: &str) -> Result<()> {
+        self.wait("the job is requeued", |slurm| Ok(slurm.job(job, "Restarts")?.as_deref() == Some("1")))
+    }
+
+    /// Lets a requeued job of n0 begin again; checks at its end that each of these attempts had one prolog and one
+    /// epilog.
+    pub fn ensure_completes_again(&self, job: &str, attempts: &[&'static str]) -> Result<()> {
+        self.begin_again(job)?;
+        self.wait_job(job, "COMPLETED")?;
+        self.wait_node(0, "IDLE")?;
+        let all = |attempt: &&'static str| [(0, "prolog", *attempt, 0), (0, "epilog", *attempt, 0)];
+        self.ensure_ran(job, &attempts.iter().flat_map(all).collect::<Vec<_>>())
+    }
+
     /// Waits until the node is in this state.
     pub fn wait_node(&self, rank: usize, state: &str) -> Result<()> {
         self.wait(&format!("n{rank} is {state}"), |slurm| Ok(slurm.seen(rank)?.state == state))

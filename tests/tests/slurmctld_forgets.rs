@@ -160,16 +160,7 @@ fn a_job_begun_again_is_requeued_if_its_slurmd_dies() -> Result<()> {
     let slurm = start(&cluster)?;
     let job = begun_again(&cluster, &slurm)?;
     slurm.kill_slurmd(0)?;
-    slurm
-        .wait("n0 is drained", |slurm| Ok(slurm.seen(0)?.reason.contains("it goes on, slurmd or its hook has died")))?;
-    slurm.start_slurmd(0)?;
-    slurm.open(0, "prolog", 0)?;
-    slurm.wait("the job is requeued", |slurm| Ok(slurm.job(&job, "Restarts")?.as_deref() == Some("1")))?;
-    slurm.wait("the drain is lifted", |slurm| Ok(slurm.seen(0)?.reason.is_empty()))?;
-    slurm.begin_again(&job)?;
-    slurm.wait_job(&job, "COMPLETED")?;
-    slurm.wait_node(0, "IDLE")?;
-    slurm.ensure_apart()?;
-    let all = |attempt| [(0, "prolog", attempt, 0), (0, "epilog", attempt, 0)];
-    slurm.ensure_ran(&job, &[all("0"), all("1"), all("2")].concat())
+    slurm.requeued_after_a_death(&job)?;
+    slurm.ensure_completes_again(&job, &["0", "1", "2"])?;
+    slurm.ensure_apart()
 }

@@ -28,7 +28,7 @@ fn the_prolog_ends_once_and_the_job_begins_again() -> Result<()> {
     })?;
     slurm.open(0, "prolog", 0)?;
     ensure!(cluster.wait_end(&mut again)? == 0, "{}", again.output()?);
-    slurm.wait("the job is requeued", |slurm| Ok(slurm.job(&job, "Restarts")?.as_deref() == Some("1")))?;
+    slurm.wait_requeued(&job)?;
     slurm.wait("the drain is lifted", |slurm| Ok(slurm.seen(0)?.reason.is_empty()))?;
     slurm.begin_again(&job)?;
     slurm.wait_job(&job, "COMPLETED")?;
@@ -77,7 +77,7 @@ fn a_job_begins_again_though_its_hook_was_killed_with_slurmd() -> Result<()> {
     slurm
         .wait("n0 is drained", |slurm| Ok(slurm.seen(0)?.reason.contains("it goes on, slurmd or its hook has died")))?;
     slurm.open(0, "prolog", 0)?;
-    slurm.wait("the job is requeued", |slurm| Ok(slurm.job(&job, "Restarts")?.as_deref() == Some("1")))?;
+    slurm.wait_requeued(&job)?;
     slurm.wait("the drain is lifted", |slurm| Ok(slurm.seen(0)?.reason.is_empty()))?;
     slurm.begin_again(&job)?;
     slurm.wait_job(&job, "COMPLETED")
@@ -98,17 +98,8 @@ fn a_job_begins_again_though_its_agent_was_killed_with_slurmd() -> Result<()> {
         "slurmd.service",
         "perilog-agent.service",
     ])?;
-    slurm
-        .wait("n0 is drained", |slurm| Ok(slurm.seen(0)?.reason.contains("it goes on, slurmd or its hook has died")))?;
-    slurm.start_slurmd(0)?;
-    slurm.open(0, "prolog", 0)?;
-    slurm.wait("the job is requeued", |slurm| Ok(slurm.job(&job, "Restarts")?.as_deref() == Some("1")))?;
-    slurm.wait("the drain is lifted", |slurm| Ok(slurm.seen(0)?.reason.is_empty()))?;
-    slurm.begin_again(&job)?;
-    slurm.wait_job(&job, "COMPLETED")?;
-    slurm.wait_node(0, "IDLE")?;
-    let all = |attempt| [(0, "prolog", attempt, 0), (0, "epilog", attempt, 0)];
-    slurm.ensure_ran(&job, &[all("0"), all("1")].concat())
+    slurm.requeued_after_a_death(&job)?;
+    slurm.ensure_completes_again(&job, &["0", "1"])
 }
 
 /// Found by a test: the hook heard the end from the next agent, which did not know yet that slurmd was dead.
@@ -127,12 +118,8 @@ fn a_job_begins_again_though_no_agent_saw_the_prologs_end() -> Result<()> {
     cluster.wait_scripts_ended(&job, &[0])?;
     slurm.start_slurmd(0)?;
     cluster.start_agent(0)?;
-    slurm.wait("the job is requeued", |slurm| Ok(slurm.job(&job, "Restarts")?.as_deref() == Some("1")))?;
-    slurm.begin_again(&job)?;
-    slurm.wait_job(&job, "COMPLETED")?;
-    slurm.wait_node(0, "IDLE")?;
-    let all = |attempt| [(0, "prolog", attempt, 0), (0, "epilog", attempt, 0)];
-    slurm.ensure_ran(&job, &[all("0"), all("1")].concat())
+    slurm.wait_requeued(&job)?;
+    slurm.ensure_completes_again(&job, &["0", "1"])
 }
 
 /// The hook's parent is a slurmstepd that outlives slurmd, as under `PrologFlags=RunInJob`, which this Slurm does not
