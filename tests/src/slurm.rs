@@ -196,8 +196,8 @@ impl<'a> Slurm<'a> {
         self.ask(&["scontrol", "update", &format!("jobid={job}"), "starttime=now"]).map(drop)
     }
 
-    /// Brings a killed slurmd of n0 back and lets the prolog end, once the node is drained for it; returns when Slurm has
-    /// requeued the job and the drain is lifted.
+    /// Brings a killed slurmd of n0 back and lets the prolog end, once the node is drained for it; returns when Slurm
+    /// has requeued the job and the drain is lifted.
     pub fn requeued_after_a_death(&self, job: &str) -> Result<()> {
         self.wait("n0 is drained", |slurm| {
             Ok(slurm.seen(0)?.reason.contains("it goes on, slurmd or its hook has died"))
