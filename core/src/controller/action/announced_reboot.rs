@@ -42,18 +42,18 @@ const EARLIER: u32 = u32::MAX;
 
 /// Expected reboot of a rank's node.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::controller) struct Expected {
+pub(crate) struct Expected {
     /// The rank's row; the row's `ended` is the end that the reboot brings.
-    pub(in crate::controller) row: RankRow,
+    pub(crate) row: RankRow,
     /// Deadline (CLOCK_MONOTONIC) for the Hello of the next boot; `None`: no deadline.
-    pub(in crate::controller) until_ms: Option<u64>,
+    pub(crate) until_ms: Option<u64>,
     /// `true` if the task's scripts have ended, and only the reboot is left.
-    pub(in crate::controller) is_over: bool,
+    pub(crate) is_over: bool,
 }
 
 impl Expected {
     /// Restores an expectation from the stored row. The rest of the row's limit counts from `armed_ms`.
-    pub(in crate::controller) fn stored(row: RankRow, armed_ms: u64, grace_ms: u64) -> Self {
+    pub(crate) fn stored(row: RankRow, armed_ms: u64, grace_ms: u64) -> Self {
         let until_ms = Self::until(&row, armed_ms, grace_ms);
         Self { row, until_ms, is_over: false }
     }
@@ -78,7 +78,7 @@ impl Expected {
 
 impl Jobs {
     /// Returns the ranks of the action's attempt whose nodes will reboot; the action waits for the reboots.
-    pub(in crate::controller) fn to_boot(&self, id: ActionId) -> IdSet {
+    pub(crate) fn to_boot(&self, id: ActionId) -> IdSet {
         let mut hosts = BTreeSet::new();
         for action in self.actions.values() {
             hosts.extend(action.expected.keys().filter_map(|rank| self.host_of(action.task(*rank))));
@@ -89,7 +89,7 @@ impl Jobs {
     }
 
     /// Starts the limits of ranks whose node is expected to reboot.
-    pub(in crate::controller) fn arm_boots(&mut self, id: ActionId, unreachable_grace_ms: u64, now: Now) {
+    pub(crate) fn arm_boots(&mut self, id: ActionId, unreachable_grace_ms: u64, now: Now) {
         let Some(action) = self.action_mut(id) else { return };
         let mut first = None::<u64>;
         for expected in action.expected.values_mut() {
@@ -103,7 +103,7 @@ impl Jobs {
 }
 
 impl Machine {
-    pub(in crate::controller) fn on_expects_boot(
+    pub(crate) fn on_expects_boot(
         &mut self,
         id: SessionId,
         host: &HostName,
@@ -144,7 +144,7 @@ impl Machine {
     }
 
     /// Ends the rank if the rank expects the reboot of its node; returns `false` if no reboot was expected.
-    pub(in crate::controller) fn booted(&mut self, task: TaskId, boot_number: u32, now: Now) -> bool {
+    pub(crate) fn booted(&mut self, task: TaskId, boot_number: u32, now: Now) -> bool {
         let machine = self.facts().boot_of(task).map(|(_, machine)| machine);
         let Some(action) = self.jobs.action_mut(task.action) else { return false };
         let Some(expected) = action.expected.get(&task.rank) else { return false };
@@ -174,7 +174,7 @@ impl Machine {
     }
 
     /// Turns a node's report of an end into the rank's end; `None` while the rank still waits for the reboot.
-    pub(in crate::controller) fn end_or_boot(&mut self, task: TaskId, ended: Ended, now: Now) -> Option<Ended> {
+    pub(crate) fn end_or_boot(&mut self, task: TaskId, ended: Ended, now: Now) -> Option<Ended> {
         let well = ended.outcome.went_well();
         // A report of a coming reboot proves that the task began in the node's present boot.
         let in_its_boot = ended.reboot() == Reboot::Expected || self.facts().is_in_its_boot(task);
@@ -241,7 +241,7 @@ impl Machine {
 
     /// Ends ranks whose reboot did not come in time; returns the time of the next check. A live script is left to its
     /// runner, unless the node goes away.
-    pub(in crate::controller) fn check_boots(&mut self, id: ActionId, now: Now) -> Option<u64> {
+    pub(crate) fn check_boots(&mut self, id: ActionId, now: Now) -> Option<u64> {
         let grace = self.settings.unreachable_grace_ms;
         let action = self.jobs.action(id)?;
         let (mut next, mut over) = (None::<u64>, Vec::new());
@@ -284,7 +284,7 @@ impl Facts<'_> {
     }
 
     /// Returns the end of a task whose node is lost. An earlier result of the task's scripts stands if it is worse.
-    pub(in crate::controller) fn lost(&self, task: TaskId, why: Loss, now: Now) -> Ended {
+    pub(crate) fn lost(&self, task: TaskId, why: Loss, now: Now) -> Ended {
         let outcome = Outcome::Lost { why };
         match self.jobs.action(task.action).and_then(|action| action.expected.get(&task.rank)) {
             Some(expected) => expected.but(outcome, "a boot of the node was expected", now),
@@ -293,7 +293,7 @@ impl Facts<'_> {
     }
 
     /// Returns `true` if an announced reboot keeps this node away, or soon will.
-    pub(in crate::controller) fn is_to_boot(&self, host: &HostName) -> bool {
+    pub(crate) fn is_to_boot(&self, host: &HostName) -> bool {
         let expects = |task: &TaskId| {
             self.jobs.action(task.action).is_some_and(|action| action.expected.contains_key(&task.rank))
         };

@@ -21,12 +21,12 @@ use crate::outcome::{Loss, Outcome};
 use crate::task::{Ended, survives_reboot};
 
 impl Machine {
-    pub(in crate::controller) fn lose(&mut self, task: TaskId, why: Loss, now: Now) {
+    pub(crate) fn lose(&mut self, task: TaskId, why: Loss, now: Now) {
         self.end_task(task, self.facts().lost(task, why, now), now);
     }
 
     /// Gives a task its outcome; no other function does. Drains the node if the node is at fault for the outcome.
-    pub(in crate::controller) fn end_task(&mut self, task: TaskId, ended: Ended, now: Now) {
+    pub(crate) fn end_task(&mut self, task: TaskId, ended: Ended, now: Now) {
         let Some(ended) = self.facts().weigh(task, ended, now) else { return };
         let ended = if self.facts().is_undone(task, &ended) {
             Ended::bare(Outcome::Lost { why: Loss::Rebooted }, now.wall_ms)
@@ -68,7 +68,7 @@ impl Machine {
         self.jobs.touch(task.action, now, &mut self.batch);
     }
 
-    pub(in crate::controller) fn withdraw_task(&mut self, task: TaskId, note: &str, now: Now) {
+    pub(crate) fn withdraw_task(&mut self, task: TaskId, note: &str, now: Now) {
         let ended =
             Ended { note: Some(note.to_owned()), ..Ended::bare(Outcome::Cancelled { status: None }, now.wall_ms) };
         self.end_task(task, ended, now);
@@ -76,7 +76,7 @@ impl Machine {
 
     /// Gives up the rank of a script past its limit, if the job may go on without that rank: one straggler would hold
     /// all nodes of the job. Its node is drained first; the script continues, and its own end is recorded as late.
-    pub(in crate::controller) fn give_up_overdue(&mut self, task: TaskId, what: &str, now: Now) {
+    pub(crate) fn give_up_overdue(&mut self, task: TaskId, what: &str, now: Now) {
         let forgiveness = self.facts().forgiveness(task.action);
         let Some(action) = self.jobs.action_mut(task.action) else { return };
         let is_before = !self.settings.after.contains(&action.row.name) && action.row.external.is_none();
@@ -94,7 +94,7 @@ impl Machine {
 
     /// Handles an overdue script: logs the script once, and drains the node once. The operator who lifts the drain has
     /// seen the script, even if a later controller hears of the script again.
-    pub(in crate::controller) fn past_its_limit(&mut self, host: &HostName, task: TaskId, phase: &Phase, now: Now) {
+    pub(crate) fn past_its_limit(&mut self, host: &HostName, task: TaskId, phase: &Phase, now: Now) {
         let Phase::Overdue { script, limit_ms, doing } = phase else { return };
         let script = script_name(script);
         let Some(action) = self.jobs.action_mut(task.action) else { return };
@@ -120,7 +120,7 @@ impl Machine {
     /// Drains the host of a live task that ended as `lost`. The operator who lifted the drain for the loss could not
     /// know that the task lives. The new drain comes only once: the operator who lifts the new drain has seen the
     /// task.
-    pub(in crate::controller) fn lives_after_all(&mut self, task: TaskId, phase: &Phase, now: Now) {
+    pub(crate) fn lives_after_all(&mut self, task: TaskId, phase: &Phase, now: Now) {
         let Some(action) = self.jobs.action_mut(task.action).filter(|_| !is_before_its_begin(phase)) else { return };
         if action.lives_after_all(task.rank) && !defect!(LostMayLive) {
             self.jobs.touch(task.action, now, &mut self.batch);
@@ -128,7 +128,7 @@ impl Machine {
         }
     }
 
-    pub(in crate::controller) fn on_late(&mut self, host: &HostName, task: TaskId, ended: Ended, now: Now) {
+    pub(crate) fn on_late(&mut self, host: &HostName, task: TaskId, ended: Ended, now: Now) {
         for name in &ended.milestones {
             self.jobs.task_says(task, name, &mut self.batch);
         }
@@ -166,7 +166,7 @@ impl Machine {
 impl Facts<'_> {
     /// Returns `true` for the good end of a setup task in an earlier boot. A soft reboot ends all processes, but
     /// leaves /run with the records of their ends.
-    pub(in crate::controller) fn is_undone(&self, task: TaskId, ended: &Ended) -> bool {
+    pub(crate) fn is_undone(&self, task: TaskId, ended: &Ended) -> bool {
         let Some(action) = self.jobs.action(task.action) else { return false };
         let node = self.nodes.of(&self.jobs, task);
         if self.is_frozen_action(task.action) {
@@ -189,7 +189,7 @@ const MAX_REMARK: usize = 200;
 
 impl Action {
     /// Ends a rank with its outcome. The rank must be open, or be an `ok` that a reboot has invalidated.
-    pub(in crate::controller) fn end(&mut self, rank: Rank, ended: Ended) {
+    pub(crate) fn end(&mut self, rank: Rank, ended: Ended) {
         self.leave(rank);
         self.row.cancelling.remove(rank.0);
         if !self.row.resolving.is_empty() {
@@ -239,7 +239,7 @@ impl Action {
     }
 
     /// Returns `true` if this end is recorded already.
-    pub(in crate::controller) fn knows(&self, rank: Rank, ended: &Ended) -> bool {
+    pub(crate) fn knows(&self, rank: Rank, ended: &Ended) -> bool {
         match self.ended.get(&rank) {
             Some(row) => {
                 row.ended.outcome == ended.outcome || row.late.iter().any(|late| late.outcome == ended.outcome)
@@ -250,7 +250,7 @@ impl Action {
 
     /// Appends a result that arrived after the outcome was settled. Returns `false` if the result is known, or if the
     /// rank has too many.
-    pub(in crate::controller) fn late(&mut self, rank: Rank, ended: Ended, wall_ms: u64) -> bool {
+    pub(crate) fn late(&mut self, rank: Rank, ended: Ended, wall_ms: u64) -> bool {
         if self.knows(rank, &ended) {
             return false;
         }
@@ -273,7 +273,7 @@ impl Action {
 impl Jobs {
     /// Returns `true` if the job goes on with ranks of this outcome. A job that sheds failed ranks goes on only with
     /// `ok`.
-    pub(in crate::controller) fn counts_on(&self, action: &Action, outcome: &Outcome) -> bool {
+    pub(crate) fn counts_on(&self, action: &Action, outcome: &Outcome) -> bool {
         let row = &action.row;
         let sheds = || {
             let attempt = self.attempt(&row.job, row.attempt);
@@ -284,7 +284,7 @@ impl Jobs {
 
     /// Returns the after-action that should have cleaned up after the end, but was cancelled before the node got its
     /// Start. The operator who undrained the node after the cancel could not know the task, or how the task would end.
-    pub(in crate::controller) fn unfollowed(&self, task: TaskId, ended: &Ended) -> Option<&ActionName> {
+    pub(crate) fn unfollowed(&self, task: TaskId, ended: &Ended) -> Option<&ActionName> {
         let action = self.action(task.action).filter(|action| !self.follows(action))?;
         // A cancelled service reports no work, although it may have worked.
         let by_service = action.row.external.is_some() && matches!(ended.outcome, Outcome::Cancelled { .. });

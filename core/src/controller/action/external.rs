@@ -35,33 +35,29 @@ use crate::outcome::{Loss, Outcome};
 use crate::task::{Ended, Tail};
 
 impl External {
-    pub(in crate::controller) fn open(&self) -> BTreeSet<ResourceName> {
+    pub(crate) fn open(&self) -> BTreeSet<ResourceName> {
         self.resources.iter().filter(|name| !self.ended.contains_key(*name)).cloned().collect()
     }
 
-    pub(in crate::controller) fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.ended.len() < self.resources.len()
     }
 
     /// Returns the resources that did not end well.
-    pub(in crate::controller) fn bad(&self) -> impl Iterator<Item = (&ResourceName, &Ended)> {
+    pub(crate) fn bad(&self) -> impl Iterator<Item = (&ResourceName, &Ended)> {
         self.ended.iter().map(|(name, end)| (name, &end.ended)).filter(|(_, ended)| !ended.outcome.is_ok())
     }
 }
 
 /// Returns the row of a new external action: the action holds its part, and the ranks are accepted.
-pub(in crate::controller) fn row(row: ActionRow, external: External) -> ActionRow {
+pub(crate) fn row(row: ActionRow, external: External) -> ActionRow {
     let held = Part { ranks: row.ranks.clone(), resources: external.resources.clone() };
     let (accepted, external) = (row.ranks.clone(), Some(Box::new(external)));
     ActionRow { waiting: IdSet::new(), accepted, timeout_ms: None, held, external, ..row }
 }
 
 /// Checks that the job has the resources, and has not released any of them.
-pub(in crate::controller) fn check_resources(
-    entry: Option<&JobAttempt>,
-    run: &RunRequest,
-    asked: &External,
-) -> Result<(), Refusal> {
+pub(crate) fn check_resources(entry: Option<&JobAttempt>, run: &RunRequest, asked: &External) -> Result<(), Refusal> {
     let none = BTreeSet::new();
     let (has, released) = entry.map_or((&none, &none), |entry| (&entry.terms.resources, &entry.released.resources));
     if let Some(name) = asked.resources.iter().find(|name| !has.contains(*name)) {
@@ -75,7 +71,7 @@ pub(in crate::controller) fn check_resources(
 }
 
 impl Jobs {
-    pub(in crate::controller) fn is_external(&self, id: ActionId) -> bool {
+    pub(crate) fn is_external(&self, id: ActionId) -> bool {
         self.action(id).is_some_and(|action| action.row.external.is_some())
     }
 
@@ -85,7 +81,7 @@ impl Jobs {
     /// # Errors
     /// `Unavailable`, with the older action and its host or resource. Also if this attempt is new, or an older one is
     /// open, and the older one is not released whole.
-    pub(in crate::controller) fn check_alone(
+    pub(crate) fn check_alone(
         &self,
         run: &RunRequest,
         asked: &External,
@@ -126,7 +122,7 @@ impl Jobs {
 
 impl Machine {
     /// Attaches the service to its action again; the service may name another lease.
-    pub(in crate::controller) fn attach_external(
+    pub(crate) fn attach_external(
         &mut self,
         id: ActionId,
         run: &RunRequest,
@@ -152,7 +148,7 @@ impl Machine {
     }
 
     /// Ends the resources with one outcome.
-    pub(in crate::controller) fn end_resources(
+    pub(crate) fn end_resources(
         &mut self,
         id: ActionId,
         names: impl IntoIterator<Item = ResourceName>,
@@ -174,7 +170,7 @@ impl Machine {
     }
 
     /// Renews the lease of the action, because the service has just sent a message.
-    pub(in crate::controller) fn heard(&mut self, id: ActionId, now: Now) {
+    pub(crate) fn heard(&mut self, id: ActionId, now: Now) {
         let Some(action) = self.jobs.action_mut(id).filter(|action| action.row.verdict.is_none()) else { return };
         (action.armed_ms, action.heard_ms) = (now.mono_ms, now.wall_ms);
         let Some(external) = &action.row.external else { return };
@@ -192,7 +188,7 @@ impl Machine {
 
     /// Ends with `lost` everything that the service had not reported when its lease ran out. Returns the time of the
     /// next check.
-    pub(in crate::controller) fn check_lease(&mut self, id: ActionId, now: Now) -> Option<u64> {
+    pub(crate) fn check_lease(&mut self, id: ActionId, now: Now) -> Option<u64> {
         let action = self.jobs.action(id).filter(|action| action.is_open())?;
         let external = action.row.external.as_ref()?;
         let at = if defect!(LeaseOnWallClock) {
@@ -227,7 +223,7 @@ impl Machine {
 
     /// Marks resources as cancelling. The service learns of the cancel from the answer to the service's next message,
     /// and from the job's events.
-    pub(in crate::controller) fn cancel_resources(&mut self, which: &Which, why: &str, uid: u32, now: Now) -> u64 {
+    pub(crate) fn cancel_resources(&mut self, which: &Which, why: &str, uid: u32, now: Now) -> u64 {
         let mut count = 0;
         for (id, names) in self.facts().open_resources(which) {
             let Some(action) = self.jobs.action_mut(id) else { continue };
@@ -247,7 +243,7 @@ impl Machine {
 impl Facts<'_> {
     /// Returns the open resources of the external actions that `which` names. A choice of ranks includes a resource
     /// only if the choice names the resource.
-    pub(in crate::controller) fn open_resources(&self, which: &Which) -> Vec<(ActionId, BTreeSet<ResourceName>)> {
+    pub(crate) fn open_resources(&self, which: &Which) -> Vec<(ActionId, BTreeSet<ResourceName>)> {
         let Ok((_, attempt)) = self.attempt_of(&which.job, which.attempt) else { return Vec::new() };
         let is_meant = |name: &ResourceName| match &which.resources {
             Some(names) => names.contains(name),
@@ -262,7 +258,7 @@ impl Facts<'_> {
 
     /// # Errors
     /// A refusal with the first named resource that the job does not have.
-    pub(in crate::controller) fn check_named(&self, which: &Which) -> Result<(), Refusal> {
+    pub(crate) fn check_named(&self, which: &Which) -> Result<(), Refusal> {
         let (number, attempt) = self.attempt_of(&which.job, which.attempt)?;
         let has = &attempt.terms.resources;
         match which.resources.iter().flatten().find(|name| !has.contains(*name)) {
@@ -277,20 +273,20 @@ impl Facts<'_> {
 }
 
 impl Action {
-    pub(in crate::controller) fn covers(&self) -> Part {
+    pub(crate) fn covers(&self) -> Part {
         let resources = self.row.external.as_ref().map(|external| external.resources.clone()).unwrap_or_default();
         Part { ranks: self.row.ranks.clone(), resources }
     }
 
     /// Returns the ranks and resources that have not ended.
-    pub(in crate::controller) fn open_part(&self) -> Part {
+    pub(crate) fn open_part(&self) -> Part {
         let resources = self.row.external.as_ref().map(|external| external.open()).unwrap_or_default();
         Part { ranks: self.open(), resources }
     }
 
     /// Returns the resources that did not end well, with the result of each: `{name: result}`; `None` if every
     /// resource ended well.
-    pub(in crate::controller) fn bad_resources(&self) -> Option<serde_json::Value> {
+    pub(crate) fn bad_resources(&self) -> Option<serde_json::Value> {
         let bad = self.row.external.iter().flat_map(|external| external.bad());
         let bad: serde_json::Map<_, _> =
             bad.map(|(name, ended)| (name.to_string(), json!(ended.outcome.to_string()))).collect();
@@ -298,14 +294,14 @@ impl Action {
     }
 
     /// Returns the ranks and resources that have not ended and are not cancelling.
-    pub(in crate::controller) fn not_cancelling(&self) -> Part {
+    pub(crate) fn not_cancelling(&self) -> Part {
         let mut part = self.open_part();
         part.subtract(&self.cancelling_part());
         part
     }
 
     /// Asks the service to stop work on the part.
-    pub(in crate::controller) fn stop_service(&mut self, part: &Part, why: &str) {
+    pub(crate) fn stop_service(&mut self, part: &Part, why: &str) {
         part.ranks.iter().for_each(|rank| self.cancelling(Rank(rank), why));
         if let Some(external) = self.external_mut().filter(|_| !part.resources.is_empty()) {
             external.cancelling = true;
@@ -313,14 +309,14 @@ impl Action {
     }
 
     /// Returns the part that has not ended and is cancelling.
-    pub(in crate::controller) fn cancelling_part(&self) -> Part {
+    pub(crate) fn cancelling_part(&self) -> Part {
         let open = self.open_part();
         let all = self.row.external.as_ref().is_some_and(|external| external.cancelling);
         let resources = if all { open.resources } else { BTreeSet::new() };
         Part { ranks: self.row.cancelling.intersection(&open.ranks), resources }
     }
 
-    pub(in crate::controller) fn is_over(&self, covers: &Part) -> String {
+    pub(crate) fn is_over(&self, covers: &Part) -> String {
         format!("{} of job {} attempt {} is over {covers}", self.row.name, self.row.job, self.row.attempt)
     }
 }

@@ -28,7 +28,7 @@ const MAX_SCRIPT: usize = 255;
 
 impl Action {
     /// Counts an event that a rank's node adds to the job's log. Returns `false` if the node has added too many.
-    pub(in crate::controller) fn may_tell(&mut self, rank: Rank) -> bool {
+    pub(crate) fn may_tell(&mut self, rank: Rank) -> bool {
         let told = self.told.entry(rank).or_default();
         *told = told.saturating_add(1);
         *told <= MAX_TOLD
@@ -36,7 +36,7 @@ impl Action {
 
     /// Records an overdue script of this rank. Returns `false` if the script was known as overdue, or if the node has
     /// reported too much.
-    pub(in crate::controller) fn is_overdue_now(&mut self, rank: Rank, script: &str) -> bool {
+    pub(crate) fn is_overdue_now(&mut self, rank: Rank, script: &str) -> bool {
         if self.row.overdue.get(script).is_some_and(|ranks| ranks.contains(rank.0)) || !self.may_tell(rank) {
             return false;
         }
@@ -47,11 +47,11 @@ impl Action {
     }
 
     /// Returns `true` if a node has reported a script of this rank as overdue.
-    pub(in crate::controller) fn was_overdue(&self, rank: Rank) -> bool {
+    pub(crate) fn was_overdue(&self, rank: Rank) -> bool {
         self.row.overdue.values().any(|ranks| ranks.contains(rank.0))
     }
 
-    pub(in crate::controller) fn forget_overdue(&mut self, rank: Rank) {
+    pub(crate) fn forget_overdue(&mut self, rank: Rank) {
         self.row.overdue.retain(|_, ranks| {
             ranks.remove(rank.0);
             !ranks.is_empty()
@@ -59,14 +59,14 @@ impl Action {
     }
 
     /// Records that the rank's node is drained for the task's lingering processes.
-    pub(in crate::controller) fn lingers_too_long(&mut self, rank: Rank) {
+    pub(crate) fn lingers_too_long(&mut self, rank: Rank) {
         self.lingering.remove(&rank);
         self.row.lingering.insert(rank.0);
         self.moved.insert(rank.0);
     }
 
     /// Records that scripts of the rank live, although the rank is `lost`. Returns `true` the first time.
-    pub(in crate::controller) fn lives_after_all(&mut self, rank: Rank) -> bool {
+    pub(crate) fn lives_after_all(&mut self, rank: Rank) -> bool {
         let lost = self.ended.get(&rank).is_some_and(|row| matches!(row.ended.outcome, Outcome::Lost { .. }));
         let is_news = lost && !self.row.lingering.contains(rank.0);
         if is_news {
@@ -76,13 +76,13 @@ impl Action {
     }
 
     /// Returns the last late result of a rank that ended as `lost`.
-    pub(in crate::controller) fn late_of_lost(&self, rank: Rank) -> Option<Ended> {
+    pub(crate) fn late_of_lost(&self, rank: Rank) -> Option<Ended> {
         let row = self.ended.get(&rank).filter(|row| matches!(row.ended.outcome, Outcome::Lost { .. }))?;
         row.late.last().cloned()
     }
 
     /// Records the limit that the node reported for the rank.
-    pub(in crate::controller) fn limited(&mut self, rank: Rank, limit_ms: Option<u64>) {
+    pub(crate) fn limited(&mut self, rank: Rank, limit_ms: Option<u64>) {
         let Some(limit) = limit_ms.filter(|limit| Some(*limit) != self.limit(rank) && !defect!(NodesLimitUnknown))
         else {
             return;
@@ -99,37 +99,37 @@ impl Action {
     }
 
     /// Returns the time limit of a rank's scripts: the limit that the node reported, or else the request's limit.
-    pub(in crate::controller) fn limit(&self, rank: Rank) -> Option<u64> {
+    pub(crate) fn limit(&self, rank: Rank) -> Option<u64> {
         let told = self.row.limits.iter().find_map(|(limit, ranks)| ranks.contains(rank.0).then_some(*limit));
         told.or(self.row.timeout_ms)
     }
 
-    pub(in crate::controller) fn has_limits(&self) -> bool {
+    pub(crate) fn has_limits(&self) -> bool {
         self.row.timeout_ms.is_some() || !self.row.limits.is_empty()
     }
 }
 
 /// Shortens a script's name to the longest possible file name.
-pub(in crate::controller) fn script_name(script: &str) -> &str {
+pub(crate) fn script_name(script: &str) -> &str {
     let end = (0..=script.len().min(MAX_SCRIPT)).rev().find(|end| script.is_char_boundary(*end));
     &script[..end.unwrap_or(0)]
 }
 
 impl Jobs {
     /// Schedules a check of the action's limits at `at_ms`, unless an earlier check is scheduled.
-    pub(in crate::controller) fn check_by(&mut self, id: ActionId, at_ms: u64) {
+    pub(crate) fn check_by(&mut self, id: ActionId, at_ms: u64) {
         if let Some(action) = self.action_mut(id) {
             action.check_ms = Some(action.check_ms.map_or(at_ms, |before| before.min(at_ms)));
         }
     }
 
     /// Schedules a check of the actions of these tasks.
-    pub(in crate::controller) fn check_all(&mut self, tasks: &BTreeSet<TaskId>, at_ms: u64) {
+    pub(crate) fn check_all(&mut self, tasks: &BTreeSet<TaskId>, at_ms: u64) {
         tasks.iter().for_each(|task| self.check_by(task.action, at_ms));
     }
 
     /// Starts the limits of an action: they count from `now`.
-    pub(in crate::controller) fn arm(&mut self, id: ActionId, start_grace_ms: u64, now: Now) {
+    pub(crate) fn arm(&mut self, id: ActionId, start_grace_ms: u64, now: Now) {
         if let Some(action) = self.action_mut(id) {
             let first = action.row.external.as_ref().map_or(start_grace_ms, |external| external.lease_ms);
             action.armed_ms = now.mono_ms;
@@ -138,7 +138,7 @@ impl Jobs {
     }
 
     /// Starts a rank's start-grace, because its node is connected now, however long the node was away.
-    pub(in crate::controller) fn arm_start(&mut self, task: TaskId, start_grace_ms: u64, now: Now) {
+    pub(crate) fn arm_start(&mut self, task: TaskId, start_grace_ms: u64, now: Now) {
         if let Some(action) = self.action_mut(task.action) {
             action.ready(&IdSet::from(task.rank.0..=task.rank.0), now.mono_ms);
         }
@@ -146,7 +146,7 @@ impl Jobs {
     }
 
     /// Starts a task's limit when its scripts begin, not when the Start was sent: the task may have waited on its node.
-    pub(in crate::controller) fn begins(&mut self, task: TaskId, since_ms: u64) {
+    pub(crate) fn begins(&mut self, task: TaskId, since_ms: u64) {
         if let Some(action) = self.action_mut(task.action)
             && since_ms > action.armed(task.rank).saturating_add(AT_ONCE_MS)
         {
@@ -155,7 +155,7 @@ impl Jobs {
     }
 
     /// Records the limit that a node reported for the task.
-    pub(in crate::controller) fn limit_told(&mut self, host: &HostName, task: TaskId, limit_ms: Option<u64>) {
+    pub(crate) fn limit_told(&mut self, host: &HostName, task: TaskId, limit_ms: Option<u64>) {
         if self.host_of(task).as_ref() != Some(host) {
             return;
         }
@@ -165,7 +165,7 @@ impl Jobs {
     }
 
     /// Starts the action's limit anew for lingering processes, from the moment when the controller knows of them.
-    pub(in crate::controller) fn watch_lingering(&mut self, task: TaskId, phase: &Phase, now: Now) {
+    pub(crate) fn watch_lingering(&mut self, task: TaskId, phase: &Phase, now: Now) {
         let lingers = matches!(phase, Phase::Lingering { .. });
         let Some(action) = self.action_mut(task.action).filter(|a| lingers && a.is_open_on(task.rank)) else {
             return;
@@ -209,7 +209,7 @@ impl Machine {
         next
     }
 
-    pub(in crate::controller) fn on_tick(&mut self, now: Now) {
+    pub(crate) fn on_tick(&mut self, now: Now) {
         // The next wake-up is computed anew.
         self.batch.wake_ms = None;
         self.probes_due(now);
@@ -336,7 +336,7 @@ impl Machine {
 }
 
 impl Facts<'_> {
-    pub(in crate::controller) fn next_check(&self, now: Now) -> Option<u64> {
+    pub(crate) fn next_check(&self, now: Now) -> Option<u64> {
         let open = self
             .jobs
             .actions

@@ -7,15 +7,15 @@
 //! ```
 //! Each rank is in exactly one of these sets; together they are the action's ranks.
 
-pub(in crate::controller) mod announced_reboot;
+pub(crate) mod announced_reboot;
 mod end;
-pub(in crate::controller) mod external;
-pub(in crate::controller) mod limits;
+pub(crate) mod external;
+pub(crate) mod limits;
 mod order;
 mod progress;
 mod report;
-pub(in crate::controller) mod stands;
-pub(in crate::controller) mod verdict;
+pub(crate) mod stands;
+pub(crate) mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,55 +31,55 @@ use crate::outcome::Outcome;
 use crate::task::Start;
 
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::controller) struct Action {
-    pub(in crate::controller) row: ActionRow,
-    pub(in crate::controller) ended: BTreeMap<Rank, RankRow>,
+pub(crate) struct Action {
+    pub(crate) row: ActionRow,
+    pub(crate) ended: BTreeMap<Rank, RankRow>,
     /// Open ranks that an announced reboot of the node will end.
-    pub(in crate::controller) expected: BTreeMap<Rank, Expected>,
+    pub(crate) expected: BTreeMap<Rank, Expected>,
     /// CLOCK_MONOTONIC at which the limits began to count: when the action began, or when this controller did.
-    pub(in crate::controller) armed_ms: u64,
+    pub(crate) armed_ms: u64,
     /// Ranks that waited for an earlier action, and the time (monotonic) at which each could begin.
     ready_ms: BTreeMap<u32, u64>,
     /// Time of the next check of the limits; `None`: no limit is running.
-    pub(in crate::controller) check_ms: Option<u64>,
-    pub(in crate::controller) batches: Batches,
+    pub(crate) check_ms: Option<u64>,
+    pub(crate) batches: Batches,
     /// External action: time (wall clock) of the last message of its service; the row holds an approximation.
-    pub(in crate::controller) heard_ms: u64,
+    pub(crate) heard_ms: u64,
     /// Ranks that ended in the batch and are not in the event log yet.
-    pub(in crate::controller) fresh: Vec<Fresh>,
+    pub(crate) fresh: Vec<Fresh>,
     /// Ranks that ended in the batch; later actions that waited for these ranks may begin.
     freed: IdSet,
     /// Ended ranks that the action still holds.
-    pub(in crate::controller) done: IdSet,
+    pub(crate) done: IdSet,
     /// Ranks with lingering processes whose nodes are not drained for these processes yet. The value is the time
     /// (monotonic) at which this controller learned of the processes.
-    pub(in crate::controller) lingering: BTreeMap<Rank, u64>,
-    pub(in crate::controller) changed: bool,
+    pub(crate) lingering: BTreeMap<Rank, u64>,
+    pub(crate) changed: bool,
     changed_ranks: BTreeSet<Rank>,
     /// Ranks whose present state the store has not written yet.
-    pub(in crate::controller) moved: IdSet,
+    pub(crate) moved: IdSet,
     /// Approximate bytes of the deltas written since the whole row; `None`: unknown, because an earlier controller
     /// wrote the row.
     beside: Option<usize>,
     /// Number of events that each rank's node has added to the job's log ([`Self::may_tell`]).
-    pub(in crate::controller) told: BTreeMap<Rank, u8>,
+    pub(crate) told: BTreeMap<Rank, u8>,
 }
 
 /// End of a rank for the event log, where equal ends share one event.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::controller) struct Fresh {
-    pub(in crate::controller) rank: Rank,
-    pub(in crate::controller) outcome: Outcome,
+pub(crate) struct Fresh {
+    pub(crate) rank: Rank,
+    pub(crate) outcome: Outcome,
     /// The outcome as a text for people.
-    pub(in crate::controller) result: String,
-    pub(in crate::controller) elapsed_ms: Option<u64>,
-    pub(in crate::controller) message: Option<String>,
-    pub(in crate::controller) checks: Vec<crate::task::Check>,
+    pub(crate) result: String,
+    pub(crate) elapsed_ms: Option<u64>,
+    pub(crate) message: Option<String>,
+    pub(crate) checks: Vec<crate::task::Check>,
 }
 
 /// State of a rank within an action.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::controller) enum Stand {
+pub(crate) enum Stand {
     NotMine,
     Waiting,
     Sent,
@@ -89,7 +89,7 @@ pub(in crate::controller) enum Stand {
 }
 
 impl Action {
-    pub(in crate::controller) fn new(row: ActionRow, armed_ms: u64) -> Self {
+    pub(crate) fn new(row: ActionRow, armed_ms: u64) -> Self {
         let done = row.held.ranks.difference(&row.open());
         let heard_ms = row.external.as_ref().map_or(0, |external| external.heard_ms);
         Self {
@@ -114,18 +114,18 @@ impl Action {
     }
 
     /// Restores an action from its stored row.
-    pub(in crate::controller) fn stored(mut row: ActionRow, armed_ms: u64) -> Self {
+    pub(crate) fn stored(mut row: ActionRow, armed_ms: u64) -> Self {
         if defect!(StuckForgotten) {
             (row.overdue, row.lingering) = (BTreeMap::new(), IdSet::new());
         }
         Self { changed: false, ..Self::new(row, armed_ms) }
     }
 
-    pub(in crate::controller) const fn task(&self, rank: Rank) -> TaskId {
+    pub(crate) const fn task(&self, rank: Rank) -> TaskId {
         TaskId { action: self.row.id, rank }
     }
 
-    pub(in crate::controller) fn stand(&self, rank: Rank) -> Stand {
+    pub(crate) fn stand(&self, rank: Rank) -> Stand {
         let row = &self.row;
         [
             (&row.ok, Stand::Ok),
@@ -140,27 +140,27 @@ impl Action {
     }
 
     /// Marks ranks as ready: no earlier action keeps them waiting any more.
-    pub(in crate::controller) fn ready(&mut self, ranks: &IdSet, mono_ms: u64) {
+    pub(crate) fn ready(&mut self, ranks: &IdSet, mono_ms: u64) {
         if mono_ms != self.armed_ms {
             self.ready_ms.extend(ranks.iter().map(|rank| (rank, mono_ms)));
         }
     }
 
     /// Returns the time (monotonic) from which the limits of a rank count.
-    pub(in crate::controller) fn armed(&self, rank: Rank) -> u64 {
+    pub(crate) fn armed(&self, rank: Rank) -> u64 {
         self.ready_ms.get(&rank.0).copied().unwrap_or(self.armed_ms)
     }
 
-    pub(in crate::controller) fn is_open_on(&self, rank: Rank) -> bool {
+    pub(crate) fn is_open_on(&self, rank: Rank) -> bool {
         matches!(self.stand(rank), Stand::Waiting | Stand::Sent | Stand::Accepted)
     }
 
-    pub(in crate::controller) fn take_freed(&mut self) -> IdSet {
+    pub(crate) fn take_freed(&mut self) -> IdSet {
         std::mem::take(&mut self.freed)
     }
 
     /// Adds ranks to the action, such as the ranks of a later hand-over.
-    pub(in crate::controller) fn grow(&mut self, ranks: &IdSet) {
+    pub(crate) fn grow(&mut self, ranks: &IdSet) {
         self.row.waiting.extend_with(ranks);
         self.grow_by(ranks);
     }
@@ -172,21 +172,21 @@ impl Action {
     }
 
     /// Seals the action: no ranks will be added later.
-    pub(in crate::controller) fn grown(&mut self) {
+    pub(crate) fn grown(&mut self) {
         self.changed |= std::mem::take(&mut self.row.growing);
     }
 
     /// Returns the ranks that have not ended.
-    pub(in crate::controller) fn open(&self) -> IdSet {
+    pub(crate) fn open(&self) -> IdSet {
         self.row.open()
     }
 
-    pub(in crate::controller) fn count_open(&self) -> u64 {
+    pub(crate) fn count_open(&self) -> u64 {
         // The sets are disjoint: each rank has one state.
         [&self.row.waiting, &self.row.sent, &self.row.accepted].map(IdSet::len).into_iter().sum()
     }
 
-    pub(in crate::controller) fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         !(self.row.waiting.is_empty()
             && self.row.sent.is_empty()
             && self.row.accepted.is_empty()
@@ -194,7 +194,7 @@ impl Action {
     }
 
     /// Returns the external part for a change, and marks the row as changed.
-    pub(in crate::controller) fn external_mut(&mut self) -> Option<&mut External> {
+    pub(crate) fn external_mut(&mut self) -> Option<&mut External> {
         let external = self.row.external.as_deref_mut()?;
         self.changed = true;
         Some(external)
@@ -215,7 +215,7 @@ impl Action {
     }
 
     /// Moves a rank to `sent`: the batch commits a Start for the node's boot with this number.
-    pub(in crate::controller) fn send(&mut self, rank: Rank, boot_number: u32) {
+    pub(crate) fn send(&mut self, rank: Rank, boot_number: u32) {
         self.leave(rank);
         self.row.sent.insert(rank.0);
         for set in self.row.boots.values_mut() {
@@ -226,23 +226,23 @@ impl Action {
     }
 
     /// Moves a rank back to `waiting`: the node did not get the Start, and must not get the Start now.
-    pub(in crate::controller) fn unsend(&mut self, rank: Rank) {
+    pub(crate) fn unsend(&mut self, rank: Rank) {
         self.leave(rank);
         self.row.waiting.insert(rank.0);
     }
 
-    pub(in crate::controller) fn accept(&mut self, rank: Rank) {
+    pub(crate) fn accept(&mut self, rank: Rank) {
         self.leave(rank);
         self.row.accepted.insert(rank.0);
     }
 
     /// Returns the number of the boot to which the rank's Start was addressed, or which the node reported for the task.
-    pub(in crate::controller) fn boot(&self, rank: Rank) -> Option<u32> {
+    pub(crate) fn boot(&self, rank: Rank) -> Option<u32> {
         self.row.boots.iter().find_map(|(number, ranks)| ranks.contains(rank.0).then_some(*number))
     }
 
     /// Records the node's present boot as the rank's boot.
-    pub(in crate::controller) fn seen_in(&mut self, rank: Rank, boot_number: u32) {
+    pub(crate) fn seen_in(&mut self, rank: Rank, boot_number: u32) {
         if self.boot(rank) != Some(boot_number) {
             for set in self.row.boots.values_mut() {
                 set.remove(rank.0);
@@ -254,16 +254,16 @@ impl Action {
     }
 
     /// Returns the reason of the rank's cancel; `None` if the rank is not cancelling.
-    pub(in crate::controller) fn cancel_of(&self, rank: Rank) -> Option<String> {
+    pub(crate) fn cancel_of(&self, rank: Rank) -> Option<String> {
         self.row.cancelling.contains(rank.0).then(|| self.row.cancel_why.clone().unwrap_or_default())
     }
 
     /// Returns the reason why the rank must not begin: a cancel, or a resolution that waits.
-    pub(in crate::controller) fn must_not_begin(&self, rank: Rank) -> Option<String> {
+    pub(crate) fn must_not_begin(&self, rank: Rank) -> Option<String> {
         self.cancel_of(rank).or_else(|| self.resolving(rank).map(|word| before_its_begin(&word.reason)))
     }
 
-    pub(in crate::controller) fn cancelling(&mut self, rank: Rank, why: &str) {
+    pub(crate) fn cancelling(&mut self, rank: Rank, why: &str) {
         self.row.cancelling.insert(rank.0);
         self.moved.insert(rank.0);
         if self.row.cancel_why.as_deref() != Some(why) {
@@ -273,13 +273,7 @@ impl Action {
     }
 
     /// Builds the Start of a rank for a boot of its node; everything but rank and boot is the same for all ranks.
-    pub(in crate::controller) fn start(
-        &self,
-        layout: &Layout,
-        not_after_ms: u64,
-        rank: Rank,
-        boot: &crate::ids::BootId,
-    ) -> Start {
+    pub(crate) fn start(&self, layout: &Layout, not_after_ms: u64, rank: Rank, boot: &crate::ids::BootId) -> Start {
         Start {
             task: self.task(rank),
             job: self.row.job.clone(),
@@ -298,12 +292,12 @@ impl Action {
         }
     }
 
-    pub(in crate::controller) fn changed_rank(&mut self, rank: Rank) {
+    pub(crate) fn changed_rank(&mut self, rank: Rank) {
         self.changed_ranks.insert(rank);
     }
 
     /// Takes the changes since the last call, for the store.
-    pub(in crate::controller) fn take_records(&mut self, records: &mut Vec<Record>) {
+    pub(crate) fn take_records(&mut self, records: &mut Vec<Record>) {
         let moved = std::mem::take(&mut self.moved);
         let stands = self.row.stands(&moved);
         let beside = self.beside.map(|beside| beside + stands.weight()).filter(|beside| *beside < self.row.weight());

@@ -32,13 +32,13 @@ use crate::outcome::Loss;
 
 impl Jobs {
     /// Returns `true` if an earlier action blocks this action on the rank.
-    pub(in crate::controller) fn is_behind(&self, id: ActionId, rank: Rank) -> bool {
+    pub(crate) fn is_behind(&self, id: ActionId, rank: Rank) -> bool {
         self.before(id, rank).is_some()
     }
 
     /// Returns the action that blocks the given action on a rank: an action of the same or an earlier attempt that has
     /// not ended on the rank's host.
-    pub(in crate::controller) fn before(&self, id: ActionId, rank: Rank) -> Option<&Action> {
+    pub(crate) fn before(&self, id: ActionId, rank: Rank) -> Option<&Action> {
         let action = self.action(id)?;
         let row = &action.row;
         let entry = self.get(&row.job)?;
@@ -73,12 +73,12 @@ impl Jobs {
     }
 
     /// Returns `true` if the action is an after-action. Every other action prepares its ranks, or works beside the job.
-    pub(in crate::controller) fn follows(&self, action: &Action) -> bool {
+    pub(crate) fn follows(&self, action: &Action) -> bool {
         action.row.external.is_none() && self.after.contains(&action.row.name)
     }
 
     /// Returns the milestones that the action's attempt has so far.
-    pub(in crate::controller) fn milestones_of(&self, action: &Action) -> BTreeSet<MilestoneName> {
+    pub(crate) fn milestones_of(&self, action: &Action) -> BTreeSet<MilestoneName> {
         let attempt = self.attempt(&action.row.job, action.row.attempt);
         attempt.map(|attempt| attempt.milestones.names()).unwrap_or_default()
     }
@@ -106,7 +106,7 @@ impl Jobs {
 
 impl Machine {
     /// Starts actions that waited for ranks of the given action, once these ranks have ended.
-    pub(in crate::controller) fn start_later(&mut self, id: ActionId, now: Now) {
+    pub(crate) fn start_later(&mut self, id: ActionId, now: Now) {
         let Some(action) = self.jobs.action_mut(id) else { return };
         let freed = action.take_freed();
         if freed.is_empty() {
@@ -124,7 +124,7 @@ impl Machine {
     }
 
     /// Starts actions that need not wait any more, after the list of after-actions changed.
-    pub(in crate::controller) fn reordered(&mut self, now: Now) {
+    pub(crate) fn reordered(&mut self, now: Now) {
         let waiting = self.jobs.actions.values().filter(|action| !action.row.waiting.is_empty());
         let waiting: Vec<(ActionId, IdSet)> =
             waiting.map(|action| (action.row.id, action.row.waiting.clone())).collect();
@@ -134,7 +134,7 @@ impl Machine {
     }
 
     /// Starts actions that waited on the host for a cause other than an action, after the end of the cause.
-    pub(in crate::controller) fn reordered_on(&mut self, host: &HostName, now: Now) {
+    pub(crate) fn reordered_on(&mut self, host: &HostName, now: Now) {
         let waiting = self.jobs.actions.iter().filter(|(_, action)| !action.row.waiting.is_empty());
         let there = waiting.filter_map(|(id, _)| Some((*id, self.jobs.layout(*id)?.rank(host.as_str())?)));
         for (id, rank) in there.collect::<Vec<_>>() {
@@ -144,7 +144,7 @@ impl Machine {
 
     /// Starts the waiting ranks that may begin and whose nodes are connected. Ranks on nodes that are down, or that
     /// never connected, end as `lost`. Right after a start with an empty store, an unknown node gets time to connect.
-    pub(in crate::controller) fn start_ready(&mut self, id: ActionId, ranks: &IdSet, now: Now) {
+    pub(crate) fn start_ready(&mut self, id: ActionId, ranks: &IdSet, now: Now) {
         let Some(action) = self.jobs.action(id) else { return };
         let waiting = action.row.waiting.intersection(ranks);
         let held = self.facts().may_be_held_back(id);

@@ -12,7 +12,7 @@ use crate::message::{Phase, ToAgent};
 use crate::task::Ended;
 
 impl Machine {
-    pub(in crate::controller) fn on_accepted(
+    pub(crate) fn on_accepted(
         &mut self,
         id: SessionId,
         host: &HostName,
@@ -42,14 +42,7 @@ impl Machine {
         }
     }
 
-    pub(in crate::controller) fn on_moved(
-        &mut self,
-        host: &HostName,
-        task: TaskId,
-        phase: Phase,
-        age_ms: u64,
-        now: Now,
-    ) {
+    pub(crate) fn on_moved(&mut self, host: &HostName, task: TaskId, phase: Phase, age_ms: u64, now: Now) {
         let Some(action) = self.jobs.action_mut(task.action) else {
             return;
         };
@@ -76,14 +69,7 @@ impl Machine {
         self.nodes.remember_phase(&mut self.jobs, host, task, phase, now.mono_ms.saturating_sub(age_ms));
     }
 
-    pub(in crate::controller) fn on_finished(
-        &mut self,
-        id: SessionId,
-        host: &HostName,
-        task: TaskId,
-        ended: Ended,
-        now: Now,
-    ) {
+    pub(crate) fn on_finished(&mut self, id: SessionId, host: &HostName, task: TaskId, ended: Ended, now: Now) {
         let ack = Effect::Send { session: id, message: ToAgent::Ack { task, commit: 0 } };
         let is_orphan = self.nodes.get(host).is_some_and(|node| node.unsettled.orphans.contains_key(&task));
         let Some(action) = self.jobs.action(task.action).filter(|_| !is_orphan) else {

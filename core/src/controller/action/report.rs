@@ -22,7 +22,7 @@ use crate::task::{Check, Ended, Tail};
 const MAX_LATE: usize = 8;
 
 impl Machine {
-    pub(in crate::controller) fn report(&mut self, report: &Report, now: Now) -> Result<Reply, Refusal> {
+    pub(crate) fn report(&mut self, report: &Report, now: Now) -> Result<Reply, Refusal> {
         let (number, attempt) = self.facts().attempt_reported(report)?;
         let id = ActionId::of(self.settings.cluster, &report.job, number, &report.action);
         let none = || {

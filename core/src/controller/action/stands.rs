@@ -67,7 +67,7 @@ pub struct Holds {
 
 impl Stands {
     /// Returns the estimated size in the store, in bytes.
-    pub(in crate::controller) fn weight(&self) -> usize {
+    pub(crate) fn weight(&self) -> usize {
         let Self {
             ranks,
             waiting,
@@ -179,7 +179,7 @@ impl ActionRow {
     }
 
     /// Returns the estimated size in the store, in bytes.
-    pub(in crate::controller) fn weight(&self) -> usize {
+    pub(crate) fn weight(&self) -> usize {
         let sets = [&self.ranks, &self.waiting, &self.sent, &self.accepted, &self.ok, &self.ended];
         let sets = sets.into_iter().chain([&self.cancelling, &self.held.ranks, &self.lingering]);
         let sets = sets.chain(self.boots.values()).chain(self.overdue.values()).chain(self.limits.values());

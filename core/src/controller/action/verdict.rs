@@ -12,7 +12,7 @@ use crate::task::{Ended, Step};
 
 impl Action {
     /// Returns `true` if every rank has ended and the action has no verdict yet.
-    pub(in crate::controller) fn is_to_be_decided(&self) -> bool {
+    pub(crate) fn is_to_be_decided(&self) -> bool {
         let open = if defect!(VerdictTooEarly) {
             !self.row.waiting.is_empty() || !self.row.sent.is_empty()
         } else {
@@ -22,7 +22,7 @@ impl Action {
     }
 
     /// Decides the verdict; `None` unless every rank has ended and the action has no verdict.
-    pub(in crate::controller) fn decide(&mut self, forgiveness: Forgiveness, wall_ms: u64) -> Option<Verdict> {
+    pub(crate) fn decide(&mut self, forgiveness: Forgiveness, wall_ms: u64) -> Option<Verdict> {
         if !self.is_to_be_decided() {
             return None;
         }
@@ -50,7 +50,7 @@ impl Action {
     }
 
     /// Returns the ranks that failed, even if the job's tolerance forgave them.
-    pub(in crate::controller) fn bad(&self) -> IdSet {
+    pub(crate) fn bad(&self) -> IdSet {
         self.ended
             .iter()
             .filter(|(rank, row)| self.row.ended.contains(rank.0) && !row.ended.outcome.is_ok())
@@ -59,7 +59,7 @@ impl Action {
     }
 
     /// Returns the ranks that were cancelled before a Start was sent.
-    pub(in crate::controller) fn never_begun(&self) -> IdSet {
+    pub(crate) fn never_begun(&self) -> IdSet {
         let mut ranks = IdSet::new();
         let unwanted = |row: &RankRow| row.ended.outcome == Outcome::Cancelled { status: None };
         let found = self.ended.iter().filter(|(rank, row)| self.row.ended.contains(rank.0) && unwanted(row));
@@ -70,13 +70,13 @@ impl Action {
 
     /// Returns the never-begun ranks that the job has handed over while the job continues with other ranks of the
     /// action. An action that began on no rank sheds no ranks: the action did not end well.
-    pub(in crate::controller) fn shed(&self, hold: &IdSet) -> IdSet {
+    pub(crate) fn shed(&self, hold: &IdSet) -> IdSet {
         let shed = self.never_begun().difference(hold);
         if hold.is_empty() || shed == self.row.ranks { IdSet::new() } else { shed }
     }
 
     /// Returns the ended ranks by the word of their outcome, without the plain `ok` ranks.
-    pub(in crate::controller) fn by_outcome(&self) -> BTreeMap<&'static str, IdSet> {
+    pub(crate) fn by_outcome(&self) -> BTreeMap<&'static str, IdSet> {
         let mut by = BTreeMap::<_, IdSet>::new();
         for (rank, row) in self.ended.iter().filter(|(rank, _)| self.row.ended.contains(rank.0)) {
             by.entry(row.ended.outcome.word()).or_default().insert(rank.0);
@@ -85,14 +85,14 @@ impl Action {
     }
 
     /// Returns the largest status of the scripts of all ranks.
-    pub(in crate::controller) fn status(&self) -> u8 {
+    pub(crate) fn status(&self) -> u8 {
         self.ended.values().filter_map(|row| row.ended.outcome.status()).max().unwrap_or(0)
     }
 }
 
 /// Returns the script to blame for the outcome: the first script that ended with the outcome's status. For a tolerable
 /// outcome, returns the first failed script whose failure a job may tolerate.
-pub(in crate::controller) fn blamed(ended: &Ended) -> Option<&Step> {
+pub(crate) fn blamed(ended: &Ended) -> Option<&Step> {
     if ended.outcome == Outcome::Tolerable {
         return ended
             .steps
@@ -105,7 +105,7 @@ pub(in crate::controller) fn blamed(ended: &Ended) -> Option<&Step> {
 
 /// Returns the last output line of the script to blame, for one-line reports. Without a script to blame, returns the
 /// last line of the last output.
-pub(in crate::controller) fn last_line(ended: &Ended) -> Option<String> {
+pub(crate) fn last_line(ended: &Ended) -> Option<String> {
     let tail = match blamed(ended) {
         Some(step) => ended.tails.iter().find(|tail| tail.script == step.script)?,
         None => ended.tails.last()?,

@@ -25,11 +25,11 @@ use crate::ids::{Attempt, HostName, JobId, Rank};
 use crate::job::Part;
 
 /// Longest reason, in characters: `flux resource drain` and `scontrol` show one line.
-pub(in crate::controller) const MAX_REASON: usize = 200;
+pub(crate) const MAX_REASON: usize = 200;
 
 /// Kind of fault behind a drain. The kind decides whether a reboot lifts the drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::controller) enum Fault {
+pub(crate) enum Fault {
     /// A script was stuck past its limit, in the boot of this number; `None`: the node is unknown.
     Stuck(Option<u32>),
     /// Recovery needs the drain for a while: the drain ends with its cause.
@@ -50,15 +50,15 @@ impl Fault {
 
 /// Cause of a drain; `by`: the operator who asked for it.
 #[derive(Debug, Clone)]
-pub(in crate::controller) struct Cause {
-    pub(in crate::controller) reason: String,
-    pub(in crate::controller) by: Option<u32>,
-    pub(in crate::controller) fault: Fault,
+pub(crate) struct Cause {
+    pub(crate) reason: String,
+    pub(crate) by: Option<u32>,
+    pub(crate) fault: Fault,
 }
 
 /// Change that a fault makes to the host's drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::controller) enum Told {
+pub(crate) enum Told {
     /// The host was not drained.
     First,
     /// The host was drained for another fault; the drain got a further reason.
@@ -68,15 +68,15 @@ pub(in crate::controller) enum Told {
 
 /// The drained hosts, and what waits for them.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::controller) struct Drains {
+pub(crate) struct Drains {
     by_host: BTreeMap<HostName, DrainRow>,
     /// Ranks without a hold that wait for the drain of their host.
-    pub(in crate::controller) waiting: BTreeMap<HostName, BTreeSet<(JobId, Attempt, Rank)>>,
+    pub(crate) waiting: BTreeMap<HostName, BTreeSet<(JobId, Attempt, Rank)>>,
     /// Drains whose notice the hook failed to carry out: since when, and the reason. Not stored: a restarted controller
     /// sends each notice again.
-    pub(in crate::controller) failed: BTreeMap<HostName, (u64, String)>,
+    pub(crate) failed: BTreeMap<HostName, (u64, String)>,
     /// A drain hook is configured: a drain is in force once the hook has confirmed it.
-    pub(in crate::controller) hook: bool,
+    pub(crate) hook: bool,
 }
 
 impl Deref for Drains {
@@ -88,27 +88,27 @@ impl Deref for Drains {
 }
 
 impl Drains {
-    pub(in crate::controller) fn of(rows: Vec<DrainRow>, hook: bool) -> Self {
+    pub(crate) fn of(rows: Vec<DrainRow>, hook: bool) -> Self {
         let by_host = rows.into_iter().map(|drain| (drain.host.clone(), drain)).collect();
         Self { by_host, waiting: BTreeMap::new(), failed: BTreeMap::new(), hook }
     }
 
     /// Returns `true` if the host has a drain in force.
-    pub(in crate::controller) fn is_drained(&self, host: &HostName) -> bool {
+    pub(crate) fn is_drained(&self, host: &HostName) -> bool {
         self.by_host.get(host).is_some_and(|drain| drain.confirmed && !drain.lifted)
     }
 
-    pub(in crate::controller) fn is_drained_or_draining(&self, host: &HostName) -> bool {
+    pub(crate) fn is_drained_or_draining(&self, host: &HostName) -> bool {
         self.by_host.get(host).is_some_and(|drain| !drain.lifted)
     }
 
     /// Returns `true` if the host has a drain that is not in force yet.
-    pub(in crate::controller) fn is_draining(&self, host: &HostName) -> bool {
+    pub(crate) fn is_draining(&self, host: &HostName) -> bool {
         self.by_host.get(host).is_some_and(|drain| !drain.confirmed && !drain.lifted)
     }
 
     /// Drains a host. An existing drain keeps its reason.
-    pub(in crate::controller) fn drain(&mut self, host: &HostName, cause: Cause, now: Now, batch: &mut Batch) -> Told {
+    pub(crate) fn drain(&mut self, host: &HostName, cause: Cause, now: Now, batch: &mut Batch) -> Told {
         let Cause { reason, by, fault } = cause;
         let standing = self.by_host.get(host).filter(|drain| !drain.lifted && !defect!(DrainOverwritten)).cloned();
         if let Some(drain) = standing {
@@ -171,7 +171,7 @@ impl Drains {
     }
 
     /// Drains a host for recovery; leaves an existing drain unchanged.
-    pub(in crate::controller) fn drain_passing(
+    pub(crate) fn drain_passing(
         &mut self,
         host: &HostName,
         reason: String,
@@ -189,7 +189,7 @@ impl Drains {
     }
 
     /// Lifts the drain of a host that recovery drained for this cause.
-    pub(in crate::controller) fn lift_passing(&mut self, host: &HostName, passing: &Passing, batch: &mut Batch) {
+    pub(crate) fn lift_passing(&mut self, host: &HostName, passing: &Passing, batch: &mut Batch) {
         if self.by_host.get(host).is_some_and(|drain| drain.passing.as_ref() == Some(passing) && !drain.lifted) {
             self.lift(host, batch);
         }
@@ -198,7 +198,7 @@ impl Drains {
     /// Marks the drains of a restored store as unvouched. An operator may have lifted them after the backup, so the
     /// hook gets no notice before they are vouched for. An undrain that the store owes to the hook is dropped: the node
     /// may have failed again after the backup.
-    pub(in crate::controller) fn doubt(&mut self, batch: &mut Batch) {
+    pub(crate) fn doubt(&mut self, batch: &mut Batch) {
         if !self.hook || defect!(DrainsUndoubted) {
             return;
         }
@@ -216,7 +216,7 @@ impl Drains {
     }
 
     /// Sends the hook a notice of every drain that was still unvouched when the recovery ended.
-    pub(in crate::controller) fn tell_doubted(&mut self, batch: &mut Batch) {
+    pub(crate) fn tell_doubted(&mut self, batch: &mut Batch) {
         for drain in self.by_host.values().filter(|drain| drain.unvouched).cloned().collect::<Vec<_>>() {
             let telling = drain.telling.saturating_add(1);
             self.put(DrainRow { unvouched: false, telling, ..drain }, batch);
@@ -224,7 +224,7 @@ impl Drains {
     }
 
     /// Adopts a drain that exists in the resource manager, made by perilog or by an operator.
-    pub(in crate::controller) fn adopt(&mut self, listed: ListedDrain, now: Now, batch: &mut Batch) {
+    pub(crate) fn adopt(&mut self, listed: ListedDrain, now: Now, batch: &mut Batch) {
         match self.by_host.get(&listed.host).cloned() {
             Some(drain) if !drain.lifted && drain.unvouched => {
                 self.put(DrainRow { unvouched: false, ..drain.clone() }, batch);
@@ -240,7 +240,7 @@ impl Drains {
     }
 
     /// Releases the ranks, and settles the resolutions, that waited for this drain.
-    pub(in crate::controller) fn in_force(&mut self, host: &HostName, batch: &mut Batch) {
+    pub(crate) fn in_force(&mut self, host: &HostName, batch: &mut Batch) {
         batch.in_force.insert(host.clone());
         for (job, attempt, rank) in self.waiting.remove(host).into_iter().flatten() {
             batch.hold_dropped(&job, attempt, &Part::of_ranks([rank.0].into_iter().collect()));
@@ -250,7 +250,7 @@ impl Drains {
     /// Applies the settings. Without a hook no confirmation comes, so every waiting drain is in force and every waiting
     /// undrain is done. A new hook gets a notice of each drain; the drain is in force again once the hook has confirmed
     /// it.
-    pub(in crate::controller) fn set_hook(&mut self, hook: bool, batch: &mut Batch) {
+    pub(crate) fn set_hook(&mut self, hook: bool, batch: &mut Batch) {
         self.hook = hook;
         let (waits, untold) =
             (|d: &DrainRow| d.lifted || !d.confirmed, |d: &DrainRow| d.confirmed && !d.told && !d.lifted);
@@ -265,7 +265,7 @@ impl Drains {
         }
     }
 
-    pub(in crate::controller) fn lift(&mut self, host: &HostName, batch: &mut Batch) {
+    pub(crate) fn lift(&mut self, host: &HostName, batch: &mut Batch) {
         self.in_force(host, batch);
         // An earlier failure of the hook concerned the drain, not the lift.
         self.failed.remove(host);
@@ -278,7 +278,7 @@ impl Drains {
     }
 
     /// Lifts the drain of a node with settled tasks, if a reboot has ended the drain's cause.
-    pub(in crate::controller) fn reboot_cleans(&mut self, node: &Node, batch: &mut Batch) {
+    pub(crate) fn reboot_cleans(&mut self, node: &Node, batch: &mut Batch) {
         let host = &node.row.host;
         let Some(drain) = self.by_host.get(host).filter(|drain| !drain.lifted) else { return };
         let booted = drain.stuck.is_some_and(|boot| boot != node.row.boot_number) || defect!(AnyDrainIsCleaned);
@@ -289,21 +289,14 @@ impl Drains {
         }
     }
 
-    pub(in crate::controller) fn remove(&mut self, host: &HostName, batch: &mut Batch) {
+    pub(crate) fn remove(&mut self, host: &HostName, batch: &mut Batch) {
         self.by_host.remove(host);
         self.failed.remove(host);
         batch.records.push(Record::Undrained { host: host.clone() });
     }
 
     /// Records that the hook failed; the controller sends the notice again. Ignores answers to earlier notices.
-    pub(in crate::controller) fn hook_failed(
-        &mut self,
-        host: HostName,
-        telling: u64,
-        lifted: bool,
-        why: String,
-        now: Now,
-    ) {
+    pub(crate) fn hook_failed(&mut self, host: HostName, telling: u64, lifted: bool, why: String, now: Now) {
         let told = |drain: &DrainRow| drain.telling == telling && drain.lifted == lifted && !drain.confirmed;
         if self.by_host.get(&host).is_some_and(told) {
             self.failed.entry(host).or_insert_with(|| (now.wall_ms, String::new())).1 = why;
@@ -311,7 +304,7 @@ impl Drains {
     }
 
     /// Records that the hook has carried out the notice. Ignores answers to earlier notices.
-    pub(in crate::controller) fn hook_done(&mut self, host: &HostName, telling: u64, lifted: bool, batch: &mut Batch) {
+    pub(crate) fn hook_done(&mut self, host: &HostName, telling: u64, lifted: bool, batch: &mut Batch) {
         match self.by_host.get(host).cloned() {
             Some(drain) if (drain.telling == telling || defect!(AnyTellingConfirms)) && drain.lifted == lifted => {
                 self.failed.remove(host);
@@ -328,7 +321,7 @@ impl Drains {
     }
 
     /// Forgets the ranks of an attempt that wait for drains.
-    pub(in crate::controller) fn forget(&mut self, job: &JobId, number: Attempt) {
+    pub(crate) fn forget(&mut self, job: &JobId, number: Attempt) {
         let others = |(of, attempt, _): &(JobId, Attempt, Rank)| of != job || *attempt != number;
         self.waiting.values_mut().for_each(|waiting| waiting.retain(others));
         self.waiting.retain(|_, waiting| !waiting.is_empty());

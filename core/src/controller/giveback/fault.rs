@@ -36,14 +36,14 @@ fn is_at_fault(outcome: &Outcome) -> bool {
 
 impl Facts<'_> {
     /// Returns the fault of a script that is stuck in the present boot of its node.
-    pub(in crate::controller) fn stuck(&self, task: TaskId) -> Fault {
+    pub(crate) fn stuck(&self, task: TaskId) -> Fault {
         Fault::Stuck(self.nodes.of(&self.jobs, task).map(|node| node.row.boot_number))
     }
 }
 
 impl Machine {
     /// Drains the host of a task if the end is the node's fault, or if no clean-up follows the end.
-    pub(in crate::controller) fn drain_for(&mut self, task: TaskId, ended: &Ended, now: Now) {
+    pub(crate) fn drain_for(&mut self, task: TaskId, ended: &Ended, now: Now) {
         let Some(action) = self.jobs.action(task.action) else { return };
         let row = &action.row;
         // A cancelled after-action has not cleaned up.
@@ -92,7 +92,7 @@ impl Machine {
     }
 
     /// Drains the host of a task that may be alive, or that nothing will clean up after.
-    pub(in crate::controller) fn drain_alive(&mut self, task: TaskId, what: &str, fault: Fault, now: Now) {
+    pub(crate) fn drain_alive(&mut self, task: TaskId, what: &str, fault: Fault, now: Now) {
         let Some(row) = self.jobs.action(task.action).map(|action| &action.row) else { return };
         let (reason, suffix) = (format!("{}: {what}", row.name), format!(" (job {} attempt {})", row.job, row.attempt));
         self.drain_task(task, reason, &suffix, fault, now);
@@ -116,14 +116,14 @@ impl Machine {
     }
 
     /// Lets a reboot lift the drain of a node, if the site wants that.
-    pub(in crate::controller) fn reboot_cleans(&mut self, host: &HostName) {
+    pub(crate) fn reboot_cleans(&mut self, host: &HostName) {
         if let Some(node) = self.nodes.get(host).filter(|_| self.settings.reboot_cleans && !self.recovery.is_on()) {
             self.drains.reboot_cleans(node, &mut self.batch);
         }
     }
 
     /// Applies new settings.
-    pub(in crate::controller) fn on_settings(&mut self, settings: Settings) {
+    pub(crate) fn on_settings(&mut self, settings: Settings) {
         self.jobs.after.clone_from(&settings.after);
         self.settings = settings;
         self.drains.set_hook(self.settings.drain_hook, &mut self.batch);

@@ -16,14 +16,14 @@ use crate::job::Part;
 
 /// The releases of notices that were dropped from the outbox, by receiver.
 #[derive(Debug, Default)]
-pub(in crate::controller) struct Owed {
-    pub(in crate::controller) manager: Part,
+pub(crate) struct Owed {
+    pub(crate) manager: Part,
     hook: Part,
 }
 
 impl Outbox {
     /// Begins the entries of a life of the controller, each with a number above all earlier ones.
-    pub(in crate::controller) fn begin(&mut self, epoch: u64, wall_ms: u64) {
+    pub(crate) fn begin(&mut self, epoch: u64, wall_ms: u64) {
         (self.epoch, self.last) = (epoch, first_sequence(wall_ms, self.last));
     }
 
@@ -37,7 +37,7 @@ impl Outbox {
     }
 
     /// Sends the resource manager a notice of an event, unless all ranks of the attempt are disowned.
-    pub(in crate::controller) fn tell_manager(
+    pub(crate) fn tell_manager(
         &mut self,
         job: &JobId,
         number: Attempt,
@@ -52,13 +52,13 @@ impl Outbox {
     }
 
     /// Removes an entry for good: its receiver has carried it out, or must not get it.
-    pub(in crate::controller) fn finish(&mut self, sequence: u64, batch: &mut Batch) {
+    pub(crate) fn finish(&mut self, sequence: u64, batch: &mut Batch) {
         self.done(sequence);
         batch.records.push(Record::OutboxDone { sequence });
     }
 
     /// Drops an attempt's outstanding notices; returns their sequence numbers.
-    pub(in crate::controller) fn drop_owed(&mut self, job: &JobId, number: Attempt, batch: &mut Batch) -> Vec<u64> {
+    pub(crate) fn drop_owed(&mut self, job: &JobId, number: Attempt, batch: &mut Batch) -> Vec<u64> {
         let owed = self.forget(job, number);
         batch.records.extend(owed.iter().map(|sequence| Record::OutboxDone { sequence: *sequence }));
         if !owed.is_empty() {
@@ -73,13 +73,7 @@ impl Machine {
     /// Drops the undelivered releases of an unvouched attempt that name a rank which the resource manager no longer
     /// lists: the lost life has told them, and the host may be another job's. Returns what they said of listed ranks,
     /// for [`Machine::release_again`].
-    pub(in crate::controller) fn take_releases(
-        &mut self,
-        job: &JobId,
-        number: Attempt,
-        listed: &IdSet,
-        now: Now,
-    ) -> Owed {
+    pub(crate) fn take_releases(&mut self, job: &JobId, number: Attempt, listed: &IdSet, now: Now) -> Owed {
         let mut owed = Owed::default();
         if !self.jobs.is_unvouched(job, number) || defect!(OwedReleaseStays) {
             return owed;
@@ -105,14 +99,7 @@ impl Machine {
 
     /// Repeats releases, because the resource manager still lists these ranks as held. Sends another notice about the
     /// released ranks, unless a notice about them is still in the outbox. `owed`: what dropped notices said.
-    pub(in crate::controller) fn release_again(
-        &mut self,
-        job: &JobId,
-        number: Attempt,
-        listed: &IdSet,
-        owed: Owed,
-        now: Now,
-    ) {
+    pub(crate) fn release_again(&mut self, job: &JobId, number: Attempt, listed: &IdSet, owed: Owed, now: Now) {
         let Some(attempt) = self.jobs.attempt(job, number) else { return };
         let mut ranks = attempt.released.ranks.intersection(listed);
         if !ranks.is_empty() {

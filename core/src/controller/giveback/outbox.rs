@@ -13,7 +13,7 @@ const MAX_SEQUENCE: u64 = (1 << 53) - 1;
 /// Returns the number before the first entry of a controller that starts, or takes over, now: microseconds since
 /// 1970. So a restored store continues past every number that its lost life can have used, and an edge never confuses
 ///       old and new entries.
-pub(in crate::controller) fn first_sequence(wall_ms: u64, last: u64) -> u64 {
+pub(crate) fn first_sequence(wall_ms: u64, last: u64) -> u64 {
     if defect!(SequencesReused) {
         return last;
     }
@@ -21,7 +21,7 @@ pub(in crate::controller) fn first_sequence(wall_ms: u64, last: u64) -> u64 {
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(in crate::controller) struct Outbox {
+pub(crate) struct Outbox {
     entries: BTreeMap<(Edge, u64), OutboxEntry>,
     /// Entries for the release hook, by job.
     hooked: BTreeMap<JobId, BTreeSet<u64>>,
@@ -34,43 +34,43 @@ pub(in crate::controller) struct Outbox {
 }
 
 impl Outbox {
-    pub(in crate::controller) fn of(entries: Vec<OutboxEntry>, last: u64) -> Self {
+    pub(crate) fn of(entries: Vec<OutboxEntry>, last: u64) -> Self {
         let mut outbox = Self { last, ..Self::default() };
         entries.into_iter().for_each(|entry| outbox.push(entry));
         outbox
     }
 
-    pub(in crate::controller) fn push(&mut self, entry: OutboxEntry) {
+    pub(crate) fn push(&mut self, entry: OutboxEntry) {
         if entry.edge == Edge::ReleaseHook {
             self.hooked.entry(entry.job.clone()).or_default().insert(entry.sequence);
         }
         self.entries.insert((entry.edge, entry.sequence), entry);
     }
 
-    pub(in crate::controller) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
 
     /// Returns the entries for the resource manager after this sequence number.
-    pub(in crate::controller) fn manager(&self, after: u64) -> impl Iterator<Item = &OutboxEntry> {
+    pub(crate) fn manager(&self, after: u64) -> impl Iterator<Item = &OutboxEntry> {
         let from = (Edge::Manager, after.saturating_add(1));
         self.entries.range(from..=(Edge::Manager, u64::MAX)).map(|(_, entry)| entry)
     }
 
     /// Returns the number of entries that wait for the release hook.
-    pub(in crate::controller) fn owed(&self) -> usize {
+    pub(crate) fn owed(&self) -> usize {
         self.hooked.values().map(BTreeSet::len).sum()
     }
 
     /// Returns the entries for the release hook.
-    pub(in crate::controller) fn releases(&self) -> impl Iterator<Item = &OutboxEntry> {
+    pub(crate) fn releases(&self) -> impl Iterator<Item = &OutboxEntry> {
         self.entries.range((Edge::ReleaseHook, 0)..).map(|(_, entry)| entry)
     }
 
     /// Returns the oldest entry of each job for the release hook. A job's next entry comes only after the oldest is
     /// done, which keeps the order. Jobs in `first` come first. `except` names jobs that wait for a retry, so that they
     /// delay no other job.
-    pub(in crate::controller) fn oldest_releases(
+    pub(crate) fn oldest_releases(
         &self,
         first: &[JobId],
         except: &BTreeSet<JobId>,
@@ -87,19 +87,19 @@ impl Outbox {
     }
 
     /// Records that the release hook failed on an entry; the controller will send the entry again.
-    pub(in crate::controller) fn fail(&mut self, sequence: u64, why: String) {
+    pub(crate) fn fail(&mut self, sequence: u64, why: String) {
         if self.entries.contains_key(&(Edge::ReleaseHook, sequence)) {
             self.failed.insert(sequence, why);
         }
     }
 
     /// Returns the reason why the release hook failed on an entry.
-    pub(in crate::controller) fn failure(&self, sequence: u64) -> Option<&str> {
+    pub(crate) fn failure(&self, sequence: u64) -> Option<&str> {
         self.failed.get(&sequence).map(String::as_str)
     }
 
     /// Drops the entries that the resource manager has applied.
-    pub(in crate::controller) fn applied(&mut self, through: u64) {
+    pub(crate) fn applied(&mut self, through: u64) {
         let through = if defect!(OutboxDropsUnapplied) { u64::MAX } else { through };
         while let Some((key, _)) = self.entries.range((Edge::Manager, 0)..=(Edge::Manager, through)).next() {
             let key = *key;
@@ -108,7 +108,7 @@ impl Outbox {
     }
 
     /// Removes an entry that its receiver has carried out.
-    pub(in crate::controller) fn done(&mut self, sequence: u64) {
+    pub(crate) fn done(&mut self, sequence: u64) {
         self.failed.remove(&sequence);
         for edge in [Edge::Manager, Edge::ReleaseHook] {
             if let Some(entry) = self.entries.remove(&(edge, sequence)) {
@@ -118,13 +118,13 @@ impl Outbox {
     }
 
     /// Does the release hook still have to carry out an entry of this attempt?
-    pub(in crate::controller) fn is_hooked(&self, job: &JobId, attempt: Attempt) -> bool {
+    pub(crate) fn is_hooked(&self, job: &JobId, attempt: Attempt) -> bool {
         let of = |sequence: &u64| self.entries.get(&(Edge::ReleaseHook, *sequence));
         self.hooked.get(job).into_iter().flatten().filter_map(of).any(|entry| entry.attempt == attempt)
     }
 
     /// Drops the entries of an attempt; returns their sequence numbers.
-    pub(in crate::controller) fn forget(&mut self, job: &JobId, attempt: Attempt) -> Vec<u64> {
+    pub(crate) fn forget(&mut self, job: &JobId, attempt: Attempt) -> Vec<u64> {
         let of = |entry: &OutboxEntry| entry.job == *job && entry.attempt == attempt;
         let gone: Vec<u64> = self.entries.values().filter(|entry| of(entry)).map(|entry| entry.sequence).collect();
         gone.iter().for_each(|sequence| self.done(*sequence));

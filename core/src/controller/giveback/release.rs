@@ -20,8 +20,8 @@ use crate::job::Part;
 
 /// Clock of an action with [`crate::controller::io::ReleasePolicy::Batches`]: when it drops its hold next.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(in crate::controller) struct Batches {
-    pub(in crate::controller) at_ms: Option<u64>,
+pub(crate) struct Batches {
+    pub(crate) at_ms: Option<u64>,
     /// Waiting time of the last batch.
     waited_ms: u64,
 }
@@ -29,7 +29,7 @@ pub(in crate::controller) struct Batches {
 impl Batches {
     /// Returns `true` when the batch is due. `waits`: an ended resource waits for release. The first such resource
     /// starts the clock.
-    pub(in crate::controller) fn due(&mut self, waits: bool, first_ms: u64, ceiling_ms: u64, mono_ms: u64) -> bool {
+    pub(crate) fn due(&mut self, waits: bool, first_ms: u64, ceiling_ms: u64, mono_ms: u64) -> bool {
         match self.at_ms {
             _ if !waits => {
                 self.at_ms = None;
@@ -52,7 +52,7 @@ impl Batches {
 
 impl Action {
     /// Drops the action's hold on the ended resources that the policy allows to go now. Returns them.
-    pub(in crate::controller) fn let_go(&mut self, policy: ReleasePolicy, mono_ms: u64) -> Part {
+    pub(crate) fn let_go(&mut self, policy: ReleasePolicy, mono_ms: u64) -> Part {
         if !matches!(policy, ReleasePolicy::Batches { .. }) {
             // The clock belongs to an earlier policy.
             self.batches = Batches::default();
@@ -100,7 +100,7 @@ impl Action {
 
 impl Machine {
     /// Drops holds of a changed action by its release policy; the batch then releases what has no hold left.
-    pub(in crate::controller) fn settle_action(&mut self, id: ActionId, now: Now) {
+    pub(crate) fn settle_action(&mut self, id: ActionId, now: Now) {
         if self.facts().is_frozen_action(id) {
             return;
         }
@@ -115,7 +115,7 @@ impl Machine {
     }
 
     /// Releases the resources of `part` that have no hold and wait for no drain.
-    pub(in crate::controller) fn release(&mut self, job: &JobId, number: Attempt, part: Part, now: Now) {
+    pub(crate) fn release(&mut self, job: &JobId, number: Attempt, part: Part, now: Now) {
         let attempt = self.jobs.attempt(job, number).filter(|attempt| attempt.asserted || defect!(FrozenReleased));
         let Some(attempt) = attempt else { return };
         let actions: Vec<_> = attempt.actions.iter().filter_map(|id| self.jobs.action(*id)).collect();

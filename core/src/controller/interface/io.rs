@@ -148,12 +148,12 @@ pub struct OutboxEntry {
 
 impl OutboxEntry {
     /// Returns `true` if this entry announces released ranks.
-    pub(in crate::controller) fn is_release(&self) -> bool {
+    pub(crate) fn is_release(&self) -> bool {
         self.released().is_some()
     }
 
     /// Returns what a release gives back; `None` for any other entry.
-    pub(in crate::controller) fn released(&self) -> Option<Part> {
+    pub(crate) fn released(&self) -> Option<Part> {
         #[derive(Deserialize)]
         struct Told<'a> {
             event: &'a str,

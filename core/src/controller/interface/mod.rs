@@ -2,7 +2,7 @@
 
 pub mod io;
 pub mod overview;
-pub(in crate::controller) mod refusal;
+pub(crate) mod refusal;
 mod reply;
 pub mod request;
 pub mod view;

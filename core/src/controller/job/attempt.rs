@@ -17,58 +17,58 @@ use crate::job::{Part, Terms};
 use crate::milestone::Milestones;
 
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::controller) struct JobAttempt {
-    pub(in crate::controller) layout: Layout,
-    pub(in crate::controller) userid: Option<u32>,
-    pub(in crate::controller) open: bool,
-    pub(in crate::controller) touched_ms: u64,
+pub(crate) struct JobAttempt {
+    pub(crate) layout: Layout,
+    pub(crate) userid: Option<u32>,
+    pub(crate) open: bool,
+    pub(crate) touched_ms: u64,
     /// The attempt's actions, in the order in which they began.
-    pub(in crate::controller) actions: Vec<ActionId>,
-    pub(in crate::controller) terms: Terms,
-    pub(in crate::controller) added: bool,
-    pub(in crate::controller) hold: Part,
-    pub(in crate::controller) released: Part,
-    pub(in crate::controller) complete: bool,
-    pub(in crate::controller) milestones: Milestones,
+    pub(crate) actions: Vec<ActionId>,
+    pub(crate) terms: Terms,
+    pub(crate) added: bool,
+    pub(crate) hold: Part,
+    pub(crate) released: Part,
+    pub(crate) complete: bool,
+    pub(crate) milestones: Milestones,
     /// `true` if the event log has reported that the attempt has the maximum number of milestones.
-    pub(in crate::controller) too_many_milestones: bool,
-    pub(in crate::controller) source: Option<Source>,
-    pub(in crate::controller) unvouched: bool,
-    pub(in crate::controller) recovered: bool,
-    pub(in crate::controller) disowned: IdSet,
+    pub(crate) too_many_milestones: bool,
+    pub(crate) source: Option<Source>,
+    pub(crate) unvouched: bool,
+    pub(crate) recovered: bool,
+    pub(crate) disowned: IdSet,
     /// `true` if an edge or an operator has vouched for the attempt in this controller's life: the attempt is not
     /// frozen. Not stored.
-    pub(in crate::controller) asserted: bool,
+    pub(crate) asserted: bool,
     /// An operator has vouched for the hosts of its disowned ranks.
-    pub(in crate::controller) by_hand: bool,
+    pub(crate) by_hand: bool,
 }
 
 impl JobAttempt {
     /// Returns `true` if the attempt waits for an operator: the attempt is unvouched, or no edge can name the holders
     /// of the hosts of its disowned ranks.
-    pub(in crate::controller) fn waits_for_a_word(&self) -> bool {
+    pub(crate) fn waits_for_a_word(&self) -> bool {
         self.unvouched || self.wants_a_word_on_hosts()
     }
 
     /// Has a resource manager added this attempt, and is the attempt vouched for?
-    pub(in crate::controller) const fn is_vouched(&self) -> bool {
+    pub(crate) const fn is_vouched(&self) -> bool {
         self.added && !self.unvouched
     }
 
     /// Returns the ranks about which an operator must decide: for an unvouched attempt all ranks that are not released,
     /// for any other attempt the disowned ranks that are not released.
-    pub(in crate::controller) fn in_doubt(&self) -> IdSet {
+    pub(crate) fn in_doubt(&self) -> IdSet {
         let of = if self.unvouched { self.layout.ranks() } else { &self.disowned };
         of.difference(&self.released.ranks)
     }
 
     /// Returns `true` if the attempt has disowned ranks, and no edge can name the holders of the ranks' hosts.
-    pub(in crate::controller) fn wants_a_word_on_hosts(&self) -> bool {
+    pub(crate) fn wants_a_word_on_hosts(&self) -> bool {
         self.has_disowned() && self.source.is_none()
     }
 
     /// Returns `true` if the attempt has disowned ranks that an operator has not vouched for.
-    pub(in crate::controller) fn has_disowned(&self) -> bool {
+    pub(crate) fn has_disowned(&self) -> bool {
         let disowned = !self.disowned.is_subset(&self.released.ranks);
         // A bare run of a lost life needs no operator as long as the run itself holds its ranks.
         let is_bare = self.open && !self.added && !self.hold.is_empty();
@@ -76,13 +76,7 @@ impl JobAttempt {
     }
 
     /// Creates an attempt whose job holds every rank and named resource.
-    pub(in crate::controller) fn new(
-        layout: Layout,
-        userid: Option<u32>,
-        terms: Terms,
-        added: bool,
-        wall_ms: u64,
-    ) -> Self {
+    pub(crate) fn new(layout: Layout, userid: Option<u32>, terms: Terms, added: bool, wall_ms: u64) -> Self {
         let hold = Part { ranks: layout.ranks().clone(), resources: terms.resources.clone() };
         Self {
             layout,
@@ -112,7 +106,7 @@ impl JobAttempt {
     ///
     /// # Errors
     /// A text: the attempt has fewer ranks than its terms say it must keep.
-    pub(in crate::controller) fn requeue(
+    pub(crate) fn requeue(
         layout: Layout,
         userid: Option<u32>,
         before: Option<&Self>,
@@ -128,7 +122,7 @@ impl JobAttempt {
     }
 
     /// Creates an attempt from a stored row; `None` if ranks and hosts of the row do not match.
-    pub(in crate::controller) fn stored(row: AttemptRow) -> Option<(JobId, Attempt, Self)> {
+    pub(crate) fn stored(row: AttemptRow) -> Option<(JobId, Attempt, Self)> {
         let layout = Layout::new(row.ranks, row.hosts).ok()?;
         let entry = Self {
             layout,
@@ -153,7 +147,7 @@ impl JobAttempt {
         Some((row.job, row.attempt, entry))
     }
 
-    pub(in crate::controller) fn row(&self, job: JobId, attempt: Attempt) -> AttemptRow {
+    pub(crate) fn row(&self, job: JobId, attempt: Attempt) -> AttemptRow {
         AttemptRow {
             job,
             attempt,
@@ -177,20 +171,20 @@ impl JobAttempt {
     }
 
     /// Returns the holds of these ranks, for the store.
-    pub(in crate::controller) fn holds(&self, ranks: &IdSet) -> Holds {
+    pub(crate) fn holds(&self, ranks: &IdSet) -> Holds {
         let of = |set: &IdSet| set.intersection(ranks);
         let (hold, released, left) = (of(&self.hold.ranks), of(&self.released.ranks), of(self.milestones.left()));
         Holds { ranks: ranks.clone(), hold, released, left, disowned: of(&self.disowned) }
     }
 
     /// Returns everything that the resource manager handed out to the attempt.
-    pub(in crate::controller) fn whole(&self) -> Part {
+    pub(crate) fn whole(&self) -> Part {
         Part { ranks: self.layout.ranks().clone(), resources: self.terms.resources.clone() }
     }
 
     /// Returns the part whose release the resource manager waits for: everything except disowned ranks. An attempt with
     /// only disowned ranks owes no named resources either.
-    pub(in crate::controller) fn owed(&self) -> Part {
+    pub(crate) fn owed(&self) -> Part {
         let ranks = self.layout.ranks().difference(&self.disowned);
         let resources = if ranks.is_empty() { BTreeSet::new() } else { self.terms.resources.clone() };
         Part { ranks, resources }
@@ -198,7 +192,7 @@ impl JobAttempt {
 
     /// Drops the job's hold on the part of `asked` that the job still holds. With its last rank the job is over: the
     /// named resources leave the hold too, because no later request would name them.
-    pub(in crate::controller) fn let_go(&mut self, asked: &Part) -> Part {
+    pub(crate) fn let_go(&mut self, asked: &Part) -> Part {
         let mut part = self.hold.intersection(asked);
         if part.ranks == self.hold.ranks && !defect!(ResourcesStay) {
             part.resources.clone_from(&self.hold.resources);
@@ -208,7 +202,7 @@ impl JobAttempt {
     }
 
     /// Will a resource manager finish this attempt? Until then idleness neither closes nor prunes the attempt.
-    pub(in crate::controller) fn is_expected(&self) -> bool {
+    pub(crate) fn is_expected(&self) -> bool {
         self.added && self.open && !self.complete
     }
 }

@@ -23,7 +23,7 @@ impl Jobs {
 }
 
 impl Machine {
-    pub(in crate::controller) fn job_add(&mut self, add: JobAdd, now: Now) -> Result<Reply, Refusal> {
+    pub(crate) fn job_add(&mut self, add: JobAdd, now: Now) -> Result<Reply, Refusal> {
         let number =
             self.jobs.choose_attempt(&add.job, add.attempt, |number| self.jobs.is_unvouched(&add.job, number))?;
         let layout = layout_of(&add)?;
@@ -100,7 +100,7 @@ impl Machine {
         Ok(Reply::Added { job: add.job, attempt: number, hosts, attached, over })
     }
 
-    pub(in crate::controller) fn job_finish(&mut self, which: &Which, now: Now) -> Result<Reply, Refusal> {
+    pub(crate) fn job_finish(&mut self, which: &Which, now: Now) -> Result<Reply, Refusal> {
         let (number, entry) = self.facts().attempt_of(&which.job, which.attempt)?;
         self.facts().check_named(which)?;
         let part = match (&which.targets, &which.resources) {
@@ -115,7 +115,7 @@ impl Machine {
         Ok(Reply::Finished(self.let_go(&which.job, number, &part, now)))
     }
 
-    pub(in crate::controller) fn job_cancel(
+    pub(crate) fn job_cancel(
         &mut self,
         job: &JobId,
         attempt: Option<Attempt>,
@@ -139,11 +139,7 @@ impl Machine {
 
 impl<'a> Facts<'a> {
     /// Returns the attempt that a request means: the named attempt, else the open attempt, else the last.
-    pub(in crate::controller) fn attempt_of(
-        &self,
-        job: &JobId,
-        asked: Option<Attempt>,
-    ) -> Result<(Attempt, &'a JobAttempt), Refusal> {
+    pub(crate) fn attempt_of(&self, job: &JobId, asked: Option<Attempt>) -> Result<(Attempt, &'a JobAttempt), Refusal> {
         let entry = self.0.jobs.get(job).ok_or_else(|| self.no_job(job))?;
         let number = asked.or_else(|| entry.open_attempt()).or_else(|| entry.last_attempt());
         number.and_then(|number| Some((number, entry.attempts.get(&number)?))).ok_or_else(|| {
@@ -153,7 +149,7 @@ impl<'a> Facts<'a> {
     }
 
     /// Refuses an unknown job, and points an operator who typed a node's name to `why`.
-    pub(in crate::controller) fn no_job(&self, job: &JobId) -> Refusal {
+    pub(crate) fn no_job(&self, job: &JobId) -> Refusal {
         let hint = match self.nodes.contains_key(job.as_str()) {
             true => format!("; {job} is a node: perilog why {job}"),
             false => String::new(),
@@ -162,7 +158,7 @@ impl<'a> Facts<'a> {
     }
 
     /// Returns the option with which a command names the attempt; empty if the default is the same attempt.
-    pub(in crate::controller) fn attempt_option(&self, job: &JobId, number: Attempt) -> String {
+    pub(crate) fn attempt_option(&self, job: &JobId, number: Attempt) -> String {
         let meant = self.attempt_of(job, None).is_ok_and(|(meant, _)| meant == number);
         if meant { String::new() } else { format!(" --attempt {number}") }
     }

@@ -18,7 +18,7 @@ use crate::job::Part;
 
 impl Jobs {
     /// Seals the after-actions of a job that holds no ranks any more: no rank joins an after-action later.
-    pub(in crate::controller) fn seal(&mut self, job: &JobId, number: Attempt, batch: &mut Batch) {
+    pub(crate) fn seal(&mut self, job: &JobId, number: Attempt, batch: &mut Batch) {
         let ids = self.attempt(job, number).map(|attempt| attempt.actions.clone());
         for id in ids.into_iter().flatten() {
             self.action_mut(id).into_iter().for_each(Action::grown);
@@ -29,7 +29,7 @@ impl Jobs {
 
 impl Machine {
     /// Hands a part of the job's hold over to the job's after-actions, in one step; returns the part.
-    pub(in crate::controller) fn let_go(&mut self, job: &JobId, number: Attempt, asked: &Part, now: Now) -> Part {
+    pub(crate) fn let_go(&mut self, job: &JobId, number: Attempt, asked: &Part, now: Now) -> Part {
         let Some(entry) = self.jobs.attempt_mut(job, number) else {
             return Part::default();
         };
@@ -66,7 +66,7 @@ impl Machine {
     }
 
     /// Begins an after-action on the ranks, or adds the ranks to the existing after-action.
-    pub(in crate::controller) fn follow(
+    pub(crate) fn follow(
         &mut self,
         job: &JobId,
         number: Attempt,
@@ -107,7 +107,7 @@ impl Machine {
     }
 
     /// Adds ranks to an action, and begins the action on them.
-    pub(in crate::controller) fn grow(&mut self, id: ActionId, new: &IdSet, now: Now) {
+    pub(crate) fn grow(&mut self, id: ActionId, new: &IdSet, now: Now) {
         if let Some(action) = self.jobs.action_mut(id) {
             action.grow(new);
             self.nodes.index(&self.jobs, id, new);
@@ -118,7 +118,7 @@ impl Machine {
     }
 
     /// Begins a new action on all its ranks.
-    pub(in crate::controller) fn begin(&mut self, mut row: ActionRow, now: Now) {
+    pub(crate) fn begin(&mut self, mut row: ActionRow, now: Now) {
         let (id, job, ranks) = (row.id, row.job.clone(), row.ranks.clone());
         row.events_from = self.jobs.get(&job).map_or(0, |j| j.events_last);
         let (name, attempt, external) = (row.name.clone(), row.attempt, row.external.clone());

@@ -18,7 +18,7 @@ use crate::targets::Targets;
 
 /// Report of a milestone. Equal reports of one batch become one event.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::controller) struct Saying {
+pub(crate) struct Saying {
     job: JobId,
     attempt: Attempt,
     name: MilestoneName,
@@ -30,7 +30,7 @@ pub(in crate::controller) struct Saying {
 
 impl Jobs {
     /// Records a script's report, even if the task has ended meanwhile.
-    pub(in crate::controller) fn task_says(&mut self, task: TaskId, name: &str, batch: &mut Batch) {
+    pub(crate) fn task_says(&mut self, task: TaskId, name: &str, batch: &mut Batch) {
         let Some(action) = self.action(task.action).filter(|a| a.stand(task.rank) != Stand::NotMine) else {
             return;
         };
@@ -44,7 +44,7 @@ impl Jobs {
 
     /// Records a report by the service of an external action, for some of its ranks; for all ranks of the job if the
     /// action covers no rank.
-    pub(in crate::controller) fn service_says(
+    pub(crate) fn service_says(
         &mut self,
         id: ActionId,
         name: &MilestoneName,
@@ -78,7 +78,7 @@ impl Jobs {
 }
 
 impl Machine {
-    pub(in crate::controller) fn say_by_hand(
+    pub(crate) fn say_by_hand(
         &mut self,
         job: &JobId,
         attempt: Option<Attempt>,
@@ -104,7 +104,7 @@ impl Machine {
     }
 
     /// Logs the batch's reports, and then the milestones that jobs have reached with these reports.
-    pub(in crate::controller) fn tell_milestones(&mut self, now: Now) {
+    pub(crate) fn tell_milestones(&mut self, now: Now) {
         for (saying, ranks) in std::mem::take(&mut self.batch.said) {
             let Saying { job, attempt, name, action, by } = saying;
             // The attempt was pruned in this batch: no log exists.
@@ -134,7 +134,7 @@ impl Machine {
     }
 
     /// Logs milestones that the job has reached, after a report or after some ranks no longer need to report.
-    pub(in crate::controller) fn reach_milestones(&mut self, job: &JobId, number: Attempt, now: Now) {
+    pub(crate) fn reach_milestones(&mut self, job: &JobId, number: Attempt, now: Now) {
         let entry = self.jobs.attempt(job, number);
         if !entry.is_some_and(|entry| entry.milestones.is_under_way()) {
             return;

@@ -1,14 +1,14 @@
 //! Jobs, their attempts, and the actions of all attempts. Every look-up by id is here.
 
-pub(in crate::controller) mod attempt;
+pub(crate) mod attempt;
 mod finish;
 mod hand_over;
-pub(in crate::controller) mod layout;
-pub(in crate::controller) mod milestones;
+pub(crate) mod layout;
+pub(crate) mod milestones;
 mod retention;
 mod run;
 mod supersede;
-pub(in crate::controller) mod tolerance;
+pub(crate) mod tolerance;
 mod withdraw;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,17 +21,17 @@ use crate::controller::job::layout::Layout;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(in crate::controller) struct Jobs {
+pub(crate) struct Jobs {
     by_id: BTreeMap<JobId, Job>,
-    pub(in crate::controller) actions: BTreeMap<ActionId, Action>,
+    pub(crate) actions: BTreeMap<ActionId, Action>,
     /// Names of the after-actions, copied from the settings.
-    pub(in crate::controller) after: Vec<ActionName>,
+    pub(crate) after: Vec<ActionName>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(in crate::controller) struct Job {
-    pub(in crate::controller) attempts: BTreeMap<Attempt, JobAttempt>,
-    pub(in crate::controller) events_last: u64,
+pub(crate) struct Job {
+    pub(crate) attempts: BTreeMap<Attempt, JobAttempt>,
+    pub(crate) events_last: u64,
 }
 
 impl Deref for Jobs {
@@ -49,40 +49,40 @@ impl DerefMut for Jobs {
 }
 
 impl Jobs {
-    pub(in crate::controller) fn new(settings: &Settings) -> Self {
+    pub(crate) fn new(settings: &Settings) -> Self {
         Self { after: settings.after.clone(), ..Self::default() }
     }
 
-    pub(in crate::controller) fn attempt(&self, job: &JobId, number: Attempt) -> Option<&JobAttempt> {
+    pub(crate) fn attempt(&self, job: &JobId, number: Attempt) -> Option<&JobAttempt> {
         self.by_id.get(job)?.attempts.get(&number)
     }
 
-    pub(in crate::controller) fn attempt_mut(&mut self, job: &JobId, number: Attempt) -> Option<&mut JobAttempt> {
+    pub(crate) fn attempt_mut(&mut self, job: &JobId, number: Attempt) -> Option<&mut JobAttempt> {
         self.by_id.get_mut(job)?.attempts.get_mut(&number)
     }
 
     /// Returns all attempts of all jobs.
-    pub(in crate::controller) fn attempts(&self) -> impl Iterator<Item = (&JobId, Attempt, &JobAttempt)> {
+    pub(crate) fn attempts(&self) -> impl Iterator<Item = (&JobId, Attempt, &JobAttempt)> {
         self.by_id.iter().flat_map(|(job, entry)| entry.attempts.iter().map(move |(number, of)| (job, *number, of)))
     }
 
-    pub(in crate::controller) fn action(&self, id: ActionId) -> Option<&Action> {
+    pub(crate) fn action(&self, id: ActionId) -> Option<&Action> {
         self.actions.get(&id)
     }
 
-    pub(in crate::controller) fn action_mut(&mut self, id: ActionId) -> Option<&mut Action> {
+    pub(crate) fn action_mut(&mut self, id: ActionId) -> Option<&mut Action> {
         self.actions.get_mut(&id)
     }
 
     /// Adds an attempt from a stored row, unless its ranks and hosts do not match.
-    pub(in crate::controller) fn load(&mut self, row: AttemptRow) {
+    pub(crate) fn load(&mut self, row: AttemptRow) {
         if let Some((job, number, attempt)) = JobAttempt::stored(row) {
             self.entry(job).or_default().attempts.insert(number, attempt);
         }
     }
 
     /// Adds an action to its attempt.
-    pub(in crate::controller) fn add_action(&mut self, action: Action) {
+    pub(crate) fn add_action(&mut self, action: Action) {
         let row = &action.row;
         if let Some(attempt) = self.attempt_mut(&row.job, row.attempt) {
             attempt.actions.push(row.id);
@@ -91,27 +91,27 @@ impl Jobs {
     }
 
     /// Returns the actions of an attempt, in the order in which they began.
-    pub(in crate::controller) fn of<'a>(&'a self, attempt: &'a JobAttempt) -> impl Iterator<Item = &'a Action> {
+    pub(crate) fn of<'a>(&'a self, attempt: &'a JobAttempt) -> impl Iterator<Item = &'a Action> {
         attempt.actions.iter().filter_map(|id| self.actions.get(id))
     }
 
     /// Returns the attempt to which an action belongs.
-    pub(in crate::controller) fn attempt_of(&self, action: &Action) -> Option<&JobAttempt> {
+    pub(crate) fn attempt_of(&self, action: &Action) -> Option<&JobAttempt> {
         self.attempt(&action.row.job, action.row.attempt)
     }
 
     /// Returns the layout of an action's attempt.
-    pub(in crate::controller) fn layout(&self, id: ActionId) -> Option<&Layout> {
+    pub(crate) fn layout(&self, id: ActionId) -> Option<&Layout> {
         Some(&self.attempt_of(self.action(id)?)?.layout)
     }
 
     /// Returns the host of a task's rank.
-    pub(in crate::controller) fn host_of(&self, task: TaskId) -> Option<HostName> {
+    pub(crate) fn host_of(&self, task: TaskId) -> Option<HostName> {
         self.layout(task.action)?.host(task.rank)
     }
 
     /// Returns the tasks of a node that is new to the store: the tasks of actions requested before the node connected.
-    pub(in crate::controller) fn waiting_for(&self, host: &HostName) -> BTreeSet<TaskId> {
+    pub(crate) fn waiting_for(&self, host: &HostName) -> BTreeSet<TaskId> {
         let shown = |a: &&Action| a.row.external.is_some() && a.row.verdict.is_none();
         let open = self.actions.values().filter(|a| !a.row.waiting.is_empty() || shown(a));
         open.filter_map(|action| {
@@ -124,16 +124,16 @@ impl Jobs {
 
 impl Job {
     /// Returns the default attempt of a request: the newest open attempt.
-    pub(in crate::controller) fn open_attempt(&self) -> Option<Attempt> {
+    pub(crate) fn open_attempt(&self) -> Option<Attempt> {
         self.attempts.iter().rev().find(|(_, attempt)| attempt.open).map(|(number, _)| *number)
     }
 
-    pub(in crate::controller) fn last_attempt(&self) -> Option<Attempt> {
+    pub(crate) fn last_attempt(&self) -> Option<Attempt> {
         self.attempts.keys().next_back().copied()
     }
 
     /// Returns the last attempt, which a requeue continues.
-    pub(in crate::controller) fn before_the_next(&self) -> Option<&JobAttempt> {
+    pub(crate) fn before_the_next(&self) -> Option<&JobAttempt> {
         self.attempts.values().next_back()
     }
 }

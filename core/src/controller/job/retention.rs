@@ -64,7 +64,7 @@ impl Jobs {
 
 impl Machine {
     /// Forgets an attempt with its actions, and tells the nodes to forget the tasks; `why`: for the journal.
-    pub(in crate::controller) fn forget(&mut self, job: &JobId, number: Attempt, why: &str) {
+    pub(crate) fn forget(&mut self, job: &JobId, number: Attempt, why: &str) {
         let Some(entry) = self.jobs.get_mut(job) else { return };
         let Some(attempt) = entry.attempts.remove(&number) else {
             return;
@@ -105,7 +105,7 @@ impl Machine {
     }
 
     /// Forgets attempts past their retention, once in a while.
-    pub(in crate::controller) fn prune(&mut self, now: Now) {
+    pub(crate) fn prune(&mut self, now: Now) {
         if self.facts().prune_ms() > now.mono_ms {
             return;
         }
@@ -143,7 +143,7 @@ impl Machine {
 
 impl<'a> Facts<'a> {
     /// Returns the time of the next look for attempts past their retention.
-    pub(in crate::controller) fn next_prune(&self, now: Now) -> Option<u64> {
+    pub(crate) fn next_prune(&self, now: Now) -> Option<u64> {
         let ends = |attempt: &JobAttempt| !attempt.actions.is_empty() || attempt.complete;
         let any = self.jobs.values().any(|job| job.attempts.values().any(ends));
         any.then(|| now.mono_ms.saturating_add(PRUNE_EVERY_MS).min(self.prune_ms()))
@@ -183,7 +183,7 @@ impl<'a> Facts<'a> {
 
 impl Batch {
     /// Returns, by job, the position of the last record that forgets an attempt of the job.
-    pub(in crate::controller) fn pruned(&self) -> BTreeMap<JobId, usize> {
+    pub(crate) fn pruned(&self) -> BTreeMap<JobId, usize> {
         let job = |record: &Record| match record {
             Record::Prune { job, .. } => Some(job.clone()),
             _ => None,

@@ -16,7 +16,7 @@ use crate::targets::Targets;
 impl Jobs {
     /// Finds the attempt of a request. A request without a number means the open attempt. A closed attempt, and a
     /// number below the last attempt, are refused unless the request only attaches.
-    pub(in crate::controller) fn choose_attempt(
+    pub(crate) fn choose_attempt(
         &self,
         job: &JobId,
         asked: Option<Attempt>,
@@ -146,7 +146,7 @@ impl Jobs {
 }
 
 impl Machine {
-    pub(in crate::controller) fn action_start(&mut self, start: ActionStart, now: Now) -> Result<Reply, Refusal> {
+    pub(crate) fn action_start(&mut self, start: ActionStart, now: Now) -> Result<Reply, Refusal> {
         let ActionStart { run, resources, lease_ms } = start;
         if lease_ms == 0 {
             return Err(Refusal::Invalid("a lease of nothing: expected a duration above zero".to_owned()));
@@ -163,7 +163,7 @@ impl Machine {
     }
 
     /// Begins an action, or attaches to it; `external`: `Some` for an external action.
-    pub(in crate::controller) fn begin_or_attach(
+    pub(crate) fn begin_or_attach(
         &mut self,
         run: RunRequest,
         external: Option<External>,
@@ -284,7 +284,7 @@ impl Machine {
 }
 
 impl Facts<'_> {
-    pub(in crate::controller) fn attach(&self, id: ActionId, run: &RunRequest) -> Result<Reply, Refusal> {
+    pub(crate) fn attach(&self, id: ActionId, run: &RunRequest) -> Result<Reply, Refusal> {
         let (Some(action), Some(layout)) = (self.jobs.action(id), self.jobs.layout(id)) else {
             return Err(Refusal::NoSuchAction(format!("no action {} of job {}", run.action, run.job)));
         };

@@ -21,7 +21,7 @@ use crate::ids::{Attempt, JobId};
 
 impl Machine {
     /// Opens a new attempt, which supersedes the open attempt ([`crate::controller::job::supersede`]).
-    pub(in crate::controller) fn open_attempt(&mut self, job: &JobId, number: Attempt, attempt: JobAttempt, now: Now) {
+    pub(crate) fn open_attempt(&mut self, job: &JobId, number: Attempt, attempt: JobAttempt, now: Now) {
         let entry = self.jobs.entry(job.clone()).or_default();
         let older: Vec<Attempt> = entry.attempts.iter().filter(|(_, a)| a.open).map(|(number, _)| *number).collect();
         for older in older {
@@ -35,7 +35,7 @@ impl Machine {
     }
 
     /// Closes an attempt: hands its ranks to the after-actions, or releases the ranks; `why`: for the event log.
-    pub(in crate::controller) fn close_attempt(&mut self, job: &JobId, number: Attempt, why: &str, now: Now) {
+    pub(crate) fn close_attempt(&mut self, job: &JobId, number: Attempt, why: &str, now: Now) {
         let Some(entry) = self.jobs.attempt_mut(job, number) else { return };
         let was_open = std::mem::replace(&mut entry.open, false);
         entry.touched_ms = now.wall_ms;

@@ -24,30 +24,30 @@ use crate::outcome::{Outcome, Verdict};
 use crate::task::Ended;
 
 /// The type of the exception that names ranks which failed within a job's tolerance (RFC 21: severity 1 is not fatal).
-pub(in crate::controller) const EXCEPTION: &str = "node-failure";
+pub(crate) const EXCEPTION: &str = "node-failure";
 
 /// Limits on the failures that a job forgives in one action.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::controller) struct Forgiveness {
+pub(crate) struct Forgiveness {
     /// Maximum number of forgiven ranks and resources.
-    pub(in crate::controller) ranks: u64,
+    pub(crate) ranks: u64,
     /// Maximum number of forgiven failures for each check with a tolerance of its own.
-    pub(in crate::controller) checks: BTreeMap<CheckName, u64>,
+    pub(crate) checks: BTreeMap<CheckName, u64>,
     /// `true` if the job forgives failures of other checks, and failures that name no check.
-    pub(in crate::controller) others: bool,
+    pub(crate) others: bool,
     /// `true` if the number of good ranks reaches the job's `keep`.
-    pub(in crate::controller) enough: bool,
+    pub(crate) enough: bool,
     /// `true` if the job forgives `lost` ranks too.
-    pub(in crate::controller) lost: bool,
+    pub(crate) lost: bool,
     /// `true` if the job forgives ranks past their limit too.
-    pub(in crate::controller) timeout: bool,
+    pub(crate) timeout: bool,
     /// Ranks that the job handed over before any task began there. The job continues without these ranks, and the
     /// limits ignore them.
-    pub(in crate::controller) shed: IdSet,
+    pub(crate) shed: IdSet,
 }
 
 impl Forgiveness {
-    pub(in crate::controller) fn forgives(&self, outcome: &Outcome) -> bool {
+    pub(crate) fn forgives(&self, outcome: &Outcome) -> bool {
         match outcome {
             Outcome::Tolerable => true,
             Outcome::Lost { .. } => self.lost,
@@ -58,7 +58,7 @@ impl Forgiveness {
     }
 
     /// Returns `true` if these failures are within the limits.
-    pub(in crate::controller) fn covers(&self, forgiven: &[&Ended]) -> bool {
+    pub(crate) fn covers(&self, forgiven: &[&Ended]) -> bool {
         let few = forgiven.len() as u64 <= self.ranks || defect!(CountIgnored);
         let of_checks = |ended: &&Ended| self.others || is_of(ended, &self.checks);
         let within = |(check, most): (&CheckName, &u64)| {
@@ -88,7 +88,7 @@ impl Action {
 
 impl Jobs {
     /// Returns the ranks that failed in an action of the attempt with the verdict `ok`.
-    pub(in crate::controller) fn tolerated(&self, job: &JobId, attempt: Attempt) -> IdSet {
+    pub(crate) fn tolerated(&self, job: &JobId, attempt: Attempt) -> IdSet {
         let mut tolerated = IdSet::new();
         let ids = self.attempt(job, attempt).map(|attempt| attempt.actions.clone());
         for action in ids.into_iter().flatten().filter_map(|id| self.action(id)) {
@@ -100,7 +100,7 @@ impl Jobs {
     }
 
     /// Lists the failures on the ranks: each check with ranks and messages, and each outcome without a check.
-    pub(in crate::controller) fn failed_checks(&self, id: ActionId, ranks: &IdSet) -> Vec<Value> {
+    pub(crate) fn failed_checks(&self, id: ActionId, ranks: &IdSet) -> Vec<Value> {
         let Some(action) = self.action(id) else { return Vec::new() };
         let mut by: BTreeMap<(String, String), IdSet> = BTreeMap::new();
         for (rank, row) in action.ended.iter().filter(|(rank, _)| ranks.contains(rank.0)) {
@@ -125,7 +125,7 @@ impl Jobs {
 impl Machine {
     /// Handles an action that succeeded without some ranks: reports the failed ranks with reasons, and hands the ranks
     /// over if the job asked for that.
-    pub(in crate::controller) fn forgive(&mut self, id: ActionId, now: Now) {
+    pub(crate) fn forgive(&mut self, id: ActionId, now: Now) {
         let Some(action) = self.jobs.action(id) else { return };
         let (job, number, name) = (action.row.job.clone(), action.row.attempt, action.row.name.clone());
         if self.settings.after.contains(&name) {
@@ -179,7 +179,7 @@ impl Machine {
 }
 
 impl Facts<'_> {
-    pub(in crate::controller) fn forgiveness(&self, id: ActionId) -> Forgiveness {
+    pub(crate) fn forgiveness(&self, id: ActionId) -> Forgiveness {
         let shed = IdSet::new();
         let none = Forgiveness {
             ranks: 0,

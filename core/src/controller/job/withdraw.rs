@@ -17,7 +17,7 @@ use crate::task::Ended;
 
 impl Machine {
     /// Withdraws the setup tasks on ranks `of` that the controller never sent to the node.
-    pub(in crate::controller) fn withdraw(&mut self, job: &JobId, number: Attempt, of: &IdSet, why: &str, now: Now) {
+    pub(crate) fn withdraw(&mut self, job: &JobId, number: Attempt, of: &IdSet, why: &str, now: Now) {
         let waiting = |action: &Action| action.row.waiting.intersection(of);
         let unbegun = self.jobs.preparing(job, number).map(|action| (action.row.id, waiting(action)));
         let unbegun: Vec<(ActionId, IdSet)> = unbegun.filter(|(_, ranks)| !ranks.is_empty()).collect();
@@ -35,7 +35,7 @@ impl Machine {
 
     /// Withdraws setup actions that wait on the rank of this after-action. A lost life has begun the after-action
     /// there, so a setup action must not follow.
-    pub(in crate::controller) fn withdraw_before(&mut self, task: TaskId, now: Now) {
+    pub(crate) fn withdraw_before(&mut self, task: TaskId, now: Now) {
         let Some(action) = self.jobs.action(task.action).filter(|action| self.jobs.follows(action)) else { return };
         let Some(attempt) = self.jobs.attempt(&action.row.job, action.row.attempt) else { return };
         let setup = |other: &&Action| !self.jobs.follows(other) && other.row.external.is_none();
@@ -47,7 +47,7 @@ impl Machine {
     }
 
     /// Withdraws setup actions that no request has named again from ranks of a hand-over.
-    pub(in crate::controller) fn withdraw_stale(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
+    pub(crate) fn withdraw_stale(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
         let Some(attempt) = self.jobs.attempt(job, number) else { return };
         let stale = self.jobs.of(attempt).filter(|action| action.row.unvouched && action.row.external.is_none());
         let stale = stale.flat_map(|action| {
@@ -63,7 +63,7 @@ impl Machine {
 
     /// Asks external services to stop, as `job cancel` does. A service learns of the cancel from the answer to its next
     /// report, and from the job's events.
-    pub(in crate::controller) fn stop_services(&mut self, job: &JobId, number: Attempt, why: &str, now: Now) {
+    pub(crate) fn stop_services(&mut self, job: &JobId, number: Attempt, why: &str, now: Now) {
         let at_work = self.jobs.preparing(job, number).filter(|action| action.row.external.is_some());
         let parts: Vec<(ActionId, Part)> = at_work
             .map(|action| (action.row.id, action.not_cancelling()))
@@ -85,14 +85,14 @@ impl Machine {
 
 impl Jobs {
     /// Returns the setup actions of this attempt: all actions except the after-actions.
-    pub(in crate::controller) fn preparing(&self, job: &JobId, number: Attempt) -> impl Iterator<Item = &Action> {
+    pub(crate) fn preparing(&self, job: &JobId, number: Attempt) -> impl Iterator<Item = &Action> {
         let attempt = self.attempt(job, number);
         let actions = attempt.into_iter().flat_map(|attempt| &attempt.actions).filter_map(|id| self.action(*id));
         actions.filter(|action| !self.follows(action))
     }
 
     /// Returns the ranks on which a setup action may have begun, as far as the store knows.
-    pub(in crate::controller) fn begun(&self, job: &JobId, number: Attempt) -> IdSet {
+    pub(crate) fn begun(&self, job: &JobId, number: Attempt) -> IdSet {
         if let Some(attempt) =
             self.attempt(job, number).filter(|attempt| attempt.recovered && !defect!(RecoveredUnbegun))
         {
@@ -107,7 +107,7 @@ impl Jobs {
 
     /// Returns `true` if the task never begins: no request has named its setup action since the recovery began, and the
     /// job no longer holds its rank.
-    pub(in crate::controller) fn is_stale(&self, task: TaskId) -> bool {
+    pub(crate) fn is_stale(&self, task: TaskId) -> bool {
         let stale = |action: &&Action| action.row.unvouched && !self.follows(action);
         let Some(row) = self.action(task.action).filter(stale).map(|action| &action.row) else { return false };
         self.attempt(&row.job, row.attempt)

@@ -18,12 +18,7 @@ use crate::nearest::nearest;
 
 impl Facts<'_> {
     /// Refuses an action if every node of these ranks has reported its actions and none configures this action.
-    pub(in crate::controller) fn check_configured(
-        &self,
-        name: &ActionName,
-        layout: &Layout,
-        ranks: &IdSet,
-    ) -> Result<(), Refusal> {
+    pub(crate) fn check_configured(&self, name: &ActionName, layout: &Layout, ranks: &IdSet) -> Result<(), Refusal> {
         let mut known = BTreeSet::new();
         for (_, host) in layout.pairs(ranks) {
             match self.nodes.get(host).and_then(|node| node.actions.as_ref()) {
@@ -48,7 +43,7 @@ impl Facts<'_> {
     }
 
     /// Returns `true` if the node of this task has reported its actions and does not configure the task's action.
-    pub(in crate::controller) fn is_unconfigured(&self, task: TaskId) -> bool {
+    pub(crate) fn is_unconfigured(&self, task: TaskId) -> bool {
         let Some(action) = self.jobs.action(task.action) else { return false };
         let node = self.nodes.of(&self.jobs, task);
         node.and_then(|node| node.actions.as_ref()).is_some_and(|actions| !actions.contains(&action.row.name))

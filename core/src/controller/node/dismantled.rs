@@ -15,12 +15,7 @@ impl Machine {
     ///
     /// # Errors
     /// The first node that is unknown or in use.
-    pub(in crate::controller) fn node_forget(
-        &mut self,
-        hosts: &HostList,
-        uid: u32,
-        now: Now,
-    ) -> Result<Reply, Refusal> {
+    pub(crate) fn node_forget(&mut self, hosts: &HostList, uid: u32, now: Now) -> Result<Reply, Refusal> {
         let mut dismantled = Vec::new();
         for name in hosts.iter() {
             let host = self.nodes.get_key_value(name).map(|(host, _)| host.clone());

@@ -22,7 +22,7 @@ const MAX_LINK: u64 = 1 << 40;
 const LATE_MS: u64 = 60_000;
 
 /// Returns the address of a peer, without its port.
-pub(in crate::controller) fn address(peer: &str) -> &str {
+pub(crate) fn address(peer: &str) -> &str {
     peer.rsplit_once(':').map_or(peer, |(address, _)| address)
 }
 
@@ -42,7 +42,7 @@ impl Node {
     }
 
     /// Records a new boot of the known machine: the boot before never returns.
-    pub(in crate::controller) fn boots(&mut self, machine: &MachineId, boot: &BootId) {
+    pub(crate) fn boots(&mut self, machine: &MachineId, boot: &BootId) {
         if self.row.machine == *machine && self.row.boot != *boot {
             self.over.push(self.row.boot.clone());
             let surplus = self.over.len().saturating_sub(BOOTS_KEPT);
@@ -57,7 +57,7 @@ impl Node {
 
 impl Machine {
     /// Handles a complete Hello: looks for another session of this host.
-    pub(in crate::controller) fn greeted(&mut self, id: SessionId, hello: Box<Hello>, now: Now) {
+    pub(crate) fn greeted(&mut self, id: SessionId, hello: Box<Hello>, now: Now) {
         if hello.link > MAX_LINK {
             let why = format!("its session has the number {}, which no agent gives", hello.link);
             return self.turn_away(id, &hello.host, &why, now);
@@ -120,7 +120,7 @@ impl Machine {
 
     /// Refuses the newer session, because the older session has answered: the newer session comes from another machine
     /// of the same name.
-    pub(in crate::controller) fn on_probed(&mut self, older: SessionId, answer: u64, now: Now) {
+    pub(crate) fn on_probed(&mut self, older: SessionId, answer: u64, now: Now) {
         for id in self.facts().probing_of(older) {
             let Some(Session { peer, stage: Stage::Probing { hello, nonce, .. } }) = self.sessions.get(&id) else {
                 continue;
@@ -142,7 +142,7 @@ impl Machine {
     }
 
     /// Ends probes without an answer in time: the older session is dead, and the newer session opens.
-    pub(in crate::controller) fn probes_due(&mut self, now: Now) {
+    pub(crate) fn probes_due(&mut self, now: Now) {
         let due: Vec<(SessionId, SessionId)> = self
             .facts()
             .probing()
@@ -169,7 +169,7 @@ impl Machine {
 
     /// Opens the sessions that waited for an answer of the older session, which has ended. A session stays closed if
     /// its agent has meanwhile returned with a newer session.
-    pub(in crate::controller) fn open_waiting(&mut self, waiting: &[SessionId], now: Now) {
+    pub(crate) fn open_waiting(&mut self, waiting: &[SessionId], now: Now) {
         for id in waiting {
             if let Some(Session { stage: Stage::Probing { hello, .. }, .. }) = self.sessions.get(id) {
                 let hello = hello.clone();
@@ -185,12 +185,12 @@ impl Facts<'_> {
         self.probing.iter().filter_map(|id| Some((*id, self.sessions.get(id)?)))
     }
 
-    pub(in crate::controller) fn probing_of(&self, of: SessionId) -> Vec<SessionId> {
+    pub(crate) fn probing_of(&self, of: SessionId) -> Vec<SessionId> {
         let probes = |s: &Session| matches!(&s.stage, Stage::Probing { older, .. } if *older == of);
         self.probing().filter(|(_, s)| probes(s)).map(|(id, _)| id).collect()
     }
 
-    pub(in crate::controller) fn next_probe(&self) -> Option<u64> {
+    pub(crate) fn next_probe(&self) -> Option<u64> {
         let until = |s: &Session| match &s.stage {
             Stage::Probing { until_ms, .. } => Some(*until_ms),
             _ => None,
@@ -199,7 +199,7 @@ impl Facts<'_> {
     }
 
     /// Returns `true` while the controller probes this node's session because another session claims the host.
-    pub(in crate::controller) fn is_probed(&self, node: &Node) -> bool {
+    pub(crate) fn is_probed(&self, node: &Node) -> bool {
         node.session.is_some_and(|id| !self.probing_of(id).is_empty())
     }
 }

@@ -13,7 +13,7 @@ impl Machine {
     ///
     /// # Errors
     /// No reason was given, `releases` is not set, or no such release exists.
-    pub(in crate::controller) fn job_forget(
+    pub(crate) fn job_forget(
         &mut self,
         job: &JobId,
         attempt: Option<Attempt>,

@@ -16,7 +16,7 @@ use crate::message::{Held, HeldState, Hello, ToAgent};
 
 impl Machine {
     /// Opens a session: sends Welcome, then settles the differences.
-    pub(in crate::controller) fn open(&mut self, id: SessionId, hello: Hello, now: Now) {
+    pub(crate) fn open(&mut self, id: SessionId, hello: Hello, now: Now) {
         if !self.judge_hello(id, &hello, now) {
             return;
         }
@@ -72,14 +72,7 @@ impl Machine {
     }
 
     /// Settles one Hello. `before` is the unfinished part of the node's earlier Hello.
-    pub(in crate::controller) fn settle(
-        &mut self,
-        id: SessionId,
-        host: &HostName,
-        held: Vec<Held>,
-        before: Unsettled,
-        now: Now,
-    ) {
+    pub(crate) fn settle(&mut self, id: SessionId, host: &HostName, held: Vec<Held>, before: Unsettled, now: Now) {
         let Some(node) = self.nodes.get(host) else { return };
         let (boot, boot_number) = (node.row.boot.clone(), node.row.boot_number);
         // A node takes no part in external actions.
@@ -124,7 +117,7 @@ impl Machine {
 impl Facts<'_> {
     /// Returns `true` if this store knows the task. A tombstone counts only if the store has the task on this host; any
     /// other state counts on every host.
-    pub(in crate::controller) fn is_known(&self, host: &HostName, held: &Held) -> bool {
+    pub(crate) fn is_known(&self, host: &HostName, held: &Held) -> bool {
         let task = held.task;
         let is_stone = matches!(held.state, HeldState::Tombstone { .. });
         let anothers = self.jobs.is_external(task.action) || self.jobs.host_of(task).is_none_or(|of| of != *host);

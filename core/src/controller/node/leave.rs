@@ -8,7 +8,7 @@ use crate::ids::HostName;
 use crate::message::ToAgent;
 
 impl Machine {
-    pub(in crate::controller) fn turn_away(&mut self, id: SessionId, host: &HostName, why: &str, now: Now) {
+    pub(crate) fn turn_away(&mut self, id: SessionId, host: &HostName, why: &str, now: Now) {
         let peer = self.sessions.get(&id).map(|s| s.peer.clone()).unwrap_or_default();
         self.batch.note_of_node(Level::Error, host, format!("{peer} is turned away: {why}"));
         self.batch.send(id, ToAgent::TurnedAway { why: why.to_owned() });
@@ -17,7 +17,7 @@ impl Machine {
 
     /// Ends a session from the controller's side. The controller drops late frames of the session; the transport
     /// confirms with `Closed`.
-    pub(in crate::controller) fn end_session(&mut self, id: SessionId, why: &str, now: Now) {
+    pub(crate) fn end_session(&mut self, id: SessionId, why: &str, now: Now) {
         self.batch.effects.push(Effect::Close { session: id, why: why.to_owned() });
         self.probing.remove(&id);
         if let Some(session) = self.sessions.get_mut(&id)
@@ -28,7 +28,7 @@ impl Machine {
     }
 
     /// Records that no session speaks for this host any more.
-    pub(in crate::controller) fn away(&mut self, host: &HostName, id: SessionId, now: Now) {
+    pub(crate) fn away(&mut self, host: &HostName, id: SessionId, now: Now) {
         let Some(node) = self.nodes.get_mut(host).filter(|node| node.session == Some(id)) else {
             return;
         };

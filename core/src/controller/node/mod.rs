@@ -1,13 +1,13 @@
 //! Nodes: the session that speaks for a host, and how the tasks in its Hello differ from the store.
 
-pub(in crate::controller) mod configured;
+pub(crate) mod configured;
 mod dismantled;
-pub(in crate::controller) mod duplicate_session;
+pub(crate) mod duplicate_session;
 mod forget;
 mod hello;
 mod leave;
 mod reconcile;
-pub(in crate::controller) mod session;
+pub(crate) mod session;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
@@ -23,37 +23,37 @@ use crate::idset::IdSet;
 use crate::message::{MAX_TASKS, Phase};
 
 /// Number of failed tasks that the machine remembers of each node, for `why`.
-pub(in crate::controller) const FAILED_KEPT: usize = 8;
+pub(crate) const FAILED_KEPT: usize = 8;
 
 /// A node with which the controller has had a session.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::controller) struct Node {
-    pub(in crate::controller) row: NodeRow,
-    pub(in crate::controller) session: Option<SessionId>,
+pub(crate) struct Node {
+    pub(crate) row: NodeRow,
+    pub(crate) session: Option<SessionId>,
     /// Counter of the last session. Messages from earlier sessions of the same boot do not count, even after the last
     /// session ended.
-    pub(in crate::controller) link: Option<u64>,
+    pub(crate) link: Option<u64>,
     /// Address of the last session, without its port.
-    pub(in crate::controller) address: String,
+    pub(crate) address: String,
     /// Configured actions, from its last session; `None`: never reported.
-    pub(in crate::controller) actions: Option<BTreeSet<ActionName>>,
+    pub(crate) actions: Option<BTreeSet<ActionName>>,
     /// Boots of this machine before the one in `row`, the newest last.
-    pub(in crate::controller) over: Vec<BootId>,
+    pub(crate) over: Vec<BootId>,
     /// CLOCK_MONOTONIC of the last change between session and no session.
-    pub(in crate::controller) since_ms: u64,
+    pub(crate) since_ms: u64,
     /// The node's tasks in actions without a verdict.
-    pub(in crate::controller) tasks: BTreeSet<TaskId>,
+    pub(crate) tasks: BTreeSet<TaskId>,
     /// Reported phases of live tasks, and when each began (monotonic).
-    pub(in crate::controller) live: BTreeMap<TaskId, (Phase, u64)>,
+    pub(crate) live: BTreeMap<TaskId, (Phase, u64)>,
     /// The last few tasks that ended badly, oldest first.
-    pub(in crate::controller) failed: Vec<TaskId>,
-    pub(in crate::controller) note: Option<String>,
+    pub(crate) failed: Vec<TaskId>,
+    pub(crate) note: Option<String>,
     /// The unfinished part of the node's last Hello, and the node's orphans.
-    pub(in crate::controller) unsettled: Unsettled,
+    pub(crate) unsettled: Unsettled,
 }
 
 impl Node {
-    pub(in crate::controller) fn new(row: NodeRow, since_ms: u64) -> Self {
+    pub(crate) fn new(row: NodeRow, since_ms: u64) -> Self {
         Self {
             row,
             session: None,
@@ -73,7 +73,7 @@ impl Node {
 
 /// The nodes by host.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(in crate::controller) struct Nodes(BTreeMap<HostName, Node>);
+pub(crate) struct Nodes(BTreeMap<HostName, Node>);
 
 impl Deref for Nodes {
     type Target = BTreeMap<HostName, Node>;
@@ -91,16 +91,16 @@ impl DerefMut for Nodes {
 
 impl Nodes {
     /// Returns the node of a task's rank.
-    pub(in crate::controller) fn of(&self, jobs: &Jobs, task: TaskId) -> Option<&Node> {
+    pub(crate) fn of(&self, jobs: &Jobs, task: TaskId) -> Option<&Node> {
         self.get(&jobs.host_of(task)?)
     }
 
-    pub(in crate::controller) fn of_mut(&mut self, jobs: &Jobs, task: TaskId) -> Option<&mut Node> {
+    pub(crate) fn of_mut(&mut self, jobs: &Jobs, task: TaskId) -> Option<&mut Node> {
         self.get_mut(&jobs.host_of(task)?)
     }
 
     /// Adds `ranks` of an action to the task index of their nodes.
-    pub(in crate::controller) fn index(&mut self, jobs: &Jobs, id: ActionId, ranks: &IdSet) {
+    pub(crate) fn index(&mut self, jobs: &Jobs, id: ActionId, ranks: &IdSet) {
         let Some(layout) = jobs.layout(id) else { return };
         for (rank, host) in layout.pairs(ranks) {
             if let Some(node) = self.get_mut(host) {
@@ -110,7 +110,7 @@ impl Nodes {
     }
 
     /// Removes a decided action from the task index: a reboot after the verdict changes no task.
-    pub(in crate::controller) fn unindex(&mut self, jobs: &Jobs, action: &Action) {
+    pub(crate) fn unindex(&mut self, jobs: &Jobs, action: &Action) {
         let Some(attempt) = jobs.attempt_of(action) else { return };
         for (rank, host) in attempt.layout.pairs(&action.row.ranks) {
             if let Some(node) = self.get_mut(host) {
@@ -120,7 +120,7 @@ impl Nodes {
     }
 
     /// Collects the last tasks of each node that ended badly, after a start.
-    pub(in crate::controller) fn index_failed(&mut self, jobs: &Jobs) {
+    pub(crate) fn index_failed(&mut self, jobs: &Jobs) {
         let ended = jobs.actions.values().flat_map(|action| action.ended.values());
         let failed = ended.filter(|row| !row.ended.outcome.is_ok()).map(|row| (row.ended.ended_ms, row.task));
         let mut failed: Vec<(u64, TaskId)> = failed.collect();
@@ -130,7 +130,7 @@ impl Nodes {
         }
     }
 
-    pub(in crate::controller) fn remember_failed(&mut self, jobs: &Jobs, task: TaskId) {
+    pub(crate) fn remember_failed(&mut self, jobs: &Jobs, task: TaskId) {
         let Some(node) = self.of_mut(jobs, task) else { return };
         // A reboot may have invalidated a tolerable task that is in the list already.
         node.failed.retain(|failed| *failed != task);
@@ -141,26 +141,14 @@ impl Nodes {
     }
 
     /// Returns `true` if the store knows the task, with its rank on `host`. The node's note shows any other claim.
-    pub(in crate::controller) fn speaks_for(
-        &mut self,
-        host: &HostName,
-        task: TaskId,
-        jobs: &Jobs,
-        batch: &mut Batch,
-    ) -> bool {
+    pub(crate) fn speaks_for(&mut self, host: &HostName, task: TaskId, jobs: &Jobs, batch: &mut Batch) -> bool {
         jobs.host_of(task).is_some() && !self.is_anothers(host, task, jobs, batch)
     }
 
     /// Returns `true` if the task belongs to another host. The controller then ignores the report and shows it in the
     /// node's note; the session stays open. Closing the session would be wrong: after a reused job number or a lost
     /// store, an attempt may return on other hosts. Its first hosts would be locked out for ever.
-    pub(in crate::controller) fn is_anothers(
-        &mut self,
-        host: &HostName,
-        task: TaskId,
-        jobs: &Jobs,
-        batch: &mut Batch,
-    ) -> bool {
+    pub(crate) fn is_anothers(&mut self, host: &HostName, task: TaskId, jobs: &Jobs, batch: &mut Batch) -> bool {
         let external = jobs.is_external(task.action);
         let Some(of) = jobs.host_of(task).filter(|of| of != host || external) else { return false };
         let whose = if external { "run by a service outside".to_owned() } else { format!("of {of}") };
@@ -174,7 +162,7 @@ impl Nodes {
     }
 
     /// Records the phase that a node reported for its task. A task's limit counts from the begin of its scripts.
-    pub(in crate::controller) fn remember_phase(
+    pub(crate) fn remember_phase(
         &mut self,
         jobs: &mut Jobs,
         host: &HostName,

@@ -39,7 +39,7 @@ use crate::task::{Ended, Start, survives_reboot};
 
 impl Machine {
     /// Invalidates a setup task that ended well in an earlier boot: the task becomes `lost (rebooted)`.
-    pub(in crate::controller) fn undo(&mut self, task: TaskId, boot_number: u32, now: Now) {
+    pub(crate) fn undo(&mut self, task: TaskId, boot_number: u32, now: Now) {
         let Some(action) = self.jobs.action(task.action) else { return };
         let had_done = match action.stand(task.rank) {
             Stand::Ok => true,
@@ -55,7 +55,7 @@ impl Machine {
     }
 
     /// Settles a task that this store knows and the node holds.
-    pub(in crate::controller) fn settle_held(
+    pub(crate) fn settle_held(
         &mut self,
         id: SessionId,
         host: &HostName,
@@ -161,7 +161,7 @@ impl Machine {
     }
 
     /// Settles a task that the store expects on the node and that the Hello does not list.
-    pub(in crate::controller) fn settle_absent(
+    pub(crate) fn settle_absent(
         &mut self,
         id: SessionId,
         task: TaskId,
@@ -203,7 +203,7 @@ impl Machine {
     }
 
     /// Sends a Start for a node's boot; the batch commits the Start first.
-    pub(in crate::controller) fn start_on(
+    pub(crate) fn start_on(
         &mut self,
         id: SessionId,
         task: TaskId,
@@ -225,7 +225,7 @@ impl Machine {
     }
 
     /// Begins an unclaimed task of an asserted attempt, unless the task is cancelled or held back.
-    pub(in crate::controller) fn begin_unclaimed(&mut self, session: SessionId, task: TaskId) {
+    pub(crate) fn begin_unclaimed(&mut self, session: SessionId, task: TaskId) {
         let Some(action) = self.jobs.action(task.action) else { return };
         match action.must_not_begin(task.rank) {
             Some(why) if !defect!(CancelledBegins) => self.batch.send_cancel(session, &self.jobs, task, &why),

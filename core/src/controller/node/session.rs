@@ -17,16 +17,16 @@ use crate::message::{FromAgent, Held, HeldState, Hello, MAX_TASKS};
 /// (`max-tombstones`).
 const MAX_HELLO_TASKS: usize = 20_000;
 /// Highest believable epoch: no controller can have started more often. An agent's higher claim is cut to this.
-pub(in crate::controller) const MAX_SEEN: u64 = 1 << 40;
+pub(crate) const MAX_SEEN: u64 = 1 << 40;
 
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::controller) struct Session {
-    pub(in crate::controller) peer: String,
-    pub(in crate::controller) stage: Stage,
+pub(crate) struct Session {
+    pub(crate) peer: String,
+    pub(crate) stage: Stage,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::controller) enum Stage {
+pub(crate) enum Stage {
     /// The agent has sent these pages of its Hello so far.
     Greeting(Option<Box<Hello>>),
     /// The Hello is complete; the session waits for an older session to answer a probe or to miss its time.
@@ -47,7 +47,7 @@ pub(in crate::controller) enum Stage {
 }
 
 impl Machine {
-    pub(in crate::controller) fn on_message(
+    pub(crate) fn on_message(
         &mut self,
         id: SessionId,
         names: Option<&[String]>,
@@ -159,7 +159,7 @@ impl Machine {
         }
     }
 
-    pub(in crate::controller) fn on_closed(&mut self, id: SessionId, why: &str, now: Now) {
+    pub(crate) fn on_closed(&mut self, id: SessionId, why: &str, now: Now) {
         let waiting = self.facts().probing_of(id);
         self.probing.remove(&id);
         let Some(session) = self.sessions.remove(&id) else {
@@ -175,6 +175,6 @@ impl Machine {
 
 /// Returns the time over which agents spread their redials: the number of agents divided by the connections accepted
 /// per second, at least one second.
-pub(in crate::controller) fn redial_window_ms(agents: u64, per_second: u64) -> u64 {
+pub(crate) fn redial_window_ms(agents: u64, per_second: u64) -> u64 {
     (agents.saturating_mul(1000) / per_second.max(1)).max(1000)
 }

@@ -12,13 +12,7 @@ use crate::outcome::Outcome;
 use crate::task::Ended;
 
 impl Machine {
-    pub(in crate::controller) fn cancel(
-        &mut self,
-        which: &Which,
-        why: &str,
-        uid: u32,
-        now: Now,
-    ) -> Result<Reply, Refusal> {
+    pub(crate) fn cancel(&mut self, which: &Which, why: &str, uid: u32, now: Now) -> Result<Reply, Refusal> {
         let mut count = 0;
         let mut tasks = self.facts().tasks(which, true)?;
         if which.action.is_none() && !defect!(CancelTakesEpilog) {
@@ -62,7 +56,7 @@ impl Machine {
         Ok(Reply::Reached { tasks: count })
     }
 
-    pub(in crate::controller) fn signal(&mut self, which: &Which, signal: u8) -> Result<Reply, Refusal> {
+    pub(crate) fn signal(&mut self, which: &Which, signal: u8) -> Result<Reply, Refusal> {
         let mut count = 0;
         for (id, ranks) in self.facts().tasks(which, true)? {
             for rank in ranks.iter().map(Rank) {

@@ -16,7 +16,7 @@ impl Drains {
     ///
     /// # Errors
     /// No reason was given, or a host has never said Hello and `force` is not set.
-    pub(in crate::controller) fn drain_by_hand(
+    pub(crate) fn drain_by_hand(
         &mut self,
         hosts: &HostList,
         reason: &str,
@@ -51,7 +51,7 @@ impl Drains {
 
     /// Lifts drains. `forget` deletes each drain without the drain hook, for example of a host that the resource
     /// manager does not know.
-    pub(in crate::controller) fn undrain(
+    pub(crate) fn undrain(
         &mut self,
         hosts: &HostList,
         forget: bool,

@@ -3,5 +3,5 @@
 
 mod cancel;
 mod drain;
-pub(in crate::controller) mod quiesce;
-pub(in crate::controller) mod resolve;
+pub(crate) mod quiesce;
+pub(crate) mod resolve;

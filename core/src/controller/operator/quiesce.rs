@@ -16,17 +16,17 @@ const MAX_WAITS: usize = 64;
 
 /// The quiesced state, and a full disk: both keep actions from beginning.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(in crate::controller) struct Quiesce {
+pub(crate) struct Quiesce {
     /// The quiesced state: nothing new begins.
-    pub(in crate::controller) quiet: Option<Quiet>,
+    pub(crate) quiet: Option<Quiet>,
     /// Clients that get their answer when no action is open.
-    pub(in crate::controller) waits: BTreeSet<Client>,
-    pub(in crate::controller) store_full: bool,
+    pub(crate) waits: BTreeSet<Client>,
+    pub(crate) store_full: bool,
 }
 
 impl Jobs {
     /// Returns the numbers of open actions and open tasks.
-    pub(in crate::controller) fn open_count(&self) -> (u64, u64) {
+    pub(crate) fn open_count(&self) -> (u64, u64) {
         let open = self.actions.values().filter(|action| action.is_open());
         open.fold((0, 0), |(actions, tasks), action| (actions + 1, tasks + action.count_open()))
     }
@@ -34,12 +34,7 @@ impl Jobs {
 
 impl Quiesce {
     /// Checks whether an action of this name may begin now; after-actions always may.
-    pub(in crate::controller) fn may_begin(
-        &self,
-        action: &ActionName,
-        after: &[ActionName],
-        now: Now,
-    ) -> Result<(), Refusal> {
+    pub(crate) fn may_begin(&self, action: &ActionName, after: &[ActionName], now: Now) -> Result<(), Refusal> {
         if self.store_full && action.as_str() == "prolog" {
             let text = "the controller's disk is full: no new prolog is begun; epilogs and completions go on";
             return Err(Refusal::Unavailable(text.to_owned()));
@@ -54,7 +49,7 @@ impl Quiesce {
     }
 
     /// Quiesces the controller; returns `None` if the client gets its answer later, when no action is open.
-    pub(in crate::controller) fn quiesce(
+    pub(crate) fn quiesce(
         &mut self,
         client: Client,
         reason: String,
@@ -84,11 +79,11 @@ impl Quiesce {
     }
 
     /// Removes clients that disconnected while waiting.
-    pub(in crate::controller) fn hung_up(&mut self, clients: &[Client]) {
+    pub(crate) fn hung_up(&mut self, clients: &[Client]) {
         self.waits.retain(|client| !clients.contains(client));
     }
 
-    pub(in crate::controller) fn resume(&mut self, uid: u32, batch: &mut Batch) -> Reply {
+    pub(crate) fn resume(&mut self, uid: u32, batch: &mut Batch) -> Reply {
         let was_quiet = self.quiet.take().is_some();
         if was_quiet {
             batch.records.push(Record::Quiet(None));
@@ -100,7 +95,7 @@ impl Quiesce {
     }
 
     /// Answers waiting clients at the end of a batch, if no action is open.
-    pub(in crate::controller) fn tell_quiet(&mut self, jobs: &Jobs, batch: &mut Batch) {
+    pub(crate) fn tell_quiet(&mut self, jobs: &Jobs, batch: &mut Batch) {
         if self.waits.is_empty() || jobs.actions.values().any(|action| action.is_open()) {
             return;
         }
@@ -112,7 +107,7 @@ impl Quiesce {
 
 impl Quiet {
     /// Returns a text such as `quiet for 5m by uid 0 (new release)`.
-    pub(in crate::controller) fn words(&self, now: Now) -> String {
+    pub(crate) fn words(&self, now: Now) -> String {
         let reason = if self.reason.is_empty() { String::new() } else { format!(" ({})", self.reason) };
         let seconds = now.wall_ms.saturating_sub(self.since_ms) / 1000;
         format!("quiet for {} by uid {}{reason}", Span::from_millis(seconds * 1000), self.by)

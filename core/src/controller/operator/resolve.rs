@@ -28,7 +28,7 @@ use crate::task::Ended;
 
 impl Jobs {
     /// Returns the tasks whose resolution waits for a drain, with its outcome.
-    pub(in crate::controller) fn resolving(&self) -> Vec<(TaskId, Outcome)> {
+    pub(crate) fn resolving(&self) -> Vec<(TaskId, Outcome)> {
         let words =
             self.actions.values().flat_map(|action| action.row.resolving.iter().map(move |word| (action, word)));
         let tasks = words
@@ -39,7 +39,7 @@ impl Jobs {
 }
 
 impl Machine {
-    pub(in crate::controller) fn resolve(
+    pub(crate) fn resolve(
         &mut self,
         which: &Which,
         ok: bool,
@@ -126,7 +126,7 @@ impl Machine {
     }
 
     /// Turns waiting resolutions into outcomes on hosts whose drain has come into force.
-    pub(in crate::controller) fn settle_resolved(&mut self, now: Now) {
+    pub(crate) fn settle_resolved(&mut self, now: Now) {
         let hosts = std::mem::take(&mut self.batch.in_force);
         if hosts.is_empty() {
             return;
@@ -142,7 +142,7 @@ impl Machine {
 
 impl Facts<'_> {
     /// Applies a waiting resolution to an end of its task; returns `None` if the resolution must keep waiting.
-    pub(in crate::controller) fn weigh(&self, task: TaskId, ended: Ended, now: Now) -> Option<Ended> {
+    pub(crate) fn weigh(&self, task: TaskId, ended: Ended, now: Now) -> Option<Ended> {
         let Some(word) = self.jobs.action(task.action).and_then(|action| action.resolving(task.rank)) else {
             return Some(ended);
         };
@@ -161,7 +161,7 @@ impl Facts<'_> {
 }
 
 impl Resolving {
-    pub(in crate::controller) fn outcome(&self) -> Outcome {
+    pub(crate) fn outcome(&self) -> Outcome {
         match self.overdue {
             true => Outcome::Timeout { status: None },
             false => Outcome::Resolved { ok: self.ok, reason: self.reason.clone(), by: self.by },
@@ -170,18 +170,18 @@ impl Resolving {
 }
 
 impl Action {
-    pub(in crate::controller) fn resolving(&self, rank: Rank) -> Option<&Resolving> {
+    pub(crate) fn resolving(&self, rank: Rank) -> Option<&Resolving> {
         self.row.resolving.iter().find(|word| word.ranks.contains(rank.0))
     }
 
     /// Stores a resolution that waits for a drain. Each rank keeps only its last resolution.
-    pub(in crate::controller) fn resolve_later(&mut self, word: Resolving) {
+    pub(crate) fn resolve_later(&mut self, word: Resolving) {
         self.forget_words(&word.ranks);
         self.row.resolving.push(word);
         self.changed = true;
     }
 
-    pub(in crate::controller) fn forget_words(&mut self, ranks: &IdSet) {
+    pub(crate) fn forget_words(&mut self, ranks: &IdSet) {
         for word in &mut self.row.resolving {
             word.ranks.subtract(ranks);
         }
@@ -192,11 +192,11 @@ impl Action {
 }
 
 /// Returns the reason why a task never began, for the node and for people who look there for the task.
-pub(in crate::controller) fn before_its_begin(reason: &str) -> String {
+pub(crate) fn before_its_begin(reason: &str) -> String {
     format!("resolved by hand before it began: {}", reason.trim())
 }
 
 /// Returns `true` while the scripts of the task wait for their turn on the node, or for systemd.
-pub(in crate::controller) const fn is_before_its_begin(phase: &Phase) -> bool {
+pub(crate) const fn is_before_its_begin(phase: &Phase) -> bool {
     matches!(phase, Phase::Waiting { .. } | Phase::Starting)
 }

@@ -26,7 +26,7 @@ use crate::ids::{Attempt, HostName, JobId};
 use crate::job::Part;
 
 impl Machine {
-    pub(in crate::controller) fn assert(&mut self, asked: Assert, now: Now) -> Result<Reply, Refusal> {
+    pub(crate) fn assert(&mut self, asked: Assert, now: Now) -> Result<Reply, Refusal> {
         if asked.source.name.is_empty() || asked.source.instance.is_empty() {
             return Err(Refusal::Invalid("an Assert names its source and the instance of it".to_owned()));
         }

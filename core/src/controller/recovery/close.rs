@@ -16,7 +16,7 @@ const GIVEN_BACK: &str = "given back before the store was put back";
 impl Machine {
     /// Closes an attempt that its resource manager no longer has. The controller sends no notice; after-actions begin
     /// where they can harm no other job.
-    pub(in crate::controller) fn over_untold(&mut self, job: &JobId, number: Attempt, now: Now) {
+    pub(crate) fn over_untold(&mut self, job: &JobId, number: Attempt, now: Now) {
         let owed = self.outbox.drop_owed(job, number, &mut self.batch);
         let left = self.jobs.unreleased(job, number);
         self.recovery.disown(job, number, &left.ranks, &mut self.jobs, &mut self.batch);
@@ -29,7 +29,7 @@ impl Machine {
     /// Closes an attempt whose nodes were released and cleaned up in the lost life, by an operator's statement. No task
     /// of the attempt begins, and no notice is sent. Running tasks go on to their end, services are asked to stop, and
     /// orphans are given up.
-    pub(in crate::controller) fn close_untold(&mut self, job: &JobId, number: Attempt, uid: u32, now: Now) {
+    pub(crate) fn close_untold(&mut self, job: &JobId, number: Attempt, uid: u32, now: Now) {
         let orphans = self.facts().orphans().filter(|(_, _, orphan)| orphan.job == *job && orphan.attempt == number);
         let orphans: Vec<(HostName, TaskId)> = orphans.map(|(host, task, _)| (host.clone(), task)).collect();
         for (host, task) in orphans {
@@ -58,7 +58,7 @@ impl Machine {
     /// Closes a part of an attempt that the lost life had released: waiting tasks never begin, and no notice is sent.
     /// A task whose Start may be under way keeps its rank until the node says that the task never began, or ends.
     /// Running tasks go on to their end.
-    pub(in crate::controller) fn close_part(&mut self, job: &JobId, number: Attempt, part: &Part, uid: u32, now: Now) {
+    pub(crate) fn close_part(&mut self, job: &JobId, number: Attempt, part: &Part, uid: u32, now: Now) {
         self.recovery.disown(job, number, &part.ranks, &mut self.jobs, &mut self.batch);
         let Some(attempt) = self.jobs.attempt(job, number) else { return };
         for id in attempt.actions.clone() {
@@ -101,7 +101,7 @@ impl Machine {
 
     /// Reduces an attempt to `ranks`: a request with fewer ranks names everything that is not released. If a hook or an
     /// operator made the request, no edge will vouch for the other hosts; they count as released by the lost life.
-    pub(in crate::controller) fn shrink_to(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
+    pub(crate) fn shrink_to(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
         let gone = self.jobs.unreleased(job, number).ranks.difference(ranks);
         let gone = Part::of_ranks(gone);
         self.recovery.disown(job, number, &gone.ranks, &mut self.jobs, &mut self.batch);

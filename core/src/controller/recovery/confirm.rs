@@ -16,13 +16,13 @@ use crate::job::{Part, Terms};
 
 impl Jobs {
     /// Returns `true` if this attempt is unvouched.
-    pub(in crate::controller) fn is_unvouched(&self, job: &JobId, number: Attempt) -> bool {
+    pub(crate) fn is_unvouched(&self, job: &JobId, number: Attempt) -> bool {
         self.attempt(job, number).is_some_and(|attempt| attempt.unvouched)
     }
 }
 
 impl Machine {
-    pub(in crate::controller) fn recover(&mut self, asked: Recover, uid: u32, now: Now) -> Result<Reply, Refusal> {
+    pub(crate) fn recover(&mut self, asked: Recover, uid: u32, now: Now) -> Result<Reply, Refusal> {
         match asked {
             Recover::List => Ok(Reply::Recovery(Box::new(self.show(now).show_recovery()))),
             Recover::TakeOver => Ok(self.take_over(uid, now)),
@@ -181,7 +181,7 @@ impl Machine {
 
     /// Forgets the reports of a host that the store does not have: orphans and tombstones, marks of other lives,
     /// session number and boots. The host's session ends, and the agent reports anew.
-    pub(in crate::controller) fn forget_told(&mut self, host: &HostName, uid: u32, now: Now) -> Result<Reply, Refusal> {
+    pub(crate) fn forget_told(&mut self, host: &HostName, uid: u32, now: Now) -> Result<Reply, Refusal> {
         let was_suspect = self.recovery.suspects.remove(host).is_some();
         self.highest_seen.take_if(|(of, _)| of == host);
         let Some(node) = self.nodes.get_mut(host) else {

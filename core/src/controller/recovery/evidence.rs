@@ -29,7 +29,7 @@ const FEW_NODES: usize = 3;
 
 impl Machine {
     /// Judges the evidence in the store itself and in its directory.
-    pub(in crate::controller) fn judge_store(&mut self, stamp: Option<u64>, anchor: Option<Commit>, now: Now) {
+    pub(crate) fn judge_store(&mut self, stamp: Option<u64>, anchor: Option<Commit>, now: Now) {
         let anchor = anchor.filter(|anchor| self.history.place(*anchor) == Place::Foreign && !defect!(AnchorIgnored));
         let why = match (stamp.filter(|_| !defect!(StampIgnored)), anchor) {
             (Some(at_ms), _) => {
@@ -45,7 +45,7 @@ impl Machine {
     }
 
     /// Judges the evidence in a node's Hello. Returns `false` if the host gets no Welcome.
-    pub(in crate::controller) fn judge_hello(&mut self, id: SessionId, hello: &Hello, now: Now) -> bool {
+    pub(crate) fn judge_hello(&mut self, id: SessionId, hello: &Hello, now: Now) -> bool {
         let Some(mark) = hello.newest.filter(|_| !defect!(MarksIgnored)) else { return true };
         if mark.cluster != self.settings.cluster {
             let text = "has obeyed the controller of another cluster before";
@@ -109,7 +109,7 @@ impl Machine {
     }
 
     /// Begins a life with an epoch above `above`, and ends every session; agents connect anew under the new epoch.
-    pub(in crate::controller) fn raise_epoch(&mut self, above: u64, now: Now) {
+    pub(crate) fn raise_epoch(&mut self, above: u64, now: Now) {
         self.epoch.number = self.epoch.number.max(above).saturating_add(1);
         self.outbox.begin(self.epoch.number, now.wall_ms);
         self.history.begin(self.epoch, self.history.last + 1);

@@ -27,7 +27,7 @@ const SHUT_MS: u64 = 5_000;
 /// The same wait in redial windows: within one window each agent dials once.
 const SHUT_WINDOWS: u64 = 3;
 /// Note on the end of a setup action of a restored store that no request named again.
-pub(in crate::controller) const NOT_ASKED_AGAIN: &str =
+pub(crate) const NOT_ASKED_AGAIN: &str =
     "the store was put back, and nobody asked for this again before the job was over";
 
 /// Returns the time (ms) that a start waits for absent nodes.
@@ -43,7 +43,7 @@ impl Jobs {
     }
 
     /// Returns the part of an attempt that is not released.
-    pub(in crate::controller) fn unreleased(&self, job: &JobId, number: Attempt) -> Part {
+    pub(crate) fn unreleased(&self, job: &JobId, number: Attempt) -> Part {
         let Some(attempt) = self.attempt(job, number) else { return Part::default() };
         let mut left = attempt.whole();
         left.subtract(&attempt.released);
@@ -53,21 +53,21 @@ impl Jobs {
 
 impl Recovery {
     /// Returns the time at which the gate opens even if nodes are missing.
-    pub(in crate::controller) fn next_gate(&self) -> Option<u64> {
+    pub(crate) fn next_gate(&self) -> Option<u64> {
         self.gate.as_ref().map(|gate| gate.until_ms)
     }
 }
 
 impl Nodes {
     /// Records that the node has an unclaimed task that must not begin yet.
-    pub(in crate::controller) fn leave_unclaimed(&mut self, jobs: &Jobs, task: TaskId) {
+    pub(crate) fn leave_unclaimed(&mut self, jobs: &Jobs, task: TaskId) {
         if let Some(node) = self.of_mut(jobs, task) {
             node.unsettled.unclaimed.insert(task);
         }
     }
 
     /// Records that the node does not hold the task of a frozen attempt.
-    pub(in crate::controller) fn leave_absent(&mut self, jobs: &Jobs, task: TaskId) {
+    pub(crate) fn leave_absent(&mut self, jobs: &Jobs, task: TaskId) {
         if let Some(node) = self.of_mut(jobs, task) {
             node.unsettled.absent.insert(task);
         }
@@ -76,7 +76,7 @@ impl Nodes {
 
 impl Machine {
     /// Shuts the gate at a start. A store without nodes waits for none.
-    pub(in crate::controller) fn shut_gate(&mut self, now: Now) {
+    pub(crate) fn shut_gate(&mut self, now: Now) {
         let missing: BTreeSet<HostName> = self.nodes.keys().cloned().collect();
         let until_ms = now.mono_ms.saturating_add(shut_ms(missing.len(), self.settings.redial_per_second));
         self.recovery.gate = Some(Gate { until_ms, missing });
@@ -88,14 +88,14 @@ impl Machine {
     }
 
     /// Records that a node of the store has said Hello; the gate opens after the last node.
-    pub(in crate::controller) fn gate_hears(&mut self, host: &HostName, now: Now) {
+    pub(crate) fn gate_hears(&mut self, host: &HostName, now: Now) {
         if let Some(gate) = &mut self.recovery.gate {
             gate.missing.remove(host);
             self.open_gate_if_due(now);
         }
     }
 
-    pub(in crate::controller) fn open_gate_if_due(&mut self, now: Now) {
+    pub(crate) fn open_gate_if_due(&mut self, now: Now) {
         let due = |gate: &Gate| gate.missing.is_empty() || gate.until_ms <= now.mono_ms || defect!(GateOpen);
         if !self.recovery.gate.as_ref().is_some_and(due) {
             return;
@@ -156,7 +156,7 @@ impl Machine {
     }
 
     /// Asserts an attempt: the source or an operator has stated that the attempt exists and holds its ranks.
-    pub(in crate::controller) fn assert_attempt(&mut self, job: &JobId, number: Attempt, now: Now) {
+    pub(crate) fn assert_attempt(&mut self, job: &JobId, number: Attempt, now: Now) {
         let in_recovery = self.recovery.is_on();
         let Some(attempt) = self.jobs.attempt_mut(job, number).filter(|attempt| !attempt.asserted) else { return };
         if std::mem::replace(&mut attempt.unvouched, false) {
@@ -168,7 +168,7 @@ impl Machine {
     }
 
     /// Asserts an action, because a request named it again.
-    pub(in crate::controller) fn assert_action(&mut self, id: ActionId, now: Now) {
+    pub(crate) fn assert_action(&mut self, id: ActionId, now: Now) {
         let Some(action) = self.jobs.action_mut(id).filter(|action| action.row.unvouched) else { return };
         action.row.unvouched = false;
         action.changed = true;
@@ -228,7 +228,7 @@ impl Machine {
 
     /// Ends the recovery when no attempt waits for an edge or an operator and no orphan is left. An open gate is
     /// required too.
-    pub(in crate::controller) fn leave_recovery(&mut self, now: Now) {
+    pub(crate) fn leave_recovery(&mut self, now: Now) {
         let waits = || self.jobs.attempts().any(|(_, _, attempt)| attempt.waits_for_a_word());
         let obeyed_another = self.highest_seen.as_ref().is_some_and(|(_, seen)| !seen.admits(self.epoch));
         if !self.recovery.is_on()
@@ -252,24 +252,24 @@ impl Machine {
 
 impl Facts<'_> {
     /// Returns `true` if the attempt is frozen: no task begins, no rank is released, and no notice is sent.
-    pub(in crate::controller) fn is_frozen(&self, job: &JobId, number: Attempt) -> bool {
+    pub(crate) fn is_frozen(&self, job: &JobId, number: Attempt) -> bool {
         self.recovery.freezes() && self.jobs.attempt(job, number).is_some_and(|attempt| !attempt.asserted)
     }
 
-    pub(in crate::controller) fn is_frozen_action(&self, id: ActionId) -> bool {
+    pub(crate) fn is_frozen_action(&self, id: ActionId) -> bool {
         self.recovery.freezes()
             && self.jobs.action(id).is_some_and(|action| self.is_frozen(&action.row.job, action.row.attempt))
     }
 
     /// Returns `true` if the task's node has reported, while the attempt is frozen, that the node does not hold the
     /// task. The task's end is decided when the attempt thaws.
-    pub(in crate::controller) fn is_absent(&self, task: TaskId) -> bool {
+    pub(crate) fn is_absent(&self, task: TaskId) -> bool {
         let node = self.nodes.of(&self.jobs, task);
         node.is_some_and(|node| node.unsettled.absent.contains(&task))
     }
 
     /// Returns `true` if recovery may keep this action from beginning on some rank.
-    pub(in crate::controller) fn may_be_held_back(&self, id: ActionId) -> bool {
+    pub(crate) fn may_be_held_back(&self, id: ActionId) -> bool {
         let Some(action) = self.jobs.action(id) else { return false };
         let disowned = || {
             let attempt = self.jobs.attempt(&action.row.job, action.row.attempt);
@@ -279,7 +279,7 @@ impl Facts<'_> {
     }
 
     /// Returns the reason why the attempt or an action of the attempt waits, for clients that wait for the job.
-    pub(in crate::controller) fn waits_for(&self, job: &JobId, number: Attempt) -> Option<String> {
+    pub(crate) fn waits_for(&self, job: &JobId, number: Attempt) -> Option<String> {
         let attempt = self.jobs.attempt(job, number).filter(|attempt| !attempt.complete || attempt.unvouched)?;
         if let Some(why) = self.is_frozen(job, number).then(|| unasserted(job, attempt)) {
             return Some(why);
@@ -292,7 +292,7 @@ impl Facts<'_> {
     }
 
     /// Returns the reason why recovery keeps the action from beginning on a rank; `None` if the action may begin.
-    pub(in crate::controller) fn is_held_back(&self, id: ActionId, rank: Rank) -> Option<String> {
+    pub(crate) fn is_held_back(&self, id: ActionId, rank: Rank) -> Option<String> {
         let action = self.jobs.action(id)?;
         let row = &action.row;
         let (job, attempt) = (&row.job, self.jobs.attempt(&row.job, row.attempt)?);

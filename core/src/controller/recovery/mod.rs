@@ -50,7 +50,7 @@ pub(super) struct Recovery {
     pub(super) row: Option<RecoveryRow>,
     gate: Option<Gate>,
     /// Hosts that are not welcomed, each with the reported commit that this store never made.
-    pub(in crate::controller) suspects: BTreeMap<HostName, Commit>,
+    pub(crate) suspects: BTreeMap<HostName, Commit>,
     /// Lives that nodes have obeyed and this store never had. Each life counts as evidence once in this recovery. At
     /// most [`MAX_JUDGED`].
     judged: BTreeSet<Epoch>,
@@ -61,7 +61,7 @@ pub(super) struct Recovery {
     asserted: BTreeSet<Source>,
     /// Sources whose edges have followed their attempts (`Attempts`) in this life.
     pub(super) followed: BTreeSet<Source>,
-    pub(in crate::controller) orphan_hosts: BTreeSet<HostName>,
+    pub(crate) orphan_hosts: BTreeSet<HostName>,
     /// Time (monotonic) at which hosts with orphans are drained; `None`: no orphan waits for a drain.
     orphans_ms: Option<u64>,
     /// Attempts with disowned ranks that are not released.
@@ -78,7 +78,7 @@ struct Gate {
 
 /// The part of a node's last Hello that is not settled.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Unsettled {
+pub(crate) struct Unsettled {
     /// Tasks of unasserted attempts that the node does not hold.
     absent: BTreeSet<TaskId>,
     /// Unclaimed tasks on the node that must not begin yet.

@@ -34,10 +34,10 @@ const MAX_TOMBSTONES: usize = 4_096;
 
 /// A task that a node holds and the store does not know.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::controller) struct Orphan {
-    pub(in crate::controller) job: JobId,
-    pub(in crate::controller) attempt: Attempt,
-    pub(in crate::controller) action: ActionName,
+pub(crate) struct Orphan {
+    pub(crate) job: JobId,
+    pub(crate) attempt: Attempt,
+    pub(crate) action: ActionName,
     pub(super) userid: Option<u32>,
     /// The state that the node reported last, the time of the report, and the task's limit.
     state: HeldState,
@@ -56,7 +56,7 @@ impl Orphan {
         self.state == HeldState::Ended
     }
 
-    pub(in crate::controller) const fn word(&self) -> &'static str {
+    pub(crate) const fn word(&self) -> &'static str {
         match self.state {
             HeldState::Unclaimed => "unclaimed",
             HeldState::Live { .. } => "live",
@@ -67,7 +67,7 @@ impl Orphan {
 
 impl Recovery {
     /// Returns the time at which hosts with orphans are drained.
-    pub(in crate::controller) const fn next_orphans(&self) -> Option<u64> {
+    pub(crate) const fn next_orphans(&self) -> Option<u64> {
         self.orphans_ms
     }
 
@@ -89,13 +89,7 @@ impl Recovery {
 
 impl Nodes {
     /// Handles a new phase of a live task. Returns `true` if the task is an orphan.
-    pub(in crate::controller) fn orphan_moved(
-        &mut self,
-        host: &HostName,
-        task: TaskId,
-        phase: &Phase,
-        now: Now,
-    ) -> bool {
+    pub(crate) fn orphan_moved(&mut self, host: &HostName, task: TaskId, phase: &Phase, now: Now) -> bool {
         let node = self.get_mut(host);
         let Some(orphan) = node.and_then(|node| node.unsettled.orphans.get_mut(&task)) else { return false };
         if !matches!(phase, Phase::Milestone { .. }) {
@@ -118,7 +112,7 @@ impl Batch {
 impl Machine {
     /// Handles a task of a Hello that the store does not know. Returns `true` if the node may forget the task's
     /// tombstone.
-    pub(in crate::controller) fn on_unknown(&mut self, id: SessionId, host: &HostName, held: &Held, now: Now) -> bool {
+    pub(crate) fn on_unknown(&mut self, id: SessionId, host: &HostName, held: &Held, now: Now) -> bool {
         let is_past = held.commit.is_some_and(|commit| self.history.place(commit) == Place::Past);
         match &held.state {
             HeldState::Tombstone { .. } if is_past => return true,
@@ -160,7 +154,7 @@ impl Machine {
 
     /// Completes a Hello: gives up again the orphans that an operator had given up, and ends the drain for orphans if
     /// none is left.
-    pub(in crate::controller) fn orphans_told(&mut self, host: &HostName, before: Unsettled, now: Now) {
+    pub(crate) fn orphans_told(&mut self, host: &HostName, before: Unsettled, now: Now) {
         let given_up = before.orphans.into_iter().filter(|(_, orphan)| orphan.given_up);
         for (task, _) in given_up {
             self.give_up_orphan(host, task, now);
@@ -172,7 +166,7 @@ impl Machine {
     }
 
     /// Handles the end of a task that this store does not know. Returns `true` if the controller acknowledges the end.
-    pub(in crate::controller) fn unknown_ended(&mut self, host: &HostName, task: TaskId, now: Now) -> bool {
+    pub(crate) fn unknown_ended(&mut self, host: &HostName, task: TaskId, now: Now) -> bool {
         let Some(node) = self.nodes.get_mut(host) else { return true };
         let Some(orphan) = node.unsettled.orphans.get_mut(&task) else { return true };
         orphan.state = HeldState::Ended;
@@ -186,7 +180,7 @@ impl Machine {
     /// Adopts the orphans of an action on these ranks: the node's task becomes the action's task, as if the node had
     /// just reported it. The usual order of actions does not hold adoption back. An orphan that has ended gets a Start;
     /// the node answers with the end.
-    pub(in crate::controller) fn adopt(&mut self, id: ActionId, ranks: &IdSet, now: Now) {
+    pub(crate) fn adopt(&mut self, id: ActionId, ranks: &IdSet, now: Now) {
         let Some(layout) = self.jobs.layout(id).cloned().filter(|_| self.facts().has_orphans()) else { return };
         for rank in ranks.iter().map(Rank) {
             let task = TaskId { action: id, rank };
@@ -241,7 +235,7 @@ impl Machine {
     }
 
     /// Drains the hosts of orphans that no request has adopted.
-    pub(in crate::controller) fn drain_orphans(&mut self, now: Now) {
+    pub(crate) fn drain_orphans(&mut self, now: Now) {
         if self.recovery.orphans_ms.is_none_or(|at| at > now.mono_ms) {
             return;
         }
@@ -287,13 +281,13 @@ impl Machine {
 
 impl<'a> Facts<'a> {
     /// Returns `true` if the task belongs to a lost life, and the store has the task on another host.
-    pub(in crate::controller) fn is_of_a_lost_life(&self, host: &HostName, held: &Held) -> bool {
+    pub(crate) fn is_of_a_lost_life(&self, host: &HostName, held: &Held) -> bool {
         let foreign = held.commit.is_some_and(|commit| self.history.place(commit) == Place::Foreign);
         foreign && self.jobs.host_of(held.task).is_some_and(|of| of != *host)
     }
 
     /// Returns `true` if any node has orphans, by its last report.
-    pub(in crate::controller) fn has_orphans(&self) -> bool {
+    pub(crate) fn has_orphans(&self) -> bool {
         !self.recovery.orphan_hosts.is_empty()
     }
 
@@ -310,7 +304,7 @@ impl<'a> Facts<'a> {
     }
 
     /// Returns the orphans that no operator has given up, each with host and task.
-    pub(in crate::controller) fn orphans(&self) -> impl Iterator<Item = (&'a HostName, TaskId, &'a Orphan)> + use<'a> {
+    pub(crate) fn orphans(&self) -> impl Iterator<Item = (&'a HostName, TaskId, &'a Orphan)> + use<'a> {
         let Facts(machine) = *self;
         let hosts = machine.recovery.orphan_hosts.iter();
         let nodes = hosts.filter_map(|host| Some((host, machine.nodes.get(host)?)));

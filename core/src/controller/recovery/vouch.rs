@@ -36,7 +36,7 @@ impl Jobs {
 
     /// Returns `true` for a bare run whose actions have all ended. No task of the attempt runs, and no resource
     /// manager will finish the attempt.
-    pub(in crate::controller) fn is_spent(&self, attempt: &JobAttempt) -> bool {
+    pub(crate) fn is_spent(&self, attempt: &JobAttempt) -> bool {
         !attempt.added && attempt.open && self.of(attempt).all(|action| action.row.verdict.is_some())
     }
 
@@ -69,14 +69,7 @@ impl Holder {
 
 impl Recovery {
     /// Marks ranks as disowned: the resource manager no longer holds the ranks for this attempt.
-    pub(in crate::controller) fn disown(
-        &mut self,
-        job: &JobId,
-        number: Attempt,
-        ranks: &IdSet,
-        jobs: &mut Jobs,
-        batch: &mut Batch,
-    ) {
+    pub(crate) fn disown(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, jobs: &mut Jobs, batch: &mut Batch) {
         let Some(attempt) = jobs.attempt_mut(job, number) else { return };
         let new = ranks.difference(&attempt.released.ranks).difference(&attempt.disowned);
         if new.is_empty() || defect!(NothingDisowned) {
@@ -93,7 +86,7 @@ impl Recovery {
 impl Machine {
     /// Takes disowned ranks back, because the resource manager holds the ranks for this attempt after all. Actions
     /// that waited there begin.
-    pub(in crate::controller) fn own(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
+    pub(crate) fn own(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
         let Some(attempt) = self.jobs.attempt_mut(job, number) else { return };
         let back = attempt.disowned.intersection(ranks).difference(&attempt.released.ranks);
         if back.is_empty() {
@@ -109,7 +102,7 @@ impl Machine {
     }
 
     /// Takes back the disowned ranks of a bare run, because a request names the run again.
-    pub(in crate::controller) fn own_again(&mut self, job: &JobId, number: Attempt, now: Now) {
+    pub(crate) fn own_again(&mut self, job: &JobId, number: Attempt, now: Now) {
         let bare = |attempt: &&JobAttempt| attempt.open && !attempt.added && !attempt.hold.is_empty();
         let bare = self.jobs.attempt(job, number).filter(bare);
         if let Some(ranks) = bare.map(|attempt| attempt.disowned.clone()) {
@@ -118,7 +111,7 @@ impl Machine {
     }
 
     /// Disowns the ranks of an unvouched attempt that is superseded: the resource manager has moved on.
-    pub(in crate::controller) fn disown_superseded(&mut self, job: &JobId, older: Attempt, now: Now) {
+    pub(crate) fn disown_superseded(&mut self, job: &JobId, older: Attempt, now: Now) {
         if self.jobs.is_unvouched(job, older) {
             let left = self.jobs.unreleased(job, older);
             self.recovery.disown(job, older, &left.ranks, &mut self.jobs, &mut self.batch);
@@ -252,7 +245,7 @@ impl Facts<'_> {
 impl Machine {
     /// Drains the hosts of disowned ranks, and begins after-actions that may begin now. Returns `true` if a drain or a
     /// rank changed.
-    pub(in crate::controller) fn clean_disowned(&mut self, now: Now) -> bool {
+    pub(crate) fn clean_disowned(&mut self, now: Now) -> bool {
         if self.recovery.cleaning.is_empty() || self.recovery.is_on() || self.recovery.is_settling() {
             return false;
         }
@@ -300,7 +293,7 @@ impl Machine {
     }
 
     /// Lifts the drains of ranks that were cleaned up or taken back. A drain for another fault stays.
-    pub(in crate::controller) fn cleaned(&mut self, job: &JobId, number: Attempt, ranks: &IdSet) {
+    pub(crate) fn cleaned(&mut self, job: &JobId, number: Attempt, ranks: &IdSet) {
         let Some(attempt) = self.jobs.attempt(job, number) else { return };
         let hosts: Vec<HostName> = ranks.iter().filter_map(|rank| attempt.layout.host(Rank(rank))).collect();
         let passing = Passing::Cleaning { job: job.clone(), attempt: number };

@@ -17,7 +17,7 @@ use crate::ids::{Attempt, JobId, ResourceName};
 use crate::task::Ended;
 
 impl Show<'_> {
-    pub(in crate::controller) fn edge_attempts(&self, of: &AttemptsOf) -> Reply {
+    pub(crate) fn edge_attempts(&self, of: &AttemptsOf) -> Reply {
         let is_of = |attempt: &JobAttempt| attempt.source.as_ref() == Some(&of.source);
         let view = |job: &JobId, number: Attempt, attempt: &JobAttempt| self.edge_attempt(job, number, attempt);
         if let Some(jobs) = &of.jobs {

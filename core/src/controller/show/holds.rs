@@ -15,17 +15,11 @@ use crate::task::NO_SCRIPT;
 
 impl Show<'_> {
     /// Returns the holds; without `all`, only the holds of jobs without ranks.
-    pub(in crate::controller) fn held(&self, all: bool) -> Vec<PsRow> {
+    pub(crate) fn held(&self, all: bool) -> Vec<PsRow> {
         self.jobs.attempts().flat_map(|(job, number, attempt)| self.held_of(job, number, attempt, all)).collect()
     }
 
-    pub(in crate::controller) fn held_of(
-        &self,
-        job: &JobId,
-        number: Attempt,
-        attempt: &JobAttempt,
-        all: bool,
-    ) -> Vec<PsRow> {
+    pub(crate) fn held_of(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, all: bool) -> Vec<PsRow> {
         let mut rows = Vec::new();
         if attempt.complete {
             return rows;

@@ -85,7 +85,7 @@ impl Show<'_> {
     }
 
     /// Returns the state, reason and age of an open rank.
-    pub(in crate::controller) fn standing(&self, action: &Action, rank: Rank) -> (&'static str, String, u64) {
+    pub(crate) fn standing(&self, action: &Action, rank: Rank) -> (&'static str, String, u64) {
         let task = action.task(rank);
         let asked_ms = self.now.wall_ms.saturating_sub(action.row.began_ms);
         let node = self.nodes.of(&self.jobs, task);
@@ -149,7 +149,7 @@ impl Show<'_> {
         (state, format!("{why}{cancelling}"), age)
     }
 
-    pub(in crate::controller) fn job(&self, job: &JobId) -> Result<JobView, Refusal> {
+    pub(crate) fn job(&self, job: &JobId) -> Result<JobView, Refusal> {
         let entry = self.jobs.get(job).ok_or_else(|| self.no_job(job))?;
         let attempts = entry
             .attempts
@@ -202,7 +202,7 @@ impl Show<'_> {
         }
     }
 
-    pub(in crate::controller) fn failed(&self, job: &JobId, attempt: Option<Attempt>) -> Result<Reply, Refusal> {
+    pub(crate) fn failed(&self, job: &JobId, attempt: Option<Attempt>) -> Result<Reply, Refusal> {
         let (_, entry) = self.attempt_of(job, attempt)?;
         let (mut ranks, mut resources, mut checks) = (IdSet::new(), Vec::new(), Vec::new());
         for id in &entry.actions {
@@ -245,7 +245,7 @@ fn describe(phase: &Phase) -> (&'static str, String) {
 }
 
 /// Lists the first few processes by number and name.
-pub(in crate::controller) fn list(processes: &[Process]) -> String {
+pub(crate) fn list(processes: &[Process]) -> String {
     const SHOWN: usize = 4;
     let mut text: Vec<String> = processes.iter().take(SHOWN).map(|p| format!("{} ({})", p.pid, p.command)).collect();
     if processes.len() > SHOWN {

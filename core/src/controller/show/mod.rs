@@ -61,7 +61,7 @@ impl Machine {
 }
 
 impl Show<'_> {
-    pub(in crate::controller) fn ps(&self, older_than_ms: u64, held: bool) -> Vec<PsRow> {
+    pub(crate) fn ps(&self, older_than_ms: u64, held: bool) -> Vec<PsRow> {
         let mut rows = Vec::new();
         for action in self.jobs.actions.values().filter(|a| a.is_open()) {
             rows.extend(self.open_rows(action));
@@ -75,7 +75,7 @@ impl Show<'_> {
         rows
     }
 
-    pub(in crate::controller) fn status(&self) -> StatusView {
+    pub(crate) fn status(&self) -> StatusView {
         let (actions_open, tasks_open) = self.jobs.open_count();
         let mut notes: Vec<String> =
             self.nodes.values().filter_map(|n| n.note.as_ref().map(|note| format!("{}: {note}", n.row.host))).collect();
@@ -102,7 +102,7 @@ impl Show<'_> {
     }
 
     /// Returns the notes that an operator should read first.
-    pub(in crate::controller) fn standing_notes(&self) -> Vec<String> {
+    pub(crate) fn standing_notes(&self) -> Vec<String> {
         let full =
             self.quiesce.store_full.then(|| "the disk under the store is full: no new prologs are begun".to_owned());
         let quiet = self.quiesce.quiet.as_ref();
@@ -116,7 +116,7 @@ impl Show<'_> {
         self.recovery_note().into_iter().chain(full).chain(quiet).collect()
     }
     /// Returns a line for `ps` about the attempts without room for another milestone.
-    pub(in crate::controller) fn full_of_milestones(&self) -> Option<String> {
+    pub(crate) fn full_of_milestones(&self) -> Option<String> {
         let mut full = self.jobs.attempts().filter(|(_, _, attempt)| !attempt.complete && attempt.milestones.is_full());
         let (job, number, _) = full.next()?;
         let more = match full.count() {

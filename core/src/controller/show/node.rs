@@ -14,7 +14,7 @@ use crate::ids::{HostName, JobId, Rank, stem, unit_of};
 use crate::message::Phase;
 
 impl Show<'_> {
-    pub(in crate::controller) fn list_nodes(&self, targets: Option<&HostList>) -> Result<Vec<NodeView>, Refusal> {
+    pub(crate) fn list_nodes(&self, targets: Option<&HostList>) -> Result<Vec<NodeView>, Refusal> {
         let held = self.held_hosts();
         let Some(targets) = targets else {
             return Ok(self.nodes.values().map(|node| self.show_node(node, &held)).collect());
@@ -70,7 +70,7 @@ impl Show<'_> {
     }
 
     /// Returns the hosts of ranks that a job or an action holds.
-    pub(in crate::controller) fn held_hosts(&self) -> BTreeSet<&str> {
+    pub(crate) fn held_hosts(&self) -> BTreeSet<&str> {
         let attempts = self.jobs.values().flat_map(|entry| entry.attempts.values());
         let mut hosts = BTreeSet::new();
         for attempt in attempts.filter(|attempt| !attempt.complete) {
@@ -111,7 +111,7 @@ impl Show<'_> {
         }
     }
 
-    pub(in crate::controller) fn why(&self, host: &HostName) -> Result<WhyView, Refusal> {
+    pub(crate) fn why(&self, host: &HostName) -> Result<WhyView, Refusal> {
         let node = self.node_named(host.as_str())?;
         // A script that goes on after its task has ended keeps the node busy, although no job waits for it.
         let goes_on = node.live.keys().filter(|task| !node.tasks.contains(task));

@@ -25,7 +25,7 @@ struct Told<'a> {
 
 impl Show<'_> {
     /// Lists the work that the hooks still have: releases, ranks that wait for a drain, and drains.
-    pub(in crate::controller) fn untold(&self) -> Vec<PsRow> {
+    pub(crate) fn untold(&self) -> Vec<PsRow> {
         let row = |job: &JobId, attempt, ranks: IdSet, hosts, state: &str, why, since_ms| PsRow {
             job: Some(job.clone()),
             attempt,

@@ -35,7 +35,7 @@ struct Doing<'a> {
 }
 
 impl Show<'_> {
-    pub(in crate::controller) fn look(&self, look: &Look) -> Result<Looked, Refusal> {
+    pub(crate) fn look(&self, look: &Look) -> Result<Looked, Refusal> {
         match look {
             Look::Cluster => Ok(Looked::Cluster(Box::new(self.overview()))),
             Look::Job(job) => self.timeline(job).map(|line| Looked::Job(Box::new(line))),

@@ -9,7 +9,7 @@ use crate::hostlist::HostList;
 use crate::ids::{ActionName, HostName, JobId};
 
 impl Show<'_> {
-    pub(in crate::controller) fn show_recovery(&self) -> RecoveryView {
+    pub(crate) fn show_recovery(&self) -> RecoveryView {
         let open = |attempt: &JobAttempt| -> Vec<ActionName> {
             self.jobs
                 .of(attempt)
@@ -72,7 +72,7 @@ impl Show<'_> {
     }
 
     /// Returns the note about a recovery, an orphan or a suspect; `None` if there is none.
-    pub(in crate::controller) fn recovery_note(&self) -> Option<String> {
+    pub(crate) fn recovery_note(&self) -> Option<String> {
         if let Some(row) = self.recovery.row.as_ref().filter(|row| row.ended_ms.is_none()) {
             let jobs = self.jobs.attempts().filter(|(_, _, attempt)| attempt.waits_for_a_word()).count();
             let orphans = self.orphans().count();
