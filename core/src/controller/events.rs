@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::controller::action::{Action, Fresh};
-use crate::controller::io::Now;
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::ActionId;
@@ -18,7 +17,7 @@ const MAX_MESSAGE: usize = 200;
 
 impl Machine {
     /// Writes the ends of this batch to the job's event log, and decides the verdict.
-    pub(super) fn tell(&mut self, id: ActionId, now: Now) {
+    pub(super) fn tell(&mut self, id: ActionId) {
         let Some(action) = self.jobs.action_mut(id) else {
             return;
         };
@@ -32,14 +31,15 @@ impl Machine {
             context.insert("ranks".into(), json!(ranks));
             context.insert("hosts".into(), json!(hosts));
             folded.describe(&mut context);
-            self.event(&job, now, "finish", Value::Object(context));
+            self.event(&job, "finish", Value::Object(context));
         }
         let may = !self.facts().is_frozen_action(id) || defect!(FrozenJudged);
         if !(may && self.jobs.action(id).is_some_and(Action::is_to_be_decided)) {
             return;
         }
         let forgiveness = self.facts().forgiveness(id);
-        let Some(verdict) = self.jobs.action_mut(id).and_then(|action| action.decide(forgiveness, now.wall_ms)) else {
+        let Some(verdict) = self.jobs.action_mut(id).and_then(|action| action.decide(forgiveness, self.cx.now.wall_ms))
+        else {
             return;
         };
         let Some(action) = self.jobs.action(id) else { return };
@@ -56,14 +56,14 @@ impl Machine {
         if let (Some(hosts), Some(context)) = (bad, context.as_object_mut()) {
             context.insert("hosts".to_owned(), json!(hosts));
         }
-        self.event(&job, now, "verdict", context.clone());
-        self.outbox.tell_manager(&job, attempt, "verdict", context, &self.jobs, &mut self.batch);
+        self.event(&job, "verdict", context.clone());
+        self.outbox.tell_manager(&job, attempt, "verdict", context, &self.jobs, &mut self.cx);
         if let Some(entry) = self.jobs.attempt_mut(&job, attempt) {
-            entry.touched_ms = now.wall_ms;
-            self.batch.attempt_changed(&job, attempt);
+            entry.touched_ms = self.cx.now.wall_ms;
+            self.cx.attempt_changed(&job, attempt);
         }
         if verdict == Verdict::Ok {
-            self.forgive(id, now);
+            self.forgive(id);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::controller::action::Action;
 use crate::controller::action::announced_reboot::Expected;
-use crate::controller::batch::Batch;
+use crate::controller::context::Context;
 use crate::controller::giveback::drain::Drains;
 use crate::controller::giveback::outbox::Outbox;
 use crate::controller::io::{Effect, Input, Now, Output, Record, SessionId, Settings, Snapshot};
@@ -23,7 +23,7 @@ use crate::mark::History;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Machine {
-    pub(super) settings: Settings,
+    pub(super) cx: Context,
     pub(super) epoch: Epoch,
     pub(super) history: History,
     /// Highest epoch that an agent reported when it refused this controller's, and the agent's host.
@@ -45,7 +45,6 @@ pub struct Machine {
     pub(super) young_until_ms: u64,
     /// Time of the last search for closed attempts past their retention.
     pub(super) pruned_ms: u64,
-    pub(super) batch: Batch,
 }
 
 impl Machine {
@@ -60,7 +59,7 @@ impl Machine {
         let mut machine = Self {
             jobs: Jobs::new(&settings),
             drains: Drains::of(snapshot.drains, settings.drain_hook),
-            settings,
+            cx: Context::new(settings, now),
             epoch,
             history,
             highest_seen: None,
@@ -75,11 +74,10 @@ impl Machine {
             quiesce: Quiesce { quiet: snapshot.quiet, ..Quiesce::default() },
             pruned_ms: now.mono_ms,
             young_until_ms: 0,
-            batch: Batch::default(),
         };
         machine.outbox.begin(number, now.wall_ms);
         if snapshot.nodes.is_empty() {
-            machine.young_until_ms = now.mono_ms.saturating_add(machine.settings.start_grace_ms);
+            machine.young_until_ms = now.mono_ms.saturating_add(machine.cx.settings.start_grace_ms);
         }
         for row in snapshot.nodes {
             machine.nodes.insert(row.host.clone(), Node::new(row, now.mono_ms));
@@ -95,7 +93,7 @@ impl Machine {
         for row in snapshot.ranks {
             let Some(action) = machine.jobs.action_mut(row.task.action) else { continue };
             if row.expects.is_some() {
-                let expected = Expected::stored(row, now.mono_ms, machine.settings.unreachable_grace_ms);
+                let expected = Expected::stored(row, now.mono_ms, machine.cx.settings.unreachable_grace_ms);
                 action.expected.insert(expected.row.task.rank, expected);
             } else {
                 action.ended.insert(row.task.rank, row);
@@ -105,57 +103,58 @@ impl Machine {
             machine.jobs.entry(job).or_default().events_last = if defect!(EventsRepeat) { 0 } else { last };
         }
         machine.nodes.index_failed(&machine.jobs);
-        machine.batch.records.push(Record::Epoch(epoch));
+        machine.cx.records.push(Record::Epoch(epoch));
         machine.recovery.row = snapshot.recovery;
-        machine.judge_store(snapshot.stamp, snapshot.anchor, now);
+        machine.judge_store(snapshot.stamp, snapshot.anchor);
         let first = machine.history.last + 1;
         machine.history.begin(epoch, first);
-        machine.shut_gate(now);
+        machine.shut_gate();
         // Ranks without a hold that are not released yet: their drain was not in force, or their release policy waited.
         // The wait of the policy starts anew with the process.
         for (job, number, _) in machine.jobs.attempts().filter(|(.., attempt)| !attempt.complete) {
-            machine.batch.hold_dropped(job, number, &machine.jobs.unreleased(job, number));
+            machine.cx.hold_dropped(job, number, &machine.jobs.unreleased(job, number));
         }
         // Drains may have changed: all waiting resolutions are looked at again.
         let resolving = machine.jobs.resolving();
-        machine.batch.in_force.extend(resolving.into_iter().filter_map(|(task, _)| machine.jobs.host_of(task)));
+        machine.cx.in_force.extend(resolving.into_iter().filter_map(|(task, _)| machine.jobs.host_of(task)));
         // Hooks may have disappeared from the configuration while the controller was down.
-        machine.on_settings(machine.settings.clone());
+        machine.on_settings(machine.cx.settings.clone());
         let ids: Vec<ActionId> =
             machine.jobs.actions.iter().filter(|(_, a)| a.row.verdict.is_none()).map(|(id, _)| *id).collect();
         for id in ids {
-            machine.jobs.arm(id, machine.settings.start_grace_ms, now);
+            machine.jobs.arm(id, &machine.cx);
             // A crash cannot part the last end from the verdict, because both are in one commit. A store restored by
             // hand may contain an action without its verdict.
-            machine.batch.touched.insert(id);
+            machine.cx.touched.insert(id);
         }
-        let output = machine.close_batch(now);
+        let output = machine.close_batch();
         (machine, output)
     }
 
     /// Handles a batch: every input in order, then the consequences for the machine as a whole. The caller commits the
     /// records before the effects leave.
     pub fn handle(&mut self, inputs: Vec<Input>, now: Now) -> Output {
+        self.cx.now = now;
         for input in inputs {
             match input {
                 Input::Message { session, names, peer, message } => {
-                    self.on_message(session, names.as_deref(), &peer, message, now)
+                    self.on_message(session, names.as_deref(), &peer, message)
                 }
-                Input::Closed { session, why } => self.on_closed(session, &why, now),
-                Input::Request { client, uid, request } => self.on_request(client, uid, request, now),
+                Input::Closed { session, why } => self.on_closed(session, &why),
+                Input::Request { client, uid, request } => self.on_request(client, uid, request),
                 Input::HungUp { clients } => self.quiesce.hung_up(&clients),
-                Input::Tick => self.on_tick(now),
+                Input::Tick => self.on_tick(),
                 Input::Settings(settings) => {
-                    let reorders = settings.after != self.settings.after;
+                    let reorders = settings.after != self.cx.settings.after;
                     self.on_settings(settings);
                     if reorders {
-                        self.reordered(now);
+                        self.reordered();
                     }
                 }
                 Input::StoreFull(full) => self.quiesce.store_full = full,
             }
         }
-        self.close_batch(now)
+        self.close_batch()
     }
 
     /// Returns the size of every collection that can grow, by name. All but the sessions return to 0 when every job is
@@ -177,50 +176,50 @@ impl Machine {
         ]
     }
 
-    fn close_batch(&mut self, now: Now) -> Output {
+    fn close_batch(&mut self) -> Output {
         // An end lets other ranks begin, a verdict drops holds, and a dropped hold may begin after-actions. The loop
         // repeats until no action changes.
         let mut changed = BTreeSet::new();
-        self.tell_milestones(now);
+        self.tell_milestones();
         loop {
-            self.settle_resolved(now);
-            let Some(id) = self.batch.touched.pop_first() else {
+            self.settle_resolved();
+            let Some(id) = self.cx.touched.pop_first() else {
                 if defect!(ReleasedBeforeDrain) {
-                    self.release_all(now);
+                    self.release_all();
                 }
-                self.leave_recovery(now);
+                self.leave_recovery();
                 // Before the releases: a host drained in this batch keeps its ranks until the drain is in force.
-                if self.clean_disowned(now) || self.release_all(now) {
+                if self.clean_disowned() || self.release_all() {
                     continue;
                 }
                 break;
             };
-            self.tell(id, now);
-            self.settle_action(id, now);
-            self.start_later(id, now);
+            self.tell(id);
+            self.settle_action(id);
+            self.start_later(id);
             changed.insert(id);
         }
         for id in changed {
             if let Some(action) = self.jobs.action_mut(id) {
-                action.take_records(&mut self.batch.records);
+                action.take_records(&mut self.cx.records);
             }
         }
-        self.batch.record_attempts(&self.jobs);
-        self.quiesce.tell_quiet(&self.jobs, &mut self.batch);
-        if let Some(mono_ms) = self.facts().next_check(now).filter(|at| self.batch.wake_ms != Some(*at)) {
-            self.batch.wake_ms = Some(mono_ms);
-            self.batch.effects.push(Effect::WakeAt { mono_ms });
+        self.cx.record_attempts(&self.jobs);
+        self.quiesce.tell_quiet(&self.jobs, &mut self.cx);
+        if let Some(mono_ms) = self.facts().next_check().filter(|at| self.cx.wake_ms != Some(*at)) {
+            self.cx.wake_ms = Some(mono_ms);
+            self.cx.effects.push(Effect::WakeAt { mono_ms });
         }
-        self.batch.commit(&mut self.history);
-        Output { records: std::mem::take(&mut self.batch.records), effects: std::mem::take(&mut self.batch.effects) }
+        self.cx.commit(&mut self.history);
+        Output { records: std::mem::take(&mut self.cx.records), effects: std::mem::take(&mut self.cx.effects) }
     }
 
     /// Releases parts without a hold. Returns `true` if there was such a part.
-    fn release_all(&mut self, now: Now) -> bool {
-        let parts = std::mem::take(&mut self.batch.let_go);
+    fn release_all(&mut self) -> bool {
+        let parts = std::mem::take(&mut self.cx.let_go);
         let any = parts.values().any(|part| !part.is_empty());
         for ((job, attempt), part) in parts {
-            self.release(&job, attempt, part, now);
+            self.release(&job, attempt, part);
         }
         any
     }

@@ -15,11 +15,11 @@
 //! | `operator` | resolutions, and the quiesced state |
 //! | `show` | nothing: the views for operators |
 //!
-//! `machine` is the state and a batch's way through it, `batch` its output, `requests` the door for clients, `events`
+//! `machine` is the state and a batch's way through it, `context` its time, settings and output, `requests` the door for clients, `events`
 //! the event log.
 
 mod action;
-mod batch;
+mod context;
 mod events;
 mod facts;
 mod giveback;

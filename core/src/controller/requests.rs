@@ -1,9 +1,7 @@
 //! Requests: routes each request from a client to its handler, and explains refusals.
 
 use crate::controller::facts::Facts;
-use crate::controller::io::{
-    AskWhich, Client, Hooked, Now, OutboxEntry, Record, Refusal, Reply, Request, SessionId, Which,
-};
+use crate::controller::io::{AskWhich, Client, Hooked, OutboxEntry, Record, Refusal, Reply, Request, SessionId, Which};
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::hostlist::HostList;
@@ -15,66 +13,66 @@ use crate::message::{Ask, ToAgent};
 const MAX_QUESTIONS: usize = 1_024;
 
 impl Machine {
-    pub(super) fn on_request(&mut self, client: Client, uid: u32, request: Request, now: Now) {
+    pub(super) fn on_request(&mut self, client: Client, uid: u32, request: Request) {
         let reply = match request {
-            Request::Run(run) => self.begin_or_attach(run, None, now),
-            Request::ActionStart(start) => self.action_start(*start, now),
-            Request::Report(report) => self.report(&report, now),
-            Request::JobAdd(add) => self.job_add(*add, now),
+            Request::Run(run) => self.begin_or_attach(run, None),
+            Request::ActionStart(start) => self.action_start(*start),
+            Request::Report(report) => self.report(&report),
+            Request::JobAdd(add) => self.job_add(*add),
             Request::JobFinish { job, attempt, targets, resources } => {
-                self.job_finish(&Which { job, attempt, action: None, targets, resources }, now)
+                self.job_finish(&Which { job, attempt, action: None, targets, resources })
             }
-            Request::JobCancel { job, attempt, why } => self.job_cancel(&job, attempt, &why, uid, now),
+            Request::JobCancel { job, attempt, why } => self.job_cancel(&job, attempt, &why, uid),
             Request::JobForget { job, attempt, releases, reason } => {
-                self.job_forget(&job, attempt, releases, &reason, uid, now)
+                self.job_forget(&job, attempt, releases, &reason, uid)
             }
             Request::Milestone { job, attempt, name, targets } => {
-                self.say_by_hand(&job, attempt, &name, targets.as_ref(), uid, now)
+                self.say_by_hand(&job, attempt, &name, targets.as_ref(), uid)
             }
-            Request::Failed { job, attempt } => self.show(now).failed(&job, attempt),
+            Request::Failed { job, attempt } => self.facts().failed(&job, attempt),
             Request::Drains => Ok(Reply::Drains(self.drains.values().cloned().collect())),
             Request::Drain { hosts, reason, force } => {
-                self.drains.drain_by_hand(&hosts, &reason, force, uid, &self.nodes, now, &mut self.batch)
+                self.drains.drain_by_hand(&hosts, &reason, force, uid, &self.nodes, &mut self.cx)
             }
-            Request::Undrain { hosts, forget } => self.drains.undrain(&hosts, forget, uid, now, &mut self.batch),
+            Request::Undrain { hosts, forget } => self.drains.undrain(&hosts, forget, uid, &mut self.cx),
             Request::DrainDone { host, telling, lifted } => {
-                self.drains.hook_done(&host, telling, lifted, &mut self.batch);
+                self.drains.hook_done(&host, telling, lifted, &mut self.cx);
                 Ok(Reply::Done)
             }
-            Request::Cancel { which, why } => self.cancel(&which, &why, uid, now),
+            Request::Cancel { which, why } => self.cancel(&which, &why, uid),
             Request::Signal { which, signal } => self.signal(&which, signal),
-            Request::Resolve { which, ok, reason } => self.resolve(&which, ok, &reason, uid, now),
+            Request::Resolve { which, ok, reason } => self.resolve(&which, ok, &reason, uid),
             Request::Ps { older_than_ms, held } => {
-                let show = self.show(now);
+                let show = self.facts();
                 let notes = show.standing_notes().into_iter().chain(show.full_of_milestones());
                 Ok(Reply::Ps { notes: notes.collect(), rows: show.ps(older_than_ms, held) })
             }
-            Request::Show { job } => self.show(now).job(&job).map(|view| Reply::Show(Box::new(view))),
-            Request::Nodes { targets } => self.show(now).list_nodes(targets.as_ref()).map(Reply::Nodes),
-            Request::Why { host } => self.show(now).why(&host).map(|view| Reply::Why(Box::new(view))),
-            Request::NodeForget { hosts } => self.node_forget(&hosts, uid, now),
+            Request::Show { job } => self.facts().job(&job).map(|view| Reply::Show(Box::new(view))),
+            Request::Nodes { targets } => self.facts().list_nodes(targets.as_ref()).map(Reply::Nodes),
+            Request::Why { host } => self.facts().why(&host).map(|view| Reply::Why(Box::new(view))),
+            Request::NodeForget { hosts } => self.node_forget(&hosts, uid),
             Request::Ask { which, ask } => self.ask(which, ask),
             Request::AskEnds { question } => {
                 self.questions.remove(&question);
                 Ok(Reply::Done)
             }
-            Request::Status => Ok(Reply::Status(Box::new(self.show(now).status()))),
-            Request::Look(look) => self.show(now).look(&look).map(Reply::Looked),
+            Request::Status => Ok(Reply::Status(Box::new(self.facts().status()))),
+            Request::Look(look) => self.facts().look(&look).map(Reply::Looked),
             Request::Quiesce { reason, wait } => {
-                match self.quiesce.quiesce(client, reason, wait, uid, now, &self.jobs, &mut self.batch) {
+                match self.quiesce.quiesce(client, reason, wait, uid, &self.jobs, &mut self.cx) {
                     Some(reply) => reply,
                     None => return,
                 }
             }
-            Request::Resume => Ok(self.quiesce.resume(uid, &mut self.batch)),
-            Request::Assert(asked) => self.assert(*asked, now),
-            Request::Recover(asked) => self.recover(asked, uid, now),
+            Request::Resume => Ok(self.quiesce.resume(uid, &mut self.cx)),
+            Request::Assert(asked) => self.assert(*asked),
+            Request::Recover(asked) => self.recover(asked, uid),
             Request::Attempts(of) => {
                 // An edge without attempts leaves no trace here: made-up source names cannot pile up.
                 if self.jobs.attempts().any(|(_, _, attempt)| attempt.source.as_ref() == Some(&of.source)) {
                     self.recovery.followed.insert(of.source.clone());
                 }
-                Ok(self.show(now).edge_attempts(&of))
+                Ok(self.facts().edge_attempts(&of))
             }
             Request::Outbox { after, limit } => {
                 // An entry of a frozen attempt holds back all entries after it: a reader reports its progress as one
@@ -85,7 +83,7 @@ impl Machine {
             }
             Request::OutboxApplied { through } => {
                 self.outbox.applied(through);
-                self.batch.records.push(Record::OutboxApplied { through });
+                self.cx.records.push(Record::OutboxApplied { through });
                 Ok(Reply::Done)
             }
             Request::Releases { first, except, limit } => {
@@ -96,19 +94,21 @@ impl Machine {
             Request::HookFailed { what, why } => {
                 match what {
                     Hooked::Release(sequence) if defect!(HookToldOnce) => {
-                        self.outbox.finish(sequence, &mut self.batch);
+                        self.outbox.finish(sequence, &mut self.cx);
                     }
                     Hooked::Release(sequence) => self.outbox.fail(sequence, why),
-                    Hooked::Drain { host, telling, lifted } => self.drains.hook_failed(host, telling, lifted, why, now),
+                    Hooked::Drain { host, telling, lifted } => {
+                        self.drains.hook_failed(host, telling, lifted, why, self.cx.now)
+                    }
                 }
                 Ok(Reply::Done)
             }
             Request::OutboxDone { sequence } => {
-                self.outbox.finish(sequence, &mut self.batch);
+                self.outbox.finish(sequence, &mut self.cx);
                 Ok(Reply::Done)
             }
         };
-        self.batch.reply(client, reply);
+        self.cx.reply(client, reply);
     }
 
     fn ask(&mut self, which: AskWhich, mut ask: Ask) -> Result<Reply, Refusal> {
@@ -142,7 +142,7 @@ impl Machine {
             self.questions.insert(question, asked.iter().map(|(_, host)| host.clone()).collect());
         }
         for (session, _) in asked {
-            self.batch.send(session, ToAgent::Ask { question, ask: ask.clone() });
+            self.cx.send(session, ToAgent::Ask { question, ask: ask.clone() });
         }
         Ok(Reply::Asked { question, asked: asked_hosts, unreachable })
     }

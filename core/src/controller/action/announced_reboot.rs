@@ -26,6 +26,7 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use crate::controller::action::{Action, Stand};
+use crate::controller::context::Context;
 use crate::controller::facts::Facts;
 use crate::controller::io::{Expects, Now, RankRow, SessionId};
 use crate::controller::job::Jobs;
@@ -89,11 +90,11 @@ impl Jobs {
     }
 
     /// Starts the limits of ranks whose node is expected to reboot.
-    pub(crate) fn arm_boots(&mut self, id: ActionId, unreachable_grace_ms: u64, now: Now) {
+    pub(crate) fn arm_boots(&mut self, id: ActionId, cx: &Context) {
         let Some(action) = self.action_mut(id) else { return };
         let mut first = None::<u64>;
         for expected in action.expected.values_mut() {
-            expected.until_ms = Expected::until(&expected.row, now.mono_ms, unreachable_grace_ms);
+            expected.until_ms = Expected::until(&expected.row, cx.now.mono_ms, cx.settings.unreachable_grace_ms);
             first = first.into_iter().chain(expected.until_ms).min();
         }
         if let Some(at) = first {
@@ -110,12 +111,11 @@ impl Machine {
         task: TaskId,
         within_ms: Option<u64>,
         ended: Ended,
-        now: Now,
     ) {
-        if !self.nodes.speaks_for(host, task, &self.jobs, &mut self.batch) {
+        if !self.nodes.speaks_for(host, task, &self.jobs, &mut self.cx) {
             return;
         }
-        let grace = self.settings.unreachable_grace_ms;
+        let grace = self.cx.settings.unreachable_grace_ms;
         let Some((boot_number, machine)) = self.facts().boot_of(task) else { return };
         let Some(action) = self.jobs.action_mut(task.action) else { return };
         if !action.is_open_on(task.rank) {
@@ -128,23 +128,23 @@ impl Machine {
         let news = !action.expected.contains_key(&task.rank);
         // The Start may come from a lost store, or name an earlier boot: the task runs in the present boot.
         action.seen_in(task.rank, boot_number);
-        action.expect(task.rank, Expects { within_ms, machine }, ended, now.mono_ms, grace);
+        action.expect(task.rank, Expects { within_ms, machine }, ended, self.cx.now.mono_ms, grace);
         let until_ms = action.expected.get(&task.rank).and_then(|expected| expected.until_ms);
         if news {
             let (job, name, attempt) = (action.row.job.clone(), action.row.name.clone(), action.row.attempt);
             let context = json!({"action": name, "attempt": attempt, "ranks": task.rank.0.to_string(), "hosts": host,
                 "within_ms": within_ms});
-            self.event(&job, now, "expect-reboot", context);
+            self.event(&job, "expect-reboot", context);
         }
         if let Some(until) = until_ms {
             self.jobs.check_by(task.action, until);
         }
-        self.jobs.touch(task.action, now, &mut self.batch);
-        self.batch.send(id, ToAgent::BootExpected { task });
+        self.jobs.touch(task.action, &mut self.cx);
+        self.cx.send(id, ToAgent::BootExpected { task });
     }
 
     /// Ends the rank if the rank expects the reboot of its node; returns `false` if no reboot was expected.
-    pub(crate) fn booted(&mut self, task: TaskId, boot_number: u32, now: Now) -> bool {
+    pub(crate) fn booted(&mut self, task: TaskId, boot_number: u32) -> bool {
         let machine = self.facts().boot_of(task).map(|(_, machine)| machine);
         let Some(action) = self.jobs.action_mut(task.action) else { return false };
         let Some(expected) = action.expected.get(&task.rank) else { return false };
@@ -153,32 +153,36 @@ impl Machine {
         }
         if expected.row.expects.as_ref().map(|expects| &expects.machine) != machine.as_ref() {
             // Another machine has taken the node's place: the task's result is unknown.
-            self.lose(task, Loss::Rebooted, now);
+            self.lose(task, Loss::Rebooted);
             return true;
         }
         let is_next = action.boot(task.rank).is_some_and(|boot| boot.saturating_add(1) == boot_number);
         if !is_next && !survives_reboot(&action.row.name) {
             // A later soft reboot has invalidated the task.
-            self.lose(task, Loss::Rebooted, now);
+            self.lose(task, Loss::Rebooted);
             return true;
         }
-        let ended = if expected.is_late(now) {
-            expected.but(Outcome::Timeout { status: None }, "the boot that it expected came past its limit", now)
+        let ended = if expected.is_late(self.cx.now) {
+            expected.but(
+                Outcome::Timeout { status: None },
+                "the boot that it expected came past its limit",
+                self.cx.now,
+            )
         } else {
-            expected.but(expected.row.ended.outcome.clone(), "the boot that it expected is its end", now)
+            expected.but(expected.row.ended.outcome.clone(), "the boot that it expected is its end", self.cx.now)
         };
         // The rank has ended in the announced boot; a later reboot is an ordinary one.
         action.seen_in(task.rank, boot_number);
-        self.end_task(task, Ended { booted: true, ..ended }, now);
+        self.end_task(task, Ended { booted: true, ..ended });
         true
     }
 
     /// Turns a node's report of an end into the rank's end; `None` while the rank still waits for the reboot.
-    pub(crate) fn end_or_boot(&mut self, task: TaskId, ended: Ended, now: Now) -> Option<Ended> {
+    pub(crate) fn end_or_boot(&mut self, task: TaskId, ended: Ended) -> Option<Ended> {
         let well = ended.outcome.went_well();
         // A report of a coming reboot proves that the task began in the node's present boot.
         let in_its_boot = ended.reboot() == Reboot::Expected || self.facts().is_in_its_boot(task);
-        let grace = self.settings.unreachable_grace_ms;
+        let grace = self.cx.settings.unreachable_grace_ms;
         let Some((boot_number, machine)) = self.facts().boot_of(task) else { return Some(ended) };
         let Some(action) = self.jobs.action_mut(task.action) else { return Some(ended) };
         if well && ended.reboot() == Reboot::Since && action.is_open_on(task.rank) {
@@ -191,7 +195,7 @@ impl Machine {
         }
         // The node has lost its mark of the announcement, and the store has not.
         let unmarked = matches!(ended.outcome, Outcome::Lost { why: Loss::Rebooted }) && !defect!(UnmarkedBootIsLoss);
-        if expects && unmarked && self.booted(task, boot_number, now) {
+        if expects && unmarked && self.booted(task, boot_number) {
             return None;
         }
         let action = self.jobs.action_mut(task.action)?;
@@ -212,7 +216,7 @@ impl Machine {
             let known = action.expected.get(&task.rank).map(|known| (known.row.expects.clone(), known.until_ms));
             let told = known.as_ref().and_then(|(expects, _)| expects.as_ref()?.within_ms);
             let within_ms = told.or(action.limit(task.rank));
-            action.expect(task.rank, Expects { within_ms, machine }, ended, now.mono_ms, grace);
+            action.expect(task.rank, Expects { within_ms, machine }, ended, self.cx.now.mono_ms, grace);
             if let (Some(expected), Some((_, Some(until)))) = (action.expected.get_mut(&task.rank), known) {
                 expected.until_ms = Some(until);
             }
@@ -235,14 +239,14 @@ impl Machine {
         if let Some(until) = until_ms {
             self.jobs.check_by(task.action, until);
         }
-        self.jobs.touch(task.action, now, &mut self.batch);
+        self.jobs.touch(task.action, &mut self.cx);
         None
     }
 
     /// Ends ranks whose reboot did not come in time; returns the time of the next check. A live script is left to its
     /// runner, unless the node goes away.
-    pub(crate) fn check_boots(&mut self, id: ActionId, now: Now) -> Option<u64> {
-        let grace = self.settings.unreachable_grace_ms;
+    pub(crate) fn check_boots(&mut self, id: ActionId) -> Option<u64> {
+        let grace = self.cx.settings.unreachable_grace_ms;
         let action = self.jobs.action(id)?;
         let (mut next, mut over) = (None::<u64>, Vec::new());
         for (rank, expected) in &action.expected {
@@ -251,19 +255,19 @@ impl Machine {
             // A node that left just now may be rebooting; the usual grace applies.
             let away = self.nodes.of(&self.jobs, task).filter(|node| node.session.is_none());
             let due = away.map_or(until, |node| until.max(node.since_ms.saturating_add(grace)));
-            if now.mono_ms < due {
+            if self.cx.now.mono_ms < due {
                 next = Some(next.map_or(due, |next| next.min(due)));
                 continue;
             }
             let note = "the boot that it expected did not come within its limit";
             if away.is_some() {
-                over.push((task, expected.but(Outcome::Lost { why: Loss::Unreachable }, note, now)));
+                over.push((task, expected.but(Outcome::Lost { why: Loss::Unreachable }, note, self.cx.now)));
             } else if expected.is_over {
-                over.push((task, expected.but(Outcome::Timeout { status: None }, note, now)));
+                over.push((task, expected.but(Outcome::Timeout { status: None }, note, self.cx.now)));
             }
         }
         for (task, ended) in over {
-            self.end_task(task, ended, now);
+            self.end_task(task, ended);
         }
         next
     }
@@ -284,11 +288,11 @@ impl Facts<'_> {
     }
 
     /// Returns the end of a task whose node is lost. An earlier result of the task's scripts stands if it is worse.
-    pub(crate) fn lost(&self, task: TaskId, why: Loss, now: Now) -> Ended {
+    pub(crate) fn lost(&self, task: TaskId, why: Loss) -> Ended {
         let outcome = Outcome::Lost { why };
         match self.jobs.action(task.action).and_then(|action| action.expected.get(&task.rank)) {
-            Some(expected) => expected.but(outcome, "a boot of the node was expected", now),
-            None => Ended::bare(outcome, now.wall_ms),
+            Some(expected) => expected.but(outcome, "a boot of the node was expected", self.cx.now),
+            None => Ended::bare(outcome, self.cx.now.wall_ms),
         }
     }
 

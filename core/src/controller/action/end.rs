@@ -8,7 +8,7 @@ use crate::controller::action::limits::script_name;
 use crate::controller::action::verdict::last_line;
 use crate::controller::action::{Action, Fresh};
 use crate::controller::facts::Facts;
-use crate::controller::io::{Now, RankRow, Resolving};
+use crate::controller::io::{RankRow, Resolving};
 use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
 use crate::controller::node::Node;
@@ -21,15 +21,15 @@ use crate::outcome::{Loss, Outcome};
 use crate::task::{Ended, survives_reboot};
 
 impl Machine {
-    pub(crate) fn lose(&mut self, task: TaskId, why: Loss, now: Now) {
-        self.end_task(task, self.facts().lost(task, why, now), now);
+    pub(crate) fn lose(&mut self, task: TaskId, why: Loss) {
+        self.end_task(task, self.facts().lost(task, why));
     }
 
     /// Gives a task its outcome; no other function does. Drains the node if the node is at fault for the outcome.
-    pub(crate) fn end_task(&mut self, task: TaskId, ended: Ended, now: Now) {
-        let Some(ended) = self.facts().weigh(task, ended, now) else { return };
+    pub(crate) fn end_task(&mut self, task: TaskId, ended: Ended) {
+        let Some(ended) = self.facts().weigh(task, ended) else { return };
         let ended = if self.facts().is_undone(task, &ended) {
-            Ended::bare(Outcome::Lost { why: Loss::Rebooted }, now.wall_ms)
+            Ended::bare(Outcome::Lost { why: Loss::Rebooted }, self.cx.now.wall_ms)
         } else {
             ended
         };
@@ -48,7 +48,7 @@ impl Machine {
         if let Some(node) = self.nodes.of_mut(&self.jobs, task) {
             if expected {
                 // The announced reboot is over: the host's actions may begin.
-                self.jobs.check_all(&node.tasks, now.mono_ms);
+                self.jobs.check_all(&node.tasks, self.cx.now.mono_ms);
             }
             // The script of a task that an operator has resolved may go on.
             let goes_on = |(phase, _): &(Phase, u64)| by_hand && !is_before_its_begin(phase);
@@ -60,26 +60,28 @@ impl Machine {
             self.nodes.remember_failed(&self.jobs, task);
         }
         if let Some(ended) = blame {
-            self.drain_for(task, &ended, now);
+            self.drain_for(task, &ended);
         }
         for name in milestones {
-            self.jobs.task_says(task, &name, &mut self.batch);
+            self.jobs.task_says(task, &name, &mut self.cx);
         }
-        self.jobs.touch(task.action, now, &mut self.batch);
+        self.jobs.touch(task.action, &mut self.cx);
     }
 
-    pub(crate) fn withdraw_task(&mut self, task: TaskId, note: &str, now: Now) {
-        let ended =
-            Ended { note: Some(note.to_owned()), ..Ended::bare(Outcome::Cancelled { status: None }, now.wall_ms) };
-        self.end_task(task, ended, now);
+    pub(crate) fn withdraw_task(&mut self, task: TaskId, note: &str) {
+        let ended = Ended {
+            note: Some(note.to_owned()),
+            ..Ended::bare(Outcome::Cancelled { status: None }, self.cx.now.wall_ms)
+        };
+        self.end_task(task, ended);
     }
 
     /// Gives up the rank of a script past its limit, if the job may go on without that rank: one straggler would hold
     /// all nodes of the job. Its node is drained first; the script continues, and its own end is recorded as late.
-    pub(crate) fn give_up_overdue(&mut self, task: TaskId, what: &str, now: Now) {
+    pub(crate) fn give_up_overdue(&mut self, task: TaskId, what: &str) {
         let forgiveness = self.facts().forgiveness(task.action);
         let Some(action) = self.jobs.action_mut(task.action) else { return };
-        let is_before = !self.settings.after.contains(&action.row.name) && action.row.external.is_none();
+        let is_before = !self.cx.settings.after.contains(&action.row.name) && action.row.external.is_none();
         let is_open = action.is_open_on(task.rank) && action.resolving(task.rank).is_none();
         if !(forgiveness.timeout && forgiveness.others && forgiveness.ranks > 0 && is_before && is_open) {
             return;
@@ -88,13 +90,13 @@ impl Machine {
         let word = Resolving { ranks, ok: false, reason: what.to_owned(), by: 0, overdue: true, unbegun: false };
         match self.jobs.host_of(task).is_some_and(|host| self.drains.is_draining(&host)) {
             true => self.jobs.action_mut(task.action).into_iter().for_each(|action| action.resolve_later(word.clone())),
-            false => self.end_task(task, Ended::bare(word.outcome(), now.wall_ms), now),
+            false => self.end_task(task, Ended::bare(word.outcome(), self.cx.now.wall_ms)),
         }
     }
 
     /// Handles an overdue script: logs the script once, and drains the node once. The operator who lifts the drain has
     /// seen the script, even if a later controller hears of the script again.
-    pub(crate) fn past_its_limit(&mut self, host: &HostName, task: TaskId, phase: &Phase, now: Now) {
+    pub(crate) fn past_its_limit(&mut self, host: &HostName, task: TaskId, phase: &Phase) {
         let Phase::Overdue { script, limit_ms, doing } = phase else { return };
         let script = script_name(script);
         let Some(action) = self.jobs.action_mut(task.action) else { return };
@@ -106,37 +108,37 @@ impl Machine {
         let context = json!({"action": row.name, "attempt": row.attempt, "ranks": task.rank.0.to_string(),
             "hosts": host, "script": script, "limit_ms": limit_ms, "doing": doing});
         let job = row.job.clone();
-        self.event(&job, now, "overdue", context);
-        self.jobs.touch(task.action, now, &mut self.batch);
+        self.event(&job, "overdue", context);
+        self.jobs.touch(task.action, &mut self.cx);
         if ended {
             // An operator resolved the task, and may have lifted the drain of its node.
             return;
         }
         let what = format!("{script} is past its limit of {}", crate::duration::Span::from_millis(*limit_ms));
-        self.drain_alive(task, &what, self.facts().stuck(task), now);
-        self.give_up_overdue(task, &what, now);
+        self.drain_alive(task, &what, self.facts().stuck(task));
+        self.give_up_overdue(task, &what);
     }
 
     /// Drains the host of a live task that ended as `lost`. The operator who lifted the drain for the loss could not
     /// know that the task lives. The new drain comes only once: the operator who lifts the new drain has seen the
     /// task.
-    pub(crate) fn lives_after_all(&mut self, task: TaskId, phase: &Phase, now: Now) {
+    pub(crate) fn lives_after_all(&mut self, task: TaskId, phase: &Phase) {
         let Some(action) = self.jobs.action_mut(task.action).filter(|_| !is_before_its_begin(phase)) else { return };
         if action.lives_after_all(task.rank) && !defect!(LostMayLive) {
-            self.jobs.touch(task.action, now, &mut self.batch);
-            self.drain_alive(task, "lives, and had been given up as lost", self.facts().stuck(task), now);
+            self.jobs.touch(task.action, &mut self.cx);
+            self.drain_alive(task, "lives, and had been given up as lost", self.facts().stuck(task));
         }
     }
 
-    pub(crate) fn on_late(&mut self, host: &HostName, task: TaskId, ended: Ended, now: Now) {
+    pub(crate) fn on_late(&mut self, host: &HostName, task: TaskId, ended: Ended) {
         for name in &ended.milestones {
-            self.jobs.task_says(task, name, &mut self.batch);
+            self.jobs.task_says(task, name, &mut self.cx);
         }
         let (outcome, has_run) = (ended.outcome.clone(), ended.has_run());
         let Some(action) = self.jobs.action_mut(task.action) else {
             return;
         };
-        if defect!(LateDropped) || !action.late(task.rank, ended, now.wall_ms) {
+        if defect!(LateDropped) || !action.late(task.rank, ended, self.cx.now.wall_ms) {
             return;
         }
         let context = json!({"action": action.row.name, "attempt": action.row.attempt, "rank": task.rank, "host": host,
@@ -150,11 +152,11 @@ impl Machine {
         if let Some(ended) = found.filter(|ended| has_run && !undone(ended)) {
             // Drains the node again: the operator who undrained the node knew that the task was lost or alive, but not
             // how the task ended. `reboot-cleans` does not apply to a failure.
-            self.drain_for(task, &ended, now);
+            self.drain_for(task, &ended);
         }
-        self.event(&job, now, "late", context);
-        self.jobs.touch(task.action, now, &mut self.batch);
-        self.batch.note(
+        self.event(&job, "late", context);
+        self.jobs.touch(task.action, &mut self.cx);
+        self.cx.note(
             Level::Warning,
             Some(&job),
             Some(host),

@@ -21,7 +21,7 @@ use serde_json::json;
 use crate::controller::action::Action;
 use crate::controller::action::verdict::last_line;
 use crate::controller::facts::Facts;
-use crate::controller::io::{ActionRow, External, Now, Refusal, Reply, ResourceEnd, RunRequest, Which};
+use crate::controller::io::{ActionRow, External, Refusal, Reply, ResourceEnd, RunRequest, Which};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
@@ -127,7 +127,6 @@ impl Machine {
         id: ActionId,
         run: &RunRequest,
         asked: &External,
-        now: Now,
     ) -> Result<Reply, Refusal> {
         let reply = self.facts().attach(id, run)?;
         let Some(action) = self.jobs.action_mut(id) else { return Ok(reply) };
@@ -143,18 +142,12 @@ impl Machine {
         if !over && let Some(external) = action.external_mut() {
             external.lease_ms = asked.lease_ms;
         }
-        self.heard(id, now);
+        self.heard(id);
         Ok(reply)
     }
 
     /// Ends the resources with one outcome.
-    pub(crate) fn end_resources(
-        &mut self,
-        id: ActionId,
-        names: impl IntoIterator<Item = ResourceName>,
-        ended: &Ended,
-        now: Now,
-    ) {
+    pub(crate) fn end_resources(&mut self, id: ActionId, names: impl IntoIterator<Item = ResourceName>, ended: &Ended) {
         let names: BTreeSet<ResourceName> = names.into_iter().collect();
         let Some(action) = self.jobs.action_mut(id).filter(|_| !names.is_empty()) else { return };
         let (job, name, attempt) = (action.row.job.clone(), action.row.name.clone(), action.row.attempt);
@@ -165,39 +158,39 @@ impl Machine {
         let context = json!({"action": name, "attempt": attempt, "ranks": "", "resources": names,
             "outcome": ended.outcome.word(),
             "result": ended.outcome.to_string(), "message": last_line(ended), "checks": ended.checks});
-        self.event(&job, now, "finish", context);
-        self.jobs.touch(id, now, &mut self.batch);
+        self.event(&job, "finish", context);
+        self.jobs.touch(id, &mut self.cx);
     }
 
     /// Renews the lease of the action, because the service has just sent a message.
-    pub(crate) fn heard(&mut self, id: ActionId, now: Now) {
+    pub(crate) fn heard(&mut self, id: ActionId) {
         let Some(action) = self.jobs.action_mut(id).filter(|action| action.row.verdict.is_none()) else { return };
-        (action.armed_ms, action.heard_ms) = (now.mono_ms, now.wall_ms);
+        (action.armed_ms, action.heard_ms) = (self.cx.now.mono_ms, self.cx.now.wall_ms);
         let Some(external) = &action.row.external else { return };
         let (lease_ms, stored_ms) = (external.lease_ms, external.heard_ms);
         // The stored time is for people only, so not every report is worth a row.
-        if now.wall_ms.abs_diff(stored_ms) >= lease_ms / 2
+        if self.cx.now.wall_ms.abs_diff(stored_ms) >= lease_ms / 2
             && let Some(external) = action.external_mut()
         {
-            external.heard_ms = now.wall_ms;
+            external.heard_ms = self.cx.now.wall_ms;
         }
-        let at = now.mono_ms.saturating_add(lease_ms);
+        let at = self.cx.now.mono_ms.saturating_add(lease_ms);
         self.jobs.check_by(id, at);
-        self.jobs.touch(id, now, &mut self.batch);
+        self.jobs.touch(id, &mut self.cx);
     }
 
     /// Ends with `lost` everything that the service had not reported when its lease ran out. Returns the time of the
     /// next check.
-    pub(crate) fn check_lease(&mut self, id: ActionId, now: Now) -> Option<u64> {
+    pub(crate) fn check_lease(&mut self, id: ActionId) -> Option<u64> {
         let action = self.jobs.action(id).filter(|action| action.is_open())?;
         let external = action.row.external.as_ref()?;
         let at = if defect!(LeaseOnWallClock) {
-            let left = action.heard_ms.saturating_add(external.lease_ms).saturating_sub(now.wall_ms);
-            now.mono_ms.saturating_add(left)
+            let left = action.heard_ms.saturating_add(external.lease_ms).saturating_sub(self.cx.now.wall_ms);
+            self.cx.now.mono_ms.saturating_add(left)
         } else {
             action.armed_ms.saturating_add(external.lease_ms)
         };
-        if at > now.mono_ms {
+        if at > self.cx.now.mono_ms {
             return Some(at);
         }
         let (row, mut open) = (action.row.clone(), action.open_part());
@@ -209,21 +202,21 @@ impl Machine {
         let (lease, heard) = (Span::from_millis(external.lease_ms), crate::utc::second(action.heard_ms));
         let said = format!("its lease was {lease}, its service was last heard of at {heard}");
         let tail = Tail { script: row.name.to_string(), text: said };
-        let lost = Ended { tails: vec![tail], ..Ended::bare(Outcome::Lost { why: Loss::Lease }, now.wall_ms) };
+        let lost = Ended { tails: vec![tail], ..Ended::bare(Outcome::Lost { why: Loss::Lease }, self.cx.now.wall_ms) };
         let hosts = self.jobs.layout(id).map(|layout| layout.hosts_of(&open.ranks));
         let context = json!({"action": row.name, "attempt": row.attempt, "ranks": open.ranks, "hosts": hosts,
             "resources": open.resources, "lease": lease, "heard_ms": action.heard_ms});
-        self.event(&row.job, now, "lease-expired", context);
+        self.event(&row.job, "lease-expired", context);
         for rank in open.ranks.iter().map(Rank) {
-            self.end_task(TaskId { action: id, rank }, lost.clone(), now);
+            self.end_task(TaskId { action: id, rank }, lost.clone());
         }
-        self.end_resources(id, open.resources, &lost, now);
+        self.end_resources(id, open.resources, &lost);
         None
     }
 
     /// Marks resources as cancelling. The service learns of the cancel from the answer to the service's next message,
     /// and from the job's events.
-    pub(crate) fn cancel_resources(&mut self, which: &Which, why: &str, uid: u32, now: Now) -> u64 {
+    pub(crate) fn cancel_resources(&mut self, which: &Which, why: &str, uid: u32) -> u64 {
         let mut count = 0;
         for (id, names) in self.facts().open_resources(which) {
             let Some(action) = self.jobs.action_mut(id) else { continue };
@@ -233,8 +226,8 @@ impl Machine {
             }
             count += names.len() as u64;
             let context = json!({"action": name, "attempt": attempt, "resources": names, "why": why, "by": uid});
-            self.event(&job, now, "cancel", context);
-            self.jobs.touch(id, now, &mut self.batch);
+            self.event(&job, "cancel", context);
+            self.jobs.touch(id, &mut self.cx);
         }
         count
     }

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::controller::action::Action;
+use crate::controller::context::Context;
 use crate::controller::facts::Facts;
 use crate::controller::io::Now;
 use crate::controller::job::Jobs;
@@ -129,20 +130,20 @@ impl Jobs {
     }
 
     /// Starts the limits of an action: they count from `now`.
-    pub(crate) fn arm(&mut self, id: ActionId, start_grace_ms: u64, now: Now) {
+    pub(crate) fn arm(&mut self, id: ActionId, cx: &Context) {
         if let Some(action) = self.action_mut(id) {
-            let first = action.row.external.as_ref().map_or(start_grace_ms, |external| external.lease_ms);
-            action.armed_ms = now.mono_ms;
-            action.check_ms = Some(now.mono_ms.saturating_add(first));
+            let first = action.row.external.as_ref().map_or(cx.settings.start_grace_ms, |external| external.lease_ms);
+            action.armed_ms = cx.now.mono_ms;
+            action.check_ms = Some(cx.now.mono_ms.saturating_add(first));
         }
     }
 
     /// Starts a rank's start-grace, because its node is connected now, however long the node was away.
-    pub(crate) fn arm_start(&mut self, task: TaskId, start_grace_ms: u64, now: Now) {
+    pub(crate) fn arm_start(&mut self, task: TaskId, cx: &Context) {
         if let Some(action) = self.action_mut(task.action) {
-            action.ready(&IdSet::from(task.rank.0..=task.rank.0), now.mono_ms);
+            action.ready(&IdSet::from(task.rank.0..=task.rank.0), cx.now.mono_ms);
         }
-        self.check_by(task.action, now.mono_ms.saturating_add(start_grace_ms));
+        self.check_by(task.action, cx.now.mono_ms.saturating_add(cx.settings.start_grace_ms));
     }
 
     /// Starts a task's limit when its scripts begin, not when the Start was sent: the task may have waited on its node.
@@ -183,13 +184,13 @@ impl Jobs {
 impl Machine {
     /// Drains the nodes with processes that linger past the limit; returns the time of the next check. An action
     /// without a limit drains no node for lingering processes.
-    fn check_lingering(&mut self, id: ActionId, now: Now) -> Option<u64> {
+    fn check_lingering(&mut self, id: ActionId) -> Option<u64> {
         let action = self.jobs.action_mut(id)?;
         let (mut next, mut due) = (None::<u64>, Vec::new());
         for (rank, since) in &action.lingering {
             let Some(limit) = action.limit(*rank) else { continue };
             let at = since.saturating_add(limit);
-            if at <= now.mono_ms {
+            if at <= self.cx.now.mono_ms {
                 due.push((TaskId { action: id, rank: *rank }, limit));
             } else {
                 next = Some(next.map_or(at, |next| next.min(at)));
@@ -204,18 +205,18 @@ impl Machine {
                 _ => String::new(),
             };
             let what = format!("its scripts ended, processes did not within {}{left}", Span::from_millis(limit));
-            self.drain_alive(task, &what, self.facts().stuck(task), now);
+            self.drain_alive(task, &what, self.facts().stuck(task));
         }
         next
     }
 
-    pub(crate) fn on_tick(&mut self, now: Now) {
+    pub(crate) fn on_tick(&mut self) {
         // The next wake-up is computed anew.
-        self.batch.wake_ms = None;
-        self.probes_due(now);
-        self.open_gate_if_due(now);
-        self.drain_orphans(now);
-        let due = |check: Option<u64>| check.is_some_and(|at| at <= now.mono_ms);
+        self.cx.wake_ms = None;
+        self.probes_due();
+        self.open_gate_if_due();
+        self.drain_orphans();
+        let due = |check: Option<u64>| check.is_some_and(|at| at <= self.cx.now.mono_ms);
         let ids: Vec<ActionId> = self
             .jobs
             .actions
@@ -224,40 +225,40 @@ impl Machine {
             .map(|(id, _)| *id)
             .collect();
         for id in ids.into_iter().filter(|id| !self.facts().is_frozen_action(*id)).collect::<Vec<_>>() {
-            self.check(id, now);
+            self.check(id);
         }
-        self.prune(now);
+        self.prune();
     }
 
-    fn check(&mut self, id: ActionId, now: Now) {
+    fn check(&mut self, id: ActionId) {
         let Some(action) = self.jobs.action_mut(id) else {
             return;
         };
         action.check_ms = None;
-        let grace_at = self.check_starts(id, now);
+        let grace_at = self.check_starts(id);
         if let Some(at) = grace_at {
             self.jobs.check_by(id, at);
         }
-        if let Some(at) = self.check_absent(id, now) {
+        if let Some(at) = self.check_absent(id) {
             self.jobs.check_by(id, at);
         }
-        if let Some(at) = self.check_lingering(id, now) {
+        if let Some(at) = self.check_lingering(id) {
             self.jobs.check_by(id, at);
         }
-        if let Some(at) = self.check_lease(id, now) {
+        if let Some(at) = self.check_lease(id) {
             self.jobs.check_by(id, at);
         }
-        if let Some(at) = self.check_boots(id, now) {
+        if let Some(at) = self.check_boots(id) {
             self.jobs.check_by(id, at);
         }
         // A batch of releases may be due by its policy.
-        self.batch.touched.insert(id);
+        self.cx.touched.insert(id);
     }
 
     /// Gives up Starts that their node did not accept in time; returns the time of the next check. A rank that waits
     /// for an earlier action has unlimited time.
-    fn check_starts(&mut self, id: ActionId, now: Now) -> Option<u64> {
-        let grace = self.settings.start_grace_ms;
+    fn check_starts(&mut self, id: ActionId) -> Option<u64> {
+        let grace = self.cx.settings.start_grace_ms;
         let action = self.jobs.action(id)?;
         let (mut next, mut late) = (None::<u64>, Vec::new());
         // A node with an announced reboot comes back, or the announcing task ends by its own limit.
@@ -270,9 +271,9 @@ impl Machine {
         for rank in unaccepted.filter(|rank| !to_boot.contains(rank.0)) {
             let at = action.armed(rank).saturating_add(grace);
             let early = if defect!(LimitsOnWallClock) {
-                now.wall_ms < action.row.began_ms.saturating_add(grace)
+                self.cx.now.wall_ms < action.row.began_ms.saturating_add(grace)
             } else {
-                now.mono_ms < at
+                self.cx.now.mono_ms < at
             };
             match early {
                 true => next = Some(next.map_or(at, |next| next.min(at))),
@@ -280,33 +281,38 @@ impl Machine {
             }
         }
         for rank in late {
-            self.give_up_start(TaskId { action: id, rank }, now);
+            self.give_up_start(TaskId { action: id, rank });
         }
         next
     }
 
     /// Gives up a Start past start-grace: the task is lost. A connected node gets a Cancel, which keeps the task from
     /// beginning; an absent node gets the Cancel in answer to its Hello.
-    fn give_up_start(&mut self, task: TaskId, now: Now) {
+    fn give_up_start(&mut self, task: TaskId) {
         let node = self.nodes.of(&self.jobs, task);
         let (session, known) = (node.and_then(|node| node.session), node.is_some());
-        self.lose(task, if known { Loss::Offline } else { Loss::UnknownNode }, now);
+        self.lose(task, if known { Loss::Offline } else { Loss::UnknownNode });
         if let Some(session) = session.filter(|_| !defect!(OfflineUnfenced)) {
-            self.batch.send_cancel(session, &self.jobs, task, "not accepted within start-grace");
+            self.cx.send_cancel(session, &self.jobs, task, "not accepted within start-grace");
         }
     }
 
     /// Gives up accepted tasks of nodes that are away. The task must be past its limit, past the grace, and past the
     /// last moment at which it could begin. Returns the time of the next check. A task without a limit stays open; `ps`
     /// shows it, and an operator can resolve it.
-    fn check_absent(&mut self, id: ActionId, now: Now) -> Option<u64> {
-        let grace = self.settings.unreachable_grace_ms;
+    fn check_absent(&mut self, id: ActionId) -> Option<u64> {
+        let grace = self.cx.settings.unreachable_grace_ms;
         let action = self.jobs.action(id)?;
         if !action.has_limits() {
             return None;
         }
         let after = |limit: u64| {
-            self.settings.start_grace_ms.saturating_add(limit).saturating_add(grace).max(self.settings.not_after_ms)
+            self.cx
+                .settings
+                .start_grace_ms
+                .saturating_add(limit)
+                .saturating_add(grace)
+                .max(self.cx.settings.not_after_ms)
         };
         let (mut next, mut lost) = (None::<u64>, Vec::new());
         let accepted = action.row.accepted.iter().map(Rank);
@@ -315,28 +321,28 @@ impl Machine {
             let Some(limit) = action.limit(rank) else { continue };
             let limit_at = action.armed(rank).saturating_add(after(limit));
             // Before this moment no check is needed.
-            let at = if now.mono_ms < limit_at {
+            let at = if self.cx.now.mono_ms < limit_at {
                 limit_at
             } else {
                 let away = self.nodes.of(&self.jobs, task).filter(|node| node.session.is_none());
                 let Some(node) = away else { continue };
                 node.since_ms.saturating_add(grace)
             };
-            if at <= now.mono_ms {
+            if at <= self.cx.now.mono_ms {
                 lost.push(task);
             } else {
                 next = Some(next.map_or(at, |next| next.min(at)));
             }
         }
         for task in lost {
-            self.lose(task, Loss::Unreachable, now);
+            self.lose(task, Loss::Unreachable);
         }
         next
     }
 }
 
 impl Facts<'_> {
-    pub(crate) fn next_check(&self, now: Now) -> Option<u64> {
+    pub(crate) fn next_check(&self) -> Option<u64> {
         let open = self
             .jobs
             .actions
@@ -347,7 +353,7 @@ impl Facts<'_> {
             .chain(self.next_probe())
             .chain(self.recovery.next_gate())
             .chain(self.recovery.next_orphans())
-            .chain(self.next_prune(now))
+            .chain(self.next_prune())
             .min()
     }
 }

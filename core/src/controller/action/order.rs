@@ -19,7 +19,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 use crate::controller::action::{Action, Stand};
 use crate::controller::facts::Facts;
-use crate::controller::io::{Effect, Now, SessionId};
+use crate::controller::io::{Effect, SessionId};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
@@ -106,7 +106,7 @@ impl Jobs {
 
 impl Machine {
     /// Starts actions that waited for ranks of the given action, once these ranks have ended.
-    pub(crate) fn start_later(&mut self, id: ActionId, now: Now) {
+    pub(crate) fn start_later(&mut self, id: ActionId) {
         let Some(action) = self.jobs.action_mut(id) else { return };
         let freed = action.take_freed();
         if freed.is_empty() {
@@ -119,32 +119,32 @@ impl Machine {
         let mut later: Vec<(ActionId, IdSet)> = waiting.map(|other| (other.row.id, freed.clone())).collect();
         later.extend(attempt.into_iter().flat_map(|attempt| self.jobs.of_newer(&job, number, &attempt.layout, &freed)));
         for (later, ranks) in later {
-            self.start_ready(later, &ranks, now);
+            self.start_ready(later, &ranks);
         }
     }
 
     /// Starts actions that need not wait any more, after the list of after-actions changed.
-    pub(crate) fn reordered(&mut self, now: Now) {
+    pub(crate) fn reordered(&mut self) {
         let waiting = self.jobs.actions.values().filter(|action| !action.row.waiting.is_empty());
         let waiting: Vec<(ActionId, IdSet)> =
             waiting.map(|action| (action.row.id, action.row.waiting.clone())).collect();
         for (id, ranks) in waiting {
-            self.start_ready(id, &ranks, now);
+            self.start_ready(id, &ranks);
         }
     }
 
     /// Starts actions that waited on the host for a cause other than an action, after the end of the cause.
-    pub(crate) fn reordered_on(&mut self, host: &HostName, now: Now) {
+    pub(crate) fn reordered_on(&mut self, host: &HostName) {
         let waiting = self.jobs.actions.iter().filter(|(_, action)| !action.row.waiting.is_empty());
         let there = waiting.filter_map(|(id, _)| Some((*id, self.jobs.layout(*id)?.rank(host.as_str())?)));
         for (id, rank) in there.collect::<Vec<_>>() {
-            self.start_ready(id, &IdSet::from(rank..=rank), now);
+            self.start_ready(id, &IdSet::from(rank..=rank));
         }
     }
 
     /// Starts the waiting ranks that may begin and whose nodes are connected. Ranks on nodes that are down, or that
     /// never connected, end as `lost`. Right after a start with an empty store, an unknown node gets time to connect.
-    pub(crate) fn start_ready(&mut self, id: ActionId, ranks: &IdSet, now: Now) {
+    pub(crate) fn start_ready(&mut self, id: ActionId, ranks: &IdSet) {
         let Some(action) = self.jobs.action(id) else { return };
         let waiting = action.row.waiting.intersection(ranks);
         let held = self.facts().may_be_held_back(id);
@@ -153,19 +153,19 @@ impl Machine {
         let ready: IdSet = waiting.iter().filter(may).collect();
         let Some(layout) = self.jobs.layout(id).cloned().filter(|_| !ready.is_empty()) else { return };
         if let Some(action) = self.jobs.action_mut(id) {
-            action.ready(&ready, now.mono_ms);
+            action.ready(&ready, self.cx.now.mono_ms);
         }
         // The batch that sends a Start also commits the Start.
-        self.jobs.touch(id, now, &mut self.batch);
-        self.jobs.check_by(id, now.mono_ms.saturating_add(self.settings.start_grace_ms));
+        self.jobs.touch(id, &mut self.cx);
+        self.jobs.check_by(id, self.cx.now.mono_ms.saturating_add(self.cx.settings.start_grace_ms));
         let mut to: Vec<(SessionId, Rank, BootId)> = Vec::new();
         let (mut unknown, mut down) = (Vec::new(), Vec::new());
         for (rank, host) in layout.pairs(&ready) {
             match self.nodes.get(host) {
                 // The task may run there already: a lost store may have sent the Start.
-                None if now.mono_ms < self.young_until_ms => {}
+                None if self.cx.now.mono_ms < self.young_until_ms => {}
                 None => unknown.push(rank),
-                Some(node) if self.facts().is_down(node, now) => down.push(rank),
+                Some(node) if self.facts().is_down(node) => down.push(rank),
                 Some(node) => {
                     if let (Some(session), Some(action)) = (node.session, self.jobs.action_mut(id)) {
                         action.send(rank, node.row.boot_number);
@@ -175,16 +175,16 @@ impl Machine {
             }
         }
         for rank in unknown {
-            self.lose(TaskId { action: id, rank }, Loss::UnknownNode, now);
+            self.lose(TaskId { action: id, rank }, Loss::UnknownNode);
         }
         for rank in down {
-            self.lose(TaskId { action: id, rank }, Loss::Offline, now);
+            self.lose(TaskId { action: id, rank }, Loss::Offline);
         }
         if let (Some(action), Some((_, rank, boot))) = (self.jobs.action(id), to.first()) {
-            let mut start = action.start(&layout, self.settings.not_after_ms, *rank, boot);
+            let mut start = action.start(&layout, self.cx.settings.not_after_ms, *rank, boot);
             start.after = self.jobs.follows(action);
             start.milestones = self.jobs.milestones_of(action);
-            self.batch.effects.push(Effect::Fan { start: Box::new(start), to });
+            self.cx.effects.push(Effect::Fan { start: Box::new(start), to });
         }
     }
 }
@@ -193,8 +193,9 @@ impl Facts<'_> {
     /// Returns `true` if the node has been away longer than start-grace while this controller ran. When the node
     /// connects, the answer to its Hello cancels the tasks that ended meanwhile. An announced reboot does not count as
     /// down.
-    fn is_down(&self, node: &Node, now: Now) -> bool {
-        let away = node.session.is_none() && now.mono_ms >= node.since_ms.saturating_add(self.settings.start_grace_ms);
+    fn is_down(&self, node: &Node) -> bool {
+        let away = node.session.is_none()
+            && self.cx.now.mono_ms >= node.since_ms.saturating_add(self.cx.settings.start_grace_ms);
         away && !self.is_to_boot(&node.row.host)
     }
 }

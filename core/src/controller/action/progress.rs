@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use crate::controller::action::Stand;
-use crate::controller::io::{Effect, Now, SessionId};
+use crate::controller::io::{Effect, SessionId};
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{HostName, TaskId};
@@ -12,15 +12,8 @@ use crate::message::{Phase, ToAgent};
 use crate::task::Ended;
 
 impl Machine {
-    pub(crate) fn on_accepted(
-        &mut self,
-        id: SessionId,
-        host: &HostName,
-        task: TaskId,
-        limit_ms: Option<u64>,
-        now: Now,
-    ) {
-        if !self.nodes.speaks_for(host, task, &self.jobs, &mut self.batch) {
+    pub(crate) fn on_accepted(&mut self, id: SessionId, host: &HostName, task: TaskId, limit_ms: Option<u64>) {
+        if !self.nodes.speaks_for(host, task, &self.jobs, &mut self.cx) {
             return;
         }
         let Some(action) = self.jobs.action_mut(task.action) else {
@@ -31,18 +24,18 @@ impl Machine {
             Stand::Sent | Stand::Waiting => {
                 action.accept(task.rank);
                 action.limited(task.rank, limit_ms);
-                self.jobs.touch(task.action, now, &mut self.batch);
+                self.jobs.touch(task.action, &mut self.cx);
             }
             // The task has ended for the controller and must not begin. If the task has begun, the Cancel stops the
             // scripts.
             Stand::Ended => {
-                self.batch.send_cancel(id, &self.jobs, task, "it has ended for the controller");
+                self.cx.send_cancel(id, &self.jobs, task, "it has ended for the controller");
             }
             Stand::Accepted | Stand::Ok | Stand::NotMine => {}
         }
     }
 
-    pub(crate) fn on_moved(&mut self, host: &HostName, task: TaskId, phase: Phase, age_ms: u64, now: Now) {
+    pub(crate) fn on_moved(&mut self, host: &HostName, task: TaskId, phase: Phase, age_ms: u64) {
         let Some(action) = self.jobs.action_mut(task.action) else {
             return;
         };
@@ -51,57 +44,57 @@ impl Machine {
         let repeated = |kind: fn(&Phase) -> bool| told.as_ref().is_some_and(kind);
         match &phase {
             Phase::Milestone { name } => {
-                self.jobs.task_says(task, name, &mut self.batch);
+                self.jobs.task_says(task, name, &mut self.cx);
                 return;
             }
-            Phase::Overdue { .. } => self.past_its_limit(host, task, &phase, now),
+            Phase::Overdue { .. } => self.past_its_limit(host, task, &phase),
             Phase::Lingering { processes }
                 if !repeated(|p| matches!(p, Phase::Lingering { .. })) && action.may_tell(task.rank) =>
             {
                 let context = json!({"action": name, "attempt": attempt, "ranks": task.rank.0.to_string(),
                     "hosts": host, "processes": processes});
-                self.event(&job, now, "lingering", context);
+                self.event(&job, "lingering", context);
             }
             _ => {}
         }
-        self.lives_after_all(task, &phase, now);
-        self.jobs.watch_lingering(task, &phase, now);
-        self.nodes.remember_phase(&mut self.jobs, host, task, phase, now.mono_ms.saturating_sub(age_ms));
+        self.lives_after_all(task, &phase);
+        self.jobs.watch_lingering(task, &phase, self.cx.now);
+        self.nodes.remember_phase(&mut self.jobs, host, task, phase, self.cx.now.mono_ms.saturating_sub(age_ms));
     }
 
-    pub(crate) fn on_finished(&mut self, id: SessionId, host: &HostName, task: TaskId, ended: Ended, now: Now) {
+    pub(crate) fn on_finished(&mut self, id: SessionId, host: &HostName, task: TaskId, ended: Ended) {
         let ack = Effect::Send { session: id, message: ToAgent::Ack { task, commit: 0 } };
         let is_orphan = self.nodes.get(host).is_some_and(|node| node.unsettled.orphans.contains_key(&task));
         let Some(action) = self.jobs.action(task.action).filter(|_| !is_orphan) else {
             // The task is an orphan, or belongs to a pruned attempt.
-            if self.unknown_ended(host, task, now) {
-                self.batch.effects.push(ack);
+            if self.unknown_ended(host, task) {
+                self.cx.effects.push(ack);
             }
             return;
         };
         let stand = action.stand(task.rank);
         // If a resolution becomes the outcome, the scripts' own result is recorded as late.
         let by_hand = action.resolving(task.rank).is_some() && !ended.steps.is_empty();
-        if stand != Stand::NotMine && self.nodes.is_anothers(host, task, &self.jobs, &mut self.batch) {
-            self.batch.effects.push(ack);
+        if stand != Stand::NotMine && self.nodes.is_anothers(host, task, &self.jobs, &mut self.cx) {
+            self.cx.effects.push(ack);
             return;
         }
         match stand {
             Stand::Waiting | Stand::Sent | Stand::Accepted => {
                 let own = by_hand.then(|| ended.clone());
-                if let Some(ended) = self.end_or_boot(task, ended, now) {
-                    self.end_task(task, ended, now);
+                if let Some(ended) = self.end_or_boot(task, ended) {
+                    self.end_task(task, ended);
                 }
                 let is_open = self.jobs.action(task.action).is_none_or(|action| action.is_open_on(task.rank));
                 if let Some(own) = own.filter(|_| !is_open) {
-                    self.on_late(host, task, own, now);
+                    self.on_late(host, task, own);
                 }
             }
-            Stand::Ok | Stand::Ended if defect!(LateOverwrites) => self.end_task(task, ended, now),
-            Stand::Ok | Stand::Ended => self.on_late(host, task, ended, now),
+            Stand::Ok | Stand::Ended if defect!(LateOverwrites) => self.end_task(task, ended),
+            Stand::Ok | Stand::Ended => self.on_late(host, task, ended),
             Stand::NotMine => {}
         }
-        self.batch.effects.push(ack);
+        self.cx.effects.push(ack);
         // The ended script may have been the last on a host that a reboot cleans.
         self.reboot_cleans(host);
     }

@@ -22,9 +22,9 @@ use crate::task::{Check, Ended, Tail};
 const MAX_LATE: usize = 8;
 
 impl Machine {
-    pub(crate) fn report(&mut self, report: &Report, now: Now) -> Result<Reply, Refusal> {
+    pub(crate) fn report(&mut self, report: &Report) -> Result<Reply, Refusal> {
         let (number, attempt) = self.facts().attempt_reported(report)?;
-        let id = ActionId::of(self.settings.cluster, &report.job, number, &report.action);
+        let id = ActionId::of(self.cx.settings.cluster, &report.job, number, &report.action);
         let none = || {
             let (job, name) = (&report.job, &report.action);
             let text = format!("job {job} attempt {number} has no action {name}: whoever runs it starts it first");
@@ -37,35 +37,35 @@ impl Machine {
             return Err(Refusal::Conflict(text));
         }
         let part = meant(report, action, &attempt.layout)?;
-        self.heard(id, now);
+        self.heard(id);
         let (mut ended, mut late) = (Part::default(), Part::default());
         match &report.said {
             Said::Renew => {}
-            Said::Milestone(name) => self.jobs.service_says(id, name, &part.ranks, &mut self.batch)?,
+            Said::Milestone(name) => self.jobs.service_says(id, name, &part.ranks, &mut self.cx)?,
             said => {
                 for rank in part.ranks.iter().map(Rank) {
-                    self.report_rank(TaskId { action: id, rank }, said, &mut ended, &mut late, now);
+                    self.report_rank(TaskId { action: id, rank }, said, &mut ended, &mut late);
                 }
-                self.report_resources(id, part.resources, said, &mut ended, &mut late, now);
+                self.report_resources(id, part.resources, said, &mut ended, &mut late);
             }
         }
         let action = self.jobs.action(id).ok_or_else(none)?;
         Ok(Reply::Reported { ended, late, open: action.open_part(), cancelling: action.cancelling_part() })
     }
 
-    fn report_rank(&mut self, task: TaskId, said: &Said, ended: &mut Part, late: &mut Part, now: Now) {
+    fn report_rank(&mut self, task: TaskId, said: &Said, ended: &mut Part, late: &mut Part) {
         let Some(action) = self.jobs.action(task.action) else { return };
         let rank = task.rank;
         let before = action.ended.get(&rank).map(|row| &row.ended.outcome);
         let asked = action.row.cancelling.contains(rank.0) || is_cancelled(before);
-        let end = end_of(said, &action.row, asked, now);
+        let end = end_of(said, &action.row, asked, self.cx.now);
         if action.is_open_on(rank) || defect!(ReportAgainChanges) {
             ended.ranks.insert(rank.0);
-            self.end_task(task, end, now);
+            self.end_task(task, end);
         } else if !action.knows(rank, &end) {
             late.ranks.insert(rank.0);
             if let Some(host) = self.jobs.host_of(task) {
-                self.on_late(&host, task, end, now);
+                self.on_late(&host, task, end);
             }
         }
     }
@@ -77,7 +77,6 @@ impl Machine {
         said: &Said,
         ended: &mut Part,
         late: &mut Part,
-        now: Now,
     ) {
         let Some(action) = self.jobs.action_mut(id).filter(|_| !names.is_empty()) else { return };
         let row = action.row.clone();
@@ -86,7 +85,7 @@ impl Machine {
         let (there, fresh): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| external.ended.contains_key(name));
         for name in there {
             let Some(end) = external.ended.get_mut(&name) else { continue };
-            let again = end_of(said, &row, is_cancelled(Some(&end.ended.outcome)), now);
+            let again = end_of(said, &row, is_cancelled(Some(&end.ended.outcome)), self.cx.now);
             let known = std::iter::once(&end.ended).chain(&end.late).any(|before| before.outcome == again.outcome);
             if !known && end.late.len() < MAX_LATE {
                 end.late.push(again);
@@ -94,14 +93,14 @@ impl Machine {
             }
         }
         if !late.resources.is_empty() {
-            let result = end_of(said, &row, false, now).outcome;
+            let result = end_of(said, &row, false, self.cx.now).outcome;
             let context = json!({"action": row.name, "attempt": row.attempt, "resources": late.resources,
                 "outcome": result.word(), "result": result.to_string()});
-            self.event(&row.job, now, "late", context);
-            self.jobs.touch(id, now, &mut self.batch);
+            self.event(&row.job, "late", context);
+            self.jobs.touch(id, &mut self.cx);
         }
         ended.resources.extend(fresh.iter().cloned());
-        self.end_resources(id, fresh, &end_of(said, &row, asked, now), now);
+        self.end_resources(id, fresh, &end_of(said, &row, asked, self.cx.now));
     }
 }
 
@@ -111,8 +110,9 @@ impl<'a> Facts<'a> {
     /// attempt.
     fn attempt_reported(&self, report: &Report) -> Result<(Attempt, &'a JobAttempt), Refusal> {
         let (number, attempt) = self.attempt_of(&report.job, report.attempt)?;
-        let of =
-            |number| self.jobs.actions.get(&ActionId::of(self.settings.cluster, &report.job, number, &report.action));
+        let of = |number| {
+            self.jobs.actions.get(&ActionId::of(self.cx.settings.cluster, &report.job, number, &report.action))
+        };
         if report.attempt.is_some() || of(number).is_some() {
             return Ok((number, attempt));
         }

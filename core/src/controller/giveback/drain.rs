@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
 use crate::agent::io::Level;
-use crate::controller::batch::Batch;
+use crate::controller::context::Context;
 use crate::controller::io::{Again, DrainRow, Effect, ListedDrain, Now, Passing, Record};
 use crate::controller::node::Node;
 use crate::defect;
@@ -108,30 +108,30 @@ impl Drains {
     }
 
     /// Drains a host. An existing drain keeps its reason.
-    pub(crate) fn drain(&mut self, host: &HostName, cause: Cause, now: Now, batch: &mut Batch) -> Told {
+    pub(crate) fn drain(&mut self, host: &HostName, cause: Cause, cx: &mut Context) -> Told {
         let Cause { reason, by, fault } = cause;
         let standing = self.by_host.get(host).filter(|drain| !drain.lifted && !defect!(DrainOverwritten)).cloned();
         if let Some(drain) = standing {
-            return self.drain_again(drain, Again { at_ms: now.wall_ms, reason, by }, fault, batch);
+            return self.drain_again(drain, Again { at_ms: cx.now.wall_ms, reason, by }, fault, cx);
         }
         let stuck = fault.stuck();
         // The earlier drain was lifted, but the hook has not confirmed the lift: time and number must grow.
         let before =
             self.by_host.get(host).map(|drain| (drain.since_ms.saturating_add(1), drain.telling.saturating_add(1)));
         let (earliest_ms, telling) = before.unwrap_or_default();
-        let since_ms = now.wall_ms.max(earliest_ms);
+        let since_ms = cx.now.wall_ms.max(earliest_ms);
         let confirmed = !self.hook;
         self.failed.remove(host);
         let row = DrainRow::new(host.clone(), reason, by, since_ms);
-        self.put(DrainRow { confirmed, stuck, telling: since_ms.max(telling), ..row }, batch);
+        self.put(DrainRow { confirmed, stuck, telling: since_ms.max(telling), ..row }, cx);
         if confirmed {
-            self.in_force(host, batch);
+            self.in_force(host, cx);
         }
         Told::First
     }
 
     /// Adds a fault to an existing drain.
-    fn drain_again(&mut self, drain: DrainRow, again: Again, fault: Fault, batch: &mut Batch) -> Told {
+    fn drain_again(&mut self, drain: DrainRow, again: Again, fault: Fault, cx: &mut Context) -> Told {
         let is_news = again.by.is_some() || drain.unvouched || drain.newest().reason != again.reason;
         let stuck = match fault {
             Fault::Passing => return Told::Known,
@@ -141,7 +141,7 @@ impl Drains {
         };
         if !is_news {
             if stuck != drain.stuck {
-                self.put(DrainRow { stuck, ..drain }, batch);
+                self.put(DrainRow { stuck, ..drain }, cx);
             }
             return Told::Known;
         }
@@ -158,47 +158,40 @@ impl Drains {
             told: drain.told && self.hook,
             ..drain
         };
-        self.put(row, batch);
+        self.put(row, cx);
         Told::Again
     }
 
-    fn put(&mut self, row: DrainRow, batch: &mut Batch) {
-        batch.records.push(Record::Drain(row.clone()));
+    fn put(&mut self, row: DrainRow, cx: &mut Context) {
+        cx.records.push(Record::Drain(row.clone()));
         self.by_host.insert(row.host.clone(), row);
         if self.hook {
-            batch.effects.push(Effect::OutboxGrew);
+            cx.effects.push(Effect::OutboxGrew);
         }
     }
 
     /// Drains a host for recovery; leaves an existing drain unchanged.
-    pub(crate) fn drain_passing(
-        &mut self,
-        host: &HostName,
-        reason: String,
-        passing: Passing,
-        now: Now,
-        batch: &mut Batch,
-    ) {
+    pub(crate) fn drain_passing(&mut self, host: &HostName, reason: String, passing: Passing, cx: &mut Context) {
         let cause = Cause { reason: reason.clone(), by: None, fault: Fault::Passing };
-        if self.drain(host, cause, now, batch) == Told::First
+        if self.drain(host, cause, cx) == Told::First
             && let Some(drain) = self.by_host.get(host).cloned()
         {
-            self.put(DrainRow { passing: Some(passing), ..drain }, batch);
-            batch.note(Level::Warning, None, Some(host), format!("drained: {reason}"));
+            self.put(DrainRow { passing: Some(passing), ..drain }, cx);
+            cx.note(Level::Warning, None, Some(host), format!("drained: {reason}"));
         }
     }
 
     /// Lifts the drain of a host that recovery drained for this cause.
-    pub(crate) fn lift_passing(&mut self, host: &HostName, passing: &Passing, batch: &mut Batch) {
+    pub(crate) fn lift_passing(&mut self, host: &HostName, passing: &Passing, cx: &mut Context) {
         if self.by_host.get(host).is_some_and(|drain| drain.passing.as_ref() == Some(passing) && !drain.lifted) {
-            self.lift(host, batch);
+            self.lift(host, cx);
         }
     }
 
     /// Marks the drains of a restored store as unvouched. An operator may have lifted them after the backup, so the
     /// hook gets no notice before they are vouched for. An undrain that the store owes to the hook is dropped: the node
     /// may have failed again after the backup.
-    pub(crate) fn doubt(&mut self, batch: &mut Batch) {
+    pub(crate) fn doubt(&mut self, cx: &mut Context) {
         if !self.hook || defect!(DrainsUndoubted) {
             return;
         }
@@ -208,49 +201,49 @@ impl Drains {
                     "its undrain was under way when the store was copied, and is dropped: perilog undrain {}",
                     drain.host
                 );
-                batch.note(Level::Warning, None, Some(&drain.host), text);
+                cx.note(Level::Warning, None, Some(&drain.host), text);
             }
             let lifted = drain.lifted && defect!(DoubtedUndrainTold);
-            self.put(DrainRow { confirmed: false, unvouched: true, lifted, ..drain }, batch);
+            self.put(DrainRow { confirmed: false, unvouched: true, lifted, ..drain }, cx);
         }
     }
 
     /// Sends the hook a notice of every drain that was still unvouched when the recovery ended.
-    pub(crate) fn tell_doubted(&mut self, batch: &mut Batch) {
+    pub(crate) fn tell_doubted(&mut self, cx: &mut Context) {
         for drain in self.by_host.values().filter(|drain| drain.unvouched).cloned().collect::<Vec<_>>() {
             let telling = drain.telling.saturating_add(1);
-            self.put(DrainRow { unvouched: false, telling, ..drain }, batch);
+            self.put(DrainRow { unvouched: false, telling, ..drain }, cx);
         }
     }
 
     /// Adopts a drain that exists in the resource manager, made by perilog or by an operator.
-    pub(crate) fn adopt(&mut self, listed: ListedDrain, now: Now, batch: &mut Batch) {
+    pub(crate) fn adopt(&mut self, listed: ListedDrain, cx: &mut Context) {
         match self.by_host.get(&listed.host).cloned() {
             Some(drain) if !drain.lifted && drain.unvouched => {
-                self.put(DrainRow { unvouched: false, ..drain.clone() }, batch);
+                self.put(DrainRow { unvouched: false, ..drain.clone() }, cx);
                 // The drain exists in the resource manager, so the notice counts as carried out.
-                self.hook_done(&listed.host, drain.telling, false, batch);
+                self.hook_done(&listed.host, drain.telling, false, cx);
             }
             None if listed.ours => {
-                let row = DrainRow::new(listed.host.clone(), listed.reason, None, now.wall_ms);
-                self.put(DrainRow { confirmed: true, told: true, ..row }, batch);
+                let row = DrainRow::new(listed.host.clone(), listed.reason, None, cx.now.wall_ms);
+                self.put(DrainRow { confirmed: true, told: true, ..row }, cx);
             }
             Some(_) | None => {}
         }
     }
 
     /// Releases the ranks, and settles the resolutions, that waited for this drain.
-    pub(crate) fn in_force(&mut self, host: &HostName, batch: &mut Batch) {
-        batch.in_force.insert(host.clone());
+    pub(crate) fn in_force(&mut self, host: &HostName, cx: &mut Context) {
+        cx.in_force.insert(host.clone());
         for (job, attempt, rank) in self.waiting.remove(host).into_iter().flatten() {
-            batch.hold_dropped(&job, attempt, &Part::of_ranks([rank.0].into_iter().collect()));
+            cx.hold_dropped(&job, attempt, &Part::of_ranks([rank.0].into_iter().collect()));
         }
     }
 
     /// Applies the settings. Without a hook no confirmation comes, so every waiting drain is in force and every waiting
     /// undrain is done. A new hook gets a notice of each drain; the drain is in force again once the hook has confirmed
     /// it.
-    pub(crate) fn set_hook(&mut self, hook: bool, batch: &mut Batch) {
+    pub(crate) fn set_hook(&mut self, hook: bool, cx: &mut Context) {
         self.hook = hook;
         let (waits, untold) =
             (|d: &DrainRow| d.lifted || !d.confirmed, |d: &DrainRow| d.confirmed && !d.told && !d.lifted);
@@ -258,41 +251,41 @@ impl Drains {
         for drain in affected.cloned().collect::<Vec<_>>() {
             if hook {
                 let telling = drain.telling.saturating_add(1);
-                self.put(DrainRow { confirmed: false, telling, ..drain }, batch);
+                self.put(DrainRow { confirmed: false, telling, ..drain }, cx);
             } else {
-                self.hook_done(&drain.host, drain.telling, drain.lifted, batch);
+                self.hook_done(&drain.host, drain.telling, drain.lifted, cx);
             }
         }
     }
 
-    pub(crate) fn lift(&mut self, host: &HostName, batch: &mut Batch) {
-        self.in_force(host, batch);
+    pub(crate) fn lift(&mut self, host: &HostName, cx: &mut Context) {
+        self.in_force(host, cx);
         // An earlier failure of the hook concerned the drain, not the lift.
         self.failed.remove(host);
         match self.by_host.get(host).cloned() {
             Some(drain) if self.hook => {
-                self.put(DrainRow { lifted: true, confirmed: false, ..drain }, batch);
+                self.put(DrainRow { lifted: true, confirmed: false, ..drain }, cx);
             }
-            _ => self.remove(host, batch),
+            _ => self.remove(host, cx),
         }
     }
 
     /// Lifts the drain of a node with settled tasks, if a reboot has ended the drain's cause.
-    pub(crate) fn reboot_cleans(&mut self, node: &Node, batch: &mut Batch) {
+    pub(crate) fn reboot_cleans(&mut self, node: &Node, cx: &mut Context) {
         let host = &node.row.host;
         let Some(drain) = self.by_host.get(host).filter(|drain| !drain.lifted) else { return };
         let booted = drain.stuck.is_some_and(|boot| boot != node.row.boot_number) || defect!(AnyDrainIsCleaned);
         if booted && node.session.is_some() && node.live.is_empty() {
             let text = format!("it booted, and no script lives there: its drain is lifted ({})", drain.reason);
-            self.lift(host, batch);
-            batch.note(Level::Info, None, Some(host), text);
+            self.lift(host, cx);
+            cx.note(Level::Info, None, Some(host), text);
         }
     }
 
-    pub(crate) fn remove(&mut self, host: &HostName, batch: &mut Batch) {
+    pub(crate) fn remove(&mut self, host: &HostName, cx: &mut Context) {
         self.by_host.remove(host);
         self.failed.remove(host);
-        batch.records.push(Record::Undrained { host: host.clone() });
+        cx.records.push(Record::Undrained { host: host.clone() });
     }
 
     /// Records that the hook failed; the controller sends the notice again. Ignores answers to earlier notices.
@@ -304,16 +297,16 @@ impl Drains {
     }
 
     /// Records that the hook has carried out the notice. Ignores answers to earlier notices.
-    pub(crate) fn hook_done(&mut self, host: &HostName, telling: u64, lifted: bool, batch: &mut Batch) {
+    pub(crate) fn hook_done(&mut self, host: &HostName, telling: u64, lifted: bool, cx: &mut Context) {
         match self.by_host.get(host).cloned() {
             Some(drain) if (drain.telling == telling || defect!(AnyTellingConfirms)) && drain.lifted == lifted => {
                 self.failed.remove(host);
                 if lifted {
-                    self.remove(host, batch);
+                    self.remove(host, cx);
                 } else if !drain.confirmed {
                     let told = self.hook;
-                    self.put(DrainRow { confirmed: true, unvouched: false, told, ..drain }, batch);
-                    self.in_force(host, batch);
+                    self.put(DrainRow { confirmed: true, unvouched: false, told, ..drain }, cx);
+                    self.in_force(host, cx);
                 }
             }
             _ => {}

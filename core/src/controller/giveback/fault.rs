@@ -16,7 +16,7 @@ use crate::agent::io::Level;
 use crate::controller::action::verdict::{blamed, last_line};
 use crate::controller::facts::Facts;
 use crate::controller::giveback::drain::{Cause, Fault, MAX_REASON, Told};
-use crate::controller::io::{Now, Settings};
+use crate::controller::io::Settings;
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::duration::Span;
@@ -43,7 +43,7 @@ impl Facts<'_> {
 
 impl Machine {
     /// Drains the host of a task if the end is the node's fault, or if no clean-up follows the end.
-    pub(crate) fn drain_for(&mut self, task: TaskId, ended: &Ended, now: Now) {
+    pub(crate) fn drain_for(&mut self, task: TaskId, ended: &Ended) {
         let Some(action) = self.jobs.action(task.action) else { return };
         let row = &action.row;
         // A cancelled after-action has not cleaned up.
@@ -88,22 +88,22 @@ impl Machine {
             Outcome::Lost { why: Loss::Rebooted | Loss::Offline | Loss::Unreachable } => Fault::Away,
             _ => Fault::Other,
         };
-        self.drain_task(task, reason, &suffix, fault, now);
+        self.drain_task(task, reason, &suffix, fault);
     }
 
     /// Drains the host of a task that may be alive, or that nothing will clean up after.
-    pub(crate) fn drain_alive(&mut self, task: TaskId, what: &str, fault: Fault, now: Now) {
+    pub(crate) fn drain_alive(&mut self, task: TaskId, what: &str, fault: Fault) {
         let Some(row) = self.jobs.action(task.action).map(|action| &action.row) else { return };
         let (reason, suffix) = (format!("{}: {what}", row.name), format!(" (job {} attempt {})", row.job, row.attempt));
-        self.drain_task(task, reason, &suffix, fault, now);
+        self.drain_task(task, reason, &suffix, fault);
     }
 
-    fn drain_task(&mut self, task: TaskId, reason: String, suffix: &str, fault: Fault, now: Now) {
+    fn drain_task(&mut self, task: TaskId, reason: String, suffix: &str, fault: Fault) {
         let Some(host) = self.jobs.host_of(task) else { return };
         let room = MAX_REASON.saturating_sub(suffix.chars().count());
         let reason: String = reason.chars().map(|c| if c.is_control() { ' ' } else { c }).take(room).collect();
         let cause = Cause { reason: format!("{reason}{suffix}"), by: None, fault };
-        if self.drains.drain(&host, cause, now, &mut self.batch) == Told::Known {
+        if self.drains.drain(&host, cause, &mut self.cx) == Told::Known {
             return;
         }
         let Some(row) = self.jobs.action(task.action).map(|action| &action.row) else { return };
@@ -111,29 +111,29 @@ impl Machine {
         let newest = drain.map(|drain| drain.newest().reason).unwrap_or_default();
         let context = json!({"action": row.name, "attempt": row.attempt, "ranks": task.rank.0.to_string(),
             "hosts": host, "reason": newest});
-        self.event(&job, now, "drain", context);
-        self.batch.note(Level::Warning, Some(&job), Some(&host), format!("drained: {newest}"));
+        self.event(&job, "drain", context);
+        self.cx.note(Level::Warning, Some(&job), Some(&host), format!("drained: {newest}"));
     }
 
     /// Lets a reboot lift the drain of a node, if the site wants that.
     pub(crate) fn reboot_cleans(&mut self, host: &HostName) {
-        if let Some(node) = self.nodes.get(host).filter(|_| self.settings.reboot_cleans && !self.recovery.is_on()) {
-            self.drains.reboot_cleans(node, &mut self.batch);
+        if let Some(node) = self.nodes.get(host).filter(|_| self.cx.settings.reboot_cleans && !self.recovery.is_on()) {
+            self.drains.reboot_cleans(node, &mut self.cx);
         }
     }
 
     /// Applies new settings.
     pub(crate) fn on_settings(&mut self, settings: Settings) {
         self.jobs.after.clone_from(&settings.after);
-        self.settings = settings;
-        self.drains.set_hook(self.settings.drain_hook, &mut self.batch);
+        self.cx.settings = settings;
+        self.drains.set_hook(self.cx.settings.drain_hook, &mut self.cx);
         let owed = self.outbox.owed();
-        if !self.settings.release_hook && owed > 0 {
+        if !self.cx.settings.release_hook && owed > 0 {
             let were = if owed == 1 { "release is" } else { "releases are" };
             let text = format!(
                 "{owed} {were} owed to a release hook, and none is configured: configured again it is told; to drop them: perilog job forget JOB --releases --reason TEXT"
             );
-            self.batch.note(Level::Warning, None, None, text);
+            self.cx.note(Level::Warning, None, None, text);
         }
     }
 }

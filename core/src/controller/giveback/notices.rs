@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
-use crate::controller::batch::Batch;
+use crate::controller::context::Context;
 use crate::controller::giveback::outbox::{Outbox, first_sequence};
-use crate::controller::io::{Edge, Effect, Now, OutboxEntry, Record};
+use crate::controller::io::{Edge, Effect, OutboxEntry, Record};
 use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
 use crate::controller::stored::body::Body;
@@ -28,12 +28,12 @@ impl Outbox {
     }
 
     /// Adds a notice for a receiver.
-    pub(super) fn send(&mut self, edge: Edge, job: &JobId, attempt: Attempt, body: Body, batch: &mut Batch) {
+    pub(super) fn send(&mut self, edge: Edge, job: &JobId, attempt: Attempt, body: Body, cx: &mut Context) {
         self.last += 1;
         let entry = OutboxEntry { sequence: self.last, epoch: self.epoch, edge, job: job.clone(), attempt, body };
-        batch.records.push(Record::Outbox(entry.clone()));
+        cx.records.push(Record::Outbox(entry.clone()));
         self.push(entry);
-        batch.effects.push(Effect::OutboxGrew);
+        cx.effects.push(Effect::OutboxGrew);
     }
 
     /// Sends the resource manager a notice of an event, unless all ranks of the attempt are disowned.
@@ -44,26 +44,26 @@ impl Outbox {
         event: &str,
         mut context: Value,
         jobs: &Jobs,
-        batch: &mut Batch,
+        cx: &mut Context,
     ) {
         if jobs.attempt(job, number).is_none_or(|attempt| !attempt.owed().ranks.is_empty()) {
-            self.send(Edge::Manager, job, number, told_as(&mut context, event, None), batch);
+            self.send(Edge::Manager, job, number, told_as(&mut context, event, None), cx);
         }
     }
 
     /// Removes an entry for good: its receiver has carried it out, or must not get it.
-    pub(crate) fn finish(&mut self, sequence: u64, batch: &mut Batch) {
+    pub(crate) fn finish(&mut self, sequence: u64, cx: &mut Context) {
         self.done(sequence);
-        batch.records.push(Record::OutboxDone { sequence });
+        cx.records.push(Record::OutboxDone { sequence });
     }
 
     /// Drops an attempt's outstanding notices; returns their sequence numbers.
-    pub(crate) fn drop_owed(&mut self, job: &JobId, number: Attempt, batch: &mut Batch) -> Vec<u64> {
+    pub(crate) fn drop_owed(&mut self, job: &JobId, number: Attempt, cx: &mut Context) -> Vec<u64> {
         let owed = self.forget(job, number);
-        batch.records.extend(owed.iter().map(|sequence| Record::OutboxDone { sequence: *sequence }));
+        cx.records.extend(owed.iter().map(|sequence| Record::OutboxDone { sequence: *sequence }));
         if !owed.is_empty() {
             // Later entries of the job waited behind the dropped entries.
-            batch.effects.push(Effect::OutboxGrew);
+            cx.effects.push(Effect::OutboxGrew);
         }
         owed
     }
@@ -73,7 +73,7 @@ impl Machine {
     /// Drops the undelivered releases of an unvouched attempt that name a rank which the resource manager no longer
     /// lists: the lost life has told them, and the host may be another job's. Returns what they said of listed ranks,
     /// for [`Machine::release_again`].
-    pub(crate) fn take_releases(&mut self, job: &JobId, number: Attempt, listed: &IdSet, now: Now) -> Owed {
+    pub(crate) fn take_releases(&mut self, job: &JobId, number: Attempt, listed: &IdSet) -> Owed {
         let mut owed = Owed::default();
         if !self.jobs.is_unvouched(job, number) || defect!(OwedReleaseStays) {
             return owed;
@@ -85,21 +85,21 @@ impl Machine {
         if !releases.is_empty() {
             let sequences: Vec<u64> = releases.iter().map(|(sequence, ..)| *sequence).collect();
             let why = "its resource manager does not name all of their nodes any more";
-            self.event(job, now, "release-forgotten", json!({"attempt": number, "sequences": sequences, "why": why}));
+            self.event(job, "release-forgotten", json!({"attempt": number, "sequences": sequences, "why": why}));
         }
         for (sequence, edge, part) in releases {
             let of_edge = if edge == Edge::Manager { &mut owed.manager } else { &mut owed.hook };
             of_edge.extend_with(&Part { ranks: part.ranks.intersection(listed), resources: part.resources });
-            self.outbox.finish(sequence, &mut self.batch);
+            self.outbox.finish(sequence, &mut self.cx);
             // Later entries of the job waited behind this entry.
-            self.batch.effects.push(Effect::OutboxGrew);
+            self.cx.effects.push(Effect::OutboxGrew);
         }
         owed
     }
 
     /// Repeats releases, because the resource manager still lists these ranks as held. Sends another notice about the
     /// released ranks, unless a notice about them is still in the outbox. `owed`: what dropped notices said.
-    pub(crate) fn release_again(&mut self, job: &JobId, number: Attempt, listed: &IdSet, owed: Owed, now: Now) {
+    pub(crate) fn release_again(&mut self, job: &JobId, number: Attempt, listed: &IdSet, owed: Owed) {
         let Some(attempt) = self.jobs.attempt(job, number) else { return };
         let mut ranks = attempt.released.ranks.intersection(listed);
         if !ranks.is_empty() {
@@ -115,10 +115,10 @@ impl Machine {
             let r = attempt.terms.r.as_ref().map(|r| r.fragment(&part.ranks));
             let mut context = json!({"attempt": number, "ranks": part.ranks, "hosts": attempt.layout.hosts_of(&part.ranks),
                 "resources": part.resources, "final": attempt.owed().is_subset(&attempt.released), "R": r});
-            let at_ms = (edge == Edge::ReleaseHook).then_some(now.wall_ms);
+            let at_ms = (edge == Edge::ReleaseHook).then_some(self.cx.now.wall_ms);
             // `tell_manager` is silent about disowned ranks, and these ranks may have been disowned when they were
             // released.
-            self.outbox.send(edge, job, number, told_as(&mut context, "release", at_ms), &mut self.batch);
+            self.outbox.send(edge, job, number, told_as(&mut context, "release", at_ms), &mut self.cx);
         }
     }
 }

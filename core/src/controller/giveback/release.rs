@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::controller::action::Action;
 use crate::controller::giveback::notices::told_as;
-use crate::controller::io::{Edge, Now, ReleasePolicy};
+use crate::controller::io::{Edge, ReleasePolicy};
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, ResourceName};
@@ -100,22 +100,22 @@ impl Action {
 
 impl Machine {
     /// Drops holds of a changed action by its release policy; the batch then releases what has no hold left.
-    pub(crate) fn settle_action(&mut self, id: ActionId, now: Now) {
+    pub(crate) fn settle_action(&mut self, id: ActionId) {
         if self.facts().is_frozen_action(id) {
             return;
         }
         let Some(action) = self.jobs.action_mut(id) else { return };
-        let policy = self.settings.release.get(&action.row.name).copied().unwrap_or_default();
-        let part = action.let_go(policy, now.mono_ms);
+        let policy = self.cx.settings.release.get(&action.row.name).copied().unwrap_or_default();
+        let part = action.let_go(policy, self.cx.now.mono_ms);
         let (job, attempt, at) = (action.row.job.clone(), action.row.attempt, action.batches.at_ms);
         if let Some(at) = at {
             self.jobs.check_by(id, at);
         }
-        self.batch.let_go.entry((job, attempt)).or_default().extend_with(&part);
+        self.cx.let_go.entry((job, attempt)).or_default().extend_with(&part);
     }
 
     /// Releases the resources of `part` that have no hold and wait for no drain.
-    pub(crate) fn release(&mut self, job: &JobId, number: Attempt, part: Part, now: Now) {
+    pub(crate) fn release(&mut self, job: &JobId, number: Attempt, part: Part) {
         let attempt = self.jobs.attempt(job, number).filter(|attempt| attempt.asserted || defect!(FrozenReleased));
         let Some(attempt) = attempt else { return };
         let actions: Vec<_> = attempt.actions.iter().filter_map(|id| self.jobs.action(*id)).collect();
@@ -140,12 +140,12 @@ impl Machine {
         for (host, rank) in drained {
             self.drains.waiting.entry(host).or_default().insert((job.clone(), number, Rank(rank)));
         }
-        self.give(job, number, &free, now);
+        self.give(job, number, &free);
     }
 
     /// Marks this part as released. The resource manager gets a notice, except about ranks that it no longer holds for
     /// the attempt.
-    fn give(&mut self, job: &JobId, number: Attempt, free: &Part, now: Now) {
+    fn give(&mut self, job: &JobId, number: Attempt, free: &Part) {
         let Some(attempt) = self.jobs.attempt_mut(job, number) else { return };
         if attempt.complete || free.is_empty() {
             return;
@@ -163,7 +163,7 @@ impl Machine {
             is_final || (defect!(FinalTwice) && attempt.released.ranks.len() + 1 >= attempt.layout.ranks().len());
         let left = !attempt.milestones.left().is_disjoint(&free.ranks);
         if all {
-            attempt.touched_ms = now.wall_ms;
+            attempt.touched_ms = self.cx.now.wall_ms;
         }
         let of = if defect!(FragmentOfAll) { &attempt.released.ranks } else { &told.ranks };
         let r = attempt.terms.r.as_ref().map(|r| r.fragment(of));
@@ -173,24 +173,25 @@ impl Machine {
         let closed =
             json!({"attempt": number, "ranks": untold, "hosts": attempt.layout.hosts_of(&untold), "final": all});
         if all || !free.resources.is_empty() {
-            self.batch.attempt_changed(job, number);
+            self.cx.attempt_changed(job, number);
         }
-        self.batch.given.entry((job.clone(), number)).or_default().extend_with(&free.ranks);
+        self.cx.given.entry((job.clone(), number)).or_default().extend_with(&free.ranks);
         if !told.is_empty() {
             let to_manager = told_as(&mut context, "release", None);
-            let to_hook = self.settings.release_hook.then(|| told_as(&mut context, "release", Some(now.wall_ms)));
-            self.event(job, now, "release", context);
-            self.outbox.send(Edge::Manager, job, number, to_manager, &mut self.batch);
+            let to_hook =
+                self.cx.settings.release_hook.then(|| told_as(&mut context, "release", Some(self.cx.now.wall_ms)));
+            self.event(job, "release", context);
+            self.outbox.send(Edge::Manager, job, number, to_manager, &mut self.cx);
             if let Some(body) = to_hook {
-                self.outbox.send(Edge::ReleaseHook, job, number, body, &mut self.batch);
+                self.outbox.send(Edge::ReleaseHook, job, number, body, &mut self.cx);
             }
         }
         if !untold.is_empty() {
-            self.event(job, now, "closed", closed);
+            self.event(job, "closed", closed);
             self.cleaned(job, number, &untold);
         }
         if left {
-            self.reach_milestones(job, number, now);
+            self.reach_milestones(job, number);
         }
     }
 }

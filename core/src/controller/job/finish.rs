@@ -2,7 +2,7 @@
 //! the ranks over.
 
 use crate::controller::facts::Facts;
-use crate::controller::io::{JobAdd, Now, Refusal, Reply, Which};
+use crate::controller::io::{JobAdd, Refusal, Reply, Which};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
@@ -23,7 +23,7 @@ impl Jobs {
 }
 
 impl Machine {
-    pub(crate) fn job_add(&mut self, add: JobAdd, now: Now) -> Result<Reply, Refusal> {
+    pub(crate) fn job_add(&mut self, add: JobAdd) -> Result<Reply, Refusal> {
         let number =
             self.jobs.choose_attempt(&add.job, add.attempt, |number| self.jobs.is_unvouched(&add.job, number))?;
         let layout = layout_of(&add)?;
@@ -39,9 +39,9 @@ impl Machine {
         });
         let attached = match self.jobs.attempt_mut(&add.job, number) {
             None => {
-                let attempt = JobAttempt::new(layout, add.userid, add.terms, true, now.wall_ms);
+                let attempt = JobAttempt::new(layout, add.userid, add.terms, true, self.cx.now.wall_ms);
                 let attempt = JobAttempt { source: add.source, recovered: in_recovery, ..attempt };
-                self.open_attempt(&add.job, number, attempt, now);
+                self.open_attempt(&add.job, number, attempt);
                 false
             }
             Some(there) if there.unvouched && differ(there.userid, add.userid) => {
@@ -62,7 +62,7 @@ impl Machine {
             Some(there) if there.added => {
                 if there.source.is_none() && add.source.is_some() {
                     there.source = add.source;
-                    self.batch.attempt_changed(&add.job, number);
+                    self.cx.attempt_changed(&add.job, number);
                 }
                 true
             }
@@ -80,27 +80,27 @@ impl Machine {
                 there.hold.resources = &add.terms.resources - &there.released.resources;
                 there.terms = add.terms;
                 there.userid = there.userid.or(add.userid);
-                self.batch.attempt_changed(&add.job, number);
+                self.cx.attempt_changed(&add.job, number);
                 for id in there.actions.clone() {
-                    self.jobs.touch(id, now, &mut self.batch);
+                    self.jobs.touch(id, &mut self.cx);
                 }
                 false
             }
         };
-        let owed = self.take_releases(&add.job, number, &ranks, now);
+        let owed = self.take_releases(&add.job, number, &ranks);
         if self.jobs.is_unvouched(&add.job, number) {
-            self.shrink_to(&add.job, number, &ranks, now);
+            self.shrink_to(&add.job, number, &ranks);
         }
-        self.own(&add.job, number, &ranks, now);
-        self.assert_attempt(&add.job, number, now);
+        self.own(&add.job, number, &ranks);
+        self.assert_attempt(&add.job, number);
         let left = owed.manager.ranks.clone();
-        self.release_again(&add.job, number, &left, owed, now);
+        self.release_again(&add.job, number, &left, owed);
         let there = self.jobs.attempt(&add.job, number);
         let over = there.is_some_and(|there| there.hold.is_empty());
         Ok(Reply::Added { job: add.job, attempt: number, hosts, attached, over })
     }
 
-    pub(crate) fn job_finish(&mut self, which: &Which, now: Now) -> Result<Reply, Refusal> {
+    pub(crate) fn job_finish(&mut self, which: &Which) -> Result<Reply, Refusal> {
         let (number, entry) = self.facts().attempt_of(&which.job, which.attempt)?;
         self.facts().check_named(which)?;
         let part = match (&which.targets, &which.resources) {
@@ -111,8 +111,8 @@ impl Machine {
                 Part { ranks, resources: resources.clone().unwrap_or_default() }
             }
         };
-        self.assert_attempt(&which.job, number, now);
-        Ok(Reply::Finished(self.let_go(&which.job, number, &part, now)))
+        self.assert_attempt(&which.job, number);
+        Ok(Reply::Finished(self.let_go(&which.job, number, &part)))
     }
 
     pub(crate) fn job_cancel(
@@ -121,19 +121,18 @@ impl Machine {
         attempt: Option<Attempt>,
         why: &str,
         uid: u32,
-        now: Now,
     ) -> Result<Reply, Refusal> {
         let (number, entry) = self.facts().attempt_of(job, attempt)?;
         // After-actions are not cancelled: they clean up after the job, however the job ended.
         let names = entry.actions.iter().filter_map(|id| self.jobs.action(*id)).map(|action| action.row.name.clone());
-        let stopped: Vec<ActionName> = names.filter(|name| !self.settings.after.contains(name)).collect();
+        let stopped: Vec<ActionName> = names.filter(|name| !self.cx.settings.after.contains(name)).collect();
         for action in stopped {
             let which =
                 Which { job: job.clone(), attempt: Some(number), action: Some(action), targets: None, resources: None };
-            self.cancel(&which, why, uid, now)?;
+            self.cancel(&which, why, uid)?;
         }
         let all = Which { job: job.clone(), attempt: Some(number), action: None, targets: None, resources: None };
-        self.job_finish(&all, now)
+        self.job_finish(&all)
     }
 }
 

@@ -5,9 +5,9 @@ use serde_json::json;
 
 use crate::agent::io::Level;
 use crate::controller::action::Action;
-use crate::controller::batch::Batch;
+use crate::controller::context::Context;
 use crate::controller::giveback::drain::Fault;
-use crate::controller::io::{ActionRow, Now, Record};
+use crate::controller::io::{ActionRow, Record};
 use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
 use crate::defect;
@@ -18,18 +18,18 @@ use crate::job::Part;
 
 impl Jobs {
     /// Seals the after-actions of a job that holds no ranks any more: no rank joins an after-action later.
-    pub(crate) fn seal(&mut self, job: &JobId, number: Attempt, batch: &mut Batch) {
+    pub(crate) fn seal(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
         let ids = self.attempt(job, number).map(|attempt| attempt.actions.clone());
         for id in ids.into_iter().flatten() {
             self.action_mut(id).into_iter().for_each(Action::grown);
-            batch.touched.insert(id);
+            cx.touched.insert(id);
         }
     }
 }
 
 impl Machine {
     /// Hands a part of the job's hold over to the job's after-actions, in one step; returns the part.
-    pub(crate) fn let_go(&mut self, job: &JobId, number: Attempt, asked: &Part, now: Now) -> Part {
+    pub(crate) fn let_go(&mut self, job: &JobId, number: Attempt, asked: &Part) -> Part {
         let Some(entry) = self.jobs.attempt_mut(job, number) else {
             return Part::default();
         };
@@ -43,39 +43,31 @@ impl Machine {
         }
         let hosts = entry.layout.hosts_of(&part.ranks);
         if last || !part.resources.is_empty() {
-            entry.touched_ms = now.wall_ms;
-            self.batch.attempt_changed(job, number);
+            entry.touched_ms = self.cx.now.wall_ms;
+            self.cx.attempt_changed(job, number);
         }
-        self.batch.given.entry((job.clone(), number)).or_default().extend_with(&part.ranks);
+        self.cx.given.entry((job.clone(), number)).or_default().extend_with(&part.ranks);
         let context = json!({"attempt": number, "ranks": part.ranks, "hosts": hosts, "resources": part.resources});
-        self.event(job, now, if last { "job-finish" } else { "job-let-go" }, context);
-        self.withdraw_stale(job, number, &part.ranks, now);
+        self.event(job, if last { "job-finish" } else { "job-let-go" }, context);
+        self.withdraw_stale(job, number, &part.ranks);
         // At the job's end, requested setup actions go first: they still begin before the after-actions.
         if !last && !defect!(BeginsWhereLetGo) {
-            self.withdraw(job, number, &part.ranks, "the job has let go of them", now);
+            self.withdraw(job, number, &part.ranks, "the job has let go of them");
         }
-        for name in self.settings.after.clone() {
-            self.follow(job, number, &name, &part.ranks, last, now);
+        for name in self.cx.settings.after.clone() {
+            self.follow(job, number, &name, &part.ranks, last);
         }
         if last {
             // Includes actions that the present configuration no longer lists as after-actions.
-            self.jobs.seal(job, number, &mut self.batch);
+            self.jobs.seal(job, number, &mut self.cx);
         }
-        self.batch.hold_dropped(job, number, &part);
+        self.cx.hold_dropped(job, number, &part);
         part
     }
 
     /// Begins an after-action on the ranks, or adds the ranks to the existing after-action.
-    pub(crate) fn follow(
-        &mut self,
-        job: &JobId,
-        number: Attempt,
-        name: &ActionName,
-        ranks: &IdSet,
-        last: bool,
-        now: Now,
-    ) {
-        let id = ActionId::of(self.settings.cluster, job, number, name);
+    pub(crate) fn follow(&mut self, job: &JobId, number: Attempt, name: &ActionName, ranks: &IdSet, last: bool) {
+        let id = ActionId::of(self.cx.settings.cluster, job, number, name);
         if ranks.is_empty() && !self.jobs.actions.contains_key(&id) {
             return;
         }
@@ -83,59 +75,59 @@ impl Machine {
             // An operator may have begun the after-action by hand: only ranks outside the after-action are new.
             let new = ranks.difference(&action.row.ranks);
             if action.row.verdict.is_none() && action.row.external.is_none() {
-                self.grow(id, &new, now);
+                self.grow(id, &new);
             } else if action.row.verdict.is_some() && !new.is_empty() {
                 let text = format!("{name} had ended before ranks {new} were let go: it does not follow there");
-                self.batch.note(Level::Warning, Some(job), None, text);
+                self.cx.note(Level::Warning, Some(job), None, text);
                 let begun = self.jobs.begun(job, number);
                 for rank in begun.intersection(&new).iter().map(Rank) {
                     let what = "had ended before this rank was known, and does not clean up there";
-                    self.drain_alive(TaskId { action: id, rank }, what, Fault::Other, now);
+                    self.drain_alive(TaskId { action: id, rank }, what, Fault::Other);
                 }
             }
             return;
         }
         let userid = self.jobs.attempt(job, number).and_then(|a| a.userid);
-        let mut row = ActionRow::new(id, job.clone(), number, name.clone(), ranks.clone(), now.wall_ms);
+        let mut row = ActionRow::new(id, job.clone(), number, name.clone(), ranks.clone(), self.cx.now.wall_ms);
         row.userid = userid;
-        row.timeout_ms = self.settings.timeouts.get(name).copied();
+        row.timeout_ms = self.cx.settings.timeouts.get(name).copied();
         row.growing = !last;
         if defect!(HoldDropped) {
             row.held = Part::default();
         }
-        self.begin(row, now);
+        self.begin(row);
     }
 
     /// Adds ranks to an action, and begins the action on them.
-    pub(crate) fn grow(&mut self, id: ActionId, new: &IdSet, now: Now) {
+    pub(crate) fn grow(&mut self, id: ActionId, new: &IdSet) {
         if let Some(action) = self.jobs.action_mut(id) {
             action.grow(new);
             self.nodes.index(&self.jobs, id, new);
-            self.adopt(id, new, now);
-            self.jobs.touch(id, now, &mut self.batch);
-            self.start_ready(id, new, now);
+            self.adopt(id, new);
+            self.jobs.touch(id, &mut self.cx);
+            self.start_ready(id, new);
         }
     }
 
     /// Begins a new action on all its ranks.
-    pub(crate) fn begin(&mut self, mut row: ActionRow, now: Now) {
+    pub(crate) fn begin(&mut self, mut row: ActionRow) {
         let (id, job, ranks) = (row.id, row.job.clone(), row.ranks.clone());
         row.events_from = self.jobs.get(&job).map_or(0, |j| j.events_last);
         let (name, attempt, external) = (row.name.clone(), row.attempt, row.external.clone());
         // The store keeps actions in the order in which they began: the order decides which action waits for which.
-        self.batch.records.push(Record::Action(Box::new(row.clone())));
-        self.jobs.add_action(Action::new(row, now.mono_ms));
+        self.cx.records.push(Record::Action(Box::new(row.clone())));
+        self.jobs.add_action(Action::new(row, self.cx.now.mono_ms));
         self.nodes.index(&self.jobs, id, &ranks);
-        self.adopt(id, &ranks, now);
-        self.jobs.arm(id, self.settings.start_grace_ms, now);
-        self.jobs.touch(id, now, &mut self.batch);
+        self.adopt(id, &ranks);
+        self.jobs.arm(id, &self.cx);
+        self.jobs.touch(id, &mut self.cx);
         let hosts = self.jobs.layout(id).map(|layout| layout.hosts_of(&ranks));
         let mut context = json!({"action": name, "attempt": attempt, "id": id, "ranks": ranks, "hosts": hosts});
         if let (Some(external), Some(context)) = (external, context.as_object_mut()) {
             context.insert("resources".to_owned(), json!(external.resources));
             context.insert("lease".to_owned(), json!(Span::from_millis(external.lease_ms)));
         }
-        self.event(&job, now, "action-start", context);
-        self.start_ready(id, &ranks, now);
+        self.event(&job, "action-start", context);
+        self.start_ready(id, &ranks);
     }
 }

@@ -7,8 +7,8 @@ use serde_json::{Map, json};
 
 use crate::agent::io::Level;
 use crate::controller::action::Stand;
-use crate::controller::batch::Batch;
-use crate::controller::io::{Now, Refusal, Reply};
+use crate::controller::context::Context;
+use crate::controller::io::{Refusal, Reply};
 use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
 use crate::ids::{ActionId, ActionName, Attempt, JobId, MilestoneName, TaskId};
@@ -30,7 +30,7 @@ pub(crate) struct Saying {
 
 impl Jobs {
     /// Records a script's report, even if the task has ended meanwhile.
-    pub(crate) fn task_says(&mut self, task: TaskId, name: &str, batch: &mut Batch) {
+    pub(crate) fn task_says(&mut self, task: TaskId, name: &str, cx: &mut Context) {
         let Some(action) = self.action(task.action).filter(|a| a.stand(task.rank) != Stand::NotMine) else {
             return;
         };
@@ -39,7 +39,7 @@ impl Jobs {
         let (job, attempt, action) = (action.row.job.clone(), action.row.attempt, Some(action.row.name.clone()));
         let saying = Saying { job, attempt, name, action, by: None };
         // For a milestone beyond the maximum, the log has an entry already.
-        let _ = self.say(saying, &IdSet::from(task.rank.0..=task.rank.0), batch);
+        let _ = self.say(saying, &IdSet::from(task.rank.0..=task.rank.0), cx);
     }
 
     /// Records a report by the service of an external action, for some of its ranks; for all ranks of the job if the
@@ -49,25 +49,25 @@ impl Jobs {
         id: ActionId,
         name: &MilestoneName,
         ranks: &IdSet,
-        batch: &mut Batch,
+        cx: &mut Context,
     ) -> Result<(), Refusal> {
         not_an_event(name)?;
         let (Some(action), Some(layout)) = (self.action(id), self.layout(id)) else { return Ok(()) };
         let (job, attempt) = (action.row.job.clone(), action.row.attempt);
         let ranks = if action.row.ranks.is_empty() { layout.ranks().clone() } else { ranks.clone() };
         let saying = Saying { job, attempt, name: name.clone(), action: Some(action.row.name.clone()), by: None };
-        self.say(saying.clone(), &ranks, batch).map(drop).map_err(|TooMany| too_many(&saying.job, attempt))
+        self.say(saying.clone(), &ranks, cx).map(drop).map_err(|TooMany| too_many(&saying.job, attempt))
     }
 
     /// Adds a report to the batch, which logs it at its end. Returns the ranks for which the report is new.
-    fn say(&mut self, saying: Saying, ranks: &IdSet, batch: &mut Batch) -> Result<IdSet, TooMany> {
+    fn say(&mut self, saying: Saying, ranks: &IdSet, cx: &mut Context) -> Result<IdSet, TooMany> {
         let Some(entry) = self.attempt_mut(&saying.job, saying.attempt) else {
             return Ok(IdSet::new());
         };
         match entry.milestones.say(&saying.name, ranks) {
             Ok(news) => {
                 if !news.is_empty() {
-                    batch.said.entry(saying).or_default().extend_with(&news);
+                    cx.said.entry(saying).or_default().extend_with(&news);
                 }
                 Ok(news)
             }
@@ -85,7 +85,6 @@ impl Machine {
         name: &MilestoneName,
         targets: Option<&Targets>,
         uid: u32,
-        now: Now,
     ) -> Result<Reply, Refusal> {
         let (number, entry) = self.facts().attempt_of(job, attempt)?;
         if !entry.open {
@@ -97,15 +96,15 @@ impl Machine {
         };
         not_an_event(name)?;
         let saying = Saying { job: job.clone(), attempt: number, name: name.clone(), action: None, by: Some(uid) };
-        let ranks = self.jobs.say(saying, &ranks, &mut self.batch).map_err(|TooMany| too_many(job, number))?;
-        self.tell_milestones(now);
+        let ranks = self.jobs.say(saying, &ranks, &mut self.cx).map_err(|TooMany| too_many(job, number))?;
+        self.tell_milestones();
         let entry = self.jobs.attempt(job, number);
         Ok(Reply::Said { ranks, reached: entry.is_some_and(|entry| entry.milestones.is_reached(name)) })
     }
 
     /// Logs the batch's reports, and then the milestones that jobs have reached with these reports.
-    pub(crate) fn tell_milestones(&mut self, now: Now) {
-        for (saying, ranks) in std::mem::take(&mut self.batch.said) {
+    pub(crate) fn tell_milestones(&mut self) {
+        for (saying, ranks) in std::mem::take(&mut self.cx.said) {
             let Saying { job, attempt, name, action, by } = saying;
             // The attempt was pruned in this batch: no log exists.
             let Some(entry) = self.jobs.attempt(&job, attempt) else { continue };
@@ -115,26 +114,26 @@ impl Machine {
             context.extend([("attempt".to_owned(), json!(attempt)), ("name".to_owned(), json!(name))]);
             context.extend([("ranks".to_owned(), json!(ranks)), ("hosts".to_owned(), json!(hosts))]);
             context.extend(by.map(|by| ("by".to_owned(), json!(by))));
-            self.event(&job, now, "milestone", context.into());
-            self.batch.attempts.insert((job.clone(), attempt));
-            self.reach_milestones(&job, attempt, now);
-            self.tell_full(&job, attempt, now);
+            self.event(&job, "milestone", context.into());
+            self.cx.attempts.insert((job.clone(), attempt));
+            self.reach_milestones(&job, attempt);
+            self.tell_full(&job, attempt);
         }
     }
 
     /// Logs once that the attempt has no room for another milestone: clients stop waiting for milestones.
-    fn tell_full(&mut self, job: &JobId, number: Attempt, now: Now) {
+    fn tell_full(&mut self, job: &JobId, number: Attempt) {
         let entry = self.jobs.attempt_mut(job, number);
         let Some(entry) = entry.filter(|entry| entry.milestones.is_full()) else { return };
         if !std::mem::replace(&mut entry.too_many_milestones, true) {
             let text = format!("attempt {number} has {MAX_NAMES} milestones: others are not told");
-            self.batch.note(Level::Warning, Some(job), None, text);
-            self.event(job, now, "milestones-full", json!({"attempt": number, "most": MAX_NAMES}));
+            self.cx.note(Level::Warning, Some(job), None, text);
+            self.event(job, "milestones-full", json!({"attempt": number, "most": MAX_NAMES}));
         }
     }
 
     /// Logs milestones that the job has reached, after a report or after some ranks no longer need to report.
-    pub(crate) fn reach_milestones(&mut self, job: &JobId, number: Attempt, now: Now) {
+    pub(crate) fn reach_milestones(&mut self, job: &JobId, number: Attempt) {
         let entry = self.jobs.attempt(job, number);
         if !entry.is_some_and(|entry| entry.milestones.is_under_way()) {
             return;
@@ -146,9 +145,9 @@ impl Machine {
             if !without.is_empty() {
                 context["without"] = json!(without);
             }
-            self.batch.attempt_changed(job, number);
-            self.event(job, now, "milestone", context.clone());
-            self.outbox.tell_manager(job, number, "milestone", context, &self.jobs, &mut self.batch);
+            self.cx.attempt_changed(job, number);
+            self.event(job, "milestone", context.clone());
+            self.outbox.tell_manager(job, number, "milestone", context, &self.jobs, &mut self.cx);
         }
     }
 }

@@ -20,9 +20,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::agent::io::Level;
-use crate::controller::batch::Batch;
+use crate::controller::context::Context;
 use crate::controller::facts::Facts;
-use crate::controller::io::{Now, Record};
+use crate::controller::io::Record;
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::machine::Machine;
@@ -94,22 +94,22 @@ impl Machine {
             }
         }
         for (session, tasks) in by_session {
-            self.batch.send(session, ToAgent::Forget { tasks });
+            self.cx.send(session, ToAgent::Forget { tasks });
         }
         self.outbox.forget(job, number);
         self.drains.forget(job, number);
-        self.batch.attempts.remove(&(job.clone(), number));
-        self.batch.given.remove(&(job.clone(), number));
-        self.batch.records.push(Record::Prune { job: job.clone(), attempt: number, whole_job });
-        self.batch.note(Level::Info, Some(job), None, format!("attempt {number} is forgotten: {why}"));
+        self.cx.attempts.remove(&(job.clone(), number));
+        self.cx.given.remove(&(job.clone(), number));
+        self.cx.records.push(Record::Prune { job: job.clone(), attempt: number, whole_job });
+        self.cx.note(Level::Info, Some(job), None, format!("attempt {number} is forgotten: {why}"));
     }
 
     /// Forgets attempts past their retention, once in a while.
-    pub(crate) fn prune(&mut self, now: Now) {
-        if self.facts().prune_ms() > now.mono_ms {
+    pub(crate) fn prune(&mut self) {
+        if self.facts().prune_ms() > self.cx.now.mono_ms {
             return;
         }
-        self.pruned_ms = now.mono_ms;
+        self.pruned_ms = self.cx.now.mono_ms;
         if self.recovery.is_on() && !defect!(PrunedInRecovery) {
             return;
         }
@@ -130,9 +130,9 @@ impl Machine {
             }
         }
         may.sort();
-        let mut surplus = usize::saturating_sub(total, self.settings.keep_attempts);
+        let mut surplus = usize::saturating_sub(total, self.cx.settings.keep_attempts);
         for (touched, job, attempt, when) in may {
-            let old = now.wall_ms.saturating_sub(touched) >= self.settings.retention_ms;
+            let old = self.cx.now.wall_ms.saturating_sub(touched) >= self.cx.settings.retention_ms;
             if old || (surplus > 0 && when == May::Any) {
                 surplus = surplus.saturating_sub(1);
                 self.forget(&job, attempt, "it is past its retention");
@@ -143,10 +143,10 @@ impl Machine {
 
 impl<'a> Facts<'a> {
     /// Returns the time of the next look for attempts past their retention.
-    pub(crate) fn next_prune(&self, now: Now) -> Option<u64> {
+    pub(crate) fn next_prune(&self) -> Option<u64> {
         let ends = |attempt: &JobAttempt| !attempt.actions.is_empty() || attempt.complete;
         let any = self.jobs.values().any(|job| job.attempts.values().any(ends));
-        any.then(|| now.mono_ms.saturating_add(PRUNE_EVERY_MS).min(self.prune_ms()))
+        any.then(|| self.cx.now.mono_ms.saturating_add(PRUNE_EVERY_MS).min(self.prune_ms()))
     }
 
     fn prune_ms(&self) -> u64 {
@@ -181,7 +181,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-impl Batch {
+impl Context {
     /// Returns, by job, the position of the last record that forgets an attempt of the job.
     pub(crate) fn pruned(&self) -> BTreeMap<JobId, usize> {
         let job = |record: &Record| match record {

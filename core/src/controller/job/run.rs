@@ -2,7 +2,7 @@
 
 use crate::controller::action::external;
 use crate::controller::facts::Facts;
-use crate::controller::io::{ActionRow, ActionStart, External, Now, Refusal, Reply, RunRequest};
+use crate::controller::io::{ActionRow, ActionStart, External, Refusal, Reply, RunRequest};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
@@ -146,30 +146,25 @@ impl Jobs {
 }
 
 impl Machine {
-    pub(crate) fn action_start(&mut self, start: ActionStart, now: Now) -> Result<Reply, Refusal> {
+    pub(crate) fn action_start(&mut self, start: ActionStart) -> Result<Reply, Refusal> {
         let ActionStart { run, resources, lease_ms } = start;
         if lease_ms == 0 {
             return Err(Refusal::Invalid("a lease of nothing: expected a duration above zero".to_owned()));
         }
-        if self.settings.after.contains(&run.action) {
+        if self.cx.settings.after.contains(&run.action) {
             let text = format!(
                 "{} follows jobs by itself, on their nodes: an external action needs a name of its own",
                 run.action
             );
             return Err(Refusal::Conflict(text));
         }
-        let external = External { lease_ms, heard_ms: now.wall_ms, resources, ..External::default() };
-        self.begin_or_attach(run, Some(external), now)
+        let external = External { lease_ms, heard_ms: self.cx.now.wall_ms, resources, ..External::default() };
+        self.begin_or_attach(run, Some(external))
     }
 
     /// Begins an action, or attaches to it; `external`: `Some` for an external action.
-    pub(crate) fn begin_or_attach(
-        &mut self,
-        run: RunRequest,
-        external: Option<External>,
-        now: Now,
-    ) -> Result<Reply, Refusal> {
-        let id_in = |attempt| ActionId::of(self.settings.cluster, &run.job, attempt, &run.action);
+    pub(crate) fn begin_or_attach(&mut self, run: RunRequest, external: Option<External>) -> Result<Reply, Refusal> {
+        let id_in = |attempt| ActionId::of(self.cx.settings.cluster, &run.job, attempt, &run.action);
         let exists = |attempt| self.jobs.actions.contains_key(&id_in(attempt));
         let attempt = self.jobs.choose_attempt(&run.job, run.attempt, exists)?;
         let id = id_in(attempt);
@@ -180,24 +175,24 @@ impl Machine {
             };
             return match (&external, &action.row.external) {
                 (None, None) => {
-                    self.join(id, attempt, &run, now);
+                    self.join(id, attempt, &run);
                     self.facts().attach(id, &run)?;
-                    self.own_again(&run.job, attempt, now);
-                    self.assert_attempt(&run.job, attempt, now);
-                    self.assert_action(id, now);
+                    self.own_again(&run.job, attempt);
+                    self.assert_attempt(&run.job, attempt);
+                    self.assert_action(id);
                     self.facts().attach(id, &run)
                 }
                 (Some(asked), Some(_)) => {
-                    self.own_again(&run.job, attempt, now);
-                    self.assert_attempt(&run.job, attempt, now);
-                    self.assert_action(id, now);
-                    self.attach_external(id, &run, asked, now)
+                    self.own_again(&run.job, attempt);
+                    self.assert_attempt(&run.job, attempt);
+                    self.assert_action(id);
+                    self.attach_external(id, &run, asked)
                 }
                 (None, Some(_)) => by("a service outside (external)"),
                 (Some(_), None) => by("agents"),
             };
         }
-        self.quiesce.may_begin(&run.action, &self.settings.after, now)?;
+        self.quiesce.may_begin(&run.action, &self.cx)?;
         let (layout, mut ranks) = self.jobs.choose_ranks(&run, attempt)?;
         let entry = self.jobs.attempt(&run.job, attempt);
         if let Some(asked) = &external {
@@ -218,7 +213,7 @@ impl Machine {
         if external.is_none() {
             self.facts().check_configured(&run.action, &layout, &ranks)?;
         }
-        if !self.settings.after.contains(&run.action) {
+        if !self.cx.settings.after.contains(&run.action) {
             self.jobs.check_not_followed(&run, attempt, &ranks)?;
         }
         if let Some(asked) = &external {
@@ -227,11 +222,11 @@ impl Machine {
         match entry {
             None => {
                 let before = self.jobs.get(&run.job).and_then(|job| job.before_the_next());
-                let opened = JobAttempt::requeue(layout, run.userid, before, now.wall_ms).map_err(|text| {
+                let opened = JobAttempt::requeue(layout, run.userid, before, self.cx.now.wall_ms).map_err(|text| {
                     Refusal::Invalid(format!("{text}: add attempt {attempt} of {} anew (job add)", run.job))
                 })?;
                 let opened = JobAttempt { recovered: self.recovery.is_on(), ..opened };
-                self.open_attempt(&run.job, attempt, opened, now);
+                self.open_attempt(&run.job, attempt, opened);
             }
             Some(entry) => {
                 if entry.complete && ranks.is_empty() {
@@ -247,16 +242,16 @@ impl Machine {
                     let text = format!("{gone} of job {job} attempt {attempt} went back already: nothing begins there");
                     return Err(Refusal::Conflict(text));
                 }
-                self.own_again(&run.job, attempt, now);
-                self.assert_attempt(&run.job, attempt, now);
+                self.own_again(&run.job, attempt);
+                self.assert_attempt(&run.job, attempt);
             }
         }
-        let timeout_ms = run.timeout_ms.or_else(|| self.settings.timeouts.get(&run.action).copied());
+        let timeout_ms = run.timeout_ms.or_else(|| self.cx.settings.timeouts.get(&run.action).copied());
         let owner = self.jobs.attempt(&run.job, attempt).and_then(|a| a.userid);
         let userid = run.userid.or(owner);
-        let row = ActionRow::new(id, run.job, attempt, run.action, ranks, now.wall_ms);
+        let row = ActionRow::new(id, run.job, attempt, run.action, ranks, self.cx.now.wall_ms);
         let row = ActionRow { userid, env: run.env, timeout_ms, ..row };
-        self.begin(external.map_or(row.clone(), |external| external::row(row, external)), now);
+        self.begin(external.map_or(row.clone(), |external| external::row(row, external)));
         match (self.jobs.action(id), self.jobs.layout(id)) {
             (Some(action), Some(layout)) => Ok(self.facts().running(id, &action.row, layout, false)),
             _ => Err(Refusal::NoSuchAction("it could not begin".to_owned())),
@@ -265,7 +260,7 @@ impl Machine {
 
     /// Extends an open-ended after-action that an operator begins by hand: all ranks that the job still holds join the
     /// action.
-    fn join(&mut self, id: ActionId, number: Attempt, run: &RunRequest, now: Now) {
+    fn join(&mut self, id: ActionId, number: Attempt, run: &RunRequest) {
         let Some(attempt) = self.jobs.attempt(&run.job, number) else { return };
         let named = match (&run.targets, &run.nodes) {
             (Some(targets), _) => attempt.layout.choose(targets).ok(),
@@ -278,7 +273,7 @@ impl Machine {
         let Some(named) = named.filter(|named| may && all.is_subset(named)) else { return };
         let new = named.difference(&row.ranks);
         if !new.is_empty() && new.is_subset(&attempt.hold.ranks) {
-            self.grow(id, &new, now);
+            self.grow(id, &new);
         }
     }
 }

@@ -13,7 +13,6 @@
 
 use serde_json::json;
 
-use crate::controller::io::Now;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::machine::Machine;
 use crate::defect;
@@ -21,39 +20,39 @@ use crate::ids::{Attempt, JobId};
 
 impl Machine {
     /// Opens a new attempt, which supersedes the open attempt ([`crate::controller::job::supersede`]).
-    pub(crate) fn open_attempt(&mut self, job: &JobId, number: Attempt, attempt: JobAttempt, now: Now) {
+    pub(crate) fn open_attempt(&mut self, job: &JobId, number: Attempt, attempt: JobAttempt) {
         let entry = self.jobs.entry(job.clone()).or_default();
         let older: Vec<Attempt> = entry.attempts.iter().filter(|(_, a)| a.open).map(|(number, _)| *number).collect();
         for older in older {
-            self.disown_superseded(job, older, now);
-            self.close_attempt(job, older, &format!("attempt {number} was opened"), now);
+            self.disown_superseded(job, older);
+            self.close_attempt(job, older, &format!("attempt {number} was opened"));
         }
         let context = json!({"attempt": number, "hosts": attempt.layout.hosts(), "userid": attempt.userid});
         self.jobs.entry(job.clone()).or_default().attempts.insert(number, attempt);
-        self.batch.attempt_changed(job, number);
-        self.event(job, now, "attempt", context);
+        self.cx.attempt_changed(job, number);
+        self.event(job, "attempt", context);
     }
 
     /// Closes an attempt: hands its ranks to the after-actions, or releases the ranks; `why`: for the event log.
-    pub(crate) fn close_attempt(&mut self, job: &JobId, number: Attempt, why: &str, now: Now) {
+    pub(crate) fn close_attempt(&mut self, job: &JobId, number: Attempt, why: &str) {
         let Some(entry) = self.jobs.attempt_mut(job, number) else { return };
         let was_open = std::mem::replace(&mut entry.open, false);
-        entry.touched_ms = now.wall_ms;
+        entry.touched_ms = self.cx.now.wall_ms;
         let part = entry.let_go(&entry.whole());
-        self.batch.attempt_changed(job, number);
+        self.cx.attempt_changed(job, number);
         let all = entry.layout.ranks().clone();
-        self.withdraw(job, number, &all, why, now);
-        self.stop_services(job, number, why, now);
+        self.withdraw(job, number, &all, why);
+        self.stop_services(job, number, why);
         let begun = self.jobs.begun(job, number).intersection(&part.ranks);
-        for name in self.settings.after.clone() {
+        for name in self.cx.settings.after.clone() {
             if !defect!(SupersededUnfollowed) {
-                self.follow(job, number, &name, &begun, true, now);
+                self.follow(job, number, &name, &begun, true);
             }
         }
-        self.jobs.seal(job, number, &mut self.batch);
-        self.batch.hold_dropped(job, number, &part);
+        self.jobs.seal(job, number, &mut self.cx);
+        self.cx.hold_dropped(job, number, &part);
         if was_open {
-            self.event(job, now, "attempt-closed", json!({"attempt": number, "why": why}));
+            self.event(job, "attempt-closed", json!({"attempt": number, "why": why}));
         }
     }
 }

@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 
 use crate::controller::action::Action;
 use crate::controller::facts::Facts;
-use crate::controller::io::Now;
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::machine::Machine;
@@ -125,10 +124,10 @@ impl Jobs {
 impl Machine {
     /// Handles an action that succeeded without some ranks: reports the failed ranks with reasons, and hands the ranks
     /// over if the job asked for that.
-    pub(crate) fn forgive(&mut self, id: ActionId, now: Now) {
+    pub(crate) fn forgive(&mut self, id: ActionId) {
         let Some(action) = self.jobs.action(id) else { return };
         let (job, number, name) = (action.row.job.clone(), action.row.attempt, action.row.name.clone());
-        if self.settings.after.contains(&name) {
+        if self.cx.settings.after.contains(&name) {
             return;
         }
         // The verdict is `ok`: the job had handed over the never-begun ranks before.
@@ -137,7 +136,7 @@ impl Machine {
         let terms = &attempt.terms;
         let surplus: IdSet = match terms.keep {
             // Before the `keep-after` action, further ranks may still fail.
-            Some(keep) if name == self.settings.keep_after => {
+            Some(keep) if name == self.cx.settings.keep_after => {
                 // Ranks outside the action are not prepared, and do not count towards `keep`.
                 let good = attempt.hold.ranks.intersection(&action.row.ranks).difference(&bad);
                 good.iter().skip(keep as usize - usize::from(defect!(KeepsOneLess))).collect()
@@ -156,25 +155,25 @@ impl Machine {
             if let (Some(resources), Some(context)) = (resources, context.as_object_mut()) {
                 context.insert("resources".to_owned(), resources);
             }
-            self.event(&job, now, "exception", context.clone());
-            self.outbox.tell_manager(&job, number, "exception", context, &self.jobs, &mut self.batch);
-            self.reach_milestones(&job, number, now);
+            self.event(&job, "exception", context.clone());
+            self.outbox.tell_manager(&job, number, "exception", context, &self.jobs, &mut self.cx);
+            self.reach_milestones(&job, number);
         }
         if !back.is_empty() {
-            self.give_back(&job, number, &back, now);
+            self.give_back(&job, number, &back);
         }
     }
 
     /// Lets the job continue without these ranks, and hands the ranks to the after-actions.
-    fn give_back(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
-        self.let_go(job, number, &Part::of_ranks(ranks.clone()), now);
+    fn give_back(&mut self, job: &JobId, number: Attempt, ranks: &IdSet) {
+        self.let_go(job, number, &Part::of_ranks(ranks.clone()));
         let Some(attempt) = self.jobs.attempt(job, number) else { return };
         let left = attempt.hold.ranks.clone();
         let r = attempt.terms.r.as_ref().map(|r| r.fragment(&left));
         let context = json!({"attempt": number, "ranks": ranks, "hosts": attempt.layout.hosts_of(ranks), "left": left,
             "left_hosts": attempt.layout.hosts_of(&left), "R": r});
-        self.event(job, now, "shrink", context.clone());
-        self.outbox.tell_manager(job, number, "shrink", context, &self.jobs, &mut self.batch);
+        self.event(job, "shrink", context.clone());
+        self.outbox.tell_manager(job, number, "shrink", context, &self.jobs, &mut self.cx);
     }
 }
 
@@ -186,15 +185,15 @@ impl Facts<'_> {
             checks: BTreeMap::new(),
             others: true,
             enough: true,
-            lost: self.settings.tolerate_lost,
-            timeout: self.settings.tolerate_timeout,
+            lost: self.cx.settings.tolerate_lost,
+            timeout: self.cx.settings.tolerate_timeout,
             shed,
         };
         let Some(action) = self.jobs.action(id) else { return none };
         let row = &action.row;
         let Some(attempt) = self.jobs.attempt(&row.job, row.attempt) else { return none };
         // The job does not wait for its after-actions, so tolerance does not apply to after-actions.
-        if self.settings.after.contains(&row.name) {
+        if self.cx.settings.after.contains(&row.name) {
             return none;
         }
         // Ranks that other actions forgave use up the tolerance, except ranks that failed again in this action.
@@ -216,7 +215,7 @@ impl Facts<'_> {
         let enough = attempt.hold.ranks.is_empty() || left >= least;
         let others = attempt.terms.forgives_others();
         let checks = self.checks_left(attempt, action);
-        let (lost, timeout) = (self.settings.tolerate_lost, self.settings.tolerate_timeout);
+        let (lost, timeout) = (self.cx.settings.tolerate_lost, self.cx.settings.tolerate_timeout);
         Forgiveness { ranks, checks, others, enough, lost, timeout, shed }
     }
 
@@ -226,7 +225,7 @@ impl Facts<'_> {
         let others = self.jobs.of(attempt).filter(|other| {
             other.row.verdict == Some(Verdict::Ok)
                 && other.row.id != action.row.id
-                && !self.settings.after.contains(&other.row.name)
+                && !self.cx.settings.after.contains(&other.row.name)
         });
         let others: Vec<&Action> = others.collect();
         let of = attempt.layout.ranks().len();

@@ -4,7 +4,6 @@
 use serde_json::json;
 
 use crate::controller::action::{Action, Stand};
-use crate::controller::io::Now;
 use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
 use crate::controller::recovery::NOT_ASKED_AGAIN;
@@ -17,7 +16,7 @@ use crate::task::Ended;
 
 impl Machine {
     /// Withdraws the setup tasks on ranks `of` that the controller never sent to the node.
-    pub(crate) fn withdraw(&mut self, job: &JobId, number: Attempt, of: &IdSet, why: &str, now: Now) {
+    pub(crate) fn withdraw(&mut self, job: &JobId, number: Attempt, of: &IdSet, why: &str) {
         let waiting = |action: &Action| action.row.waiting.intersection(of);
         let unbegun = self.jobs.preparing(job, number).map(|action| (action.row.id, waiting(action)));
         let unbegun: Vec<(ActionId, IdSet)> = unbegun.filter(|(_, ranks)| !ranks.is_empty()).collect();
@@ -26,28 +25,28 @@ impl Machine {
             let (name, tasks): (_, Vec<_>) =
                 (action.row.name.clone(), ranks.iter().map(|rank| action.task(Rank(rank))).collect());
             let context = json!({"action": name, "attempt": number, "ranks": ranks, "why": why});
-            self.event(job, now, "cancel", context);
+            self.event(job, "cancel", context);
             for task in tasks {
-                self.end_task(task, Ended::bare(Outcome::Cancelled { status: None }, now.wall_ms), now);
+                self.end_task(task, Ended::bare(Outcome::Cancelled { status: None }, self.cx.now.wall_ms));
             }
         }
     }
 
     /// Withdraws setup actions that wait on the rank of this after-action. A lost life has begun the after-action
     /// there, so a setup action must not follow.
-    pub(crate) fn withdraw_before(&mut self, task: TaskId, now: Now) {
+    pub(crate) fn withdraw_before(&mut self, task: TaskId) {
         let Some(action) = self.jobs.action(task.action).filter(|action| self.jobs.follows(action)) else { return };
         let Some(attempt) = self.jobs.attempt(&action.row.job, action.row.attempt) else { return };
         let setup = |other: &&Action| !self.jobs.follows(other) && other.row.external.is_none();
         let late = self.jobs.of(attempt).filter(setup).filter(|other| other.stand(task.rank) == Stand::Waiting);
         let late: Vec<TaskId> = late.map(|other| other.task(task.rank)).collect();
         for task in late {
-            self.withdraw_task(task, "its rank was cleaned up before it could begin", now);
+            self.withdraw_task(task, "its rank was cleaned up before it could begin");
         }
     }
 
     /// Withdraws setup actions that no request has named again from ranks of a hand-over.
-    pub(crate) fn withdraw_stale(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
+    pub(crate) fn withdraw_stale(&mut self, job: &JobId, number: Attempt, ranks: &IdSet) {
         let Some(attempt) = self.jobs.attempt(job, number) else { return };
         let stale = self.jobs.of(attempt).filter(|action| action.row.unvouched && action.row.external.is_none());
         let stale = stale.flat_map(|action| {
@@ -57,13 +56,13 @@ impl Machine {
         let mut stale: Vec<TaskId> = stale.collect();
         stale.retain(|task| self.jobs.is_stale(*task));
         for task in stale {
-            self.withdraw_task(task, NOT_ASKED_AGAIN, now);
+            self.withdraw_task(task, NOT_ASKED_AGAIN);
         }
     }
 
     /// Asks external services to stop, as `job cancel` does. A service learns of the cancel from the answer to its next
     /// report, and from the job's events.
-    pub(crate) fn stop_services(&mut self, job: &JobId, number: Attempt, why: &str, now: Now) {
+    pub(crate) fn stop_services(&mut self, job: &JobId, number: Attempt, why: &str) {
         let at_work = self.jobs.preparing(job, number).filter(|action| action.row.external.is_some());
         let parts: Vec<(ActionId, Part)> = at_work
             .map(|action| (action.row.id, action.not_cancelling()))
@@ -77,8 +76,8 @@ impl Machine {
             action.stop_service(&part, why);
             let context = json!({"action": name, "attempt": number, "ranks": part.ranks, "resources": part.resources,
                 "why": why});
-            self.event(job, now, "cancel", context);
-            self.jobs.touch(id, now, &mut self.batch);
+            self.event(job, "cancel", context);
+            self.jobs.touch(id, &mut self.cx);
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::agent::io::Level;
 use crate::controller::facts::Facts;
-use crate::controller::io::{Now, Record, Refusal, Reply};
+use crate::controller::io::{Record, Refusal, Reply};
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::machine::Machine;
 use crate::hostlist::HostList;
@@ -15,7 +15,7 @@ impl Machine {
     ///
     /// # Errors
     /// The first node that is unknown or in use.
-    pub(crate) fn node_forget(&mut self, hosts: &HostList, uid: u32, now: Now) -> Result<Reply, Refusal> {
+    pub(crate) fn node_forget(&mut self, hosts: &HostList, uid: u32) -> Result<Reply, Refusal> {
         let mut dismantled = Vec::new();
         for name in hosts.iter() {
             let host = self.nodes.get_key_value(name).map(|(host, _)| host.clone());
@@ -27,10 +27,10 @@ impl Machine {
             dismantled.push(host);
         }
         for host in &dismantled {
-            let age_ms = self.nodes.remove(host).map_or(0, |node| now.wall_ms.saturating_sub(node.row.seen_ms));
-            self.batch.records.push(Record::NodeForgotten { host: host.clone() });
+            let age_ms = self.nodes.remove(host).map_or(0, |node| self.cx.now.wall_ms.saturating_sub(node.row.seen_ms));
+            self.cx.records.push(Record::NodeForgotten { host: host.clone() });
             let text = format!("uid {uid} had the controller forget this node; it said hello {} s ago", age_ms / 1_000);
-            self.batch.note(Level::Info, None, Some(host), text);
+            self.cx.note(Level::Info, None, Some(host), text);
         }
         Ok(Reply::Reached { tasks: dismantled.len() as u64 })
     }

@@ -57,16 +57,16 @@ impl Node {
 
 impl Machine {
     /// Handles a complete Hello: looks for another session of this host.
-    pub(crate) fn greeted(&mut self, id: SessionId, hello: Box<Hello>, now: Now) {
+    pub(crate) fn greeted(&mut self, id: SessionId, hello: Box<Hello>) {
         if hello.link > MAX_LINK {
             let why = format!("its session has the number {}, which no agent gives", hello.link);
-            return self.turn_away(id, &hello.host, &why, now);
+            return self.turn_away(id, &hello.host, &why);
         }
         let peer = self.sessions.get(&id).map(|session| session.peer.clone()).unwrap_or_default();
         let from = address(&peer);
-        let late = self.nodes.get(&hello.host).filter(|node| node.may_be_late(from, now));
+        let late = self.nodes.get(&hello.host).filter(|node| node.may_be_late(from, self.cx.now));
         if late.is_some_and(|node| node.is_over(&hello)) {
-            return self.turn_away(id, &hello.host, "of a boot of its node that is over", now);
+            return self.turn_away(id, &hello.host, "of a boot of its node that is over");
         }
         let is_heard = late.is_some_and(|node| node.has_heard_after(&hello));
         let older = self.nodes.get(&hello.host).and_then(|node| node.session).filter(|older| *older != id);
@@ -74,9 +74,9 @@ impl Machine {
             // The last frames of a dead agent may arrive even after its successor's session has ended.
             if is_heard {
                 let why = "an older session of this agent than the last one that stood";
-                return self.turn_away(id, &hello.host, why, now);
+                return self.turn_away(id, &hello.host, why);
             }
-            return self.open(id, *hello, now);
+            return self.open(id, *hello);
         };
         let same_agent = match self.sessions.get(&older) {
             Some(Session { stage: Stage::Open { machine, boot, link, .. }, peer: of })
@@ -88,39 +88,39 @@ impl Machine {
         };
         match same_agent {
             Some((link, _)) if link >= hello.link => {
-                self.turn_away(id, &hello.host, "an older session of this agent than the one that stands", now)
+                self.turn_away(id, &hello.host, "an older session of this agent than the one that stands")
             }
             Some((_, of)) => {
                 let text = format!("its session from {of} was replaced by a newer one from the same address, {peer}");
-                self.batch.note_of_node(Level::Info, &hello.host, text);
-                self.end_session(older, "replaced by a newer session of the same agent", now);
-                self.open(id, *hello, now);
+                self.cx.note_of_node(Level::Info, &hello.host, text);
+                self.end_session(older, "replaced by a newer session of the same agent");
+                self.open(id, *hello);
             }
             None if defect!(CloneReplaces) => {
-                self.end_session(older, "replaced", now);
-                self.open(id, *hello, now);
+                self.end_session(older, "replaced");
+                self.open(id, *hello);
             }
             None => {
                 self.probe_last += 1;
                 let nonce = self.probe_last;
-                let until_ms = now.mono_ms.saturating_add(self.settings.probe_ms);
+                let until_ms = self.cx.now.mono_ms.saturating_add(self.cx.settings.probe_ms);
                 // A third claimant does not wait for the second: only the latest Hello remains a claim.
                 let rivals: Vec<SessionId> = self.facts().probing_of(older);
                 for rival in rivals {
-                    self.turn_away(rival, &hello.host, "another agent claims this host", now);
+                    self.turn_away(rival, &hello.host, "another agent claims this host");
                 }
                 if let Some(session) = self.sessions.get_mut(&id) {
                     session.stage = Stage::Probing { hello, older, nonce, until_ms };
                     self.probing.insert(id);
                 }
-                self.batch.effects.push(Effect::Send { session: older, message: ToAgent::Probe { nonce } });
+                self.cx.effects.push(Effect::Send { session: older, message: ToAgent::Probe { nonce } });
             }
         }
     }
 
     /// Refuses the newer session, because the older session has answered: the newer session comes from another machine
     /// of the same name.
-    pub(crate) fn on_probed(&mut self, older: SessionId, answer: u64, now: Now) {
+    pub(crate) fn on_probed(&mut self, older: SessionId, answer: u64) {
         for id in self.facts().probing_of(older) {
             let Some(Session { peer, stage: Stage::Probing { hello, nonce, .. } }) = self.sessions.get(&id) else {
                 continue;
@@ -134,7 +134,7 @@ impl Machine {
                 "two machines claim {host}: {stands} stands, {peer} (machine {}, boot {}) was refused; is a certificate cloned?",
                 hello.machine, hello.boot
             );
-            self.turn_away(id, &host, &note, now);
+            self.turn_away(id, &host, &note);
             if let Some(node) = self.nodes.get_mut(&host) {
                 node.note = Some(note);
             }
@@ -142,12 +142,12 @@ impl Machine {
     }
 
     /// Ends probes without an answer in time: the older session is dead, and the newer session opens.
-    pub(crate) fn probes_due(&mut self, now: Now) {
+    pub(crate) fn probes_due(&mut self) {
         let due: Vec<(SessionId, SessionId)> = self
             .facts()
             .probing()
             .filter_map(|(id, s)| match &s.stage {
-                Stage::Probing { older, until_ms, .. } if *until_ms <= now.mono_ms => Some((id, *older)),
+                Stage::Probing { older, until_ms, .. } if *until_ms <= self.cx.now.mono_ms => Some((id, *older)),
                 _ => None,
             })
             .collect();
@@ -156,11 +156,11 @@ impl Machine {
             let text =
                 format!("its session from {} did not answer, and one from {} replaced it", peer(older), peer(id));
             let moved = address(&peer(older)) != address(&peer(id));
-            self.end_session(older, "did not answer a probe while another session of its host was waiting", now);
-            self.open_waiting(&[id], now);
+            self.end_session(older, "did not answer a probe while another session of its host was waiting");
+            self.open_waiting(&[id]);
             let Some(Stage::Open { host, .. }) = self.sessions.get(&id).map(|session| &session.stage) else { continue };
             let host = host.clone();
-            self.batch.note_of_node(Level::Warning, &host, text.clone());
+            self.cx.note_of_node(Level::Warning, &host, text.clone());
             if let Some(node) = self.nodes.get_mut(&host).filter(|_| moved) {
                 node.note = Some(text);
             }
@@ -169,11 +169,11 @@ impl Machine {
 
     /// Opens the sessions that waited for an answer of the older session, which has ended. A session stays closed if
     /// its agent has meanwhile returned with a newer session.
-    pub(crate) fn open_waiting(&mut self, waiting: &[SessionId], now: Now) {
+    pub(crate) fn open_waiting(&mut self, waiting: &[SessionId]) {
         for id in waiting {
             if let Some(Session { stage: Stage::Probing { hello, .. }, .. }) = self.sessions.get(id) {
                 let hello = hello.clone();
-                self.greeted(*id, hello, now);
+                self.greeted(*id, hello);
             }
         }
     }

@@ -4,7 +4,7 @@
 use serde_json::json;
 
 use crate::agent::io::Level;
-use crate::controller::io::{Now, Refusal, Reply};
+use crate::controller::io::{Refusal, Reply};
 use crate::controller::machine::Machine;
 use crate::ids::{Attempt, JobId};
 
@@ -20,7 +20,6 @@ impl Machine {
         releases: bool,
         reason: &str,
         uid: u32,
-        now: Now,
     ) -> Result<Reply, Refusal> {
         let reason = reason.trim();
         if reason.is_empty() {
@@ -38,15 +37,15 @@ impl Machine {
             return Err(Refusal::Conflict(format!("the release hook is owed nothing of job {job}")));
         }
         for sequence in &owed {
-            self.outbox.finish(*sequence, &mut self.batch);
+            self.outbox.finish(*sequence, &mut self.cx);
         }
         let text = format!(
             "uid {uid} dropped {} of its releases, of which the release hook has not heard: {reason}",
             owed.len()
         );
-        self.batch.note(Level::Warning, Some(job), None, text);
+        self.cx.note(Level::Warning, Some(job), None, text);
         let context = json!({"sequences": owed, "why": reason, "by": uid});
-        self.event(job, now, "release-forgotten", context);
+        self.event(job, "release-forgotten", context);
         Ok(Reply::Reached { tasks: owed.len() as u64 })
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::controller::action::Stand;
 use crate::controller::facts::Facts;
-use crate::controller::io::{Effect, NodeRow, Now, Record, SessionId};
+use crate::controller::io::{Effect, NodeRow, Record, SessionId};
 use crate::controller::machine::Machine;
 use crate::controller::node::Node;
 use crate::controller::node::duplicate_session::address;
@@ -16,8 +16,8 @@ use crate::message::{Held, HeldState, Hello, ToAgent};
 
 impl Machine {
     /// Opens a session: sends Welcome, then settles the differences.
-    pub(crate) fn open(&mut self, id: SessionId, hello: Hello, now: Now) {
-        if !self.judge_hello(id, &hello, now) {
+    pub(crate) fn open(&mut self, id: SessionId, hello: Hello) {
+        if !self.judge_hello(id, &hello) {
             return;
         }
         let Hello { host, machine, boot, link, version, actions, tasks, .. } = hello;
@@ -37,11 +37,11 @@ impl Machine {
             boot: boot.clone(),
             boot_number,
             version,
-            seen_ms: now.wall_ms,
+            seen_ms: self.cx.now.wall_ms,
         };
-        self.batch.records.push(Record::Node(row.clone()));
+        self.cx.records.push(Record::Node(row.clone()));
         let address = self.sessions.get(&id).map(|session| address(&session.peer).to_owned()).unwrap_or_default();
-        let node = self.nodes.entry(host.clone()).or_insert_with(|| Node::new(row.clone(), now.mono_ms));
+        let node = self.nodes.entry(host.clone()).or_insert_with(|| Node::new(row.clone(), self.cx.now.mono_ms));
         if known.is_none() {
             node.tasks = self.jobs.waiting_for(&host);
         }
@@ -51,7 +51,7 @@ impl Machine {
         node.link = Some(link);
         node.address = address;
         node.actions = actions;
-        node.since_ms = now.mono_ms;
+        node.since_ms = self.cx.now.mono_ms;
         node.live.clear();
         let before = std::mem::take(&mut node.unsettled);
         node.note = None;
@@ -61,18 +61,18 @@ impl Machine {
         self.probing.remove(&id);
         let welcome = ToAgent::Welcome {
             epoch: self.epoch,
-            cluster: self.settings.cluster,
-            redial_window_ms: redial_window_ms(self.nodes.len() as u64, self.settings.redial_per_second),
+            cluster: self.cx.settings.cluster,
+            redial_window_ms: redial_window_ms(self.nodes.len() as u64, self.cx.settings.redial_per_second),
             commit: 0,
         };
-        self.batch.effects.push(Effect::Send { session: id, message: welcome });
-        self.settle(id, &host, tasks, before, now);
+        self.cx.effects.push(Effect::Send { session: id, message: welcome });
+        self.settle(id, &host, tasks, before);
         // The recovery gate opens only after it has learned of this node's tasks.
-        self.gate_hears(&host, now);
+        self.gate_hears(&host);
     }
 
     /// Settles one Hello. `before` is the unfinished part of the node's earlier Hello.
-    pub(crate) fn settle(&mut self, id: SessionId, host: &HostName, held: Vec<Held>, before: Unsettled, now: Now) {
+    pub(crate) fn settle(&mut self, id: SessionId, host: &HostName, held: Vec<Held>, before: Unsettled) {
         let Some(node) = self.nodes.get(host) else { return };
         let (boot, boot_number) = (node.row.boot.clone(), node.row.boot_number);
         // A node takes no part in external actions.
@@ -82,8 +82,8 @@ impl Machine {
         let held: BTreeMap<TaskId, Held> = held.into_iter().filter(|h| !h.local).map(|h| (h.task, h)).collect();
         for task in &tasks {
             let frozen = self.facts().is_frozen_action(task.action);
-            if !frozen && !self.booted(*task, boot_number, now) {
-                self.undo(*task, boot_number, now);
+            if !frozen && !self.booted(*task, boot_number) {
+                self.undo(*task, boot_number);
             }
         }
         let mut forget = Vec::new();
@@ -92,24 +92,24 @@ impl Machine {
             .values()
             .partition(|held| self.facts().is_known(host, held) && !self.facts().is_of_a_lost_life(host, held));
         for held in unknown {
-            if self.on_unknown(id, host, held, now) {
+            if self.on_unknown(id, host, held) {
                 forget.push(held.task);
             }
         }
         for held in known {
-            self.settle_held(id, host, held.task, &held.state, held.limit_ms, now);
+            self.settle_held(id, host, held.task, &held.state, held.limit_ms);
         }
         for task in tasks.into_iter().filter(|task| !held.contains_key(task)) {
             if self.facts().is_frozen_action(task.action) {
                 self.nodes.leave_absent(&self.jobs, task);
             } else {
-                self.settle_absent(id, task, boot_number, &boot, now);
+                self.settle_absent(id, task, boot_number, &boot);
             }
         }
         if !forget.is_empty() {
-            self.batch.send(id, ToAgent::Forget { tasks: forget });
+            self.cx.send(id, ToAgent::Forget { tasks: forget });
         }
-        self.orphans_told(host, before, now);
+        self.orphans_told(host, before);
         self.reboot_cleans(host);
     }
 }

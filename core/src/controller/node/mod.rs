@@ -14,7 +14,7 @@ use std::ops::{Deref, DerefMut};
 
 use crate::agent::io::Level;
 use crate::controller::action::Action;
-use crate::controller::batch::Batch;
+use crate::controller::context::Context;
 use crate::controller::io::{NodeRow, SessionId};
 use crate::controller::job::Jobs;
 use crate::controller::recovery::Unsettled;
@@ -141,14 +141,14 @@ impl Nodes {
     }
 
     /// Returns `true` if the store knows the task, with its rank on `host`. The node's note shows any other claim.
-    pub(crate) fn speaks_for(&mut self, host: &HostName, task: TaskId, jobs: &Jobs, batch: &mut Batch) -> bool {
-        jobs.host_of(task).is_some() && !self.is_anothers(host, task, jobs, batch)
+    pub(crate) fn speaks_for(&mut self, host: &HostName, task: TaskId, jobs: &Jobs, cx: &mut Context) -> bool {
+        jobs.host_of(task).is_some() && !self.is_anothers(host, task, jobs, cx)
     }
 
     /// Returns `true` if the task belongs to another host. The controller then ignores the report and shows it in the
     /// node's note; the session stays open. Closing the session would be wrong: after a reused job number or a lost
     /// store, an attempt may return on other hosts. Its first hosts would be locked out for ever.
-    pub(crate) fn is_anothers(&mut self, host: &HostName, task: TaskId, jobs: &Jobs, batch: &mut Batch) -> bool {
+    pub(crate) fn is_anothers(&mut self, host: &HostName, task: TaskId, jobs: &Jobs, cx: &mut Context) -> bool {
         let external = jobs.is_external(task.action);
         let Some(of) = jobs.host_of(task).filter(|of| of != host || external) else { return false };
         let whose = if external { "run by a service outside".to_owned() } else { format!("of {of}") };
@@ -156,7 +156,7 @@ impl Nodes {
         let news = |node: &&mut Node| node.note.as_ref() != Some(&text);
         if let Some(node) = self.get_mut(host).filter(news) {
             node.note = Some(text.clone());
-            batch.note_of_node(Level::Error, host, text);
+            cx.note_of_node(Level::Error, host, text);
         }
         true
     }

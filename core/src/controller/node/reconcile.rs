@@ -27,7 +27,7 @@
 //! 4. See [`crate::controller::action::announced_reboot`].
 
 use crate::controller::action::Stand;
-use crate::controller::io::{Now, SessionId};
+use crate::controller::io::SessionId;
 use crate::controller::machine::Machine;
 use crate::controller::operator::resolve::is_before_its_begin;
 use crate::controller::recovery::NOT_ASKED_AGAIN;
@@ -39,7 +39,7 @@ use crate::task::{Ended, Start, survives_reboot};
 
 impl Machine {
     /// Invalidates a setup task that ended well in an earlier boot: the task becomes `lost (rebooted)`.
-    pub(crate) fn undo(&mut self, task: TaskId, boot_number: u32, now: Now) {
+    pub(crate) fn undo(&mut self, task: TaskId, boot_number: u32) {
         let Some(action) = self.jobs.action(task.action) else { return };
         let had_done = match action.stand(task.rank) {
             Stand::Ok => true,
@@ -50,7 +50,7 @@ impl Machine {
         };
         let undone = had_done && action.boot(task.rank) != Some(boot_number);
         if undone && !survives_reboot(&action.row.name) && !defect!(BootKeepsProlog) {
-            self.lose(task, Loss::Rebooted, now);
+            self.lose(task, Loss::Rebooted);
         }
     }
 
@@ -62,16 +62,15 @@ impl Machine {
         task: TaskId,
         state: &HeldState,
         limit_ms: Option<u64>,
-        now: Now,
     ) {
         self.jobs.limit_told(host, task, limit_ms);
         let is_stone = matches!(state, HeldState::Tombstone { .. });
         let rank = task.rank;
-        if !is_stone && self.nodes.is_anothers(host, task, &self.jobs, &mut self.batch) {
+        if !is_stone && self.nodes.is_anothers(host, task, &self.jobs, &mut self.cx) {
             // The task must not begin here. If it runs already, it continues; the controller acknowledges its end and
             // ignores the outcome.
             if *state == HeldState::Unclaimed {
-                self.batch.send_cancel(id, &self.jobs, task, "it is of another host");
+                self.cx.send_cancel(id, &self.jobs, task, "it is of another host");
             }
             return;
         }
@@ -84,7 +83,7 @@ impl Machine {
             action.seen_in(rank, boot_number);
         }
         if action.stand(rank) == Stand::Waiting && !defect!(SetupAfterEpilog) {
-            self.withdraw_before(task, now);
+            self.withdraw_before(task);
         }
         let held_back =
             open && *state == HeldState::Unclaimed && self.facts().is_held_back(task.action, rank).is_some();
@@ -92,35 +91,35 @@ impl Machine {
         let Some(action) = self.jobs.action_mut(task.action) else { return };
         match state {
             HeldState::Tombstone { outcome, reboot, .. } => {
-                let mut ended = Ended::of_tombstone(outcome.clone(), *reboot, now.wall_ms);
+                let mut ended = Ended::of_tombstone(outcome.clone(), *reboot, self.cx.now.wall_ms);
                 ended.note = Some("told by the node's tombstone; details were acknowledged before".to_owned());
                 if open {
-                    if let Some(ended) = self.end_or_boot(task, ended, now) {
-                        self.end_task(task, ended, now);
+                    if let Some(ended) = self.end_or_boot(task, ended) {
+                        self.end_task(task, ended);
                     }
                 } else if outcome.is_of_scripts() {
                     // A restored store may lack a late result.
-                    self.on_late(host, task, ended, now);
+                    self.on_late(host, task, ended);
                 }
             }
             HeldState::Unclaimed if !open && defect!(BeginEnded) => {
-                self.batch.send(id, ToAgent::Begin { task });
+                self.cx.send(id, ToAgent::Begin { task });
             }
             HeldState::Unclaimed if !open => {
-                self.batch.send_cancel(id, &self.jobs, task, "it has ended for the controller")
+                self.cx.send_cancel(id, &self.jobs, task, "it has ended for the controller")
             }
             HeldState::Unclaimed => {
                 let cancel = action.must_not_begin(rank);
                 action.accept(rank);
-                self.jobs.touch(task.action, now, &mut self.batch);
+                self.jobs.touch(task.action, &mut self.cx);
                 match cancel {
                     // A unit start that systemd has not carried out yet could begin the task without a Begin.
                     Some(why) if !frozen && !defect!(CancelledBegins) => {
-                        self.batch.send_cancel(id, &self.jobs, task, &why)
+                        self.cx.send_cancel(id, &self.jobs, task, &why)
                     }
                     _ if held_back => self.nodes.leave_unclaimed(&self.jobs, task),
-                    Some(why) if !defect!(CancelledBegins) => self.batch.send_cancel(id, &self.jobs, task, &why),
-                    _ => self.batch.send(id, ToAgent::Begin { task }),
+                    Some(why) if !defect!(CancelledBegins) => self.cx.send_cancel(id, &self.jobs, task, &why),
+                    _ => self.cx.send(id, ToAgent::Begin { task }),
                 }
             }
             HeldState::Live { phase, age_ms } => {
@@ -130,45 +129,38 @@ impl Machine {
                         false => action.cancel_of(rank),
                     };
                     action.accept(rank);
-                    self.jobs.touch(task.action, now, &mut self.batch);
+                    self.jobs.touch(task.action, &mut self.cx);
                     if let Some(why) = cancel.filter(|_| !defect!(CancelSaidOnce)) {
-                        self.batch.send_cancel(id, &self.jobs, task, &why);
+                        self.cx.send_cancel(id, &self.jobs, task, &why);
                     }
                 } else if is_before_its_begin(phase) {
                     // The task has not begun, but would begin when its turn comes or when systemd starts its unit.
-                    self.batch.send_cancel(id, &self.jobs, task, "it has ended for the controller");
+                    self.cx.send_cancel(id, &self.jobs, task, "it has ended for the controller");
                 }
                 if open {
-                    self.past_its_limit(host, task, phase, now);
+                    self.past_its_limit(host, task, phase);
                 }
-                self.lives_after_all(task, phase, now);
-                self.jobs.watch_lingering(task, phase, now);
+                self.lives_after_all(task, phase);
+                self.jobs.watch_lingering(task, phase, self.cx.now);
                 self.nodes.remember_phase(
                     &mut self.jobs,
                     host,
                     task,
                     phase.clone(),
-                    now.mono_ms.saturating_sub(*age_ms),
+                    self.cx.now.mono_ms.saturating_sub(*age_ms),
                 );
             }
             HeldState::Ended => {
                 if open {
                     action.accept(rank);
-                    self.jobs.touch(task.action, now, &mut self.batch);
+                    self.jobs.touch(task.action, &mut self.cx);
                 }
             }
         }
     }
 
     /// Settles a task that the store expects on the node and that the Hello does not list.
-    pub(crate) fn settle_absent(
-        &mut self,
-        id: SessionId,
-        task: TaskId,
-        boot_number: u32,
-        boot: &crate::ids::BootId,
-        now: Now,
-    ) {
+    pub(crate) fn settle_absent(&mut self, id: SessionId, task: TaskId, boot_number: u32, boot: &crate::ids::BootId) {
         let Some(action) = self.jobs.action(task.action) else {
             return;
         };
@@ -176,42 +168,35 @@ impl Machine {
         let stand = action.stand(task.rank);
         let cancel = action.must_not_begin(task.rank);
         match stand {
-            Stand::Sent | Stand::Accepted if !same_boot => self.lose(task, Loss::Rebooted, now),
-            Stand::Waiting | Stand::Sent if self.jobs.is_stale(task) => self.withdraw_task(task, NOT_ASKED_AGAIN, now),
+            Stand::Sent | Stand::Accepted if !same_boot => self.lose(task, Loss::Rebooted),
+            Stand::Waiting | Stand::Sent if self.jobs.is_stale(task) => self.withdraw_task(task, NOT_ASKED_AGAIN),
             Stand::Waiting if self.facts().is_held_back(task.action, task.rank).is_some() => {}
             Stand::Waiting if self.jobs.is_behind(task.action, task.rank) => {}
             Stand::Waiting => {
-                self.jobs.arm_start(task, self.settings.start_grace_ms, now);
-                self.start_on(id, task, boot_number, boot, now);
+                self.jobs.arm_start(task, &self.cx);
+                self.start_on(id, task, boot_number, boot);
             }
-            Stand::Accepted if defect!(AcceptedSentAgain) => self.start_on(id, task, boot_number, boot, now),
-            Stand::Accepted => self.lose(task, Loss::Vanished, now),
+            Stand::Accepted if defect!(AcceptedSentAgain) => self.start_on(id, task, boot_number, boot),
+            Stand::Accepted => self.lose(task, Loss::Vanished),
             // The node never got the Start: the task waits again for whatever holds it back.
             Stand::Sent if cancel.is_none() && self.facts().is_held_back(task.action, task.rank).is_some() => {
                 if let Some(action) = self.jobs.action_mut(task.action) {
                     action.unsend(task.rank);
-                    self.jobs.touch(task.action, now, &mut self.batch);
+                    self.jobs.touch(task.action, &mut self.cx);
                 }
             }
             // The node answers the Cancel with a tombstone, and reports it with Finished.
             Stand::Sent => match cancel {
-                Some(why) => self.batch.send_cancel(id, &self.jobs, task, &why),
-                None => self.start_on(id, task, boot_number, boot, now),
+                Some(why) => self.cx.send_cancel(id, &self.jobs, task, &why),
+                None => self.start_on(id, task, boot_number, boot),
             },
             Stand::Ok | Stand::Ended | Stand::NotMine => {}
         }
     }
 
     /// Sends a Start for a node's boot; the batch commits the Start first.
-    pub(crate) fn start_on(
-        &mut self,
-        id: SessionId,
-        task: TaskId,
-        boot_number: u32,
-        boot: &crate::ids::BootId,
-        now: Now,
-    ) {
-        let not_after_ms = self.settings.not_after_ms;
+    pub(crate) fn start_on(&mut self, id: SessionId, task: TaskId, boot_number: u32, boot: &crate::ids::BootId) {
+        let not_after_ms = self.cx.settings.not_after_ms;
         let Some(layout) = self.jobs.layout(task.action).cloned() else {
             return;
         };
@@ -220,19 +205,19 @@ impl Machine {
         let Some(action) = self.jobs.action_mut(task.action) else { return };
         action.send(task.rank, boot_number);
         let start = Start { after, milestones, ..action.start(&layout, not_after_ms, task.rank, boot) };
-        self.jobs.touch(task.action, now, &mut self.batch);
-        self.batch.send(id, ToAgent::Start(start));
+        self.jobs.touch(task.action, &mut self.cx);
+        self.cx.send(id, ToAgent::Start(start));
     }
 
     /// Begins an unclaimed task of an asserted attempt, unless the task is cancelled or held back.
     pub(crate) fn begin_unclaimed(&mut self, session: SessionId, task: TaskId) {
         let Some(action) = self.jobs.action(task.action) else { return };
         match action.must_not_begin(task.rank) {
-            Some(why) if !defect!(CancelledBegins) => self.batch.send_cancel(session, &self.jobs, task, &why),
+            Some(why) if !defect!(CancelledBegins) => self.cx.send_cancel(session, &self.jobs, task, &why),
             _ if self.facts().is_held_back(task.action, task.rank).is_some() => {
                 self.nodes.leave_unclaimed(&self.jobs, task)
             }
-            _ => self.batch.send(session, ToAgent::Begin { task }),
+            _ => self.cx.send(session, ToAgent::Begin { task }),
         }
     }
 }

@@ -8,7 +8,7 @@
 //! An agent may speak only for the host that its certificate names.
 
 use crate::agent::io::Level;
-use crate::controller::io::{Effect, Now, SessionId};
+use crate::controller::io::{Effect, SessionId};
 use crate::controller::machine::Machine;
 use crate::ids::{BootId, Epoch, HostName, MachineId};
 use crate::message::{FromAgent, Held, HeldState, Hello, MAX_TASKS};
@@ -47,14 +47,7 @@ pub(crate) enum Stage {
 }
 
 impl Machine {
-    pub(crate) fn on_message(
-        &mut self,
-        id: SessionId,
-        names: Option<&[String]>,
-        peer: &str,
-        message: FromAgent,
-        now: Now,
-    ) {
+    pub(crate) fn on_message(&mut self, id: SessionId, names: Option<&[String]>, peer: &str, message: FromAgent) {
         let session =
             self.sessions.entry(id).or_insert_with(|| Session { peer: peer.to_owned(), stage: Stage::Greeting(None) });
         let host = match &session.stage {
@@ -63,16 +56,16 @@ impl Machine {
             Stage::Greeting(_) | Stage::Probing { .. } => None,
         };
         match (host, message) {
-            (None, FromAgent::Hello(page)) => self.on_hello(id, names, page, now),
-            (Some(_), FromAgent::Hello(_)) => self.end_session(id, "Hello twice in one session", now),
+            (None, FromAgent::Hello(page)) => self.on_hello(id, names, page),
+            (Some(_), FromAgent::Hello(_)) => self.end_session(id, "Hello twice in one session"),
             // Between its Hello and the Welcome an agent has nothing else to report. Results in early frames arrive
             // again in `Finished`.
             (None, _) => {}
-            (Some(host), message) => self.on_agent(id, &host, message, now),
+            (Some(host), message) => self.on_agent(id, &host, message),
         }
     }
 
-    fn on_hello(&mut self, id: SessionId, names: Option<&[String]>, page: Hello, now: Now) {
+    fn on_hello(&mut self, id: SessionId, names: Option<&[String]>, page: Hello) {
         // Names in the DNS have no case, and a final dot has no meaning (RFC 4343, RFC 1034 3.1).
         let is_its = |name: &String| {
             let (name, host) = (name.trim_end_matches('.'), page.host.as_str().trim_end_matches('.'));
@@ -80,14 +73,14 @@ impl Machine {
         };
         if names.is_some_and(|names| !names.iter().any(is_its)) {
             let why = format!("the certificate is for {}, not for {}", names.unwrap_or_default().join(", "), page.host);
-            self.turn_away(id, &page.host, &why, now);
+            self.turn_away(id, &page.host, &why);
             return;
         }
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
         };
         let Stage::Greeting(so_far) = &mut session.stage else {
-            self.end_session(id, "Hello twice in one session", now);
+            self.end_session(id, "Hello twice in one session");
             return;
         };
         let more = page.more;
@@ -101,16 +94,16 @@ impl Machine {
         let live = |held: &&Held| matches!(held.state, HeldState::Unclaimed | HeldState::Live { .. });
         if hello.tasks.len() > MAX_HELLO_TASKS || hello.tasks.iter().filter(live).count() > MAX_TASKS {
             let host = hello.host.clone();
-            self.turn_away(id, &host, "its Hello tells of more tasks than a node can hold", now);
+            self.turn_away(id, &host, "its Hello tells of more tasks than a node can hold");
         } else if more {
             *so_far = Some(hello);
         } else {
-            self.greeted(id, hello, now);
+            self.greeted(id, hello);
         }
     }
 
     /// Handles a frame of an open session.
-    fn on_agent(&mut self, id: SessionId, host: &HostName, message: FromAgent, now: Now) {
+    fn on_agent(&mut self, id: SessionId, host: &HostName, message: FromAgent) {
         match message {
             FromAgent::Hello(_) => {}
             FromAgent::EpochRefused { seen } => {
@@ -125,21 +118,21 @@ impl Machine {
                 if let Some(node) = self.nodes.get_mut(host) {
                     node.note = Some(text.clone());
                 }
-                self.batch.note_of_node(Level::Error, host, text);
+                self.cx.note_of_node(Level::Error, host, text);
             }
-            FromAgent::Accepted { task, limit_ms } => self.on_accepted(id, host, task, limit_ms, now),
+            FromAgent::Accepted { task, limit_ms } => self.on_accepted(id, host, task, limit_ms),
             FromAgent::Moved { task, phase, age_ms } => {
-                if !self.nodes.orphan_moved(host, task, &phase, now)
-                    && self.nodes.speaks_for(host, task, &self.jobs, &mut self.batch)
+                if !self.nodes.orphan_moved(host, task, &phase, self.cx.now)
+                    && self.nodes.speaks_for(host, task, &self.jobs, &mut self.cx)
                 {
-                    self.on_moved(host, task, phase, age_ms, now);
+                    self.on_moved(host, task, phase, age_ms);
                 }
             }
-            FromAgent::Finished { task, ended } => self.on_finished(id, host, task, *ended, now),
+            FromAgent::Finished { task, ended } => self.on_finished(id, host, task, *ended),
             FromAgent::ExpectsBoot { task, within_ms, ended } => {
-                self.on_expects_boot(id, host, task, within_ms, *ended, now)
+                self.on_expects_boot(id, host, task, within_ms, *ended)
             }
-            FromAgent::Probed { nonce } => self.on_probed(id, nonce, now),
+            FromAgent::Probed { nonce } => self.on_probed(id, nonce),
             FromAgent::Answer { question, text, last } => {
                 let Some(asked) = self.questions.get_mut(&question).filter(|asked| asked.contains(host)) else {
                     return;
@@ -150,26 +143,26 @@ impl Machine {
                         self.questions.remove(&question);
                     }
                 }
-                self.batch.effects.push(Effect::Answer { question, host: host.clone(), text, last, lost: false });
+                self.cx.effects.push(Effect::Answer { question, host: host.clone(), text, last, lost: false });
             }
             FromAgent::Unsupported { message } => {
                 let text = format!("the agent does not know message {message}: an older version?");
-                self.batch.note_of_node(Level::Warning, host, text);
+                self.cx.note_of_node(Level::Warning, host, text);
             }
         }
     }
 
-    pub(crate) fn on_closed(&mut self, id: SessionId, why: &str, now: Now) {
+    pub(crate) fn on_closed(&mut self, id: SessionId, why: &str) {
         let waiting = self.facts().probing_of(id);
         self.probing.remove(&id);
         let Some(session) = self.sessions.remove(&id) else {
             return;
         };
         if let Stage::Open { host, .. } = session.stage {
-            self.batch.note_of_node(Level::Info, &host, format!("offline: {why} ({})", session.peer));
-            self.away(&host, id, now);
+            self.cx.note_of_node(Level::Info, &host, format!("offline: {why} ({})", session.peer));
+            self.away(&host, id);
         }
-        self.open_waiting(&waiting, now);
+        self.open_waiting(&waiting);
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::controller::action::Stand;
-use crate::controller::io::{Now, Refusal, Reply, Which};
+use crate::controller::io::{Refusal, Reply, Which};
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{ActionId, Rank, TaskId};
@@ -12,7 +12,7 @@ use crate::outcome::Outcome;
 use crate::task::Ended;
 
 impl Machine {
-    pub(crate) fn cancel(&mut self, which: &Which, why: &str, uid: u32, now: Now) -> Result<Reply, Refusal> {
+    pub(crate) fn cancel(&mut self, which: &Which, why: &str, uid: u32) -> Result<Reply, Refusal> {
         let mut count = 0;
         let mut tasks = self.facts().tasks(which, true)?;
         if which.action.is_none() && !defect!(CancelTakesEpilog) {
@@ -28,7 +28,7 @@ impl Machine {
             }
             tasks = before;
         }
-        count += self.cancel_resources(which, why, uid, now);
+        count += self.cancel_resources(which, why, uid);
         for (id, ranks) in tasks {
             count += ranks.len();
             for rank in ranks.iter().map(Rank) {
@@ -38,19 +38,19 @@ impl Machine {
                 };
                 if action.stand(rank) == Stand::Waiting {
                     // No Start was ever committed, so no script can run.
-                    self.end_task(task, Ended::bare(Outcome::Cancelled { status: None }, now.wall_ms), now);
+                    self.end_task(task, Ended::bare(Outcome::Cancelled { status: None }, self.cx.now.wall_ms));
                     continue;
                 }
                 action.cancelling(rank, why);
                 if let Some(session) = self.facts().session_of(task).filter(|_| !self.facts().is_absent(task)) {
-                    self.batch.send_cancel(session, &self.jobs, task, why);
+                    self.cx.send_cancel(session, &self.jobs, task, why);
                 }
             }
-            self.jobs.touch(id, now, &mut self.batch);
+            self.jobs.touch(id, &mut self.cx);
             if let Some(row) = self.jobs.action(id).map(|a| a.row.clone()) {
                 let context =
                     json!({"action": row.name, "attempt": row.attempt, "ranks": ranks, "why": why, "by": uid});
-                self.event(&row.job, now, "cancel", context);
+                self.event(&row.job, "cancel", context);
             }
         }
         Ok(Reply::Reached { tasks: count })
@@ -64,7 +64,7 @@ impl Machine {
                 let accepted = self.jobs.action(id).is_some_and(|a| a.stand(rank) == Stand::Accepted);
                 if let Some(session) = self.facts().session_of(task).filter(|_| accepted) {
                     count += 1;
-                    self.batch.send(session, ToAgent::Signal { task, signal });
+                    self.cx.send(session, ToAgent::Signal { task, signal });
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! `drain` and `undrain`: an operator drains hosts, and lifts drains.
 
 use crate::agent::io::Level;
-use crate::controller::batch::Batch;
+use crate::controller::context::Context;
 use crate::controller::giveback::drain::{Cause, Drains, Fault, MAX_REASON, Told};
 use crate::controller::io::{DrainRow, Now, Refusal, Reply};
 use crate::controller::node::Nodes;
@@ -23,8 +23,7 @@ impl Drains {
         force: bool,
         uid: u32,
         nodes: &Nodes,
-        now: Now,
-        batch: &mut Batch,
+        cx: &mut Context,
     ) -> Result<Reply, Refusal> {
         if reason.trim().is_empty() {
             return Err(Refusal::Invalid("drain needs a reason".to_owned()));
@@ -43,9 +42,9 @@ impl Drains {
         let mut count = 0;
         for host in hosts {
             let cause = Cause { reason: reason.clone(), by: Some(uid), fault: Fault::Other };
-            count += u64::from(self.drain(&host, cause, now, batch) == Told::First);
+            count += u64::from(self.drain(&host, cause, cx) == Told::First);
         }
-        batch.note(Level::Warning, None, None, format!("uid {uid} drained {list}: {reason}"));
+        cx.note(Level::Warning, None, None, format!("uid {uid} drained {list}: {reason}"));
         Ok(Reply::Reached { tasks: count })
     }
 
@@ -56,8 +55,7 @@ impl Drains {
         hosts: &HostList,
         forget: bool,
         uid: u32,
-        now: Now,
-        batch: &mut Batch,
+        cx: &mut Context,
     ) -> Result<Reply, Refusal> {
         let (list, hosts) = (hosts, names(hosts)?);
         for host in &hosts {
@@ -72,7 +70,7 @@ impl Drains {
                 Some(drain) => {
                     // The resource manager already shows the faults of which the hook or the edge has told it.
                     let is_told = drain.confirmed && (forget || self.hook);
-                    if let Some(reason) = unseen(drain, now).filter(|_| !is_told) {
+                    if let Some(reason) = unseen(drain, cx.now).filter(|_| !is_told) {
                         let text = format!(
                             "{host} was drained again within the last second, and nothing was lifted: {reason}; to lift that too, ask again"
                         );
@@ -83,14 +81,14 @@ impl Drains {
         }
         for host in &hosts {
             if forget {
-                self.in_force(host, batch);
-                self.remove(host, batch);
+                self.in_force(host, cx);
+                self.remove(host, cx);
             } else {
-                self.lift(host, batch);
+                self.lift(host, cx);
             }
         }
         let without = if forget { ", without the drain hook" } else { "" };
-        batch.note(Level::Warning, None, None, format!("uid {uid} lifted the drain of {list}{without}"));
+        cx.note(Level::Warning, None, None, format!("uid {uid} lifted the drain of {list}{without}"));
         Ok(Reply::Reached { tasks: hosts.len() as u64 })
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::controller::batch::Batch;
+use crate::controller::context::Context;
 use crate::controller::io::{Client, Now, Quiet, Record, Refusal, Reply};
 use crate::controller::job::Jobs;
 use crate::defect;
@@ -34,14 +34,14 @@ impl Jobs {
 
 impl Quiesce {
     /// Checks whether an action of this name may begin now; after-actions always may.
-    pub(crate) fn may_begin(&self, action: &ActionName, after: &[ActionName], now: Now) -> Result<(), Refusal> {
+    pub(crate) fn may_begin(&self, action: &ActionName, cx: &Context) -> Result<(), Refusal> {
         if self.store_full && action.as_str() == "prolog" {
             let text = "the controller's disk is full: no new prolog is begun; epilogs and completions go on";
             return Err(Refusal::Unavailable(text.to_owned()));
         }
         match &self.quiet {
-            Some(quiet) if !after.contains(action) => {
-                let text = format!("{action} is not begun: {}; to begin again: perilog resume", quiet.words(now));
+            Some(quiet) if !cx.settings.after.contains(action) => {
+                let text = format!("{action} is not begun: {}; to begin again: perilog resume", quiet.words(cx.now));
                 Err(Refusal::Unavailable(text))
             }
             _ => Ok(()),
@@ -55,14 +55,13 @@ impl Quiesce {
         reason: String,
         wait: bool,
         uid: u32,
-        now: Now,
         jobs: &Jobs,
-        batch: &mut Batch,
+        cx: &mut Context,
     ) -> Option<Result<Reply, Refusal>> {
         if self.quiet.is_none() {
-            let quiet = Quiet { since_ms: now.wall_ms, by: uid, reason: reason.trim().to_owned() };
+            let quiet = Quiet { since_ms: cx.now.wall_ms, by: uid, reason: reason.trim().to_owned() };
             if !defect!(QuietForgotten) {
-                batch.records.push(Record::Quiet(Some(quiet.clone())));
+                cx.records.push(Record::Quiet(Some(quiet.clone())));
             }
             self.quiet = Some(quiet);
         }
@@ -83,24 +82,24 @@ impl Quiesce {
         self.waits.retain(|client| !clients.contains(client));
     }
 
-    pub(crate) fn resume(&mut self, uid: u32, batch: &mut Batch) -> Reply {
+    pub(crate) fn resume(&mut self, uid: u32, cx: &mut Context) -> Reply {
         let was_quiet = self.quiet.take().is_some();
         if was_quiet {
-            batch.records.push(Record::Quiet(None));
+            cx.records.push(Record::Quiet(None));
         }
         for client in std::mem::take(&mut self.waits) {
-            batch.reply(client, Err(Refusal::Conflict(format!("uid {uid} let starts begin again (perilog resume)"))));
+            cx.reply(client, Err(Refusal::Conflict(format!("uid {uid} let starts begin again (perilog resume)"))));
         }
         Reply::Resumed { was_quiet }
     }
 
     /// Answers waiting clients at the end of a batch, if no action is open.
-    pub(crate) fn tell_quiet(&mut self, jobs: &Jobs, batch: &mut Batch) {
+    pub(crate) fn tell_quiet(&mut self, jobs: &Jobs, cx: &mut Context) {
         if self.waits.is_empty() || jobs.actions.values().any(|action| action.is_open()) {
             return;
         }
         for client in std::mem::take(&mut self.waits) {
-            batch.reply(client, Ok(Reply::Quiet { actions: 0, tasks: 0 }));
+            cx.reply(client, Ok(Reply::Quiet { actions: 0, tasks: 0 }));
         }
     }
 }

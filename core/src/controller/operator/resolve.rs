@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::controller::action::{Action, Stand};
 use crate::controller::facts::Facts;
 use crate::controller::giveback::drain::Fault;
-use crate::controller::io::{Now, Refusal, Reply, Resolving, Which};
+use crate::controller::io::{Refusal, Reply, Resolving, Which};
 use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
 use crate::defect;
@@ -39,14 +39,7 @@ impl Jobs {
 }
 
 impl Machine {
-    pub(crate) fn resolve(
-        &mut self,
-        which: &Which,
-        ok: bool,
-        reason: &str,
-        uid: u32,
-        now: Now,
-    ) -> Result<Reply, Refusal> {
+    pub(crate) fn resolve(&mut self, which: &Which, ok: bool, reason: &str, uid: u32) -> Result<Reply, Refusal> {
         if reason.trim().is_empty() {
             return Err(Refusal::Invalid("resolve needs a reason".to_owned()));
         }
@@ -62,18 +55,18 @@ impl Machine {
         for (id, names) in resources {
             count += names.len() as u64;
             let outcome = Outcome::Resolved { ok, reason: reason.to_owned(), by: uid };
-            self.end_resources(id, names, &Ended::bare(outcome, now.wall_ms), now);
+            self.end_resources(id, names, &Ended::bare(outcome, self.cx.now.wall_ms));
         }
         for (id, ranks) in tasks {
             let mut later = IdSet::new();
             for rank in ranks.iter().map(Rank) {
                 count += 1;
                 let task = TaskId { action: id, rank };
-                if self.begin_resolve(task, reason, now) {
+                if self.begin_resolve(task, reason) {
                     later.insert(rank.0);
                 } else {
                     let outcome = Outcome::Resolved { ok, reason: reason.to_owned(), by: uid };
-                    self.end_task(task, Ended::bare(outcome, now.wall_ms), now);
+                    self.end_task(task, Ended::bare(outcome, self.cx.now.wall_ms));
                 }
             }
             if later.is_empty() {
@@ -93,25 +86,20 @@ impl Machine {
             let context = json!({"action": action.row.name, "attempt": action.row.attempt, "ranks": later,
                 "hosts": hosts, "ok": ok, "reason": reason, "by": uid});
             let job = action.row.job.clone();
-            self.event(&job, now, "resolve", context);
-            self.jobs.touch(id, now, &mut self.batch);
+            self.event(&job, "resolve", context);
+            self.jobs.touch(id, &mut self.cx);
         }
         Ok(Reply::Resolved { tasks: count, waiting })
     }
 
     /// Drains the host of a task that may be alive, and cancels a task that has not begun. Returns `true` if the drain
     /// is not in force yet.
-    fn begin_resolve(&mut self, task: TaskId, reason: &str, now: Now) -> bool {
+    fn begin_resolve(&mut self, task: TaskId, reason: &str) -> bool {
         let stand = self.jobs.action(task.action).map_or(Stand::NotMine, |action| action.stand(task.rank));
         if stand == Stand::Waiting {
             return false;
         }
-        self.drain_alive(
-            task,
-            &format!("resolved by hand while it may be alive: {}", reason.trim()),
-            Fault::Other,
-            now,
-        );
+        self.drain_alive(task, &format!("resolved by hand while it may be alive: {}", reason.trim()), Fault::Other);
         let host = self.jobs.host_of(task);
         let node = host.as_ref().and_then(|host| self.nodes.get(host));
         // The controller may be wrong: a task that has just begun gets a TERM with this Cancel.
@@ -120,21 +108,21 @@ impl Machine {
             None => false,
         };
         if let Some(session) = self.facts().session_of(task).filter(|_| !begun && !defect!(ResolvedBegins)) {
-            self.batch.send_cancel(session, &self.jobs, task, &before_its_begin(reason));
+            self.cx.send_cancel(session, &self.jobs, task, &before_its_begin(reason));
         }
         host.is_some_and(|host| self.drains.is_draining(&host)) && !defect!(ResolveBeforeDrain)
     }
 
     /// Turns waiting resolutions into outcomes on hosts whose drain has come into force.
-    pub(crate) fn settle_resolved(&mut self, now: Now) {
-        let hosts = std::mem::take(&mut self.batch.in_force);
+    pub(crate) fn settle_resolved(&mut self) {
+        let hosts = std::mem::take(&mut self.cx.in_force);
         if hosts.is_empty() {
             return;
         }
         for (task, outcome) in self.jobs.resolving() {
             let host = self.jobs.host_of(task).filter(|host| hosts.contains(host) && !self.drains.is_draining(host));
             if host.is_some() {
-                self.end_task(task, Ended::bare(outcome, now.wall_ms), now);
+                self.end_task(task, Ended::bare(outcome, self.cx.now.wall_ms));
             }
         }
     }
@@ -142,7 +130,7 @@ impl Machine {
 
 impl Facts<'_> {
     /// Applies a waiting resolution to an end of its task; returns `None` if the resolution must keep waiting.
-    pub(crate) fn weigh(&self, task: TaskId, ended: Ended, now: Now) -> Option<Ended> {
+    pub(crate) fn weigh(&self, task: TaskId, ended: Ended) -> Option<Ended> {
         let Some(word) = self.jobs.action(task.action).and_then(|action| action.resolving(task.rank)) else {
             return Some(ended);
         };
@@ -155,7 +143,7 @@ impl Facts<'_> {
             Outcome::Resolved { .. } => Some(ended),
             outcome if outcome.is_of_scripts() || word.overdue => Some(ended),
             // No process of the task is alive, and none will start.
-            _ => Some(Ended::bare(word.outcome(), now.wall_ms)),
+            _ => Some(Ended::bare(word.outcome(), self.cx.now.wall_ms)),
         }
     }
 }

@@ -17,7 +17,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::agent::io::Level;
-use crate::controller::io::{Assert, Asserted, JobPhase, Listed, Now, Refusal, Reply, Source};
+use crate::controller::io::{Assert, Asserted, JobPhase, Listed, Refusal, Reply, Source};
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
 use crate::controller::machine::Machine;
@@ -26,7 +26,7 @@ use crate::ids::{Attempt, HostName, JobId};
 use crate::job::Part;
 
 impl Machine {
-    pub(crate) fn assert(&mut self, asked: Assert, now: Now) -> Result<Reply, Refusal> {
+    pub(crate) fn assert(&mut self, asked: Assert) -> Result<Reply, Refusal> {
         if asked.source.name.is_empty() || asked.source.instance.is_empty() {
             return Err(Refusal::Invalid("an Assert names its source and the instance of it".to_owned()));
         }
@@ -35,11 +35,11 @@ impl Machine {
         let mut refused = BTreeMap::new();
         for of in asked.attempts {
             let (job, number, hosts) = (of.job.clone(), of.attempt, of.hosts.clone());
-            match self.assert_listed(&asked.source, of, now) {
+            match self.assert_listed(&asked.source, of) {
                 Ok(true) => told.added += 1,
                 Ok(false) => told.vouched += 1,
                 Err(why) => {
-                    self.batch.note(
+                    self.cx.note(
                         Level::Error,
                         Some(&job),
                         None,
@@ -66,17 +66,17 @@ impl Machine {
         let missing = self.jobs.attempts().filter(|(job, number, attempt)| is_missing(job, *number, attempt));
         let missing: Vec<(JobId, Attempt)> = missing.map(|(job, number, _)| (job.clone(), number)).collect();
         for (job, number) in missing.into_iter().filter(|_| !defect!(MissingGoesOn)) {
-            self.over_untold(&job, number, now);
+            self.over_untold(&job, number);
             told.over.push((job, number));
         }
         for drain in asked.drains.into_iter().filter(|_| !defect!(ListedDrainsIgnored)) {
-            self.drains.adopt(drain, now, &mut self.batch);
+            self.drains.adopt(drain, &mut self.cx);
         }
         Ok(Reply::Asserted(told))
     }
 
     /// Asserts one listed attempt. Returns `true` if the attempt was added.
-    fn assert_listed(&mut self, source: &Source, of: Listed, now: Now) -> Result<bool, String> {
+    fn assert_listed(&mut self, source: &Source, of: Listed) -> Result<bool, String> {
         let layout = Layout::new(of.ranks.clone(), of.hosts)?;
         if layout.ranks().is_empty() {
             return Err("it holds no rank".to_owned());
@@ -93,32 +93,32 @@ impl Machine {
                     return Err(format!("attempt {last} came after it"));
                 }
                 of.terms.check(layout.ranks().len())?;
-                let attempt = JobAttempt::new(layout, of.userid, of.terms, true, now.wall_ms);
+                let attempt = JobAttempt::new(layout, of.userid, of.terms, true, self.cx.now.wall_ms);
                 let attempt = JobAttempt { source: Some(source.clone()), recovered: true, ..attempt };
-                self.open_attempt(&job, number, attempt, now);
+                self.open_attempt(&job, number, attempt);
                 true
             }
         };
         if !added {
-            let owed = self.take_releases(&job, number, &of.ranks, now);
+            let owed = self.take_releases(&job, number, &of.ranks);
             let gone = self.jobs.unreleased(&job, number).ranks.difference(&of.ranks);
-            self.recovery.disown(&job, number, &gone, &mut self.jobs, &mut self.batch);
-            self.own(&job, number, &of.ranks, now);
+            self.recovery.disown(&job, number, &gone, &mut self.jobs, &mut self.cx);
+            self.own(&job, number, &of.ranks);
             if let Some(attempt) = self.jobs.attempt_mut(&job, number) {
                 let changed = attempt.source.is_none() || !attempt.added;
                 attempt.source.get_or_insert_with(|| source.clone());
                 attempt.added = true;
                 if changed {
-                    self.batch.attempt_changed(&job, number);
+                    self.cx.attempt_changed(&job, number);
                 }
             }
-            self.assert_attempt(&job, number, now);
-            self.let_go(&job, number, &Part::of_ranks(gone), now);
-            self.release_again(&job, number, &of.ranks, owed, now);
+            self.assert_attempt(&job, number);
+            self.let_go(&job, number, &Part::of_ranks(gone));
+            self.release_again(&job, number, &of.ranks, owed);
         }
         if of.phase == JobPhase::Ended {
             let whole = self.jobs.attempt(&job, number).map(JobAttempt::whole).unwrap_or_default();
-            self.let_go(&job, number, &whole, now);
+            self.let_go(&job, number, &whole);
         }
         Ok(added)
     }

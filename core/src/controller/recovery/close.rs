@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::controller::io::{Now, Resolving};
+use crate::controller::io::Resolving;
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{Attempt, HostName, JobId, Rank, TaskId};
@@ -16,33 +16,33 @@ const GIVEN_BACK: &str = "given back before the store was put back";
 impl Machine {
     /// Closes an attempt that its resource manager no longer has. The controller sends no notice; after-actions begin
     /// where they can harm no other job.
-    pub(crate) fn over_untold(&mut self, job: &JobId, number: Attempt, now: Now) {
-        let owed = self.outbox.drop_owed(job, number, &mut self.batch);
+    pub(crate) fn over_untold(&mut self, job: &JobId, number: Attempt) {
+        let owed = self.outbox.drop_owed(job, number, &mut self.cx);
         let left = self.jobs.unreleased(job, number);
-        self.recovery.disown(job, number, &left.ranks, &mut self.jobs, &mut self.batch);
+        self.recovery.disown(job, number, &left.ranks, &mut self.jobs, &mut self.cx);
         let context = json!({"attempt": number, "why": "its resource manager has it no more", "untold": owed});
-        self.event(job, now, "attempt-over", context);
-        self.assert_attempt(job, number, now);
-        self.close_attempt(job, number, "its resource manager has it no more", now);
+        self.event(job, "attempt-over", context);
+        self.assert_attempt(job, number);
+        self.close_attempt(job, number, "its resource manager has it no more");
     }
 
     /// Closes an attempt whose nodes were released and cleaned up in the lost life, by an operator's statement. No task
     /// of the attempt begins, and no notice is sent. Running tasks go on to their end, services are asked to stop, and
     /// orphans are given up.
-    pub(crate) fn close_untold(&mut self, job: &JobId, number: Attempt, uid: u32, now: Now) {
+    pub(crate) fn close_untold(&mut self, job: &JobId, number: Attempt, uid: u32) {
         let orphans = self.facts().orphans().filter(|(_, _, orphan)| orphan.job == *job && orphan.attempt == number);
         let orphans: Vec<(HostName, TaskId)> = orphans.map(|(host, task, _)| (host.clone(), task)).collect();
         for (host, task) in orphans {
-            self.give_up_orphan(&host, task, now);
+            self.give_up_orphan(&host, task);
         }
         let Some(attempt) = self.jobs.attempt(job, number) else { return };
         if attempt.is_vouched() {
             let part = Part::of_ranks(attempt.in_doubt());
-            return self.close_part(job, number, &part, uid, now);
+            return self.close_part(job, number, &part, uid);
         }
-        self.outbox.drop_owed(job, number, &mut self.batch);
+        self.outbox.drop_owed(job, number, &mut self.cx);
         let left = self.jobs.unreleased(job, number);
-        self.close_part(job, number, &left, uid, now);
+        self.close_part(job, number, &left, uid);
         if let Some(attempt) = self.jobs.attempt_mut(job, number) {
             attempt.open = false;
             if !defect!(GoneIsTold) {
@@ -50,16 +50,16 @@ impl Machine {
                 attempt.disowned.extend_with(attempt.layout.ranks());
             }
         }
-        self.stop_services(job, number, GIVEN_BACK, now);
-        self.event(job, now, "attempt-closed", json!({"attempt": number, "why": GIVEN_BACK, "by": uid}));
-        self.assert_attempt(job, number, now);
+        self.stop_services(job, number, GIVEN_BACK);
+        self.event(job, "attempt-closed", json!({"attempt": number, "why": GIVEN_BACK, "by": uid}));
+        self.assert_attempt(job, number);
     }
 
     /// Closes a part of an attempt that the lost life had released: waiting tasks never begin, and no notice is sent.
     /// A task whose Start may be under way keeps its rank until the node says that the task never began, or ends.
     /// Running tasks go on to their end.
-    pub(crate) fn close_part(&mut self, job: &JobId, number: Attempt, part: &Part, uid: u32, now: Now) {
-        self.recovery.disown(job, number, &part.ranks, &mut self.jobs, &mut self.batch);
+    pub(crate) fn close_part(&mut self, job: &JobId, number: Attempt, part: &Part, uid: u32) {
+        self.recovery.disown(job, number, &part.ranks, &mut self.jobs, &mut self.cx);
         let Some(attempt) = self.jobs.attempt(job, number) else { return };
         for id in attempt.actions.clone() {
             let Some(action) = self.jobs.action_mut(id) else { continue };
@@ -78,36 +78,36 @@ impl Machine {
             }
             for task in sent.iter().map(|rank| TaskId { action: id, rank: Rank(rank) }) {
                 if let Some(session) = self.facts().session_of(task) {
-                    self.batch.send_cancel(session, &self.jobs, task, GIVEN_BACK);
+                    self.cx.send_cancel(session, &self.jobs, task, GIVEN_BACK);
                 }
             }
             let ends = if defect!(GoneWhileUnderWay) { waiting.union(&sent) } else { waiting };
             let outcome = word(IdSet::new()).outcome();
             for task in ends.iter().map(|rank| TaskId { action: id, rank: Rank(rank) }) {
-                self.end_task(task, Ended::bare(outcome.clone(), now.wall_ms), now);
+                self.end_task(task, Ended::bare(outcome.clone(), self.cx.now.wall_ms));
             }
-            self.jobs.touch(id, now, &mut self.batch);
+            self.jobs.touch(id, &mut self.cx);
         }
         let Some(attempt) = self.jobs.attempt_mut(job, number) else { return };
         attempt.by_hand = true;
         let part = attempt.let_go(part);
         let last = attempt.hold.ranks.is_empty();
-        self.batch.attempt_changed(job, number);
+        self.cx.attempt_changed(job, number);
         if last {
-            self.jobs.seal(job, number, &mut self.batch);
+            self.jobs.seal(job, number, &mut self.cx);
         }
-        self.batch.hold_dropped(job, number, &part);
+        self.cx.hold_dropped(job, number, &part);
     }
 
     /// Reduces an attempt to `ranks`: a request with fewer ranks names everything that is not released. If a hook or an
     /// operator made the request, no edge will vouch for the other hosts; they count as released by the lost life.
-    pub(crate) fn shrink_to(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
+    pub(crate) fn shrink_to(&mut self, job: &JobId, number: Attempt, ranks: &IdSet) {
         let gone = self.jobs.unreleased(job, number).ranks.difference(ranks);
         let gone = Part::of_ranks(gone);
-        self.recovery.disown(job, number, &gone.ranks, &mut self.jobs, &mut self.batch);
-        self.let_go(job, number, &gone, now);
+        self.recovery.disown(job, number, &gone.ranks, &mut self.jobs, &mut self.cx);
+        self.let_go(job, number, &gone);
         if self.jobs.attempt(job, number).is_some_and(|attempt| attempt.source.is_none()) {
-            self.close_part(job, number, &gone, 0, now);
+            self.close_part(job, number, &gone, 0);
         }
     }
 }

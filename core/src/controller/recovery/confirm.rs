@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::agent::io::Level;
-use crate::controller::io::{ActionRow, Confirm, Now, Passing, Recover, Refusal, Reply};
+use crate::controller::io::{ActionRow, Confirm, Passing, Recover, Refusal, Reply};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
@@ -22,23 +22,23 @@ impl Jobs {
 }
 
 impl Machine {
-    pub(crate) fn recover(&mut self, asked: Recover, uid: u32, now: Now) -> Result<Reply, Refusal> {
+    pub(crate) fn recover(&mut self, asked: Recover, uid: u32) -> Result<Reply, Refusal> {
         match asked {
-            Recover::List => Ok(Reply::Recovery(Box::new(self.show(now).show_recovery()))),
-            Recover::TakeOver => Ok(self.take_over(uid, now)),
-            Recover::Confirm { job, attempt, word } => self.confirm(job.as_ref(), attempt, word, uid, now),
-            Recover::Forget { host } => self.forget_told(&host, uid, now),
+            Recover::List => Ok(Reply::Recovery(Box::new(self.facts().show_recovery()))),
+            Recover::TakeOver => Ok(self.take_over(uid)),
+            Recover::Confirm { job, attempt, word } => self.confirm(job.as_ref(), attempt, word, uid),
+            Recover::Forget { host } => self.forget_told(&host, uid),
         }
     }
 
     /// Takes over: begins a new epoch above every epoch that agents reported. Commits of the reported epochs prove a
     /// lost life: recovery begins.
-    fn take_over(&mut self, uid: u32, now: Now) -> Reply {
+    fn take_over(&mut self, uid: u32) -> Reply {
         let seen = self.highest_seen.as_ref().map_or(0, |(_, epoch)| epoch.number);
         let suspects = self.recovery.suspects.values().map(|commit| commit.epoch.number.min(MAX_SEEN)).max();
         let suspects = suspects.unwrap_or(0);
-        self.raise_epoch(seen.max(suspects), now);
-        self.enter_recovery(format!("uid {uid} said that this controller takes over"), now);
+        self.raise_epoch(seen.max(suspects));
+        self.enter_recovery(format!("uid {uid} said that this controller takes over"));
         Reply::TookOver { epoch: self.epoch.number }
     }
 
@@ -52,7 +52,6 @@ impl Machine {
         attempt: Option<Attempt>,
         word: Confirm,
         uid: u32,
-        now: Now,
     ) -> Result<Reply, Refusal> {
         let is_meant = |of: &JobId, number: Attempt| {
             job.is_none_or(|job| job == of) && attempt.is_none_or(|attempt| attempt == number)
@@ -90,36 +89,36 @@ impl Machine {
                 Confirm::Running => "goes on",
                 Confirm::Gone => "is over and has given its nodes back",
             };
-            self.batch.note(Level::Info, Some(job), None, format!("uid {uid} says that attempt {number} {said}"));
+            self.cx.note(Level::Info, Some(job), None, format!("uid {uid} says that attempt {number} {said}"));
             if word == Confirm::Gone {
-                self.close_untold(job, *number, uid, now);
+                self.close_untold(job, *number, uid);
                 continue;
             }
             // The resource manager vouches for the rest of the attempt: only disowned ranks and orphans are in
             // question.
             let is_vouched = self.jobs.attempt(job, *number).is_some_and(JobAttempt::is_vouched);
-            let handed = self.adopt_orphans_of(job, *number, word, now);
-            self.assert_attempt(job, *number, now);
-            self.jobs.clean_by_hand(job, *number, named, &mut self.batch);
+            let handed = self.adopt_orphans_of(job, *number, word);
+            self.assert_attempt(job, *number);
+            self.jobs.clean_by_hand(job, *number, named, &mut self.cx);
             match word {
                 Confirm::Gone => {}
-                Confirm::Over if is_vouched => drop(self.let_go(job, *number, &Part::of_ranks(handed), now)),
+                Confirm::Over if is_vouched => drop(self.let_go(job, *number, &Part::of_ranks(handed))),
                 Confirm::Over => {
                     let whole = self.jobs.attempt(job, *number).map(JobAttempt::whole).unwrap_or_default();
-                    self.let_go(job, *number, &whole, now);
+                    self.let_go(job, *number, &whole);
                 }
                 Confirm::Running => {
                     if let Some(attempt) = self.jobs.attempt_mut(job, *number).filter(|attempt| attempt.open) {
                         attempt.added = true;
-                        self.batch.attempt_changed(job, *number);
+                        self.cx.attempt_changed(job, *number);
                     }
-                    self.let_go(job, *number, &Part::of_ranks(handed), now);
+                    self.let_go(job, *number, &Part::of_ranks(handed));
                 }
             }
             let ids = self.jobs.attempt(job, *number).map(|attempt| attempt.actions.clone()).unwrap_or_default();
             for id in ids {
                 let ranks = self.jobs.action(id).map(|action| action.row.ranks.clone()).unwrap_or_default();
-                self.start_ready(id, &ranks, now);
+                self.start_ready(id, &ranks);
             }
         }
         Ok(Reply::Reached { tasks: waiting.len() as u64 })
@@ -128,7 +127,7 @@ impl Machine {
     /// Adopts the orphans of an attempt, each on the rank that the node reported. Gives up orphans that contradict the
     /// store: a running orphan gets TERM, and the controller acknowledges the end. Returns the ranks that the lost
     /// life had handed over, as an orphaned after-action there shows.
-    fn adopt_orphans_of(&mut self, job: &JobId, number: Attempt, word: Confirm, now: Now) -> IdSet {
+    fn adopt_orphans_of(&mut self, job: &JobId, number: Attempt, word: Confirm) -> IdSet {
         let of: Vec<(HostName, TaskId, ActionName, Option<u32>, bool)> = self
             .facts()
             .orphans()
@@ -146,19 +145,19 @@ impl Machine {
             if let Ok(layout) = Layout::new(by_rank.keys().copied().collect(), hosts)
                 && is_newer
             {
-                let attempt = JobAttempt::new(layout, userid, Terms::default(), true, now.wall_ms);
-                self.open_attempt(job, number, JobAttempt { recovered: true, ..attempt }, now);
+                let attempt = JobAttempt::new(layout, userid, Terms::default(), true, self.cx.now.wall_ms);
+                self.open_attempt(job, number, JobAttempt { recovered: true, ..attempt });
             }
         }
         let mut handed = IdSet::new();
         let mut setup: BTreeMap<(ActionId, ActionName), IdSet> = BTreeMap::new();
         for (host, task, name, _, is_unclaimed) in of {
-            let id = ActionId::of(self.settings.cluster, job, number, &name);
+            let id = ActionId::of(self.cx.settings.cluster, job, number, &name);
             let fits = self.jobs.attempt(job, number).is_some_and(|attempt| {
                 let holds = attempt.hold.ranks.contains(task.rank.0);
                 attempt.layout.host(task.rank).as_ref() == Some(&host) && holds && id == task.action
             });
-            let follows = self.settings.after.contains(&name);
+            let follows = self.cx.settings.after.contains(&name);
             let is_open = self.jobs.action(id).is_none_or(|action| action.row.verdict.is_none());
             let is_stale = is_unclaimed && word == Confirm::Over;
             if fits && follows && is_open {
@@ -166,22 +165,22 @@ impl Machine {
             } else if fits && !follows && !self.jobs.actions.contains_key(&id) && !is_stale {
                 setup.entry((id, name)).or_default().insert(task.rank.0);
             } else {
-                self.give_up_orphan(&host, task, now);
+                self.give_up_orphan(&host, task);
             }
         }
         for ((id, name), ranks) in setup {
             let userid = self.jobs.attempt(job, number).and_then(|attempt| attempt.userid);
-            let mut row = ActionRow::new(id, job.clone(), number, name.clone(), ranks.clone(), now.wall_ms);
-            row.timeout_ms = self.settings.timeouts.get(&name).copied();
+            let mut row = ActionRow::new(id, job.clone(), number, name.clone(), ranks.clone(), self.cx.now.wall_ms);
+            row.timeout_ms = self.cx.settings.timeouts.get(&name).copied();
             (row.userid, row.waiting, row.accepted) = (userid, IdSet::new(), ranks.clone());
-            self.begin(row, now);
+            self.begin(row);
         }
         handed
     }
 
     /// Forgets the reports of a host that the store does not have: orphans and tombstones, marks of other lives,
     /// session number and boots. The host's session ends, and the agent reports anew.
-    pub(crate) fn forget_told(&mut self, host: &HostName, uid: u32, now: Now) -> Result<Reply, Refusal> {
+    pub(crate) fn forget_told(&mut self, host: &HostName, uid: u32) -> Result<Reply, Refusal> {
         let was_suspect = self.recovery.suspects.remove(host).is_some();
         self.highest_seen.take_if(|(of, _)| of == host);
         let Some(node) = self.nodes.get_mut(host) else {
@@ -193,15 +192,15 @@ impl Machine {
         (node.link, node.note) = (None, None);
         node.over.clear();
         if let Some(session) = node.session {
-            self.end_session(session, "an operator had the controller forget what this host told", now);
+            self.end_session(session, "an operator had the controller forget what this host told");
         }
         self.recovery.orphan_hosts.remove(host);
-        self.drains.lift_passing(host, &Passing::Orphan, &mut self.batch);
-        self.reordered(now);
+        self.drains.lift_passing(host, &Passing::Orphan, &mut self.cx);
+        self.reordered();
         let tasks = (orphans.len() + tombstones.len()) as u64;
         let text =
             format!("uid {uid} had the controller forget what it told: {tasks} tasks that the store does not know");
-        self.batch.note(Level::Warning, None, Some(host), text);
+        self.cx.note(Level::Warning, None, Some(host), text);
         Ok(Reply::Reached { tasks })
     }
 }

@@ -17,7 +17,7 @@
 
 use crate::agent::io::Level;
 use crate::controller::facts::Facts;
-use crate::controller::io::{Now, Record, RecoveryRow, SessionId};
+use crate::controller::io::{Record, RecoveryRow, SessionId};
 use crate::controller::machine::Machine;
 use crate::ids::HostName;
 use crate::mark::{Commit, Place};
@@ -29,7 +29,7 @@ const FEW_NODES: usize = 3;
 
 impl Machine {
     /// Judges the evidence in the store itself and in its directory.
-    pub(crate) fn judge_store(&mut self, stamp: Option<u64>, anchor: Option<Commit>, now: Now) {
+    pub(crate) fn judge_store(&mut self, stamp: Option<u64>, anchor: Option<Commit>) {
         let anchor = anchor.filter(|anchor| self.history.place(*anchor) == Place::Foreign && !defect!(AnchorIgnored));
         let why = match (stamp.filter(|_| !defect!(StampIgnored)), anchor) {
             (Some(at_ms), _) => {
@@ -41,15 +41,15 @@ impl Machine {
             ),
             (None, None) => return,
         };
-        self.enter_recovery(why, now);
+        self.enter_recovery(why);
     }
 
     /// Judges the evidence in a node's Hello. Returns `false` if the host gets no Welcome.
-    pub(crate) fn judge_hello(&mut self, id: SessionId, hello: &Hello, now: Now) -> bool {
+    pub(crate) fn judge_hello(&mut self, id: SessionId, hello: &Hello) -> bool {
         let Some(mark) = hello.newest.filter(|_| !defect!(MarksIgnored)) else { return true };
-        if mark.cluster != self.settings.cluster {
+        if mark.cluster != self.cx.settings.cluster {
             let text = "has obeyed the controller of another cluster before";
-            self.batch.note_of_node(Level::Warning, &hello.host, text);
+            self.cx.note_of_node(Level::Warning, &hello.host, text);
             return true;
         }
         let commit = mark.commit;
@@ -68,7 +68,7 @@ impl Machine {
                 "it has obeyed commit {} of epoch {}, which this store never made, and no other node says so: if the store was put back, perilog controller recover --take-over",
                 commit.number, commit.epoch.number
             );
-            self.turn_away(id, &hello.host, &why, now);
+            self.turn_away(id, &hello.host, &why);
             if let Some(node) = self.nodes.get_mut(&hello.host) {
                 node.note = Some(why);
             }
@@ -85,38 +85,38 @@ impl Machine {
         // This life will give the numbers of its lost commits again, and marks of both commits would look alike.
         let put_back = commit.epoch == self.epoch && !defect!(PutBackGoesOn);
         if put_back {
-            self.raise_epoch(self.epoch.number, now);
+            self.raise_epoch(self.epoch.number);
         }
-        self.enter_recovery(why, now);
+        self.enter_recovery(why);
         !put_back
     }
 
     /// Enters recovery: freezes every attempt of which the store owes anything.
-    pub(super) fn enter_recovery(&mut self, why: String, now: Now) {
-        self.batch.note(
+    pub(super) fn enter_recovery(&mut self, why: String) {
+        self.cx.note(
             Level::Error,
             None,
             None,
             format!("in recovery: {why}; nothing that it owes is begun, told or given back until: perilog controller recover"),
         );
-        let row = RecoveryRow { since_ms: now.wall_ms, why, epoch: self.epoch.number, ended_ms: None };
-        self.batch.records.push(Record::Recovery(row.clone()));
+        let row = RecoveryRow { since_ms: self.cx.now.wall_ms, why, epoch: self.epoch.number, ended_ms: None };
+        self.cx.records.push(Record::Recovery(row.clone()));
         self.recovery.suspects.clear();
-        self.freeze_all(&row.why, now);
+        self.freeze_all(&row.why);
         self.recovery.row = Some(row);
-        self.drains.doubt(&mut self.batch);
-        self.recovery.watch_orphans(&self.nodes, self.settings.redial_per_second, now);
+        self.drains.doubt(&mut self.cx);
+        self.recovery.watch_orphans(&self.nodes, &self.cx);
     }
 
     /// Begins a life with an epoch above `above`, and ends every session; agents connect anew under the new epoch.
-    pub(crate) fn raise_epoch(&mut self, above: u64, now: Now) {
+    pub(crate) fn raise_epoch(&mut self, above: u64) {
         self.epoch.number = self.epoch.number.max(above).saturating_add(1);
-        self.outbox.begin(self.epoch.number, now.wall_ms);
+        self.outbox.begin(self.epoch.number, self.cx.now.wall_ms);
         self.history.begin(self.epoch, self.history.last + 1);
-        self.batch.records.push(Record::Epoch(self.epoch));
+        self.cx.records.push(Record::Epoch(self.epoch));
         let sessions: Vec<SessionId> = self.sessions.keys().copied().collect();
         for id in sessions {
-            self.end_session(id, "this controller takes over: a new epoch", now);
+            self.end_session(id, "this controller takes over: a new epoch");
         }
     }
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::controller::action::Action;
 use crate::controller::facts::Facts;
-use crate::controller::io::{Effect, Now};
+use crate::controller::io::Effect;
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::machine::Machine;
@@ -76,27 +76,27 @@ impl Nodes {
 
 impl Machine {
     /// Shuts the gate at a start. A store without nodes waits for none.
-    pub(crate) fn shut_gate(&mut self, now: Now) {
+    pub(crate) fn shut_gate(&mut self) {
         let missing: BTreeSet<HostName> = self.nodes.keys().cloned().collect();
-        let until_ms = now.mono_ms.saturating_add(shut_ms(missing.len(), self.settings.redial_per_second));
+        let until_ms = self.cx.now.mono_ms.saturating_add(shut_ms(missing.len(), self.cx.settings.redial_per_second));
         self.recovery.gate = Some(Gate { until_ms, missing });
         if !self.recovery.is_on() {
             self.jobs.values_mut().flat_map(|job| job.attempts.values_mut()).for_each(|of| of.unvouched = false);
         }
         self.recovery.cleaning = self.jobs.disowned_attempts();
-        self.open_gate_if_due(now);
+        self.open_gate_if_due();
     }
 
     /// Records that a node of the store has said Hello; the gate opens after the last node.
-    pub(crate) fn gate_hears(&mut self, host: &HostName, now: Now) {
+    pub(crate) fn gate_hears(&mut self, host: &HostName) {
         if let Some(gate) = &mut self.recovery.gate {
             gate.missing.remove(host);
-            self.open_gate_if_due(now);
+            self.open_gate_if_due();
         }
     }
 
-    pub(crate) fn open_gate_if_due(&mut self, now: Now) {
-        let due = |gate: &Gate| gate.missing.is_empty() || gate.until_ms <= now.mono_ms || defect!(GateOpen);
+    pub(crate) fn open_gate_if_due(&mut self) {
+        let due = |gate: &Gate| gate.missing.is_empty() || gate.until_ms <= self.cx.now.mono_ms || defect!(GateOpen);
         if !self.recovery.gate.as_ref().is_some_and(due) {
             return;
         }
@@ -104,7 +104,7 @@ impl Machine {
         self.recovery.drop_tombstones(&mut self.nodes);
         for (job, number) in self.jobs.frozen() {
             if self.jobs.attempt(&job, number).is_some_and(|attempt| !attempt.unvouched) {
-                self.thaw(&job, number, now);
+                self.thaw(&job, number);
             }
         }
     }
@@ -113,7 +113,7 @@ impl Machine {
     /// whole, and bare runs whose actions have all ended. Unread notices of a released attempt are dropped, because the
     /// lost life may have sent them; a resource manager that still waits asks again. The logged event makes clients
     /// that follow the job ask again.
-    pub(super) fn freeze_all(&mut self, why: &str, now: Now) {
+    pub(super) fn freeze_all(&mut self, why: &str) {
         let (mut owing, mut released, mut spent) = (Vec::new(), BTreeSet::new(), Vec::new());
         let unread: BTreeSet<(&JobId, Attempt)> =
             self.outbox.manager(0).map(|entry| (&entry.job, entry.attempt)).collect();
@@ -130,11 +130,11 @@ impl Machine {
             }
         }
         for (job, number) in released {
-            self.outbox.drop_owed(&job, number, &mut self.batch);
+            self.outbox.drop_owed(&job, number, &mut self.cx);
         }
         // No edge vouches for a bare run, and the resource manager may have given the hosts to other jobs.
         for (job, number, ranks) in spent.into_iter().filter(|_| !defect!(SpentStaysOwner)) {
-            self.recovery.disown(&job, number, &ranks, &mut self.jobs, &mut self.batch);
+            self.recovery.disown(&job, number, &ranks, &mut self.jobs, &mut self.cx);
         }
         for (job, number) in owing.into_iter().filter(|_| !defect!(NothingFrozen)) {
             let Some(attempt) = self.jobs.attempt_mut(&job, number) else { continue };
@@ -142,41 +142,41 @@ impl Machine {
             (attempt.asserted, attempt.by_hand) = (false, false);
             let actions = attempt.actions.clone();
             if is_new {
-                self.event(&job, now, "attempt-unvouched", json!({"attempt": number, "why": why}));
+                self.event(&job, "attempt-unvouched", json!({"attempt": number, "why": why}));
             }
-            self.batch.attempts.insert((job, number));
+            self.cx.attempts.insert((job, number));
             for id in actions {
                 if let Some(action) = self.jobs.action_mut(id).filter(|action| action.row.verdict.is_none()) {
                     action.row.unvouched = true;
                     action.changed = true;
-                    self.batch.touched.insert(id);
+                    self.cx.touched.insert(id);
                 }
             }
         }
     }
 
     /// Asserts an attempt: the source or an operator has stated that the attempt exists and holds its ranks.
-    pub(crate) fn assert_attempt(&mut self, job: &JobId, number: Attempt, now: Now) {
+    pub(crate) fn assert_attempt(&mut self, job: &JobId, number: Attempt) {
         let in_recovery = self.recovery.is_on();
         let Some(attempt) = self.jobs.attempt_mut(job, number).filter(|attempt| !attempt.asserted) else { return };
         if std::mem::replace(&mut attempt.unvouched, false) {
             attempt.recovered |= in_recovery;
-            self.batch.attempt_changed(job, number);
-            self.event(job, now, "attempt-vouched", json!({"attempt": number}));
+            self.cx.attempt_changed(job, number);
+            self.event(job, "attempt-vouched", json!({"attempt": number}));
         }
-        self.thaw(job, number, now);
+        self.thaw(job, number);
     }
 
     /// Asserts an action, because a request named it again.
-    pub(crate) fn assert_action(&mut self, id: ActionId, now: Now) {
+    pub(crate) fn assert_action(&mut self, id: ActionId) {
         let Some(action) = self.jobs.action_mut(id).filter(|action| action.row.unvouched) else { return };
         action.row.unvouched = false;
         action.changed = true;
-        self.thaw_action(id, now);
+        self.thaw_action(id);
     }
 
     /// Thaws an attempt: waiting actions go on, and limits count from now.
-    fn thaw(&mut self, job: &JobId, number: Attempt, now: Now) {
+    fn thaw(&mut self, job: &JobId, number: Attempt) {
         let Some(attempt) = self.jobs.attempt_mut(job, number) else { return };
         attempt.asserted = true;
         let actions = attempt.actions.clone();
@@ -184,25 +184,25 @@ impl Machine {
         left.subtract(&attempt.released);
         let complete = attempt.complete;
         for id in actions {
-            self.thaw_action(id, now);
+            self.thaw_action(id);
         }
         if !complete {
-            self.batch.hold_dropped(job, number, &left);
+            self.cx.hold_dropped(job, number, &left);
         }
         if self.outbox.is_hooked(job, number) {
-            self.batch.effects.push(Effect::OutboxGrew);
+            self.cx.effects.push(Effect::OutboxGrew);
         }
     }
 
-    fn thaw_action(&mut self, id: ActionId, now: Now) {
+    fn thaw_action(&mut self, id: ActionId) {
         let Some(action) = self.jobs.action(id) else { return };
         if action.row.verdict.is_some() {
-            self.batch.touched.insert(id);
+            self.cx.touched.insert(id);
             return;
         }
-        self.jobs.arm(id, self.settings.start_grace_ms, now);
-        self.jobs.arm_boots(id, self.settings.unreachable_grace_ms, now);
-        self.jobs.touch(id, now, &mut self.batch);
+        self.jobs.arm(id, &self.cx);
+        self.jobs.arm_boots(id, &self.cx);
+        self.jobs.touch(id, &mut self.cx);
         let ranks = action_ranks(self.jobs.action(id));
         let Some(layout) = self.jobs.layout(id).cloned() else { return };
         if !self.jobs.is_external(id) {
@@ -211,24 +211,24 @@ impl Machine {
                 let (session, host, boot, boot_number) =
                     (node.session, node.row.host.clone(), node.row.boot.clone(), node.row.boot_number);
                 let task = TaskId { action: id, rank };
-                if !self.booted(task, boot_number, now) {
-                    self.undo(task, boot_number, now);
+                if !self.booted(task, boot_number) {
+                    self.undo(task, boot_number);
                 }
                 let Some((session, node)) = session.zip(self.nodes.get_mut(&host)) else { continue };
                 let (absent, unclaimed) = (node.unsettled.absent.remove(&task), node.unsettled.unclaimed.remove(&task));
                 if unclaimed {
                     self.begin_unclaimed(session, task);
                 } else if absent {
-                    self.settle_absent(session, task, boot_number, &boot, now);
+                    self.settle_absent(session, task, boot_number, &boot);
                 }
             }
         }
-        self.start_ready(id, &ranks, now);
+        self.start_ready(id, &ranks);
     }
 
     /// Ends the recovery when no attempt waits for an edge or an operator and no orphan is left. An open gate is
     /// required too.
-    pub(crate) fn leave_recovery(&mut self, now: Now) {
+    pub(crate) fn leave_recovery(&mut self) {
         let waits = || self.jobs.attempts().any(|(_, _, attempt)| attempt.waits_for_a_word());
         let obeyed_another = self.highest_seen.as_ref().is_some_and(|(_, seen)| !seen.admits(self.epoch));
         if !self.recovery.is_on()
@@ -240,13 +240,13 @@ impl Machine {
             return;
         }
         let Some(row) = &mut self.recovery.row else { return };
-        row.ended_ms = Some(now.wall_ms);
+        row.ended_ms = Some(self.cx.now.wall_ms);
         let row = row.clone();
-        self.batch.records.push(crate::controller::io::Record::Recovery(row));
+        self.cx.records.push(crate::controller::io::Record::Recovery(row));
         self.recovery.judged.clear();
-        self.drains.tell_doubted(&mut self.batch);
+        self.drains.tell_doubted(&mut self.cx);
         self.recovery.drop_tombstones(&mut self.nodes);
-        self.batch.note(crate::agent::io::Level::Info, None, None, "the recovery is over: everything was vouched for");
+        self.cx.note(crate::agent::io::Level::Info, None, None, "the recovery is over: everything was vouched for");
     }
 }
 

@@ -15,7 +15,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::controller::batch::Batch;
+use crate::controller::context::Context;
 use crate::controller::facts::Facts;
 use crate::controller::io::{Effect, Now, Passing, SessionId};
 use crate::controller::machine::Machine;
@@ -79,10 +79,10 @@ impl Recovery {
     }
 
     /// Schedules the drain of hosts with orphans. A host whose orphans are adopted in time is not drained.
-    pub(super) fn watch_orphans(&mut self, nodes: &Nodes, redial_per_second: u64, now: Now) {
+    pub(super) fn watch_orphans(&mut self, nodes: &Nodes, cx: &Context) {
         if self.orphans_ms.is_none() && !self.orphan_hosts.is_empty() {
-            let wait = shut_ms(nodes.len(), redial_per_second);
-            self.orphans_ms = Some(now.mono_ms.saturating_add(wait));
+            let wait = shut_ms(nodes.len(), cx.settings.redial_per_second);
+            self.orphans_ms = Some(cx.now.mono_ms.saturating_add(wait));
         }
     }
 }
@@ -100,7 +100,7 @@ impl Nodes {
     }
 }
 
-impl Batch {
+impl Context {
     fn cancel_held(&mut self, session: SessionId, held: &Held, why: &str) {
         let (job, action) = (held.job.clone(), held.action.clone());
         let message =
@@ -112,12 +112,12 @@ impl Batch {
 impl Machine {
     /// Handles a task of a Hello that the store does not know. Returns `true` if the node may forget the task's
     /// tombstone.
-    pub(crate) fn on_unknown(&mut self, id: SessionId, host: &HostName, held: &Held, now: Now) -> bool {
+    pub(crate) fn on_unknown(&mut self, id: SessionId, host: &HostName, held: &Held) -> bool {
         let is_past = held.commit.is_some_and(|commit| self.history.place(commit) == Place::Past);
         match &held.state {
             HeldState::Tombstone { .. } if is_past => return true,
             HeldState::Tombstone { past_ms, .. } => {
-                let is_old = *past_ms >= self.settings.retention_ms && !self.recovery.freezes();
+                let is_old = *past_ms >= self.cx.settings.retention_ms && !self.recovery.freezes();
                 let wanted = self.recovery.freezes() || !self.recovery.cleaning.is_empty();
                 if let Some(node) = self.nodes.get_mut(host).filter(|_| wanted && !is_old) {
                     let tombstones = &mut node.unsettled.tombstones;
@@ -128,7 +128,7 @@ impl Machine {
                 return is_old;
             }
             HeldState::Unclaimed if is_past => {
-                self.batch.cancel_held(id, held, "its attempt was forgotten here");
+                self.cx.cancel_held(id, held, "its attempt was forgotten here");
                 return false;
             }
             _ if is_past => return false,
@@ -140,39 +140,39 @@ impl Machine {
             action: held.action.clone(),
             userid: held.userid,
             state: held.state.clone(),
-            told_ms: now.mono_ms,
+            told_ms: self.cx.now.mono_ms,
             limit_ms: held.limit_ms,
             given_up: false,
         };
         if let Some(node) = self.nodes.get_mut(host).filter(|_| !defect!(OrphansOverlooked)) {
             node.unsettled.orphans.insert(held.task, orphan);
             self.recovery.orphan_hosts.insert(host.clone());
-            self.recovery.watch_orphans(&self.nodes, self.settings.redial_per_second, now);
+            self.recovery.watch_orphans(&self.nodes, &self.cx);
         }
         false
     }
 
     /// Completes a Hello: gives up again the orphans that an operator had given up, and ends the drain for orphans if
     /// none is left.
-    pub(crate) fn orphans_told(&mut self, host: &HostName, before: Unsettled, now: Now) {
+    pub(crate) fn orphans_told(&mut self, host: &HostName, before: Unsettled) {
         let given_up = before.orphans.into_iter().filter(|(_, orphan)| orphan.given_up);
         for (task, _) in given_up {
-            self.give_up_orphan(host, task, now);
+            self.give_up_orphan(host, task);
         }
         if self.nodes.get(host).is_some_and(|node| node.unsettled.orphans.is_empty()) {
             self.recovery.orphan_hosts.remove(host);
-            self.drains.lift_passing(host, &Passing::Orphan, &mut self.batch);
+            self.drains.lift_passing(host, &Passing::Orphan, &mut self.cx);
         }
     }
 
     /// Handles the end of a task that this store does not know. Returns `true` if the controller acknowledges the end.
-    pub(crate) fn unknown_ended(&mut self, host: &HostName, task: TaskId, now: Now) -> bool {
+    pub(crate) fn unknown_ended(&mut self, host: &HostName, task: TaskId) -> bool {
         let Some(node) = self.nodes.get_mut(host) else { return true };
         let Some(orphan) = node.unsettled.orphans.get_mut(&task) else { return true };
         orphan.state = HeldState::Ended;
         let given_up = orphan.given_up;
         if given_up {
-            self.drop_orphan(host, task, now);
+            self.drop_orphan(host, task);
         }
         given_up || defect!(OrphanAcknowledged)
     }
@@ -180,7 +180,7 @@ impl Machine {
     /// Adopts the orphans of an action on these ranks: the node's task becomes the action's task, as if the node had
     /// just reported it. The usual order of actions does not hold adoption back. An orphan that has ended gets a Start;
     /// the node answers with the end.
-    pub(crate) fn adopt(&mut self, id: ActionId, ranks: &IdSet, now: Now) {
+    pub(crate) fn adopt(&mut self, id: ActionId, ranks: &IdSet) {
         let Some(layout) = self.jobs.layout(id).cloned().filter(|_| self.facts().has_orphans()) else { return };
         for rank in ranks.iter().map(Rank) {
             let task = TaskId { action: id, rank };
@@ -192,16 +192,16 @@ impl Machine {
             };
             let (session, boot, boot_number) = (node.session, node.row.boot.clone(), node.row.boot_number);
             if !defect!(AdoptedBesideSetup) {
-                self.withdraw_before(task, now);
+                self.withdraw_before(task);
             }
             if let Some(session) = session.filter(|_| state == HeldState::Ended) {
-                self.start_on(session, task, boot_number, &boot, now);
+                self.start_on(session, task, boot_number, &boot);
             }
             if let HeldState::Live { age_ms, .. } = &mut state {
-                *age_ms = age_ms.saturating_add(now.mono_ms.saturating_sub(told_ms));
+                *age_ms = age_ms.saturating_add(self.cx.now.mono_ms.saturating_sub(told_ms));
             }
             match session {
-                Some(session) => self.settle_held(session, &host, task, &state, limit_ms, now),
+                Some(session) => self.settle_held(session, &host, task, &state, limit_ms),
                 None => {
                     if let Some(action) = self.jobs.action_mut(id) {
                         action.seen_in(rank, boot_number);
@@ -209,12 +209,12 @@ impl Machine {
                     }
                 }
             }
-            self.drop_orphan(&host, task, now);
+            self.drop_orphan(&host, task);
         }
     }
 
     /// Removes an orphan; the last orphan of a host lets waiting actions begin there.
-    pub(super) fn drop_orphan(&mut self, host: &HostName, task: TaskId, now: Now) {
+    pub(super) fn drop_orphan(&mut self, host: &HostName, task: TaskId) {
         let Some(node) = self.nodes.get_mut(host) else { return };
         node.unsettled.orphans.remove(&task);
         if node.unsettled.orphans.is_empty() {
@@ -222,9 +222,9 @@ impl Machine {
             let session = node.session;
             let unclaimed = std::mem::take(&mut node.unsettled.unclaimed);
             if !defect!(OrphanDrainStays) {
-                self.drains.lift_passing(host, &Passing::Orphan, &mut self.batch);
+                self.drains.lift_passing(host, &Passing::Orphan, &mut self.cx);
             }
-            self.reordered_on(host, now);
+            self.reordered_on(host);
             for task in unclaimed {
                 match session {
                     Some(session) if !self.facts().is_frozen_action(task.action) => self.begin_unclaimed(session, task),
@@ -235,8 +235,8 @@ impl Machine {
     }
 
     /// Drains the hosts of orphans that no request has adopted.
-    pub(crate) fn drain_orphans(&mut self, now: Now) {
-        if self.recovery.orphans_ms.is_none_or(|at| at > now.mono_ms) {
+    pub(crate) fn drain_orphans(&mut self) {
+        if self.recovery.orphans_ms.is_none_or(|at| at > self.cx.now.mono_ms) {
             return;
         }
         self.recovery.orphans_ms = None;
@@ -251,14 +251,14 @@ impl Machine {
             drained.push((host.clone(), reason));
         }
         for (host, reason) in drained {
-            self.drains.drain_passing(&host, reason, Passing::Orphan, now, &mut self.batch);
+            self.drains.drain_passing(&host, reason, Passing::Orphan, &mut self.cx);
         }
     }
 
     /// Gives up an orphan by an operator's decision: the task never begins, a running task gets TERM, and the
     /// controller acknowledges its end. An absent node gets the Cancel when it comes back; the recovery does not wait
     /// for that node.
-    pub(super) fn give_up_orphan(&mut self, host: &HostName, task: TaskId, now: Now) {
+    pub(super) fn give_up_orphan(&mut self, host: &HostName, task: TaskId) {
         let Some(node) = self.nodes.get_mut(host) else { return };
         let session = node.session;
         let Some(orphan) = node.unsettled.orphans.get_mut(&task) else { return };
@@ -268,13 +268,13 @@ impl Machine {
         if let Some(session) = session {
             let why = "given up by a person after the store was put back".to_owned();
             let message = ToAgent::Cancel { task, job, attempt, action, why, commit: 0 };
-            self.batch.effects.push(Effect::Send { session, message });
+            self.cx.effects.push(Effect::Send { session, message });
             if has_ended {
-                self.batch.send(session, ToAgent::Ack { task, commit: 0 });
+                self.cx.send(session, ToAgent::Ack { task, commit: 0 });
             }
         }
         if has_ended {
-            self.drop_orphan(host, task, now);
+            self.drop_orphan(host, task);
         }
     }
 }

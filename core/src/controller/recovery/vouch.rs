@@ -17,9 +17,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 
-use crate::controller::batch::Batch;
+use crate::controller::context::Context;
 use crate::controller::facts::Facts;
-use crate::controller::io::{Now, OutboxEntry, Passing, Source};
+use crate::controller::io::{OutboxEntry, Passing, Source};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::machine::Machine;
@@ -42,11 +42,11 @@ impl Jobs {
 
     /// Vouches for the hosts of disowned ranks, by an operator's decision: after-actions clean up there, without a
     /// notice. `named`: the operator named the job; a statement about all jobs leaves the hosts to the attempts' edges.
-    pub(super) fn clean_by_hand(&mut self, job: &JobId, number: Attempt, named: bool, batch: &mut Batch) {
+    pub(super) fn clean_by_hand(&mut self, job: &JobId, number: Attempt, named: bool, cx: &mut Context) {
         let wants = |attempt: &&mut JobAttempt| attempt.wants_a_word_on_hosts() || named && attempt.has_disowned();
         if let Some(attempt) = self.attempt_mut(job, number).filter(wants) {
             attempt.by_hand = true;
-            batch.attempt_changed(job, number);
+            cx.attempt_changed(job, number);
         }
     }
 }
@@ -69,7 +69,7 @@ impl Holder {
 
 impl Recovery {
     /// Marks ranks as disowned: the resource manager no longer holds the ranks for this attempt.
-    pub(crate) fn disown(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, jobs: &mut Jobs, batch: &mut Batch) {
+    pub(crate) fn disown(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, jobs: &mut Jobs, cx: &mut Context) {
         let Some(attempt) = jobs.attempt_mut(job, number) else { return };
         let new = ranks.difference(&attempt.released.ranks).difference(&attempt.disowned);
         if new.is_empty() || defect!(NothingDisowned) {
@@ -78,7 +78,7 @@ impl Recovery {
         attempt.disowned.extend_with(&new);
         // An operator's statement was about the ranks disowned before.
         attempt.by_hand = false;
-        batch.attempt_changed(job, number);
+        cx.attempt_changed(job, number);
         self.cleaning.insert((job.clone(), number));
     }
 }
@@ -86,7 +86,7 @@ impl Recovery {
 impl Machine {
     /// Takes disowned ranks back, because the resource manager holds the ranks for this attempt after all. Actions
     /// that waited there begin.
-    pub(crate) fn own(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, now: Now) {
+    pub(crate) fn own(&mut self, job: &JobId, number: Attempt, ranks: &IdSet) {
         let Some(attempt) = self.jobs.attempt_mut(job, number) else { return };
         let back = attempt.disowned.intersection(ranks).difference(&attempt.released.ranks);
         if back.is_empty() {
@@ -94,28 +94,28 @@ impl Machine {
         }
         attempt.disowned.subtract(&back);
         let actions = attempt.actions.clone();
-        self.batch.attempt_changed(job, number);
+        self.cx.attempt_changed(job, number);
         self.cleaned(job, number, &back);
         for id in actions.into_iter().filter(|_| !defect!(OwnedWaitsOn)) {
-            self.start_ready(id, &back, now);
+            self.start_ready(id, &back);
         }
     }
 
     /// Takes back the disowned ranks of a bare run, because a request names the run again.
-    pub(crate) fn own_again(&mut self, job: &JobId, number: Attempt, now: Now) {
+    pub(crate) fn own_again(&mut self, job: &JobId, number: Attempt) {
         let bare = |attempt: &&JobAttempt| attempt.open && !attempt.added && !attempt.hold.is_empty();
         let bare = self.jobs.attempt(job, number).filter(bare);
         if let Some(ranks) = bare.map(|attempt| attempt.disowned.clone()) {
-            self.own(job, number, &ranks, now);
+            self.own(job, number, &ranks);
         }
     }
 
     /// Disowns the ranks of an unvouched attempt that is superseded: the resource manager has moved on.
-    pub(crate) fn disown_superseded(&mut self, job: &JobId, older: Attempt, now: Now) {
+    pub(crate) fn disown_superseded(&mut self, job: &JobId, older: Attempt) {
         if self.jobs.is_unvouched(job, older) {
             let left = self.jobs.unreleased(job, older);
-            self.recovery.disown(job, older, &left.ranks, &mut self.jobs, &mut self.batch);
-            self.assert_attempt(job, older, now);
+            self.recovery.disown(job, older, &left.ranks, &mut self.jobs, &mut self.cx);
+            self.assert_attempt(job, older);
         }
     }
 }
@@ -245,7 +245,7 @@ impl Facts<'_> {
 impl Machine {
     /// Drains the hosts of disowned ranks, and begins after-actions that may begin now. Returns `true` if a drain or a
     /// rank changed.
-    pub(crate) fn clean_disowned(&mut self, now: Now) -> bool {
+    pub(crate) fn clean_disowned(&mut self) -> bool {
         if self.recovery.cleaning.is_empty() || self.recovery.is_on() || self.recovery.is_settling() {
             return false;
         }
@@ -273,19 +273,19 @@ impl Machine {
                 for rank in ranks.iter().map(Rank) {
                     let Some(host) = layout.host(rank) else { continue };
                     let task = TaskId { action: id, rank };
-                    if self.answered_by_tombstone(&host, task, now) {
+                    if self.answered_by_tombstone(&host, task) {
                         changed = true;
                     } else if !is_held(&host) && self.facts().is_held_back(id, rank).is_none() {
                         ready.insert(rank.0);
                     } else if !by_hand && !self.drains.is_drained_or_draining(&host) {
                         let reason = format!("cleaning up after job {job} attempt {number}");
                         let passing = Passing::Cleaning { job: job.clone(), attempt: number };
-                        self.drains.drain_passing(&host, reason, passing, now, &mut self.batch);
+                        self.drains.drain_passing(&host, reason, passing, &mut self.cx);
                         changed = true;
                     }
                 }
                 let before = self.jobs.action(id).map(|action| action.row.waiting.len());
-                self.start_ready(id, &ready, now);
+                self.start_ready(id, &ready);
                 changed |= before != self.jobs.action(id).map(|action| action.row.waiting.len());
             }
         }
@@ -297,15 +297,15 @@ impl Machine {
         let Some(attempt) = self.jobs.attempt(job, number) else { return };
         let hosts: Vec<HostName> = ranks.iter().filter_map(|rank| attempt.layout.host(Rank(rank))).collect();
         let passing = Passing::Cleaning { job: job.clone(), attempt: number };
-        hosts.iter().for_each(|host| self.drains.lift_passing(host, &passing, &mut self.batch));
+        hosts.iter().for_each(|host| self.drains.lift_passing(host, &passing, &mut self.cx));
     }
 
     /// Ends a task with the outcome in the node's tombstone; returns `false` if the node has no tombstone of the task.
-    fn answered_by_tombstone(&mut self, host: &HostName, task: TaskId, now: Now) -> bool {
+    fn answered_by_tombstone(&mut self, host: &HostName, task: TaskId) -> bool {
         let Some(node) = self.nodes.get_mut(host) else { return false };
         let Some(session) = node.session else { return false };
         let Some(state) = node.unsettled.tombstones.remove(&task) else { return false };
-        self.settle_held(session, host, task, &state, None, now);
+        self.settle_held(session, host, task, &state, None);
         true
     }
 }

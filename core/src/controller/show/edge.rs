@@ -9,14 +9,14 @@
 use std::collections::BTreeMap;
 
 use crate::controller::action::Action;
+use crate::controller::facts::Facts;
 use crate::controller::io::{AttemptsOf, Reply};
 use crate::controller::job::attempt::JobAttempt;
-use crate::controller::show::Show;
 use crate::controller::view::{EdgeAction, EdgeAttempt};
 use crate::ids::{Attempt, JobId, ResourceName};
 use crate::task::Ended;
 
-impl Show<'_> {
+impl Facts<'_> {
     pub(crate) fn edge_attempts(&self, of: &AttemptsOf) -> Reply {
         let is_of = |attempt: &JobAttempt| attempt.source.as_ref() == Some(&of.source);
         let view = |job: &JobId, number: Attempt, attempt: &JobAttempt| self.edge_attempt(job, number, attempt);

@@ -4,16 +4,16 @@
 //! is always shown: its resource manager may have forgotten it.
 
 use crate::controller::action::Action;
+use crate::controller::facts::Facts;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
-use crate::controller::show::Show;
 use crate::controller::view::PsRow;
 use crate::ids::{ActionName, Attempt, JobId, Rank};
 use crate::idset::IdSet;
 use crate::job::Part;
 use crate::task::NO_SCRIPT;
 
-impl Show<'_> {
+impl Facts<'_> {
     /// Returns the holds; without `all`, only the holds of jobs without ranks.
     pub(crate) fn held(&self, all: bool) -> Vec<PsRow> {
         self.jobs.attempts().flat_map(|(job, number, attempt)| self.held_of(job, number, attempt, all)).collect()
@@ -32,7 +32,7 @@ impl Show<'_> {
             ranks: part.ranks,
             state: "held".to_owned(),
             why,
-            age_ms: self.now.wall_ms.saturating_sub(since_ms),
+            age_ms: self.cx.now.wall_ms.saturating_sub(since_ms),
             local: false,
             resources: part.resources,
             lease_left_ms: None,

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use crate::controller::action::verdict::last_line;
 use crate::controller::action::{Action, Stand};
+use crate::controller::facts::Facts;
 use crate::controller::io::{External, Refusal, Reply};
-use crate::controller::show::Show;
 use crate::controller::view::{ActionView, AttemptView, JobView, PsRow, RankView};
 use crate::duration::Span;
 use crate::hostlist::HostList;
@@ -19,7 +19,7 @@ use crate::task::Process;
 
 const CANCELLING: &str = "; cancel asked for";
 
-impl Show<'_> {
+impl Facts<'_> {
     /// Returns rows for the open ranks of an action. Ranks in the same state share a row, with the age of the oldest
     /// rank.
     pub(super) fn open_rows(&self, action: &Action) -> Vec<PsRow> {
@@ -62,7 +62,7 @@ impl Show<'_> {
                 ranks: IdSet::new(),
                 state: "external".to_owned(),
                 why: format!("{}{}", self.lease_text(action), if asked { CANCELLING } else { "" }),
-                age_ms: self.now.wall_ms.saturating_sub(row.began_ms),
+                age_ms: self.cx.now.wall_ms.saturating_sub(row.began_ms),
                 local: false,
                 resources,
                 lease_left_ms,
@@ -74,7 +74,7 @@ impl Show<'_> {
     /// Returns the remaining lease of an external action; `None` for any other action.
     fn lease_left(&self, action: &Action) -> Option<u64> {
         let external = action.row.external.as_ref().filter(|_| action.is_open())?;
-        Some(action.armed_ms.saturating_add(external.lease_ms).saturating_sub(self.now.mono_ms))
+        Some(action.armed_ms.saturating_add(external.lease_ms).saturating_sub(self.cx.now.mono_ms))
     }
 
     fn lease_text(&self, action: &Action) -> String {
@@ -87,7 +87,7 @@ impl Show<'_> {
     /// Returns the state, reason and age of an open rank.
     pub(crate) fn standing(&self, action: &Action, rank: Rank) -> (&'static str, String, u64) {
         let task = action.task(rank);
-        let asked_ms = self.now.wall_ms.saturating_sub(action.row.began_ms);
+        let asked_ms = self.cx.now.wall_ms.saturating_sub(action.row.began_ms);
         let node = self.nodes.of(&self.jobs, task);
         let online = node.is_some_and(|n| n.session.is_some());
         let cancelling = if action.row.cancelling.contains(rank.0) { CANCELLING } else { "" };
@@ -136,7 +136,7 @@ impl Show<'_> {
             _ => match node.and_then(|n| n.live.get(&task)) {
                 Some((phase, since_ms)) => {
                     let (state, why) = describe(phase);
-                    (state, why, self.now.mono_ms.saturating_sub(*since_ms))
+                    (state, why, self.cx.now.mono_ms.saturating_sub(*since_ms))
                 }
                 None if online => ("accepted", "its unit is about to begin".to_owned(), asked_ms),
                 None => (
@@ -206,7 +206,8 @@ impl Show<'_> {
         let (_, entry) = self.attempt_of(job, attempt)?;
         let (mut ranks, mut resources, mut checks) = (IdSet::new(), Vec::new(), Vec::new());
         for id in &entry.actions {
-            let Some(action) = self.jobs.action(*id).filter(|action| !self.settings.after.contains(&action.row.name))
+            let Some(action) =
+                self.jobs.action(*id).filter(|action| !self.cx.settings.after.contains(&action.row.name))
             else {
                 continue;
             };

@@ -4,10 +4,7 @@
 //! ranks, `notices` the notices that a hook has not carried out, `edge` the attempts of an edge, `recovery` the open
 //! points of a recovery.
 
-use std::ops::Deref;
-
 use crate::controller::facts::Facts;
-use crate::controller::io::Now;
 use crate::controller::machine::Machine;
 use crate::controller::view::{PsRow, StatusView};
 use crate::milestone::MAX_NAMES;
@@ -23,27 +20,7 @@ mod timeline;
 
 pub(super) use job::list;
 
-/// The machine at one moment, for reading.
-#[derive(Clone, Copy)]
-pub(super) struct Show<'a> {
-    facts: Facts<'a>,
-    now: Now,
-}
-
-impl<'a> Deref for Show<'a> {
-    type Target = Facts<'a>;
-
-    fn deref(&self) -> &Facts<'a> {
-        &self.facts
-    }
-}
-
 impl Machine {
-    /// Returns a view of the machine at `now`.
-    pub(super) const fn show(&self, now: Now) -> Show<'_> {
-        Show { facts: self.facts(), now }
-    }
-
     /// Returns one line for `systemctl status`.
     pub fn status_line(&self) -> String {
         let online = self.nodes.values().filter(|n| n.session.is_some()).count();
@@ -60,7 +37,7 @@ impl Machine {
     }
 }
 
-impl Show<'_> {
+impl Facts<'_> {
     pub(crate) fn ps(&self, older_than_ms: u64, held: bool) -> Vec<PsRow> {
         let mut rows = Vec::new();
         for action in self.jobs.actions.values().filter(|a| a.is_open()) {
@@ -85,7 +62,7 @@ impl Show<'_> {
         StatusView {
             recovery: self.recovery.row.clone().filter(|row| row.ended_ms.is_none()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            cluster: self.settings.cluster.0.to_string(),
+            cluster: self.cx.settings.cluster.0.to_string(),
             name: String::new(),
             epoch: self.epoch.number,
             nodes: self.nodes.len() as u64,
@@ -111,10 +88,11 @@ impl Show<'_> {
             1 => "; 1 waits until nothing is open".to_owned(),
             waits => format!("; {waits} wait until nothing is open"),
         };
-        let quiet =
-            quiet.map(|quiet| format!("{}: nothing new is begun until: perilog resume{waits}", quiet.words(self.now)));
+        let quiet = quiet
+            .map(|quiet| format!("{}: nothing new is begun until: perilog resume{waits}", quiet.words(self.cx.now)));
         self.recovery_note().into_iter().chain(full).chain(quiet).collect()
     }
+
     /// Returns a line for `ps` about the attempts without room for another milestone.
     pub(crate) fn full_of_milestones(&self) -> Option<String> {
         let mut full = self.jobs.attempts().filter(|(_, _, attempt)| !attempt.complete && attempt.milestones.is_full());

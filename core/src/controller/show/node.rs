@@ -3,17 +3,17 @@
 use std::collections::BTreeSet;
 
 use crate::controller::action::{Action, Stand};
+use crate::controller::facts::Facts;
 use crate::controller::io::Refusal;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::node::Node;
 use crate::controller::operator::resolve::is_before_its_begin;
-use crate::controller::show::Show;
 use crate::controller::view::{NodeView, PsRow, WhyTask, WhyView};
 use crate::hostlist::HostList;
 use crate::ids::{HostName, JobId, Rank, stem, unit_of};
 use crate::message::Phase;
 
-impl Show<'_> {
+impl Facts<'_> {
     pub(crate) fn list_nodes(&self, targets: Option<&HostList>) -> Result<Vec<NodeView>, Refusal> {
         let held = self.held_hosts();
         let Some(targets) = targets else {
@@ -45,7 +45,7 @@ impl Show<'_> {
         NodeView {
             host: node.row.host.to_string(),
             state: state.to_owned(),
-            since_ms: self.now.mono_ms.saturating_sub(node.since_ms),
+            since_ms: self.cx.now.mono_ms.saturating_sub(node.since_ms),
             machine: Some(node.row.machine.to_string()),
             boot: Some(node.row.boot.to_string()),
             boot_number: Some(node.row.boot_number),
@@ -128,7 +128,7 @@ impl Show<'_> {
                     (Stand::Ok | Stand::Ended, Some((phase, since_ms))) if !is_before_its_begin(phase) => {
                         let ended = action.ended.get(&task.rank).map(|row| row.ended.outcome.to_string());
                         let why = format!("it goes on, and its task is over: {}", ended.unwrap_or_default());
-                        ("running", why, self.now.mono_ms.saturating_sub(*since_ms))
+                        ("running", why, self.cx.now.mono_ms.saturating_sub(*since_ms))
                     }
                     (Stand::Ok | Stand::Ended | Stand::NotMine, _) => return None,
                     _ => self.standing(action, task.rank),
@@ -149,7 +149,7 @@ impl Show<'_> {
             .filter_map(|task| {
                 let action = self.jobs.action(task.action)?;
                 let ended = &action.ended.get(&task.rank)?.ended;
-                let age_ms = self.now.wall_ms.saturating_sub(ended.ended_ms);
+                let age_ms = self.cx.now.wall_ms.saturating_sub(ended.ended_ms);
                 let mut shown = self.why_task(action, task.rank, "ended", None, age_ms, ended.outcome.to_string());
                 shown.ended = Some(ended.clone());
                 Some(shown)

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
+use crate::controller::facts::Facts;
 use crate::controller::io::DrainRow;
-use crate::controller::show::Show;
 use crate::controller::view::PsRow;
 use crate::hostlist::HostList;
 use crate::ids::{ActionName, Attempt, HostName, JobId};
@@ -23,7 +23,7 @@ struct Told<'a> {
     at_ms: Option<u64>,
 }
 
-impl Show<'_> {
+impl Facts<'_> {
     /// Lists the work that the hooks still have: releases, ranks that wait for a drain, and drains.
     pub(crate) fn untold(&self) -> Vec<PsRow> {
         let row = |job: &JobId, attempt, ranks: IdSet, hosts, state: &str, why, since_ms| PsRow {
@@ -34,7 +34,7 @@ impl Show<'_> {
             hosts,
             state: state.to_owned(),
             why,
-            age_ms: self.now.wall_ms.saturating_sub(since_ms),
+            age_ms: self.cx.now.wall_ms.saturating_sub(since_ms),
             local: false,
             resources: BTreeSet::new(),
             lease_left_ms: None,
@@ -43,14 +43,14 @@ impl Show<'_> {
         for entry in self.outbox.releases() {
             let told: Told<'_> = entry.body.read().unwrap_or_default();
             let why = match self.outbox.failure(entry.sequence) {
-                _ if !self.settings.release_hook => format!(
+                _ if !self.cx.settings.release_hook => format!(
                     "no release hook is configured: configured again it is told; or perilog job forget {} --releases --reason TEXT",
                     entry.job
                 ),
                 Some(why) => format!("the release hook failed, and is tried again: {why}"),
                 None => "the release hook has not carried it out yet".to_owned(),
             };
-            let since_ms = told.at_ms.unwrap_or(self.now.wall_ms);
+            let since_ms = told.at_ms.unwrap_or(self.cx.now.wall_ms);
             let (ranks, hosts) = (told.ranks.parse().unwrap_or_default(), told.hosts.parse().unwrap_or_default());
             rows.push(row(&entry.job, entry.attempt, ranks, hosts, "telling", why, since_ms));
         }
@@ -92,7 +92,7 @@ impl Show<'_> {
                 None => format!("the drain hook has not carried it out yet ({})", newest.reason),
             };
             let since_ms = match drain.lifted {
-                true => failed.map_or(self.now.wall_ms, |(since_ms, _)| *since_ms),
+                true => failed.map_or(self.cx.now.wall_ms, |(since_ms, _)| *since_ms),
                 false => drain.asked_ms,
             };
             let (hosts, oldest_ms) = alike.entry((drain.lifted, why)).or_insert_with(|| (Vec::new(), since_ms));
@@ -108,7 +108,7 @@ impl Show<'_> {
             hosts: HostList::from_names(hosts.iter().map(|host| host.as_str())).unwrap_or_default(),
             state: "telling".to_owned(),
             why,
-            age_ms: self.now.wall_ms.saturating_sub(since_ms),
+            age_ms: self.cx.now.wall_ms.saturating_sub(since_ms),
             local: false,
             resources: BTreeSet::new(),
             lease_left_ms: None,

@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::controller::action::Action;
 use crate::controller::action::verdict::{blamed, last_line};
+use crate::controller::facts::Facts;
 use crate::controller::io::Refusal;
 use crate::controller::node::Node;
 use crate::controller::overview::{
     DrainGroup, Fault, Look, Looked, MAX_HOSTS, MAX_NODES, MAX_ROWS, MAX_TEXT, MAX_VERDICTS, NodeGroup, OpenRow,
     Overview, VerdictRow,
 };
-use crate::controller::show::Show;
 use crate::controller::view::{PsRow, WhyView};
 use crate::hostlist::HostList;
 use crate::ids::ActionName;
@@ -34,7 +34,7 @@ struct Doing<'a> {
     held: bool,
 }
 
-impl Show<'_> {
+impl Facts<'_> {
     pub(crate) fn look(&self, look: &Look) -> Result<Looked, Refusal> {
         match look {
             Look::Cluster => Ok(Looked::Cluster(Box::new(self.overview()))),
@@ -121,7 +121,7 @@ impl Show<'_> {
     }
 
     pub(super) fn is_after(&self, action: &Action) -> bool {
-        self.settings.after.contains(&action.row.name)
+        self.cx.settings.after.contains(&action.row.name)
     }
 
     fn drain_groups(&self) -> (Vec<DrainGroup>, u64) {
@@ -138,7 +138,7 @@ impl Show<'_> {
             hosts.sort_unstable_by(|a, b| by_number(a, b));
             let count = hosts.len() as u64;
             let hosts = HostList::from_names(hosts.into_iter().take(MAX_HOSTS)).unwrap_or_default();
-            DrainGroup { reason: clip(reason), age_ms: self.now.wall_ms.saturating_sub(since_ms), count, hosts }
+            DrainGroup { reason: clip(reason), age_ms: self.cx.now.wall_ms.saturating_sub(since_ms), count, hosts }
         });
         (groups.collect(), left_out)
     }
@@ -163,7 +163,7 @@ impl Show<'_> {
             attempt: row.attempt,
             action: row.name.clone(),
             verdict: row.verdict?,
-            age_ms: self.now.wall_ms.saturating_sub(ended_ms),
+            age_ms: self.cx.now.wall_ms.saturating_sub(ended_ms),
             elapsed_ms: ended_ms.saturating_sub(row.began_ms),
             count: row.ranks.len(),
             bad: bad.len(),

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use crate::controller::facts::Facts;
 use crate::controller::job::attempt::JobAttempt;
-use crate::controller::show::Show;
 use crate::controller::view::{OrphanView, RecoveryView, UnvouchedView};
 use crate::hostlist::HostList;
 use crate::ids::{ActionName, HostName, JobId};
 
-impl Show<'_> {
+impl Facts<'_> {
     pub(crate) fn show_recovery(&self) -> RecoveryView {
         let open = |attempt: &JobAttempt| -> Vec<ActionName> {
             self.jobs

@@ -1,16 +1,16 @@
 //! Timeline of a job: what ran when, and how it ended; folded, and bounded.
 
 use crate::controller::action::Action;
+use crate::controller::facts::Facts;
 use crate::controller::io::Refusal;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::overview::{
     ActionLine, AttemptLine, MAX_ACTIONS, MAX_ATTEMPTS, MAX_FAULTS, MAX_HOSTS, MAX_ROWS, Timeline,
 };
-use crate::controller::show::Show;
 use crate::controller::show::overview::{first, open_row};
 use crate::ids::{Attempt, JobId};
 
-impl Show<'_> {
+impl Facts<'_> {
     pub(super) fn timeline(&self, job: &JobId) -> Result<Timeline, Refusal> {
         let entry = self.jobs.get(job).ok_or_else(|| self.no_job(job))?;
         let left_out = entry.attempts.len().saturating_sub(MAX_ATTEMPTS);
@@ -43,7 +43,7 @@ impl Show<'_> {
 
     fn action_line(&self, action: &Action) -> ActionLine {
         let row = &action.row;
-        let age = |at_ms: u64| self.now.wall_ms.saturating_sub(at_ms);
+        let age = |at_ms: u64| self.cx.now.wall_ms.saturating_sub(at_ms);
         let (mut open, mut faults) = (self.open_rows(action), self.faults(action));
         let left_out = |len: usize, most: usize| len.saturating_sub(most) as u64;
         let (open_left_out, faults_left_out) = (left_out(open.len(), MAX_ROWS), left_out(faults.len(), MAX_FAULTS));

@@ -203,7 +203,7 @@ fn a_boot_that_comes_too_late_or_not_at_all_is_none() {
     b.batch(vec![closed(n0)]);
     b.pass(100 * LIMIT);
     assert!(b.action("prolog", "j", 0).accepted.contains(0));
-    let ps = b.m.show(b.now).ps(0, false);
+    let ps = b.m.facts().ps(0, false);
     assert!(ps.iter().any(|row| row.state == "rebooting" && row.ranks.contains(0)), "{ps:?}");
     let resolve = Request::Resolve { which: which("j", Some("0")), ok: false, reason: "dead".to_owned() };
     b.ask(resolve).0.unwrap();

@@ -138,7 +138,7 @@ fn a_job_without_any_action_is_forgotten_too() {
     let (mut b, _) = at(1_000, |settings| settings.after.clear());
     b.ask(add("j", "n0", Terms::default())).0.unwrap();
     b.ask(finish("j", None)).0.unwrap();
-    let next = b.m.facts().next_check(b.now);
+    let next = b.m.facts().next_check();
     assert!(next.is_some(), "nothing would ever look at it");
     b.pass(RETENTION_MS + HOUR_MS);
     assert_eq!(kept(&b), Vec::<String>::new());

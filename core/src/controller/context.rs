@@ -1,10 +1,10 @@
-//! A batch's output so far: records, effects, and the actions and attempts that the end of the batch settles. Every
-//! room writes to the batch; no function here calls another room.
+//! Context of a batch: its time, the settings, and its output so far: records, effects, and the actions and attempts
+//! that the end of the batch settles. Every room writes to the context; no function here calls another room.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::agent::io::Level;
-use crate::controller::io::{Client, Effect, Now, Record, Refusal, Reply, SessionId};
+use crate::controller::io::{Client, Effect, Now, Record, Refusal, Reply, SessionId, Settings};
 use crate::controller::job::Jobs;
 use crate::controller::job::milestones::Saying;
 use crate::controller::machine::Machine;
@@ -15,9 +15,12 @@ use crate::job::Part;
 use crate::mark::{Commit, History};
 use crate::message::ToAgent;
 
-/// Output of one batch so far.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Batch {
+/// The batch under way: its time, the settings, and its output.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Context {
+    /// The clocks at the batch. Between batches, those of the last one.
+    pub(super) now: Now,
+    pub(super) settings: Settings,
     pub(super) records: Vec<Record>,
     pub(super) effects: Vec<Effect>,
     /// Actions to settle when the batch ends: their ends become events, a verdict is decided, records are stored.
@@ -34,7 +37,23 @@ pub(super) struct Batch {
     pub(super) wake_ms: Option<u64>,
 }
 
-impl Batch {
+impl Context {
+    pub(super) fn new(settings: Settings, now: Now) -> Self {
+        Self {
+            now,
+            settings,
+            records: Vec::new(),
+            effects: Vec::new(),
+            touched: BTreeSet::new(),
+            attempts: BTreeSet::new(),
+            given: BTreeMap::new(),
+            let_go: BTreeMap::new(),
+            said: BTreeMap::new(),
+            in_force: BTreeSet::new(),
+            wake_ms: None,
+        }
+    }
+
     pub(super) fn reply(&mut self, client: Client, reply: Result<Reply, Refusal>) {
         self.effects.push(Effect::Reply { client, reply });
     }
@@ -120,15 +139,15 @@ impl Batch {
 
 impl Jobs {
     /// Marks the action for the end of the batch, which settles it, and its attempt as in use.
-    pub(super) fn touch(&mut self, id: ActionId, now: Now, batch: &mut Batch) {
-        batch.touched.insert(id);
+    pub(super) fn touch(&mut self, id: ActionId, cx: &mut Context) {
+        cx.touched.insert(id);
         let Some(action) = self.action(id) else { return };
         let (job, number) = (action.row.job.clone(), action.row.attempt);
         let Some(attempt) = self.attempt_mut(&job, number) else { return };
         // Retention needs a precision of a minute; a stored row for every batch would cost too much.
-        if now.wall_ms.abs_diff(attempt.touched_ms) > 60_000 {
-            attempt.touched_ms = now.wall_ms;
-            batch.attempt_changed(&job, number);
+        if cx.now.wall_ms.abs_diff(attempt.touched_ms) > 60_000 {
+            attempt.touched_ms = cx.now.wall_ms;
+            cx.attempt_changed(&job, number);
         }
     }
 }
@@ -140,7 +159,7 @@ impl Machine {
     }
 
     /// Appends an event to the job's log, and publishes the event to followers.
-    pub(super) fn event(&mut self, job: &JobId, now: Now, name: &str, context: serde_json::Value) {
+    pub(super) fn event(&mut self, job: &JobId, name: &str, context: serde_json::Value) {
         let entry = self.jobs.entry(job.clone()).or_default();
         entry.events_last += 1;
         let sequence = entry.events_last;
@@ -148,8 +167,8 @@ impl Machine {
             serde_json::Value::Object(map) => Some(map),
             _ => None,
         };
-        let event = Event::at_millis(now.wall_ms, name, context);
-        self.batch.records.push(Record::Event { job: job.clone(), sequence, event: event.clone() });
-        self.batch.effects.push(Effect::Publish { job: job.clone(), sequence, event });
+        let event = Event::at_millis(self.cx.now.wall_ms, name, context);
+        self.cx.records.push(Record::Event { job: job.clone(), sequence, event: event.clone() });
+        self.cx.effects.push(Effect::Publish { job: job.clone(), sequence, event });
     }
 }
