@@ -4,15 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::agent::io::Level;
+use crate::controller::giveback::outbox::Outbox;
 use crate::controller::io::{Client, Effect, Now, Record, Refusal, Reply, SessionId, Settings};
 use crate::controller::job::Jobs;
 use crate::controller::job::milestones::Saying;
-use crate::controller::machine::Machine;
 use crate::eventlog::Event;
 use crate::ids::{ActionId, Attempt, HostName, JobId, TaskId};
 use crate::idset::IdSet;
 use crate::job::Part;
-use crate::mark::{Commit, History};
+use crate::mark::History;
 use crate::message::ToAgent;
 
 /// The batch under way: its time, the settings, and its output.
@@ -21,6 +21,7 @@ pub(super) struct Context {
     /// The clocks at the batch. Between batches, those of the last one.
     pub(super) now: Now,
     pub(super) settings: Settings,
+    pub(super) outbox: Outbox,
     pub(super) records: Vec<Record>,
     pub(super) effects: Vec<Effect>,
     /// Actions to settle when the batch ends: their ends become events, a verdict is decided, records are stored.
@@ -38,10 +39,11 @@ pub(super) struct Context {
 }
 
 impl Context {
-    pub(super) fn new(settings: Settings, now: Now) -> Self {
+    pub(super) fn new(settings: Settings, outbox: Outbox, now: Now) -> Self {
         Self {
             now,
             settings,
+            outbox,
             records: Vec::new(),
             effects: Vec::new(),
             touched: BTreeSet::new(),
@@ -150,25 +152,18 @@ impl Jobs {
             cx.attempt_changed(&job, number);
         }
     }
-}
-
-impl Machine {
-    /// Returns the newest commit of the store.
-    pub(super) fn newest_commit(&self) -> Option<Commit> {
-        self.history.newest()
-    }
 
     /// Appends an event to the job's log, and publishes the event to followers.
-    pub(super) fn event(&mut self, job: &JobId, name: &str, context: serde_json::Value) {
-        let entry = self.jobs.entry(job.clone()).or_default();
+    pub(super) fn event(&mut self, job: &JobId, name: &str, context: serde_json::Value, cx: &mut Context) {
+        let entry = self.entry(job.clone()).or_default();
         entry.events_last += 1;
         let sequence = entry.events_last;
         let context = match context {
             serde_json::Value::Object(map) => Some(map),
             _ => None,
         };
-        let event = Event::at_millis(self.cx.now.wall_ms, name, context);
-        self.cx.records.push(Record::Event { job: job.clone(), sequence, event: event.clone() });
-        self.cx.effects.push(Effect::Publish { job: job.clone(), sequence, event });
+        let event = Event::at_millis(cx.now.wall_ms, name, context);
+        cx.records.push(Record::Event { job: job.clone(), sequence, event: event.clone() });
+        cx.effects.push(Effect::Publish { job: job.clone(), sequence, event });
     }
 }

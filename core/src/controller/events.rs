@@ -31,9 +31,9 @@ impl Machine {
             context.insert("ranks".into(), json!(ranks));
             context.insert("hosts".into(), json!(hosts));
             folded.describe(&mut context);
-            self.event(&job, "finish", Value::Object(context));
+            self.jobs.event(&job, "finish", Value::Object(context), &mut self.cx);
         }
-        let may = !self.facts().is_frozen_action(id) || defect!(FrozenJudged);
+        let may = !self.jobs.is_frozen_action(id) || defect!(FrozenJudged);
         if !(may && self.jobs.action(id).is_some_and(Action::is_to_be_decided)) {
             return;
         }
@@ -56,8 +56,8 @@ impl Machine {
         if let (Some(hosts), Some(context)) = (bad, context.as_object_mut()) {
             context.insert("hosts".to_owned(), json!(hosts));
         }
-        self.event(&job, "verdict", context.clone());
-        self.outbox.tell_manager(&job, attempt, "verdict", context, &self.jobs, &mut self.cx);
+        self.jobs.event(&job, "verdict", context.clone(), &mut self.cx);
+        self.jobs.tell_manager(&job, attempt, "verdict", context, &mut self.cx);
         if let Some(entry) = self.jobs.attempt_mut(&job, attempt) {
             entry.touched_ms = self.cx.now.wall_ms;
             self.cx.attempt_changed(&job, attempt);

@@ -19,7 +19,7 @@ use crate::controller::recovery::Recovery;
 use crate::defect;
 use crate::ids::{ActionId, Epoch, HostName};
 use crate::idset::IdSet;
-use crate::mark::History;
+use crate::mark::{Commit, History};
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Machine {
@@ -34,7 +34,6 @@ pub struct Machine {
     pub(super) probing: BTreeSet<SessionId>,
     pub(super) jobs: Jobs,
     pub(super) drains: Drains,
-    pub(super) outbox: Outbox,
     pub(super) questions: BTreeMap<u64, BTreeSet<HostName>>,
     pub(super) question_last: u64,
     pub(super) probe_last: u64,
@@ -59,14 +58,13 @@ impl Machine {
         let mut machine = Self {
             jobs: Jobs::new(&settings),
             drains: Drains::of(snapshot.drains, settings.drain_hook),
-            cx: Context::new(settings, now),
+            cx: Context::new(settings, Outbox::of(snapshot.outbox, snapshot.outbox_last), now),
             epoch,
             history,
             highest_seen: None,
             nodes: Nodes::default(),
             sessions: BTreeMap::new(),
             probing: BTreeSet::new(),
-            outbox: Outbox::of(snapshot.outbox, snapshot.outbox_last),
             questions: BTreeMap::new(),
             question_last: 0,
             probe_last: 0,
@@ -75,7 +73,7 @@ impl Machine {
             pruned_ms: now.mono_ms,
             young_until_ms: 0,
         };
-        machine.outbox.begin(number, now.wall_ms);
+        machine.cx.outbox.begin(number, now.wall_ms);
         if snapshot.nodes.is_empty() {
             machine.young_until_ms = now.mono_ms.saturating_add(machine.cx.settings.start_grace_ms);
         }
@@ -167,13 +165,18 @@ impl Machine {
             ("jobs", self.jobs.len()),
             ("actions", self.jobs.actions.len()),
             ("tasks by node", of_nodes),
-            ("outbox entries", self.outbox.len()),
+            ("outbox entries", self.cx.outbox.len()),
             ("questions", self.questions.len()),
             ("hosts whose drain is waited for", self.drains.waiting.len() + self.drains.failed.len()),
             ("sessions that are asked whether they live", self.probing.len()),
             ("callers that wait for quiet", self.quiesce.waits.len()),
             ("tasks that are not settled", unsettled),
         ]
+    }
+
+    /// Returns the newest commit of the store.
+    pub(super) fn newest_commit(&self) -> Option<Commit> {
+        self.history.newest()
     }
 
     fn close_batch(&mut self) -> Output {

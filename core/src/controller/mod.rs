@@ -15,8 +15,8 @@
 //! | `operator` | resolutions, and the quiesced state |
 //! | `show` | nothing: the views for operators |
 //!
-//! `machine` is the state and a batch's way through it, `context` its time, settings and output, `requests` the door for clients, `events`
-//! the event log.
+//! `machine` is the state and a batch's way through it, `context` the batch's time, settings and output, `requests` the
+//! door for clients, `events` the event log.
 
 mod action;
 mod context;

@@ -78,25 +78,24 @@ impl Machine {
                 // An entry of a frozen attempt holds back all entries after it: a reader reports its progress as one
                 // sequence number.
                 let entries =
-                    self.outbox.manager(after).take_while(|entry| !self.facts().is_frozen(&entry.job, entry.attempt));
+                    self.cx.outbox.manager(after).take_while(|entry| !self.jobs.is_frozen(&entry.job, entry.attempt));
                 Ok(Reply::Outbox(entries.take(limit).cloned().collect()))
             }
             Request::OutboxApplied { through } => {
-                self.outbox.applied(through);
+                self.cx.outbox.applied(through);
                 self.cx.records.push(Record::OutboxApplied { through });
                 Ok(Reply::Done)
             }
             Request::Releases { first, except, limit } => {
-                let told =
-                    |entry: &OutboxEntry| !self.facts().is_frozen(&entry.job, entry.attempt) || defect!(FrozenTold);
-                Ok(Reply::Outbox(self.outbox.oldest_releases(&first, &except, limit, told)))
+                let told = |entry: &OutboxEntry| !self.jobs.is_frozen(&entry.job, entry.attempt) || defect!(FrozenTold);
+                Ok(Reply::Outbox(self.cx.outbox.oldest_releases(&first, &except, limit, told)))
             }
             Request::HookFailed { what, why } => {
                 match what {
                     Hooked::Release(sequence) if defect!(HookToldOnce) => {
-                        self.outbox.finish(sequence, &mut self.cx);
+                        self.cx.finish_notice(sequence);
                     }
-                    Hooked::Release(sequence) => self.outbox.fail(sequence, why),
+                    Hooked::Release(sequence) => self.cx.outbox.fail(sequence, why),
                     Hooked::Drain { host, telling, lifted } => {
                         self.drains.hook_failed(host, telling, lifted, why, self.cx.now)
                     }
@@ -104,7 +103,7 @@ impl Machine {
                 Ok(Reply::Done)
             }
             Request::OutboxDone { sequence } => {
-                self.outbox.finish(sequence, &mut self.cx);
+                self.cx.finish_notice(sequence);
                 Ok(Reply::Done)
             }
         };

@@ -134,7 +134,7 @@ impl Machine {
             let (job, name, attempt) = (action.row.job.clone(), action.row.name.clone(), action.row.attempt);
             let context = json!({"action": name, "attempt": attempt, "ranks": task.rank.0.to_string(), "hosts": host,
                 "within_ms": within_ms});
-            self.event(&job, "expect-reboot", context);
+            self.jobs.event(&job, "expect-reboot", context, &mut self.cx);
         }
         if let Some(until) = until_ms {
             self.jobs.check_by(task.action, until);

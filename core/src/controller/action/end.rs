@@ -108,7 +108,7 @@ impl Machine {
         let context = json!({"action": row.name, "attempt": row.attempt, "ranks": task.rank.0.to_string(),
             "hosts": host, "script": script, "limit_ms": limit_ms, "doing": doing});
         let job = row.job.clone();
-        self.event(&job, "overdue", context);
+        self.jobs.event(&job, "overdue", context, &mut self.cx);
         self.jobs.touch(task.action, &mut self.cx);
         if ended {
             // An operator resolved the task, and may have lifted the drain of its node.
@@ -154,7 +154,7 @@ impl Machine {
             // how the task ended. `reboot-cleans` does not apply to a failure.
             self.drain_for(task, &ended);
         }
-        self.event(&job, "late", context);
+        self.jobs.event(&job, "late", context, &mut self.cx);
         self.jobs.touch(task.action, &mut self.cx);
         self.cx.note(
             Level::Warning,
@@ -171,7 +171,7 @@ impl Facts<'_> {
     pub(crate) fn is_undone(&self, task: TaskId, ended: &Ended) -> bool {
         let Some(action) = self.jobs.action(task.action) else { return false };
         let node = self.nodes.of(&self.jobs, task);
-        if self.is_frozen_action(task.action) {
+        if self.jobs.is_frozen_action(task.action) {
             // The reboot counts when the attempt is vouched for.
             return false;
         }

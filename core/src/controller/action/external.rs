@@ -158,7 +158,7 @@ impl Machine {
         let context = json!({"action": name, "attempt": attempt, "ranks": "", "resources": names,
             "outcome": ended.outcome.word(),
             "result": ended.outcome.to_string(), "message": last_line(ended), "checks": ended.checks});
-        self.event(&job, "finish", context);
+        self.jobs.event(&job, "finish", context, &mut self.cx);
         self.jobs.touch(id, &mut self.cx);
     }
 
@@ -206,7 +206,7 @@ impl Machine {
         let hosts = self.jobs.layout(id).map(|layout| layout.hosts_of(&open.ranks));
         let context = json!({"action": row.name, "attempt": row.attempt, "ranks": open.ranks, "hosts": hosts,
             "resources": open.resources, "lease": lease, "heard_ms": action.heard_ms});
-        self.event(&row.job, "lease-expired", context);
+        self.jobs.event(&row.job, "lease-expired", context, &mut self.cx);
         for rank in open.ranks.iter().map(Rank) {
             self.end_task(TaskId { action: id, rank }, lost.clone());
         }
@@ -226,7 +226,7 @@ impl Machine {
             }
             count += names.len() as u64;
             let context = json!({"action": name, "attempt": attempt, "resources": names, "why": why, "by": uid});
-            self.event(&job, "cancel", context);
+            self.jobs.event(&job, "cancel", context, &mut self.cx);
             self.jobs.touch(id, &mut self.cx);
         }
         count

@@ -224,7 +224,7 @@ impl Machine {
             .filter(|(_, a)| a.row.verdict.is_none() && due(a.check_ms))
             .map(|(id, _)| *id)
             .collect();
-        for id in ids.into_iter().filter(|id| !self.facts().is_frozen_action(*id)).collect::<Vec<_>>() {
+        for id in ids.into_iter().filter(|id| !self.jobs.is_frozen_action(*id)).collect::<Vec<_>>() {
             self.check(id);
         }
         self.prune();
@@ -347,7 +347,7 @@ impl Facts<'_> {
             .jobs
             .actions
             .values()
-            .filter(|a| a.row.verdict.is_none() && !self.is_frozen(&a.row.job, a.row.attempt));
+            .filter(|a| a.row.verdict.is_none() && !self.jobs.is_frozen(&a.row.job, a.row.attempt));
         let limits = open.filter_map(|a| a.check_ms);
         limits
             .chain(self.next_probe())

@@ -53,7 +53,7 @@ impl Machine {
             {
                 let context = json!({"action": name, "attempt": attempt, "ranks": task.rank.0.to_string(),
                     "hosts": host, "processes": processes});
-                self.event(&job, "lingering", context);
+                self.jobs.event(&job, "lingering", context, &mut self.cx);
             }
             _ => {}
         }

@@ -96,7 +96,7 @@ impl Machine {
             let result = end_of(said, &row, false, self.cx.now).outcome;
             let context = json!({"action": row.name, "attempt": row.attempt, "resources": late.resources,
                 "outcome": result.word(), "result": result.to_string()});
-            self.event(&row.job, "late", context);
+            self.jobs.event(&row.job, "late", context, &mut self.cx);
             self.jobs.touch(id, &mut self.cx);
         }
         ended.resources.extend(fresh.iter().cloned());

@@ -111,7 +111,7 @@ impl Machine {
         let newest = drain.map(|drain| drain.newest().reason).unwrap_or_default();
         let context = json!({"action": row.name, "attempt": row.attempt, "ranks": task.rank.0.to_string(),
             "hosts": host, "reason": newest});
-        self.event(&job, "drain", context);
+        self.jobs.event(&job, "drain", context, &mut self.cx);
         self.cx.note(Level::Warning, Some(&job), Some(&host), format!("drained: {newest}"));
     }
 
@@ -127,7 +127,7 @@ impl Machine {
         self.jobs.after.clone_from(&settings.after);
         self.cx.settings = settings;
         self.drains.set_hook(self.cx.settings.drain_hook, &mut self.cx);
-        let owed = self.outbox.owed();
+        let owed = self.cx.outbox.owed();
         if !self.cx.settings.release_hook && owed > 0 {
             let were = if owed == 1 { "release is" } else { "releases are" };
             let text = format!(

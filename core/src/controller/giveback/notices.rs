@@ -26,46 +26,40 @@ impl Outbox {
     pub(crate) fn begin(&mut self, epoch: u64, wall_ms: u64) {
         (self.epoch, self.last) = (epoch, first_sequence(wall_ms, self.last));
     }
+}
 
+impl Context {
     /// Adds a notice for a receiver.
-    pub(super) fn send(&mut self, edge: Edge, job: &JobId, attempt: Attempt, body: Body, cx: &mut Context) {
-        self.last += 1;
-        let entry = OutboxEntry { sequence: self.last, epoch: self.epoch, edge, job: job.clone(), attempt, body };
-        cx.records.push(Record::Outbox(entry.clone()));
-        self.push(entry);
-        cx.effects.push(Effect::OutboxGrew);
+    pub(super) fn send_notice(&mut self, edge: Edge, job: &JobId, attempt: Attempt, body: Body) {
+        let entry = self.outbox.next(edge, job, attempt, body);
+        self.records.push(Record::Outbox(entry));
+        self.effects.push(Effect::OutboxGrew);
     }
 
-    /// Sends the resource manager a notice of an event, unless all ranks of the attempt are disowned.
-    pub(crate) fn tell_manager(
-        &mut self,
-        job: &JobId,
-        number: Attempt,
-        event: &str,
-        mut context: Value,
-        jobs: &Jobs,
-        cx: &mut Context,
-    ) {
-        if jobs.attempt(job, number).is_none_or(|attempt| !attempt.owed().ranks.is_empty()) {
-            self.send(Edge::Manager, job, number, told_as(&mut context, event, None), cx);
-        }
-    }
-
-    /// Removes an entry for good: its receiver has carried it out, or must not get it.
-    pub(crate) fn finish(&mut self, sequence: u64, cx: &mut Context) {
-        self.done(sequence);
-        cx.records.push(Record::OutboxDone { sequence });
+    /// Removes a notice for good: its receiver has carried it out, or must not get it.
+    pub(crate) fn finish_notice(&mut self, sequence: u64) {
+        self.outbox.done(sequence);
+        self.records.push(Record::OutboxDone { sequence });
     }
 
     /// Drops an attempt's outstanding notices; returns their sequence numbers.
-    pub(crate) fn drop_owed(&mut self, job: &JobId, number: Attempt, cx: &mut Context) -> Vec<u64> {
-        let owed = self.forget(job, number);
-        cx.records.extend(owed.iter().map(|sequence| Record::OutboxDone { sequence: *sequence }));
+    pub(crate) fn drop_notices(&mut self, job: &JobId, number: Attempt) -> Vec<u64> {
+        let owed = self.outbox.forget(job, number);
+        self.records.extend(owed.iter().map(|sequence| Record::OutboxDone { sequence: *sequence }));
         if !owed.is_empty() {
             // Later entries of the job waited behind the dropped entries.
-            cx.effects.push(Effect::OutboxGrew);
+            self.effects.push(Effect::OutboxGrew);
         }
         owed
+    }
+}
+
+impl Jobs {
+    /// Sends the resource manager a notice of an event, unless all ranks of the attempt are disowned.
+    pub(crate) fn tell_manager(&self, job: &JobId, number: Attempt, event: &str, mut context: Value, cx: &mut Context) {
+        if self.attempt(job, number).is_none_or(|attempt| !attempt.owed().ranks.is_empty()) {
+            cx.send_notice(Edge::Manager, job, number, told_as(&mut context, event, None));
+        }
     }
 }
 
@@ -79,18 +73,23 @@ impl Machine {
             return owed;
         }
         let of = |entry: &&OutboxEntry| entry.job == *job && entry.attempt == number;
-        let entries = self.outbox.manager(0).chain(self.outbox.releases()).filter(of);
+        let entries = self.cx.outbox.manager(0).chain(self.cx.outbox.releases()).filter(of);
         let releases = entries.filter_map(|entry| Some((entry.sequence, entry.edge, entry.released()?)));
         let releases: Vec<(u64, Edge, Part)> = releases.filter(|(.., part)| !part.ranks.is_subset(listed)).collect();
         if !releases.is_empty() {
             let sequences: Vec<u64> = releases.iter().map(|(sequence, ..)| *sequence).collect();
             let why = "its resource manager does not name all of their nodes any more";
-            self.event(job, "release-forgotten", json!({"attempt": number, "sequences": sequences, "why": why}));
+            self.jobs.event(
+                job,
+                "release-forgotten",
+                json!({"attempt": number, "sequences": sequences, "why": why}),
+                &mut self.cx,
+            );
         }
         for (sequence, edge, part) in releases {
             let of_edge = if edge == Edge::Manager { &mut owed.manager } else { &mut owed.hook };
             of_edge.extend_with(&Part { ranks: part.ranks.intersection(listed), resources: part.resources });
-            self.outbox.finish(sequence, &mut self.cx);
+            self.cx.finish_notice(sequence);
             // Later entries of the job waited behind this entry.
             self.cx.effects.push(Effect::OutboxGrew);
         }
@@ -103,7 +102,7 @@ impl Machine {
         let Some(attempt) = self.jobs.attempt(job, number) else { return };
         let mut ranks = attempt.released.ranks.intersection(listed);
         if !ranks.is_empty() {
-            let of = self.outbox.manager(0).filter(|entry| entry.job == *job && entry.attempt == number);
+            let of = self.cx.outbox.manager(0).filter(|entry| entry.job == *job && entry.attempt == number);
             of.filter_map(OutboxEntry::released).for_each(|under_way| ranks.subtract(&under_way.ranks));
         }
         if defect!(ReleaseForgotten) {
@@ -118,7 +117,7 @@ impl Machine {
             let at_ms = (edge == Edge::ReleaseHook).then_some(self.cx.now.wall_ms);
             // `tell_manager` is silent about disowned ranks, and these ranks may have been disowned when they were
             // released.
-            self.outbox.send(edge, job, number, told_as(&mut context, "release", at_ms), &mut self.cx);
+            self.cx.send_notice(edge, job, number, told_as(&mut context, "release", at_ms));
         }
     }
 }

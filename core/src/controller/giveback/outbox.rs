@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::controller::io::{Edge, OutboxEntry};
+use crate::controller::stored::body::Body;
 use crate::defect;
 use crate::ids::{Attempt, JobId};
 
@@ -38,6 +39,14 @@ impl Outbox {
         let mut outbox = Self { last, ..Self::default() };
         entries.into_iter().for_each(|entry| outbox.push(entry));
         outbox
+    }
+
+    /// Adds an entry under the next number; returns it.
+    pub(super) fn next(&mut self, edge: Edge, job: &JobId, attempt: Attempt, body: Body) -> OutboxEntry {
+        self.last += 1;
+        let entry = OutboxEntry { sequence: self.last, epoch: self.epoch, edge, job: job.clone(), attempt, body };
+        self.push(entry.clone());
+        entry
     }
 
     pub(crate) fn push(&mut self, entry: OutboxEntry) {

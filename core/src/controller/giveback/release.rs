@@ -101,7 +101,7 @@ impl Action {
 impl Machine {
     /// Drops holds of a changed action by its release policy; the batch then releases what has no hold left.
     pub(crate) fn settle_action(&mut self, id: ActionId) {
-        if self.facts().is_frozen_action(id) {
+        if self.jobs.is_frozen_action(id) {
             return;
         }
         let Some(action) = self.jobs.action_mut(id) else { return };
@@ -180,14 +180,14 @@ impl Machine {
             let to_manager = told_as(&mut context, "release", None);
             let to_hook =
                 self.cx.settings.release_hook.then(|| told_as(&mut context, "release", Some(self.cx.now.wall_ms)));
-            self.event(job, "release", context);
-            self.outbox.send(Edge::Manager, job, number, to_manager, &mut self.cx);
+            self.jobs.event(job, "release", context, &mut self.cx);
+            self.cx.send_notice(Edge::Manager, job, number, to_manager);
             if let Some(body) = to_hook {
-                self.outbox.send(Edge::ReleaseHook, job, number, body, &mut self.cx);
+                self.cx.send_notice(Edge::ReleaseHook, job, number, body);
             }
         }
         if !untold.is_empty() {
-            self.event(job, "closed", closed);
+            self.jobs.event(job, "closed", closed, &mut self.cx);
             self.cleaned(job, number, &untold);
         }
         if left {

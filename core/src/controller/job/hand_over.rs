@@ -48,7 +48,7 @@ impl Machine {
         }
         self.cx.given.entry((job.clone(), number)).or_default().extend_with(&part.ranks);
         let context = json!({"attempt": number, "ranks": part.ranks, "hosts": hosts, "resources": part.resources});
-        self.event(job, if last { "job-finish" } else { "job-let-go" }, context);
+        self.jobs.event(job, if last { "job-finish" } else { "job-let-go" }, context, &mut self.cx);
         self.withdraw_stale(job, number, &part.ranks);
         // At the job's end, requested setup actions go first: they still begin before the after-actions.
         if !last && !defect!(BeginsWhereLetGo) {
@@ -127,7 +127,7 @@ impl Machine {
             context.insert("resources".to_owned(), json!(external.resources));
             context.insert("lease".to_owned(), json!(Span::from_millis(external.lease_ms)));
         }
-        self.event(&job, "action-start", context);
+        self.jobs.event(&job, "action-start", context, &mut self.cx);
         self.start_ready(id, &ranks);
     }
 }

@@ -114,7 +114,7 @@ impl Machine {
             context.extend([("attempt".to_owned(), json!(attempt)), ("name".to_owned(), json!(name))]);
             context.extend([("ranks".to_owned(), json!(ranks)), ("hosts".to_owned(), json!(hosts))]);
             context.extend(by.map(|by| ("by".to_owned(), json!(by))));
-            self.event(&job, "milestone", context.into());
+            self.jobs.event(&job, "milestone", context.into(), &mut self.cx);
             self.cx.attempts.insert((job.clone(), attempt));
             self.reach_milestones(&job, attempt);
             self.tell_full(&job, attempt);
@@ -128,7 +128,7 @@ impl Machine {
         if !std::mem::replace(&mut entry.too_many_milestones, true) {
             let text = format!("attempt {number} has {MAX_NAMES} milestones: others are not told");
             self.cx.note(Level::Warning, Some(job), None, text);
-            self.event(job, "milestones-full", json!({"attempt": number, "most": MAX_NAMES}));
+            self.jobs.event(job, "milestones-full", json!({"attempt": number, "most": MAX_NAMES}), &mut self.cx);
         }
     }
 
@@ -146,8 +146,8 @@ impl Machine {
                 context["without"] = json!(without);
             }
             self.cx.attempt_changed(job, number);
-            self.event(job, "milestone", context.clone());
-            self.outbox.tell_manager(job, number, "milestone", context, &self.jobs, &mut self.cx);
+            self.jobs.event(job, "milestone", context.clone(), &mut self.cx);
+            self.jobs.tell_manager(job, number, "milestone", context, &mut self.cx);
         }
     }
 }

@@ -96,7 +96,7 @@ impl Machine {
         for (session, tasks) in by_session {
             self.cx.send(session, ToAgent::Forget { tasks });
         }
-        self.outbox.forget(job, number);
+        self.cx.outbox.forget(job, number);
         self.drains.forget(job, number);
         self.cx.attempts.remove(&(job.clone(), number));
         self.cx.given.remove(&(job.clone(), number));
@@ -164,7 +164,7 @@ impl<'a> Facts<'a> {
         if !attempt.asserted || attempt.is_expected() || !attempt.actions.iter().all(ended) {
             return May::Never;
         }
-        if self.outbox.is_hooked(job, number) && !defect!(PruneUntold) {
+        if self.cx.outbox.is_hooked(job, number) && !defect!(PruneUntold) {
             return May::Never;
         }
         if attempt.complete || defect!(PruneUnreleased) {

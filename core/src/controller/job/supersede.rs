@@ -30,7 +30,7 @@ impl Machine {
         let context = json!({"attempt": number, "hosts": attempt.layout.hosts(), "userid": attempt.userid});
         self.jobs.entry(job.clone()).or_default().attempts.insert(number, attempt);
         self.cx.attempt_changed(job, number);
-        self.event(job, "attempt", context);
+        self.jobs.event(job, "attempt", context, &mut self.cx);
     }
 
     /// Closes an attempt: hands its ranks to the after-actions, or releases the ranks; `why`: for the event log.
@@ -52,7 +52,7 @@ impl Machine {
         self.jobs.seal(job, number, &mut self.cx);
         self.cx.hold_dropped(job, number, &part);
         if was_open {
-            self.event(job, "attempt-closed", json!({"attempt": number, "why": why}));
+            self.jobs.event(job, "attempt-closed", json!({"attempt": number, "why": why}), &mut self.cx);
         }
     }
 }

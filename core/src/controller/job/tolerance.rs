@@ -155,8 +155,8 @@ impl Machine {
             if let (Some(resources), Some(context)) = (resources, context.as_object_mut()) {
                 context.insert("resources".to_owned(), resources);
             }
-            self.event(&job, "exception", context.clone());
-            self.outbox.tell_manager(&job, number, "exception", context, &self.jobs, &mut self.cx);
+            self.jobs.event(&job, "exception", context.clone(), &mut self.cx);
+            self.jobs.tell_manager(&job, number, "exception", context, &mut self.cx);
             self.reach_milestones(&job, number);
         }
         if !back.is_empty() {
@@ -172,8 +172,8 @@ impl Machine {
         let r = attempt.terms.r.as_ref().map(|r| r.fragment(&left));
         let context = json!({"attempt": number, "ranks": ranks, "hosts": attempt.layout.hosts_of(ranks), "left": left,
             "left_hosts": attempt.layout.hosts_of(&left), "R": r});
-        self.event(job, "shrink", context.clone());
-        self.outbox.tell_manager(job, number, "shrink", context, &self.jobs, &mut self.cx);
+        self.jobs.event(job, "shrink", context.clone(), &mut self.cx);
+        self.jobs.tell_manager(job, number, "shrink", context, &mut self.cx);
     }
 }
 

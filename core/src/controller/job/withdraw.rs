@@ -25,7 +25,7 @@ impl Machine {
             let (name, tasks): (_, Vec<_>) =
                 (action.row.name.clone(), ranks.iter().map(|rank| action.task(Rank(rank))).collect());
             let context = json!({"action": name, "attempt": number, "ranks": ranks, "why": why});
-            self.event(job, "cancel", context);
+            self.jobs.event(job, "cancel", context, &mut self.cx);
             for task in tasks {
                 self.end_task(task, Ended::bare(Outcome::Cancelled { status: None }, self.cx.now.wall_ms));
             }
@@ -76,7 +76,7 @@ impl Machine {
             action.stop_service(&part, why);
             let context = json!({"action": name, "attempt": number, "ranks": part.ranks, "resources": part.resources,
                 "why": why});
-            self.event(job, "cancel", context);
+            self.jobs.event(job, "cancel", context, &mut self.cx);
             self.jobs.touch(id, &mut self.cx);
         }
     }

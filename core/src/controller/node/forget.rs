@@ -31,13 +31,13 @@ impl Machine {
             ));
         }
         let of = |number: Attempt| attempt.is_none_or(|attempt| attempt == number);
-        let owed = self.outbox.releases().filter(|entry| entry.job == *job && of(entry.attempt));
+        let owed = self.cx.outbox.releases().filter(|entry| entry.job == *job && of(entry.attempt));
         let owed: Vec<u64> = owed.map(|entry| entry.sequence).collect();
         if owed.is_empty() {
             return Err(Refusal::Conflict(format!("the release hook is owed nothing of job {job}")));
         }
         for sequence in &owed {
-            self.outbox.finish(*sequence, &mut self.cx);
+            self.cx.finish_notice(*sequence);
         }
         let text = format!(
             "uid {uid} dropped {} of its releases, of which the release hook has not heard: {reason}",
@@ -45,7 +45,7 @@ impl Machine {
         );
         self.cx.note(Level::Warning, Some(job), None, text);
         let context = json!({"sequences": owed, "why": reason, "by": uid});
-        self.event(job, "release-forgotten", context);
+        self.jobs.event(job, "release-forgotten", context, &mut self.cx);
         Ok(Reply::Reached { tasks: owed.len() as u64 })
     }
 }

@@ -81,7 +81,7 @@ impl Machine {
         // The controller ignores the host's own tasks: no session reports their ends.
         let held: BTreeMap<TaskId, Held> = held.into_iter().filter(|h| !h.local).map(|h| (h.task, h)).collect();
         for task in &tasks {
-            let frozen = self.facts().is_frozen_action(task.action);
+            let frozen = self.jobs.is_frozen_action(task.action);
             if !frozen && !self.booted(*task, boot_number) {
                 self.undo(*task, boot_number);
             }
@@ -100,7 +100,7 @@ impl Machine {
             self.settle_held(id, host, held.task, &held.state, held.limit_ms);
         }
         for task in tasks.into_iter().filter(|task| !held.contains_key(task)) {
-            if self.facts().is_frozen_action(task.action) {
+            if self.jobs.is_frozen_action(task.action) {
                 self.nodes.leave_absent(&self.jobs, task);
             } else {
                 self.settle_absent(id, task, boot_number, &boot);

@@ -87,7 +87,7 @@ impl Machine {
         }
         let held_back =
             open && *state == HeldState::Unclaimed && self.facts().is_held_back(task.action, rank).is_some();
-        let frozen = self.facts().is_frozen_action(task.action);
+        let frozen = self.jobs.is_frozen_action(task.action);
         let Some(action) = self.jobs.action_mut(task.action) else { return };
         match state {
             HeldState::Tombstone { outcome, reboot, .. } => {

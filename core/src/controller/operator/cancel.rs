@@ -50,7 +50,7 @@ impl Machine {
             if let Some(row) = self.jobs.action(id).map(|a| a.row.clone()) {
                 let context =
                     json!({"action": row.name, "attempt": row.attempt, "ranks": ranks, "why": why, "by": uid});
-                self.event(&row.job, "cancel", context);
+                self.jobs.event(&row.job, "cancel", context, &mut self.cx);
             }
         }
         Ok(Reply::Reached { tasks: count })

@@ -86,7 +86,7 @@ impl Machine {
             let context = json!({"action": action.row.name, "attempt": action.row.attempt, "ranks": later,
                 "hosts": hosts, "ok": ok, "reason": reason, "by": uid});
             let job = action.row.job.clone();
-            self.event(&job, "resolve", context);
+            self.jobs.event(&job, "resolve", context, &mut self.cx);
             self.jobs.touch(id, &mut self.cx);
         }
         Ok(Reply::Resolved { tasks: count, waiting })

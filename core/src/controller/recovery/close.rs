@@ -17,11 +17,11 @@ impl Machine {
     /// Closes an attempt that its resource manager no longer has. The controller sends no notice; after-actions begin
     /// where they can harm no other job.
     pub(crate) fn over_untold(&mut self, job: &JobId, number: Attempt) {
-        let owed = self.outbox.drop_owed(job, number, &mut self.cx);
+        let owed = self.cx.drop_notices(job, number);
         let left = self.jobs.unreleased(job, number);
         self.recovery.disown(job, number, &left.ranks, &mut self.jobs, &mut self.cx);
         let context = json!({"attempt": number, "why": "its resource manager has it no more", "untold": owed});
-        self.event(job, "attempt-over", context);
+        self.jobs.event(job, "attempt-over", context, &mut self.cx);
         self.assert_attempt(job, number);
         self.close_attempt(job, number, "its resource manager has it no more");
     }
@@ -40,7 +40,7 @@ impl Machine {
             let part = Part::of_ranks(attempt.in_doubt());
             return self.close_part(job, number, &part, uid);
         }
-        self.outbox.drop_owed(job, number, &mut self.cx);
+        self.cx.drop_notices(job, number);
         let left = self.jobs.unreleased(job, number);
         self.close_part(job, number, &left, uid);
         if let Some(attempt) = self.jobs.attempt_mut(job, number) {
@@ -51,7 +51,7 @@ impl Machine {
             }
         }
         self.stop_services(job, number, GIVEN_BACK);
-        self.event(job, "attempt-closed", json!({"attempt": number, "why": GIVEN_BACK, "by": uid}));
+        self.jobs.event(job, "attempt-closed", json!({"attempt": number, "why": GIVEN_BACK, "by": uid}), &mut self.cx);
         self.assert_attempt(job, number);
     }
 

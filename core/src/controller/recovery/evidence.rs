@@ -111,7 +111,7 @@ impl Machine {
     /// Begins a life with an epoch above `above`, and ends every session; agents connect anew under the new epoch.
     pub(crate) fn raise_epoch(&mut self, above: u64) {
         self.epoch.number = self.epoch.number.max(above).saturating_add(1);
-        self.outbox.begin(self.epoch.number, self.cx.now.wall_ms);
+        self.cx.outbox.begin(self.epoch.number, self.cx.now.wall_ms);
         self.history.begin(self.epoch, self.history.last + 1);
         self.cx.records.push(Record::Epoch(self.epoch));
         let sessions: Vec<SessionId> = self.sessions.keys().copied().collect();

@@ -36,6 +36,15 @@ pub(super) fn shut_ms(nodes: usize, redial_per_second: u64) -> u64 {
 }
 
 impl Jobs {
+    /// Returns `true` if the attempt is frozen: no task begins, no rank is released, and no notice is sent.
+    pub(crate) fn is_frozen(&self, job: &JobId, number: Attempt) -> bool {
+        self.attempt(job, number).is_some_and(|attempt| !attempt.asserted)
+    }
+
+    pub(crate) fn is_frozen_action(&self, id: ActionId) -> bool {
+        self.action(id).is_some_and(|action| self.is_frozen(&action.row.job, action.row.attempt))
+    }
+
     /// Returns the attempts that are not asserted.
     pub(super) fn frozen(&self) -> Vec<(JobId, Attempt)> {
         let unasserted = self.attempts().filter(|(_, _, attempt)| !attempt.asserted);
@@ -116,10 +125,10 @@ impl Machine {
     pub(super) fn freeze_all(&mut self, why: &str) {
         let (mut owing, mut released, mut spent) = (Vec::new(), BTreeSet::new(), Vec::new());
         let unread: BTreeSet<(&JobId, Attempt)> =
-            self.outbox.manager(0).map(|entry| (&entry.job, entry.attempt)).collect();
+            self.cx.outbox.manager(0).map(|entry| (&entry.job, entry.attempt)).collect();
         for (job, entry) in self.jobs.iter() {
             for (number, attempt) in &entry.attempts {
-                let hooked = self.outbox.is_hooked(job, *number);
+                let hooked = self.cx.outbox.is_hooked(job, *number);
                 if hooked || !(attempt.complete || self.jobs.is_spent(attempt)) {
                     owing.push((job.clone(), *number));
                 } else if attempt.complete && unread.contains(&(job, *number)) {
@@ -130,7 +139,7 @@ impl Machine {
             }
         }
         for (job, number) in released {
-            self.outbox.drop_owed(&job, number, &mut self.cx);
+            self.cx.drop_notices(&job, number);
         }
         // No edge vouches for a bare run, and the resource manager may have given the hosts to other jobs.
         for (job, number, ranks) in spent.into_iter().filter(|_| !defect!(SpentStaysOwner)) {
@@ -142,7 +151,7 @@ impl Machine {
             (attempt.asserted, attempt.by_hand) = (false, false);
             let actions = attempt.actions.clone();
             if is_new {
-                self.event(&job, "attempt-unvouched", json!({"attempt": number, "why": why}));
+                self.jobs.event(&job, "attempt-unvouched", json!({"attempt": number, "why": why}), &mut self.cx);
             }
             self.cx.attempts.insert((job, number));
             for id in actions {
@@ -162,7 +171,7 @@ impl Machine {
         if std::mem::replace(&mut attempt.unvouched, false) {
             attempt.recovered |= in_recovery;
             self.cx.attempt_changed(job, number);
-            self.event(job, "attempt-vouched", json!({"attempt": number}));
+            self.jobs.event(job, "attempt-vouched", json!({"attempt": number}), &mut self.cx);
         }
         self.thaw(job, number);
     }
@@ -189,7 +198,7 @@ impl Machine {
         if !complete {
             self.cx.hold_dropped(job, number, &left);
         }
-        if self.outbox.is_hooked(job, number) {
+        if self.cx.outbox.is_hooked(job, number) {
             self.cx.effects.push(Effect::OutboxGrew);
         }
     }
@@ -251,16 +260,6 @@ impl Machine {
 }
 
 impl Facts<'_> {
-    /// Returns `true` if the attempt is frozen: no task begins, no rank is released, and no notice is sent.
-    pub(crate) fn is_frozen(&self, job: &JobId, number: Attempt) -> bool {
-        self.recovery.freezes() && self.jobs.attempt(job, number).is_some_and(|attempt| !attempt.asserted)
-    }
-
-    pub(crate) fn is_frozen_action(&self, id: ActionId) -> bool {
-        self.recovery.freezes()
-            && self.jobs.action(id).is_some_and(|action| self.is_frozen(&action.row.job, action.row.attempt))
-    }
-
     /// Returns `true` if the task's node has reported, while the attempt is frozen, that the node does not hold the
     /// task. The task's end is decided when the attempt thaws.
     pub(crate) fn is_absent(&self, task: TaskId) -> bool {
@@ -281,7 +280,7 @@ impl Facts<'_> {
     /// Returns the reason why the attempt or an action of the attempt waits, for clients that wait for the job.
     pub(crate) fn waits_for(&self, job: &JobId, number: Attempt) -> Option<String> {
         let attempt = self.jobs.attempt(job, number).filter(|attempt| !attempt.complete || attempt.unvouched)?;
-        if let Some(why) = self.is_frozen(job, number).then(|| unasserted(job, attempt)) {
+        if let Some(why) = self.jobs.is_frozen(job, number).then(|| unasserted(job, attempt)) {
             return Some(why);
         }
         let mut actions = self.jobs.of(attempt).filter(|action| self.may_be_held_back(action.row.id));

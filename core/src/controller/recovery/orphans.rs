@@ -227,7 +227,7 @@ impl Machine {
             self.reordered_on(host);
             for task in unclaimed {
                 match session {
-                    Some(session) if !self.facts().is_frozen_action(task.action) => self.begin_unclaimed(session, task),
+                    Some(session) if !self.jobs.is_frozen_action(task.action) => self.begin_unclaimed(session, task),
                     _ => self.nodes.leave_unclaimed(&self.jobs, task),
                 }
             }

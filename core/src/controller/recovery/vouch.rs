@@ -173,7 +173,7 @@ impl Facts<'_> {
             return false;
         }
         let of = |entry: &OutboxEntry| entry.job == *job && entry.attempt == number && entry.is_release();
-        attempt.layout.rank(host.as_str()).is_some() && self.outbox.manager(0).any(of)
+        attempt.layout.rank(host.as_str()).is_some() && self.cx.outbox.manager(0).any(of)
     }
 
     /// Returns the oldest of this job's newer attempts that hold this host.
@@ -205,7 +205,7 @@ impl Facts<'_> {
     /// Returns the holders of these hosts. One pass over all attempts: a large job that lost its hosts would otherwise
     /// search all attempts for each of its ranks.
     fn holders_of(&self, hosts: &BTreeSet<HostName>) -> BTreeMap<HostName, Vec<Holder>> {
-        let releases = self.outbox.manager(0).filter(|entry| entry.is_release());
+        let releases = self.cx.outbox.manager(0).filter(|entry| entry.is_release());
         let untold: BTreeSet<(&JobId, Attempt)> = releases.map(|entry| (&entry.job, entry.attempt)).collect();
         let mut holders: BTreeMap<HostName, Vec<Holder>> = BTreeMap::new();
         for (job, number, attempt) in self.jobs.attempts() {

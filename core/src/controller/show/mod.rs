@@ -73,7 +73,7 @@ impl Facts<'_> {
             actions_open,
             tasks_open,
             quiet: self.quiesce.quiet.clone(),
-            outbox: self.outbox.owed() as u64,
+            outbox: self.cx.outbox.owed() as u64,
             notes,
         }
     }

@@ -40,9 +40,9 @@ impl Facts<'_> {
             lease_left_ms: None,
         };
         let mut rows = Vec::new();
-        for entry in self.outbox.releases() {
+        for entry in self.cx.outbox.releases() {
             let told: Told<'_> = entry.body.read().unwrap_or_default();
-            let why = match self.outbox.failure(entry.sequence) {
+            let why = match self.cx.outbox.failure(entry.sequence) {
                 _ if !self.cx.settings.release_hook => format!(
                     "no release hook is configured: configured again it is told; or perilog job forget {} --releases --reason TEXT",
                     entry.job

@@ -203,5 +203,5 @@ fn what_a_release_hook_is_owed_stays_when_it_is_taken_out() {
     assert_eq!(b.ask(forget("the scheduler was told by hand")).0, Ok(Reply::Reached { tasks: 1 }));
     assert_eq!((owed(&b), b.told("j").last().copied()), (0, Some("release-forgotten")));
     assert!(matches!(b.ask(forget("again")).0, Err(Refusal::Conflict(_))));
-    assert_eq!(b.restart().m.outbox.owed(), 0);
+    assert_eq!(b.restart().m.cx.outbox.owed(), 0);
 }
