@@ -1,7 +1,7 @@
 //! Context of a batch: its time, the settings, and its output so far: records, effects, and the actions and attempts
 //! that the end of the batch settles. Every room writes to the context; no function here calls another room.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::agent::io::Level;
 use crate::controller::giveback::outbox::Outbox;
@@ -14,6 +14,7 @@ use crate::idset::IdSet;
 use crate::job::Part;
 use crate::mark::History;
 use crate::message::ToAgent;
+use crate::task::Ended;
 
 /// The batch under way: its time, the settings, and its output.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,6 +27,8 @@ pub(super) struct Context {
     pub(super) effects: Vec<Effect>,
     /// Actions to settle when the batch ends: their ends become events, a verdict is decided, records are stored.
     pub(super) touched: BTreeSet<ActionId>,
+    /// Consequences of acts on jobs, in order. [`Machine::react`](crate::controller::machine::Machine) carries them out.
+    pub(super) changes: VecDeque<Change>,
     pub(super) attempts: BTreeSet<(JobId, Attempt)>,
     /// Ranks with changed holds, for attempts that have no other change.
     pub(super) given: BTreeMap<(JobId, Attempt), IdSet>,
@@ -38,6 +41,59 @@ pub(super) struct Context {
     pub(super) wake_ms: Option<u64>,
 }
 
+/// Consequence of an act on a job for another part of the machine. Jobs know no node, session, drain or recovery.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Change {
+    /// Ranks have joined an action.
+    Joined {
+        action: ActionId,
+        ranks: IdSet,
+    },
+    /// Waiting ranks of an action may begin, as far as their attempt knows.
+    Ready {
+        action: ActionId,
+        ranks: IdSet,
+    },
+    /// The task is not to begin, or to stop.
+    Cancelled {
+        task: TaskId,
+        why: String,
+    },
+    Ended(End),
+    /// The task's host is to be drained: something may live there, or nothing cleans up there.
+    Unclean {
+        task: TaskId,
+        what: String,
+    },
+    /// The action has its verdict.
+    Decided {
+        action: ActionId,
+    },
+    /// The action's attempt was vouched for, or the action itself: its waiting tasks go on.
+    Thawed {
+        action: ActionId,
+    },
+    /// Disowned ranks on these hosts were cleaned up, or are the attempt's again.
+    Cleaned {
+        hosts: Vec<HostName>,
+        job: JobId,
+        attempt: Attempt,
+    },
+}
+
+/// End of a task, for its node and its host's drain.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct End {
+    pub(super) task: TaskId,
+    /// The task had announced a reboot.
+    pub(super) rebooted: bool,
+    /// The task's script may go on: an operator has resolved the task, or the job has given up a script past its limit.
+    pub(super) goes_on: bool,
+    pub(super) is_ok: bool,
+    /// The end for which the host may be drained.
+    pub(super) blame: Option<Ended>,
+}
+
 impl Context {
     pub(super) fn new(settings: Settings, outbox: Outbox, now: Now) -> Self {
         Self {
@@ -47,6 +103,7 @@ impl Context {
             records: Vec::new(),
             effects: Vec::new(),
             touched: BTreeSet::new(),
+            changes: VecDeque::new(),
             attempts: BTreeSet::new(),
             given: BTreeMap::new(),
             let_go: BTreeMap::new(),

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::controller::action::{Action, Fresh};
-use crate::controller::machine::Machine;
+use crate::controller::context::{Change, Context};
+use crate::controller::job::Jobs;
 use crate::defect;
 use crate::ids::ActionId;
 use crate::idset::IdSet;
@@ -15,39 +16,38 @@ use crate::outcome::Verdict;
 /// Longest message in an event, in characters: the last line of a script.
 const MAX_MESSAGE: usize = 200;
 
-impl Machine {
+impl Jobs {
     /// Writes the ends of this batch to the job's event log, and decides the verdict.
-    pub(super) fn tell(&mut self, id: ActionId) {
-        let Some(action) = self.jobs.action_mut(id) else {
+    pub(super) fn tell(&mut self, id: ActionId, cx: &mut Context) {
+        let Some(action) = self.action_mut(id) else {
             return;
         };
         let (job, name, attempt) = (action.row.job.clone(), action.row.name.clone(), action.row.attempt);
         let fresh = std::mem::take(&mut action.fresh);
         for (ranks, folded) in fold(fresh) {
-            let hosts = self.jobs.layout(id).map(|layout| layout.hosts_of(&ranks));
+            let hosts = self.layout(id).map(|layout| layout.hosts_of(&ranks));
             let mut context = Map::new();
             context.insert("action".into(), json!(name));
             context.insert("attempt".into(), json!(attempt));
             context.insert("ranks".into(), json!(ranks));
             context.insert("hosts".into(), json!(hosts));
             folded.describe(&mut context);
-            self.jobs.event(&job, "finish", Value::Object(context), &mut self.cx);
+            self.event(&job, "finish", Value::Object(context), cx);
         }
-        let may = !self.jobs.is_frozen_action(id) || defect!(FrozenJudged);
-        if !(may && self.jobs.action(id).is_some_and(Action::is_to_be_decided)) {
+        let may = !self.is_frozen_action(id) || defect!(FrozenJudged);
+        if !(may && self.action(id).is_some_and(Action::is_to_be_decided)) {
             return;
         }
-        let forgiveness = self.facts().forgiveness(id);
-        let Some(verdict) = self.jobs.action_mut(id).and_then(|action| action.decide(forgiveness, self.cx.now.wall_ms))
-        else {
+        let forgiveness = self.forgiveness(id, cx);
+        let Some(verdict) = self.action_mut(id).and_then(|action| action.decide(forgiveness, cx.now.wall_ms)) else {
             return;
         };
-        let Some(action) = self.jobs.action(id) else { return };
-        self.nodes.unindex(&self.jobs, action);
+        let Some(action) = self.action(id) else { return };
+        cx.changes.push_back(Change::Decided { action: id });
         let (ok, by_outcome, status) = (action.row.ok.clone(), action.by_outcome(), action.status());
         let resources = action.bad_resources();
         let bad = action.row.ranks.difference(&action.row.ok);
-        let bad = self.jobs.layout(id).filter(|_| !bad.is_empty()).map(|layout| layout.hosts_of(&bad));
+        let bad = self.layout(id).filter(|_| !bad.is_empty()).map(|layout| layout.hosts_of(&bad));
         let mut context = json!({"action": name, "attempt": attempt, "verdict": verdict, "status": status, "ok": ok,
             "by_outcome": by_outcome});
         if let (Some(resources), Some(context)) = (resources, context.as_object_mut()) {
@@ -56,14 +56,14 @@ impl Machine {
         if let (Some(hosts), Some(context)) = (bad, context.as_object_mut()) {
             context.insert("hosts".to_owned(), json!(hosts));
         }
-        self.jobs.event(&job, "verdict", context.clone(), &mut self.cx);
-        self.jobs.tell_manager(&job, attempt, "verdict", context, &mut self.cx);
-        if let Some(entry) = self.jobs.attempt_mut(&job, attempt) {
-            entry.touched_ms = self.cx.now.wall_ms;
-            self.cx.attempt_changed(&job, attempt);
+        self.event(&job, "verdict", context.clone(), cx);
+        self.tell_manager(&job, attempt, "verdict", context, cx);
+        if let Some(entry) = self.attempt_mut(&job, attempt) {
+            entry.touched_ms = cx.now.wall_ms;
+            cx.attempt_changed(&job, attempt);
         }
         if verdict == Verdict::Ok {
-            self.forgive(id);
+            self.forgive(id, cx);
         }
     }
 }

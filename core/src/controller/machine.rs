@@ -7,19 +7,22 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::controller::action::Action;
 use crate::controller::action::announced_reboot::Expected;
-use crate::controller::context::Context;
+use crate::controller::context::{Change, Context, End};
 use crate::controller::giveback::drain::Drains;
+use crate::controller::giveback::drain::Fault;
 use crate::controller::giveback::outbox::Outbox;
-use crate::controller::io::{Effect, Input, Now, Output, Record, SessionId, Settings, Snapshot};
+use crate::controller::io::{Effect, Input, Now, Output, Passing, Record, SessionId, Settings, Snapshot};
 use crate::controller::job::Jobs;
 use crate::controller::node::session::Session;
 use crate::controller::node::{Node, Nodes};
 use crate::controller::operator::quiesce::Quiesce;
+use crate::controller::operator::resolve::is_before_its_begin;
 use crate::controller::recovery::Recovery;
 use crate::defect;
 use crate::ids::{ActionId, Epoch, HostName};
 use crate::idset::IdSet;
 use crate::mark::{Commit, History};
+use crate::message::Phase;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Machine {
@@ -151,6 +154,7 @@ impl Machine {
                 }
                 Input::StoreFull(full) => self.quiesce.store_full = full,
             }
+            self.react();
         }
         self.close_batch()
     }
@@ -183,24 +187,26 @@ impl Machine {
         // An end lets other ranks begin, a verdict drops holds, and a dropped hold may begin after-actions. The loop
         // repeats until no action changes.
         let mut changed = BTreeSet::new();
-        self.tell_milestones();
+        self.react();
+        self.jobs.tell_milestones(&mut self.cx);
         loop {
             self.settle_resolved();
-            let Some(id) = self.cx.touched.pop_first() else {
-                if defect!(ReleasedBeforeDrain) {
-                    self.release_all();
-                }
-                self.leave_recovery();
-                // Before the releases: a host drained in this batch keeps its ranks until the drain is in force.
-                if self.clean_disowned() || self.release_all() {
-                    continue;
-                }
+            self.react();
+            if let Some(id) = self.cx.touched.pop_first() {
+                self.jobs.tell(id, &mut self.cx);
+                self.jobs.settle_action(id, &mut self.cx);
+                self.start_later(id);
+                changed.insert(id);
+                continue;
+            }
+            if defect!(ReleasedBeforeDrain) {
+                self.release_all();
+            }
+            self.leave_recovery();
+            // Before the releases: a host drained in this batch keeps its ranks until the drain is in force.
+            if !(self.clean_disowned() || self.release_all()) && self.cx.changes.is_empty() {
                 break;
-            };
-            self.tell(id);
-            self.settle_action(id);
-            self.start_later(id);
-            changed.insert(id);
+            }
         }
         for id in changed {
             if let Some(action) = self.jobs.action_mut(id) {
@@ -215,6 +221,57 @@ impl Machine {
         }
         self.cx.commit(&mut self.history);
         Output { records: std::mem::take(&mut self.cx.records), effects: std::mem::take(&mut self.cx.effects) }
+    }
+
+    /// Carries out the consequences of acts on jobs, in order, with the consequences of these.
+    pub(super) fn react(&mut self) {
+        while let Some(change) = self.cx.changes.pop_front() {
+            match change {
+                Change::Joined { action, ranks } => {
+                    self.nodes.index(&self.jobs, action, &ranks);
+                    self.adopt(action, &ranks);
+                }
+                Change::Ready { action, ranks } => self.start_ready(action, &ranks),
+                Change::Cancelled { task, why } => {
+                    if let Some(session) = self.facts().session_of(task).filter(|_| !self.facts().is_absent(task)) {
+                        self.cx.send_cancel(session, &self.jobs, task, &why);
+                    }
+                }
+                Change::Ended(end) => self.on_ended(end),
+                Change::Unclean { task, what } => self.drain_alive(task, &what, Fault::Other),
+                Change::Decided { action } => {
+                    if let Some(action) = self.jobs.action(action) {
+                        self.nodes.unindex(&self.jobs, action);
+                    }
+                }
+                Change::Thawed { action } => self.thaw_action(action),
+                Change::Cleaned { hosts, job, attempt } => {
+                    let passing = Passing::Cleaning { job, attempt };
+                    hosts.iter().for_each(|host| self.drains.lift_passing(host, &passing, &mut self.cx));
+                }
+            }
+        }
+    }
+
+    /// Settles the end of a task with its node, and drains the host that is at fault.
+    fn on_ended(&mut self, end: End) {
+        let task = end.task;
+        if let Some(node) = self.nodes.of_mut(&self.jobs, task) {
+            if end.rebooted {
+                // The announced reboot is over: the host's actions may begin.
+                self.jobs.check_all(&node.tasks, self.cx.now.mono_ms);
+            }
+            let goes_on = |(phase, _): &(Phase, u64)| end.goes_on && !is_before_its_begin(phase);
+            if !node.live.get(&task).is_some_and(goes_on) || defect!(ResolvedForgotten) {
+                node.live.remove(&task);
+            }
+        }
+        if !end.is_ok {
+            self.nodes.remember_failed(&self.jobs, task);
+        }
+        if let Some(ended) = end.blame {
+            self.drain_for(task, &ended);
+        }
     }
 
     /// Releases parts without a hold. Returns `true` if there was such a part.

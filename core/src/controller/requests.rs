@@ -2,6 +2,7 @@
 
 use crate::controller::facts::Facts;
 use crate::controller::io::{AskWhich, Client, Hooked, OutboxEntry, Record, Refusal, Reply, Request, SessionId, Which};
+use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::hostlist::HostList;
@@ -12,22 +13,63 @@ use crate::message::{Ask, ToAgent};
 /// Maximum number of open questions. A person waits for the answer to each.
 const MAX_QUESTIONS: usize = 1_024;
 
+impl Jobs {
+    /// Returns the tasks that `which` names: the actions, and the ranks of each action.
+    pub(super) fn tasks(&self, which: &Which, only_open: bool) -> Result<Vec<(ActionId, IdSet)>, Refusal> {
+        let (number, attempt) = self.attempt_meant(&which.job, which.attempt)?;
+        let chosen = which.targets.as_ref().map(|t| attempt.layout.choose(t)).transpose().map_err(Refusal::Invalid)?;
+        // A choice that names resources and no ranks means only the resources.
+        let chosen = chosen.or_else(|| which.resources.as_ref().map(|_| IdSet::new()));
+        let named = attempt
+            .actions
+            .iter()
+            .filter_map(|id| self.action(*id))
+            .filter(|a| which.action.as_ref().is_none_or(|n| a.row.name == *n));
+        let mut found = false;
+        let mut tasks = Vec::new();
+        for action in named {
+            found = true;
+            let mut ranks = if only_open { action.open() } else { action.row.ranks.clone() };
+            if let Some(chosen) = &chosen {
+                ranks = ranks.intersection(chosen);
+            }
+            if !ranks.is_empty() {
+                tasks.push((action.row.id, ranks));
+            }
+        }
+        if !found && let Some(name) = &which.action {
+            let text = format!("job {} attempt {number} has no action {name}", which.job);
+            let elsewhere =
+                self.attempt_with(&which.job, name).map(|other| format!("; attempt {other} has: --attempt {other}"));
+            return Err(Refusal::NoSuchAction(text + &elsewhere.unwrap_or_default()));
+        }
+        Ok(tasks)
+    }
+
+    /// Returns the newest attempt of a job that has an action of this name.
+    fn attempt_with(&self, job: &JobId, name: &ActionName) -> Option<Attempt> {
+        let of = |id: &ActionId| self.action(*id).is_some_and(|action| action.row.name == *name);
+        let mut attempts = self.get(job)?.attempts.iter().rev();
+        attempts.find(|(_, attempt)| attempt.actions.iter().any(of)).map(|(number, _)| *number)
+    }
+}
+
 impl Machine {
     pub(super) fn on_request(&mut self, client: Client, uid: u32, request: Request) {
         let reply = match request {
             Request::Run(run) => self.begin_or_attach(run, None),
             Request::ActionStart(start) => self.action_start(*start),
-            Request::Report(report) => self.report(&report),
-            Request::JobAdd(add) => self.job_add(*add),
+            Request::Report(report) => self.jobs.report(&report, &mut self.cx),
+            Request::JobAdd(add) => self.jobs.job_add(*add, self.recovery.is_on(), &mut self.cx),
             Request::JobFinish { job, attempt, targets, resources } => {
-                self.job_finish(&Which { job, attempt, action: None, targets, resources })
+                self.jobs.job_finish(&Which { job, attempt, action: None, targets, resources }, &mut self.cx)
             }
-            Request::JobCancel { job, attempt, why } => self.job_cancel(&job, attempt, &why, uid),
+            Request::JobCancel { job, attempt, why } => self.jobs.job_cancel(&job, attempt, &why, uid, &mut self.cx),
             Request::JobForget { job, attempt, releases, reason } => {
-                self.job_forget(&job, attempt, releases, &reason, uid)
+                self.jobs.job_forget(&job, attempt, releases, &reason, uid, &mut self.cx)
             }
             Request::Milestone { job, attempt, name, targets } => {
-                self.say_by_hand(&job, attempt, &name, targets.as_ref(), uid)
+                self.jobs.say_by_hand(&job, attempt, &name, targets.as_ref(), uid, &mut self.cx)
             }
             Request::Failed { job, attempt } => self.facts().failed(&job, attempt),
             Request::Drains => Ok(Reply::Drains(self.drains.values().cloned().collect())),
@@ -39,7 +81,7 @@ impl Machine {
                 self.drains.hook_done(&host, telling, lifted, &mut self.cx);
                 Ok(Reply::Done)
             }
-            Request::Cancel { which, why } => self.cancel(&which, &why, uid),
+            Request::Cancel { which, why } => self.jobs.cancel(&which, &why, uid, &mut self.cx),
             Request::Signal { which, signal } => self.signal(&which, signal),
             Request::Resolve { which, ok, reason } => self.resolve(&which, ok, &reason, uid),
             Request::Ps { older_than_ms, held } => {
@@ -107,7 +149,20 @@ impl Machine {
                 Ok(Reply::Done)
             }
         };
-        self.cx.reply(client, reply);
+        self.cx.reply(client, reply.map_err(|refusal| self.explain(refusal)));
+    }
+
+    /// Points an operator who typed a node's name for a job's to `why`.
+    fn explain(&self, refusal: Refusal) -> Refusal {
+        match &refusal {
+            Refusal::NoSuchJob(text) => {
+                match text.strip_prefix("no job ").filter(|name| self.nodes.contains_key(*name)) {
+                    Some(node) => Refusal::NoSuchJob(format!("{text}; {node} is a node: perilog why {node}")),
+                    None => refusal,
+                }
+            }
+            _ => refusal,
+        }
     }
 
     fn ask(&mut self, which: AskWhich, mut ask: Ask) -> Result<Reply, Refusal> {
@@ -119,7 +174,7 @@ impl Machine {
             AskWhich::Tasks(which) => {
                 // A node keeps the lines of every attempt: the question names the attempt.
                 if let Ask::Logs { job, attempt, .. } = &mut ask {
-                    *attempt = Some(self.facts().attempt_of(job, *attempt)?.0);
+                    *attempt = Some(self.jobs.attempt_meant(job, *attempt)?.0);
                 }
                 self.facts().hosts_of_tasks(&which)?
             }
@@ -148,45 +203,6 @@ impl Machine {
 }
 
 impl Facts<'_> {
-    /// Returns the tasks that `which` names: the actions, and the ranks of each action.
-    pub(super) fn tasks(&self, which: &Which, only_open: bool) -> Result<Vec<(ActionId, IdSet)>, Refusal> {
-        let (number, attempt) = self.attempt_of(&which.job, which.attempt)?;
-        let chosen = which.targets.as_ref().map(|t| attempt.layout.choose(t)).transpose().map_err(Refusal::Invalid)?;
-        // A choice that names resources and no ranks means only the resources.
-        let chosen = chosen.or_else(|| which.resources.as_ref().map(|_| IdSet::new()));
-        let named = attempt
-            .actions
-            .iter()
-            .filter_map(|id| self.jobs.action(*id))
-            .filter(|a| which.action.as_ref().is_none_or(|n| a.row.name == *n));
-        let mut found = false;
-        let mut tasks = Vec::new();
-        for action in named {
-            found = true;
-            let mut ranks = if only_open { action.open() } else { action.row.ranks.clone() };
-            if let Some(chosen) = &chosen {
-                ranks = ranks.intersection(chosen);
-            }
-            if !ranks.is_empty() {
-                tasks.push((action.row.id, ranks));
-            }
-        }
-        if !found && let Some(name) = &which.action {
-            let text = format!("job {} attempt {number} has no action {name}", which.job);
-            let elsewhere =
-                self.attempt_with(&which.job, name).map(|other| format!("; attempt {other} has: --attempt {other}"));
-            return Err(Refusal::NoSuchAction(text + &elsewhere.unwrap_or_default()));
-        }
-        Ok(tasks)
-    }
-
-    /// Returns the newest attempt of a job that has an action of this name.
-    fn attempt_with(&self, job: &JobId, name: &ActionName) -> Option<Attempt> {
-        let of = |id: &ActionId| self.jobs.action(*id).is_some_and(|action| action.row.name == *name);
-        let mut attempts = self.jobs.get(job)?.attempts.iter().rev();
-        attempts.find(|(_, attempt)| attempt.actions.iter().any(of)).map(|(number, _)| *number)
-    }
-
     /// Returns the session of the task's node; `None` for an external action, which runs on no node.
     pub(super) fn session_of(&self, task: TaskId) -> Option<SessionId> {
         let host = self.jobs.host_of(task).filter(|_| !self.jobs.is_external(task.action));
@@ -195,7 +211,7 @@ impl Facts<'_> {
 
     fn hosts_of_tasks(&self, which: &Which) -> Result<HostList, Refusal> {
         let mut hosts: std::collections::BTreeSet<HostName> = std::collections::BTreeSet::new();
-        for (id, ranks) in self.tasks(which, false)? {
+        for (id, ranks) in self.jobs.tasks(which, false)? {
             hosts.extend(ranks.iter().filter_map(|rank| self.jobs.host_of(TaskId { action: id, rank: Rank(rank) })));
         }
         Ok(HostList::from_names(hosts.iter().map(HostName::as_str)).unwrap_or_default())

@@ -103,6 +103,17 @@ impl Jobs {
     }
 }
 
+impl Jobs {
+    /// Returns the end of a task whose node is lost. An earlier result of the task's scripts stands if it is worse.
+    pub(crate) fn lost(&self, task: TaskId, why: Loss, cx: &Context) -> Ended {
+        let outcome = Outcome::Lost { why };
+        match self.action(task.action).and_then(|action| action.expected.get(&task.rank)) {
+            Some(expected) => expected.but(outcome, "a boot of the node was expected", cx.now),
+            None => Ended::bare(outcome, cx.now.wall_ms),
+        }
+    }
+}
+
 impl Machine {
     pub(crate) fn on_expects_boot(
         &mut self,
@@ -153,13 +164,13 @@ impl Machine {
         }
         if expected.row.expects.as_ref().map(|expects| &expects.machine) != machine.as_ref() {
             // Another machine has taken the node's place: the task's result is unknown.
-            self.lose(task, Loss::Rebooted);
+            self.jobs.lose(task, Loss::Rebooted, &mut self.cx);
             return true;
         }
         let is_next = action.boot(task.rank).is_some_and(|boot| boot.saturating_add(1) == boot_number);
         if !is_next && !survives_reboot(&action.row.name) {
             // A later soft reboot has invalidated the task.
-            self.lose(task, Loss::Rebooted);
+            self.jobs.lose(task, Loss::Rebooted, &mut self.cx);
             return true;
         }
         let ended = if expected.is_late(self.cx.now) {
@@ -173,7 +184,7 @@ impl Machine {
         };
         // The rank has ended in the announced boot; a later reboot is an ordinary one.
         action.seen_in(task.rank, boot_number);
-        self.end_task(task, Ended { booted: true, ..ended });
+        self.jobs.end_task(task, Ended { booted: true, ..ended }, &mut self.cx);
         true
     }
 
@@ -267,7 +278,7 @@ impl Machine {
             }
         }
         for (task, ended) in over {
-            self.end_task(task, ended);
+            self.jobs.end_task(task, ended, &mut self.cx);
         }
         next
     }
@@ -285,15 +296,6 @@ impl Facts<'_> {
         let node = self.nodes.of(&self.jobs, task);
         let boot = self.jobs.action(task.action).and_then(|action| action.boot(task.rank));
         node.is_some_and(|node| boot == Some(node.row.boot_number))
-    }
-
-    /// Returns the end of a task whose node is lost. An earlier result of the task's scripts stands if it is worse.
-    pub(crate) fn lost(&self, task: TaskId, why: Loss) -> Ended {
-        let outcome = Outcome::Lost { why };
-        match self.jobs.action(task.action).and_then(|action| action.expected.get(&task.rank)) {
-            Some(expected) => expected.but(outcome, "a boot of the node was expected", self.cx.now),
-            None => Ended::bare(outcome, self.cx.now.wall_ms),
-        }
     }
 
     /// Returns `true` if an announced reboot keeps this node away, or soon will.

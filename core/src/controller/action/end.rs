@@ -7,6 +7,7 @@ use crate::agent::io::Level;
 use crate::controller::action::limits::script_name;
 use crate::controller::action::verdict::last_line;
 use crate::controller::action::{Action, Fresh};
+use crate::controller::context::{Change, Context, End};
 use crate::controller::facts::Facts;
 use crate::controller::io::{RankRow, Resolving};
 use crate::controller::job::Jobs;
@@ -20,66 +21,92 @@ use crate::message::Phase;
 use crate::outcome::{Loss, Outcome};
 use crate::task::{Ended, survives_reboot};
 
-impl Machine {
-    pub(crate) fn lose(&mut self, task: TaskId, why: Loss) {
-        self.end_task(task, self.facts().lost(task, why));
+impl Jobs {
+    pub(crate) fn lose(&mut self, task: TaskId, why: Loss, cx: &mut Context) {
+        self.end_task(task, self.lost(task, why, cx), cx);
     }
 
-    /// Gives a task its outcome; no other function does. Drains the node if the node is at fault for the outcome.
-    pub(crate) fn end_task(&mut self, task: TaskId, ended: Ended) {
-        let Some(ended) = self.facts().weigh(task, ended) else { return };
+    /// Ends a task, unless a resolution of the task still waits.
+    pub(crate) fn end_task(&mut self, task: TaskId, ended: Ended, cx: &mut Context) {
+        if let Some(ended) = self.weigh(task, ended, cx) {
+            self.give_outcome(task, ended, cx);
+        }
+    }
+
+    /// Gives a task its outcome; no other function does.
+    pub(crate) fn give_outcome(&mut self, task: TaskId, ended: Ended, cx: &mut Context) {
+        let is_ok = ended.outcome.is_ok();
+        let is_unfollowed = self.unfollowed(task, &ended).is_some();
+        let milestones = ended.milestones.clone();
+        let Some(action) = self.action_mut(task.action) else { return };
+        // The controller drained the node when the script became overdue: the drain covers the end.
+        let told = action.was_overdue(task.rank) && matches!(ended.outcome, Outcome::Timeout { .. });
+        let blame = (!is_ok && !told || is_unfollowed).then(|| ended.clone());
+        let rebooted = action.expected.contains_key(&task.rank);
+        // An end without a duration is the controller's own: it gave up a script past its limit.
+        let goes_on = matches!(ended.outcome, Outcome::Resolved { .. }) || told && ended.elapsed_ms.is_none();
+        action.end(task.rank, ended);
+        cx.changes.push_back(Change::Ended(End { task, rebooted, goes_on, is_ok, blame }));
+        for name in milestones {
+            self.task_says(task, &name, cx);
+        }
+        self.touch(task.action, cx);
+    }
+
+    pub(crate) fn withdraw_task(&mut self, task: TaskId, note: &str, cx: &mut Context) {
+        let ended =
+            Ended { note: Some(note.to_owned()), ..Ended::bare(Outcome::Cancelled { status: None }, cx.now.wall_ms) };
+        self.end_task(task, ended, cx);
+    }
+
+    pub(crate) fn on_late(&mut self, host: &HostName, task: TaskId, ended: Ended, cx: &mut Context) {
+        for name in &ended.milestones {
+            self.task_says(task, name, cx);
+        }
+        let (outcome, has_run) = (ended.outcome.clone(), ended.has_run());
+        let Some(action) = self.action_mut(task.action) else {
+            return;
+        };
+        if defect!(LateDropped) || !action.late(task.rank, ended, cx.now.wall_ms) {
+            return;
+        }
+        let context = json!({"action": action.row.name, "attempt": action.row.attempt, "rank": task.rank, "host": host,
+            "outcome": outcome.word(), "result": outcome.to_string()});
+        let (job, found) = (action.row.job.clone(), action.late_of_lost(task.rank));
+        // A result that a reboot has invalidated does not blame the node.
+        let undone = |ended: &Ended| ended.outcome.went_well() && ended.reboot().is_past();
+        // Drains the node again: the operator who undrained the node knew that the task was lost or alive, but not how
+        // the task ended. `reboot-cleans` does not apply to a failure.
+        let blame = found.filter(|ended| has_run && !undone(ended));
+        cx.changes.push_back(Change::Ended(End { task, rebooted: false, goes_on: false, is_ok: true, blame }));
+        self.event(&job, "late", context, cx);
+        self.touch(task.action, cx);
+        cx.note(
+            Level::Warning,
+            Some(&job),
+            Some(host),
+            format!("task {task} had ended for the controller; its own result came late: {outcome}"),
+        );
+    }
+}
+
+impl Machine {
+    /// Ends a task by its node's report, unless the rank still waits for an announced reboot.
+    pub(crate) fn end_reported(&mut self, task: TaskId, ended: Ended) {
+        let Some(ended) = self.end_or_boot(task, ended) else { return };
+        let Some(ended) = self.jobs.weigh(task, ended, &self.cx) else { return };
         let ended = if self.facts().is_undone(task, &ended) {
             Ended::bare(Outcome::Lost { why: Loss::Rebooted }, self.cx.now.wall_ms)
         } else {
             ended
         };
-        let ok = ended.outcome.is_ok();
-        let is_unfollowed = self.jobs.unfollowed(task, &ended).is_some();
-        let milestones = ended.milestones.clone();
-        let Some(action) = self.jobs.action_mut(task.action) else {
-            return;
-        };
-        // The controller drained the node when the script became overdue: the drain covers the end.
-        let told = action.was_overdue(task.rank) && matches!(ended.outcome, Outcome::Timeout { .. });
-        let blame = (!ok && !told || is_unfollowed).then(|| ended.clone());
-        let expected = action.expected.contains_key(&task.rank);
-        let by_hand = matches!(ended.outcome, Outcome::Resolved { .. });
-        action.end(task.rank, ended);
-        if let Some(node) = self.nodes.of_mut(&self.jobs, task) {
-            if expected {
-                // The announced reboot is over: the host's actions may begin.
-                self.jobs.check_all(&node.tasks, self.cx.now.mono_ms);
-            }
-            // The script of a task that an operator has resolved may go on.
-            let goes_on = |(phase, _): &(Phase, u64)| by_hand && !is_before_its_begin(phase);
-            if !node.live.get(&task).is_some_and(goes_on) || defect!(ResolvedForgotten) {
-                node.live.remove(&task);
-            }
-        }
-        if !ok {
-            self.nodes.remember_failed(&self.jobs, task);
-        }
-        if let Some(ended) = blame {
-            self.drain_for(task, &ended);
-        }
-        for name in milestones {
-            self.jobs.task_says(task, &name, &mut self.cx);
-        }
-        self.jobs.touch(task.action, &mut self.cx);
-    }
-
-    pub(crate) fn withdraw_task(&mut self, task: TaskId, note: &str) {
-        let ended = Ended {
-            note: Some(note.to_owned()),
-            ..Ended::bare(Outcome::Cancelled { status: None }, self.cx.now.wall_ms)
-        };
-        self.end_task(task, ended);
+        self.jobs.give_outcome(task, ended, &mut self.cx);
     }
 
     /// Gives up the rank of a script past its limit, if the job may go on without that rank: one straggler would hold
     /// all nodes of the job. Its node is drained first; the script continues, and its own end is recorded as late.
     pub(crate) fn give_up_overdue(&mut self, task: TaskId, what: &str) {
-        let forgiveness = self.facts().forgiveness(task.action);
+        let forgiveness = self.jobs.forgiveness(task.action, &self.cx);
         let Some(action) = self.jobs.action_mut(task.action) else { return };
         let is_before = !self.cx.settings.after.contains(&action.row.name) && action.row.external.is_none();
         let is_open = action.is_open_on(task.rank) && action.resolving(task.rank).is_none();
@@ -90,7 +117,7 @@ impl Machine {
         let word = Resolving { ranks, ok: false, reason: what.to_owned(), by: 0, overdue: true, unbegun: false };
         match self.jobs.host_of(task).is_some_and(|host| self.drains.is_draining(&host)) {
             true => self.jobs.action_mut(task.action).into_iter().for_each(|action| action.resolve_later(word.clone())),
-            false => self.end_task(task, Ended::bare(word.outcome(), self.cx.now.wall_ms)),
+            false => self.jobs.end_task(task, Ended::bare(word.outcome(), self.cx.now.wall_ms), &mut self.cx),
         }
     }
 
@@ -128,40 +155,6 @@ impl Machine {
             self.jobs.touch(task.action, &mut self.cx);
             self.drain_alive(task, "lives, and had been given up as lost", self.facts().stuck(task));
         }
-    }
-
-    pub(crate) fn on_late(&mut self, host: &HostName, task: TaskId, ended: Ended) {
-        for name in &ended.milestones {
-            self.jobs.task_says(task, name, &mut self.cx);
-        }
-        let (outcome, has_run) = (ended.outcome.clone(), ended.has_run());
-        let Some(action) = self.jobs.action_mut(task.action) else {
-            return;
-        };
-        if defect!(LateDropped) || !action.late(task.rank, ended, self.cx.now.wall_ms) {
-            return;
-        }
-        let context = json!({"action": action.row.name, "attempt": action.row.attempt, "rank": task.rank, "host": host,
-            "outcome": outcome.word(), "result": outcome.to_string()});
-        let (job, found) = (action.row.job.clone(), action.late_of_lost(task.rank));
-        if let Some(node) = self.nodes.get_mut(host) {
-            node.live.remove(&task);
-        }
-        // A result that a reboot has invalidated does not blame the node.
-        let undone = |ended: &Ended| ended.outcome.went_well() && ended.reboot().is_past();
-        if let Some(ended) = found.filter(|ended| has_run && !undone(ended)) {
-            // Drains the node again: the operator who undrained the node knew that the task was lost or alive, but not
-            // how the task ended. `reboot-cleans` does not apply to a failure.
-            self.drain_for(task, &ended);
-        }
-        self.jobs.event(&job, "late", context, &mut self.cx);
-        self.jobs.touch(task.action, &mut self.cx);
-        self.cx.note(
-            Level::Warning,
-            Some(&job),
-            Some(host),
-            format!("task {task} had ended for the controller; its own result came late: {outcome}"),
-        );
     }
 }
 

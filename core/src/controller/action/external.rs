@@ -20,7 +20,7 @@ use serde_json::json;
 
 use crate::controller::action::Action;
 use crate::controller::action::verdict::last_line;
-use crate::controller::facts::Facts;
+use crate::controller::context::Context;
 use crate::controller::io::{ActionRow, External, Refusal, Reply, ResourceEnd, RunRequest, Which};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
@@ -120,6 +120,130 @@ impl Jobs {
     }
 }
 
+impl Jobs {
+    /// Ends the resources with one outcome.
+    pub(crate) fn end_resources(
+        &mut self,
+        id: ActionId,
+        names: impl IntoIterator<Item = ResourceName>,
+        ended: &Ended,
+        cx: &mut Context,
+    ) {
+        let names: BTreeSet<ResourceName> = names.into_iter().collect();
+        let Some(action) = self.action_mut(id).filter(|_| !names.is_empty()) else { return };
+        let (job, name, attempt) = (action.row.job.clone(), action.row.name.clone(), action.row.attempt);
+        let Some(external) = action.external_mut() else { return };
+        for resource in &names {
+            external.ended.insert(resource.clone(), ResourceEnd { ended: ended.clone(), late: Vec::new() });
+        }
+        let context = json!({"action": name, "attempt": attempt, "ranks": "", "resources": names,
+            "outcome": ended.outcome.word(),
+            "result": ended.outcome.to_string(), "message": last_line(ended), "checks": ended.checks});
+        self.event(&job, "finish", context, cx);
+        self.touch(id, cx);
+    }
+
+    /// Renews the lease of the action, because the service has just sent a message.
+    pub(crate) fn heard(&mut self, id: ActionId, cx: &mut Context) {
+        let Some(action) = self.action_mut(id).filter(|action| action.row.verdict.is_none()) else { return };
+        (action.armed_ms, action.heard_ms) = (cx.now.mono_ms, cx.now.wall_ms);
+        let Some(external) = &action.row.external else { return };
+        let (lease_ms, stored_ms) = (external.lease_ms, external.heard_ms);
+        // The stored time is for people only, so not every report is worth a row.
+        if cx.now.wall_ms.abs_diff(stored_ms) >= lease_ms / 2
+            && let Some(external) = action.external_mut()
+        {
+            external.heard_ms = cx.now.wall_ms;
+        }
+        let at = cx.now.mono_ms.saturating_add(lease_ms);
+        self.check_by(id, at);
+        self.touch(id, cx);
+    }
+
+    /// Ends with `lost` everything that the service had not reported when its lease ran out. Returns the time of the
+    /// next check.
+    pub(crate) fn check_lease(&mut self, id: ActionId, cx: &mut Context) -> Option<u64> {
+        let action = self.action(id).filter(|action| action.is_open())?;
+        let external = action.row.external.as_ref()?;
+        let at = if defect!(LeaseOnWallClock) {
+            let left = action.heard_ms.saturating_add(external.lease_ms).saturating_sub(cx.now.wall_ms);
+            cx.now.mono_ms.saturating_add(left)
+        } else {
+            action.armed_ms.saturating_add(external.lease_ms)
+        };
+        if at > cx.now.mono_ms {
+            return Some(at);
+        }
+        let (row, mut open) = (action.row.clone(), action.open_part());
+        // Resolutions of these ranks wait for their drains, whatever the service does.
+        row.resolving.iter().for_each(|word| open.ranks.subtract(&word.ranks));
+        if open.is_empty() {
+            return None;
+        }
+        let (lease, heard) = (Span::from_millis(external.lease_ms), crate::utc::second(action.heard_ms));
+        let said = format!("its lease was {lease}, its service was last heard of at {heard}");
+        let tail = Tail { script: row.name.to_string(), text: said };
+        let lost = Ended { tails: vec![tail], ..Ended::bare(Outcome::Lost { why: Loss::Lease }, cx.now.wall_ms) };
+        let hosts = self.layout(id).map(|layout| layout.hosts_of(&open.ranks));
+        let context = json!({"action": row.name, "attempt": row.attempt, "ranks": open.ranks, "hosts": hosts,
+            "resources": open.resources, "lease": lease, "heard_ms": action.heard_ms});
+        self.event(&row.job, "lease-expired", context, cx);
+        for rank in open.ranks.iter().map(Rank) {
+            self.end_task(TaskId { action: id, rank }, lost.clone(), cx);
+        }
+        self.end_resources(id, open.resources, &lost, cx);
+        None
+    }
+
+    /// Marks resources as cancelling. The service learns of the cancel from the answer to the service's next message,
+    /// and from the job's events.
+    pub(crate) fn cancel_resources(&mut self, which: &Which, why: &str, uid: u32, cx: &mut Context) -> u64 {
+        let mut count = 0;
+        for (id, names) in self.open_resources(which) {
+            let Some(action) = self.action_mut(id) else { continue };
+            let (job, name, attempt) = (action.row.job.clone(), action.row.name.clone(), action.row.attempt);
+            if let Some(external) = action.external_mut() {
+                external.cancelling = true;
+            }
+            count += names.len() as u64;
+            let context = json!({"action": name, "attempt": attempt, "resources": names, "why": why, "by": uid});
+            self.event(&job, "cancel", context, cx);
+            self.touch(id, cx);
+        }
+        count
+    }
+
+    /// Returns the open resources of the external actions that `which` names. A choice of ranks includes a resource
+    /// only if the choice names the resource.
+    pub(crate) fn open_resources(&self, which: &Which) -> Vec<(ActionId, BTreeSet<ResourceName>)> {
+        let Ok((_, attempt)) = self.attempt_meant(&which.job, which.attempt) else { return Vec::new() };
+        let is_meant = |name: &ResourceName| match &which.resources {
+            Some(names) => names.contains(name),
+            None => which.targets.is_none(),
+        };
+        let actions = attempt.actions.iter().filter_map(|id| self.action(*id));
+        let named = actions.filter(|action| which.action.as_ref().is_none_or(|name| action.row.name == *name));
+        let open = named.map(|action| (action.row.id, action.open_part().resources));
+        let meant = open.map(|(id, names)| (id, names.into_iter().filter(is_meant).collect::<BTreeSet<_>>()));
+        meant.filter(|(_, names)| !names.is_empty()).collect()
+    }
+
+    /// # Errors
+    /// A refusal with the first named resource that the job does not have.
+    pub(crate) fn check_named(&self, which: &Which) -> Result<(), Refusal> {
+        let (number, attempt) = self.attempt_meant(&which.job, which.attempt)?;
+        let has = &attempt.terms.resources;
+        match which.resources.iter().flatten().find(|name| !has.contains(*name)) {
+            Some(name) => {
+                let (job, has) = (&which.job, Part { resources: has.clone(), ..Part::default() });
+                let text = format!("{name} is none of the resources of job {job} attempt {number}: {has}");
+                Err(Refusal::Invalid(text))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
 impl Machine {
     /// Attaches the service to its action again; the service may name another lease.
     pub(crate) fn attach_external(
@@ -142,126 +266,8 @@ impl Machine {
         if !over && let Some(external) = action.external_mut() {
             external.lease_ms = asked.lease_ms;
         }
-        self.heard(id);
+        self.jobs.heard(id, &mut self.cx);
         Ok(reply)
-    }
-
-    /// Ends the resources with one outcome.
-    pub(crate) fn end_resources(&mut self, id: ActionId, names: impl IntoIterator<Item = ResourceName>, ended: &Ended) {
-        let names: BTreeSet<ResourceName> = names.into_iter().collect();
-        let Some(action) = self.jobs.action_mut(id).filter(|_| !names.is_empty()) else { return };
-        let (job, name, attempt) = (action.row.job.clone(), action.row.name.clone(), action.row.attempt);
-        let Some(external) = action.external_mut() else { return };
-        for resource in &names {
-            external.ended.insert(resource.clone(), ResourceEnd { ended: ended.clone(), late: Vec::new() });
-        }
-        let context = json!({"action": name, "attempt": attempt, "ranks": "", "resources": names,
-            "outcome": ended.outcome.word(),
-            "result": ended.outcome.to_string(), "message": last_line(ended), "checks": ended.checks});
-        self.jobs.event(&job, "finish", context, &mut self.cx);
-        self.jobs.touch(id, &mut self.cx);
-    }
-
-    /// Renews the lease of the action, because the service has just sent a message.
-    pub(crate) fn heard(&mut self, id: ActionId) {
-        let Some(action) = self.jobs.action_mut(id).filter(|action| action.row.verdict.is_none()) else { return };
-        (action.armed_ms, action.heard_ms) = (self.cx.now.mono_ms, self.cx.now.wall_ms);
-        let Some(external) = &action.row.external else { return };
-        let (lease_ms, stored_ms) = (external.lease_ms, external.heard_ms);
-        // The stored time is for people only, so not every report is worth a row.
-        if self.cx.now.wall_ms.abs_diff(stored_ms) >= lease_ms / 2
-            && let Some(external) = action.external_mut()
-        {
-            external.heard_ms = self.cx.now.wall_ms;
-        }
-        let at = self.cx.now.mono_ms.saturating_add(lease_ms);
-        self.jobs.check_by(id, at);
-        self.jobs.touch(id, &mut self.cx);
-    }
-
-    /// Ends with `lost` everything that the service had not reported when its lease ran out. Returns the time of the
-    /// next check.
-    pub(crate) fn check_lease(&mut self, id: ActionId) -> Option<u64> {
-        let action = self.jobs.action(id).filter(|action| action.is_open())?;
-        let external = action.row.external.as_ref()?;
-        let at = if defect!(LeaseOnWallClock) {
-            let left = action.heard_ms.saturating_add(external.lease_ms).saturating_sub(self.cx.now.wall_ms);
-            self.cx.now.mono_ms.saturating_add(left)
-        } else {
-            action.armed_ms.saturating_add(external.lease_ms)
-        };
-        if at > self.cx.now.mono_ms {
-            return Some(at);
-        }
-        let (row, mut open) = (action.row.clone(), action.open_part());
-        // Resolutions of these ranks wait for their drains, whatever the service does.
-        row.resolving.iter().for_each(|word| open.ranks.subtract(&word.ranks));
-        if open.is_empty() {
-            return None;
-        }
-        let (lease, heard) = (Span::from_millis(external.lease_ms), crate::utc::second(action.heard_ms));
-        let said = format!("its lease was {lease}, its service was last heard of at {heard}");
-        let tail = Tail { script: row.name.to_string(), text: said };
-        let lost = Ended { tails: vec![tail], ..Ended::bare(Outcome::Lost { why: Loss::Lease }, self.cx.now.wall_ms) };
-        let hosts = self.jobs.layout(id).map(|layout| layout.hosts_of(&open.ranks));
-        let context = json!({"action": row.name, "attempt": row.attempt, "ranks": open.ranks, "hosts": hosts,
-            "resources": open.resources, "lease": lease, "heard_ms": action.heard_ms});
-        self.jobs.event(&row.job, "lease-expired", context, &mut self.cx);
-        for rank in open.ranks.iter().map(Rank) {
-            self.end_task(TaskId { action: id, rank }, lost.clone());
-        }
-        self.end_resources(id, open.resources, &lost);
-        None
-    }
-
-    /// Marks resources as cancelling. The service learns of the cancel from the answer to the service's next message,
-    /// and from the job's events.
-    pub(crate) fn cancel_resources(&mut self, which: &Which, why: &str, uid: u32) -> u64 {
-        let mut count = 0;
-        for (id, names) in self.facts().open_resources(which) {
-            let Some(action) = self.jobs.action_mut(id) else { continue };
-            let (job, name, attempt) = (action.row.job.clone(), action.row.name.clone(), action.row.attempt);
-            if let Some(external) = action.external_mut() {
-                external.cancelling = true;
-            }
-            count += names.len() as u64;
-            let context = json!({"action": name, "attempt": attempt, "resources": names, "why": why, "by": uid});
-            self.jobs.event(&job, "cancel", context, &mut self.cx);
-            self.jobs.touch(id, &mut self.cx);
-        }
-        count
-    }
-}
-
-impl Facts<'_> {
-    /// Returns the open resources of the external actions that `which` names. A choice of ranks includes a resource
-    /// only if the choice names the resource.
-    pub(crate) fn open_resources(&self, which: &Which) -> Vec<(ActionId, BTreeSet<ResourceName>)> {
-        let Ok((_, attempt)) = self.attempt_of(&which.job, which.attempt) else { return Vec::new() };
-        let is_meant = |name: &ResourceName| match &which.resources {
-            Some(names) => names.contains(name),
-            None => which.targets.is_none(),
-        };
-        let actions = attempt.actions.iter().filter_map(|id| self.jobs.action(*id));
-        let named = actions.filter(|action| which.action.as_ref().is_none_or(|name| action.row.name == *name));
-        let open = named.map(|action| (action.row.id, action.open_part().resources));
-        let meant = open.map(|(id, names)| (id, names.into_iter().filter(is_meant).collect::<BTreeSet<_>>()));
-        meant.filter(|(_, names)| !names.is_empty()).collect()
-    }
-
-    /// # Errors
-    /// A refusal with the first named resource that the job does not have.
-    pub(crate) fn check_named(&self, which: &Which) -> Result<(), Refusal> {
-        let (number, attempt) = self.attempt_of(&which.job, which.attempt)?;
-        let has = &attempt.terms.resources;
-        match which.resources.iter().flatten().find(|name| !has.contains(*name)) {
-            Some(name) => {
-                let (job, has) = (&which.job, Part { resources: has.clone(), ..Part::default() });
-                let text = format!("{name} is none of the resources of job {job} attempt {number}: {has}");
-                Err(Refusal::Invalid(text))
-            }
-            None => Ok(()),
-        }
     }
 }
 

@@ -215,6 +215,7 @@ impl Machine {
         self.cx.wake_ms = None;
         self.probes_due();
         self.open_gate_if_due();
+        self.react();
         self.drain_orphans();
         let due = |check: Option<u64>| check.is_some_and(|at| at <= self.cx.now.mono_ms);
         let ids: Vec<ActionId> = self
@@ -245,7 +246,7 @@ impl Machine {
         if let Some(at) = self.check_lingering(id) {
             self.jobs.check_by(id, at);
         }
-        if let Some(at) = self.check_lease(id) {
+        if let Some(at) = self.jobs.check_lease(id, &mut self.cx) {
             self.jobs.check_by(id, at);
         }
         if let Some(at) = self.check_boots(id) {
@@ -291,7 +292,7 @@ impl Machine {
     fn give_up_start(&mut self, task: TaskId) {
         let node = self.nodes.of(&self.jobs, task);
         let (session, known) = (node.and_then(|node| node.session), node.is_some());
-        self.lose(task, if known { Loss::Offline } else { Loss::UnknownNode });
+        self.jobs.lose(task, if known { Loss::Offline } else { Loss::UnknownNode }, &mut self.cx);
         if let Some(session) = session.filter(|_| !defect!(OfflineUnfenced)) {
             self.cx.send_cancel(session, &self.jobs, task, "not accepted within start-grace");
         }
@@ -335,7 +336,7 @@ impl Machine {
             }
         }
         for task in lost {
-            self.lose(task, Loss::Unreachable);
+            self.jobs.lose(task, Loss::Unreachable, &mut self.cx);
         }
         next
     }

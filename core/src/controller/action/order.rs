@@ -18,6 +18,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
 
 use crate::controller::action::{Action, Stand};
+use crate::controller::context::{Change, Context};
 use crate::controller::facts::Facts;
 use crate::controller::io::{Effect, SessionId};
 use crate::controller::job::Jobs;
@@ -104,6 +105,16 @@ impl Jobs {
     }
 }
 
+impl Jobs {
+    /// Lets waiting ranks begin, as far as the attempt knows. A frozen attempt begins nothing: its thaw looks at all its
+    /// ranks.
+    pub(crate) fn ready(&self, action: ActionId, ranks: IdSet, cx: &mut Context) {
+        if !self.is_frozen_action(action) {
+            cx.changes.push_back(Change::Ready { action, ranks });
+        }
+    }
+}
+
 impl Machine {
     /// Starts actions that waited for ranks of the given action, once these ranks have ended.
     pub(crate) fn start_later(&mut self, id: ActionId) {
@@ -166,6 +177,8 @@ impl Machine {
                 None if self.cx.now.mono_ms < self.young_until_ms => {}
                 None => unknown.push(rank),
                 Some(node) if self.facts().is_down(node) => down.push(rank),
+                // The thaw of the attempt is under way, and sends the Start.
+                Some(node) if node.unsettled.is_absent(TaskId { action: id, rank }) => {}
                 Some(node) => {
                     if let (Some(session), Some(action)) = (node.session, self.jobs.action_mut(id)) {
                         action.send(rank, node.row.boot_number);
@@ -175,10 +188,10 @@ impl Machine {
             }
         }
         for rank in unknown {
-            self.lose(TaskId { action: id, rank }, Loss::UnknownNode);
+            self.jobs.lose(TaskId { action: id, rank }, Loss::UnknownNode, &mut self.cx);
         }
         for rank in down {
-            self.lose(TaskId { action: id, rank }, Loss::Offline);
+            self.jobs.lose(TaskId { action: id, rank }, Loss::Offline, &mut self.cx);
         }
         if let (Some(action), Some((_, rank, boot))) = (self.jobs.action(id), to.first()) {
             let mut start = action.start(&layout, self.cx.settings.not_after_ms, *rank, boot);

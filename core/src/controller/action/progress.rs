@@ -82,19 +82,18 @@ impl Machine {
         match stand {
             Stand::Waiting | Stand::Sent | Stand::Accepted => {
                 let own = by_hand.then(|| ended.clone());
-                if let Some(ended) = self.end_or_boot(task, ended) {
-                    self.end_task(task, ended);
-                }
+                self.end_reported(task, ended);
                 let is_open = self.jobs.action(task.action).is_none_or(|action| action.is_open_on(task.rank));
                 if let Some(own) = own.filter(|_| !is_open) {
-                    self.on_late(host, task, own);
+                    self.jobs.on_late(host, task, own, &mut self.cx);
                 }
             }
-            Stand::Ok | Stand::Ended if defect!(LateOverwrites) => self.end_task(task, ended),
-            Stand::Ok | Stand::Ended => self.on_late(host, task, ended),
+            Stand::Ok | Stand::Ended if defect!(LateOverwrites) => self.jobs.end_task(task, ended, &mut self.cx),
+            Stand::Ok | Stand::Ended => self.jobs.on_late(host, task, ended, &mut self.cx),
             Stand::NotMine => {}
         }
         self.cx.effects.push(ack);
+        self.react();
         // The ended script may have been the last on a host that a reboot cleans.
         self.reboot_cleans(host);
     }

@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use crate::controller::action::Action;
-use crate::controller::facts::Facts;
+use crate::controller::context::Context;
 use crate::controller::io::{ActionRow, Now, Refusal, Reply, Report, Said};
+use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
-use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, Rank, ResourceName, TaskId};
 use crate::job::Part;
@@ -21,51 +21,51 @@ use crate::task::{Check, Ended, Tail};
 /// Maximum number of late reports kept for one resource; a service may send any number.
 const MAX_LATE: usize = 8;
 
-impl Machine {
-    pub(crate) fn report(&mut self, report: &Report) -> Result<Reply, Refusal> {
-        let (number, attempt) = self.facts().attempt_reported(report)?;
-        let id = ActionId::of(self.cx.settings.cluster, &report.job, number, &report.action);
+impl Jobs {
+    pub(crate) fn report(&mut self, report: &Report, cx: &mut Context) -> Result<Reply, Refusal> {
+        let (number, attempt) = self.attempt_reported(report, cx)?;
+        let id = ActionId::of(cx.settings.cluster, &report.job, number, &report.action);
         let none = || {
             let (job, name) = (&report.job, &report.action);
             let text = format!("job {job} attempt {number} has no action {name}: whoever runs it starts it first");
             Refusal::NoSuchAction(text)
         };
-        let action = self.jobs.action(id).ok_or_else(none)?;
+        let action = self.action(id).ok_or_else(none)?;
         if action.row.external.is_none() {
             let text =
                 format!("{} of job {} attempt {number} is run by agents, who report it", report.action, report.job);
             return Err(Refusal::Conflict(text));
         }
         let part = meant(report, action, &attempt.layout)?;
-        self.heard(id);
+        self.heard(id, cx);
         let (mut ended, mut late) = (Part::default(), Part::default());
         match &report.said {
             Said::Renew => {}
-            Said::Milestone(name) => self.jobs.service_says(id, name, &part.ranks, &mut self.cx)?,
+            Said::Milestone(name) => self.service_says(id, name, &part.ranks, cx)?,
             said => {
                 for rank in part.ranks.iter().map(Rank) {
-                    self.report_rank(TaskId { action: id, rank }, said, &mut ended, &mut late);
+                    self.report_rank(TaskId { action: id, rank }, said, &mut ended, &mut late, cx);
                 }
-                self.report_resources(id, part.resources, said, &mut ended, &mut late);
+                self.report_resources(id, part.resources, said, &mut ended, &mut late, cx);
             }
         }
-        let action = self.jobs.action(id).ok_or_else(none)?;
+        let action = self.action(id).ok_or_else(none)?;
         Ok(Reply::Reported { ended, late, open: action.open_part(), cancelling: action.cancelling_part() })
     }
 
-    fn report_rank(&mut self, task: TaskId, said: &Said, ended: &mut Part, late: &mut Part) {
-        let Some(action) = self.jobs.action(task.action) else { return };
+    fn report_rank(&mut self, task: TaskId, said: &Said, ended: &mut Part, late: &mut Part, cx: &mut Context) {
+        let Some(action) = self.action(task.action) else { return };
         let rank = task.rank;
         let before = action.ended.get(&rank).map(|row| &row.ended.outcome);
         let asked = action.row.cancelling.contains(rank.0) || is_cancelled(before);
-        let end = end_of(said, &action.row, asked, self.cx.now);
+        let end = end_of(said, &action.row, asked, cx.now);
         if action.is_open_on(rank) || defect!(ReportAgainChanges) {
             ended.ranks.insert(rank.0);
-            self.end_task(task, end);
+            self.end_task(task, end, cx);
         } else if !action.knows(rank, &end) {
             late.ranks.insert(rank.0);
-            if let Some(host) = self.jobs.host_of(task) {
-                self.on_late(&host, task, end);
+            if let Some(host) = self.host_of(task) {
+                self.on_late(&host, task, end, cx);
             }
         }
     }
@@ -77,15 +77,16 @@ impl Machine {
         said: &Said,
         ended: &mut Part,
         late: &mut Part,
+        cx: &mut Context,
     ) {
-        let Some(action) = self.jobs.action_mut(id).filter(|_| !names.is_empty()) else { return };
+        let Some(action) = self.action_mut(id).filter(|_| !names.is_empty()) else { return };
         let row = action.row.clone();
         let Some(external) = action.external_mut() else { return };
         let asked = external.cancelling;
         let (there, fresh): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| external.ended.contains_key(name));
         for name in there {
             let Some(end) = external.ended.get_mut(&name) else { continue };
-            let again = end_of(said, &row, is_cancelled(Some(&end.ended.outcome)), self.cx.now);
+            let again = end_of(said, &row, is_cancelled(Some(&end.ended.outcome)), cx.now);
             let known = std::iter::once(&end.ended).chain(&end.late).any(|before| before.outcome == again.outcome);
             if !known && end.late.len() < MAX_LATE {
                 end.late.push(again);
@@ -93,31 +94,27 @@ impl Machine {
             }
         }
         if !late.resources.is_empty() {
-            let result = end_of(said, &row, false, self.cx.now).outcome;
+            let result = end_of(said, &row, false, cx.now).outcome;
             let context = json!({"action": row.name, "attempt": row.attempt, "resources": late.resources,
                 "outcome": result.word(), "result": result.to_string()});
-            self.jobs.event(&row.job, "late", context, &mut self.cx);
-            self.jobs.touch(id, &mut self.cx);
+            self.event(&row.job, "late", context, cx);
+            self.touch(id, cx);
         }
         ended.resources.extend(fresh.iter().cloned());
-        self.end_resources(id, fresh, &end_of(said, &row, asked, self.cx.now));
+        self.end_resources(id, fresh, &end_of(said, &row, asked, cx.now), cx);
     }
-}
 
-impl<'a> Facts<'a> {
     /// Finds the attempt of a report. A service may name no attempt, and may have begun before a newer attempt opened.
     /// Then the open attempt has no such action; if exactly one attempt has the action open, the report means that
     /// attempt.
-    fn attempt_reported(&self, report: &Report) -> Result<(Attempt, &'a JobAttempt), Refusal> {
-        let (number, attempt) = self.attempt_of(&report.job, report.attempt)?;
-        let of = |number| {
-            self.jobs.actions.get(&ActionId::of(self.cx.settings.cluster, &report.job, number, &report.action))
-        };
+    fn attempt_reported(&self, report: &Report, cx: &Context) -> Result<(Attempt, &JobAttempt), Refusal> {
+        let (number, attempt) = self.attempt_meant(&report.job, report.attempt)?;
+        let of = |number| self.actions.get(&ActionId::of(cx.settings.cluster, &report.job, number, &report.action));
         if report.attempt.is_some() || of(number).is_some() {
             return Ok((number, attempt));
         }
         let at_work = |action: &Action| action.row.external.is_some() && action.is_open();
-        let all = self.0.jobs.get(&report.job).into_iter().flat_map(|entry| &entry.attempts);
+        let all = self.get(&report.job).into_iter().flat_map(|entry| &entry.attempts);
         let mut older = all.filter(|(older, _)| of(**older).is_some_and(at_work));
         match (older.next(), older.next()) {
             (Some((only, attempt)), None) => Ok((*only, attempt)),

@@ -7,7 +7,6 @@ use crate::controller::context::Context;
 use crate::controller::giveback::outbox::{Outbox, first_sequence};
 use crate::controller::io::{Edge, Effect, OutboxEntry, Record};
 use crate::controller::job::Jobs;
-use crate::controller::machine::Machine;
 use crate::controller::stored::body::Body;
 use crate::defect;
 use crate::ids::{Attempt, JobId};
@@ -63,46 +62,41 @@ impl Jobs {
     }
 }
 
-impl Machine {
+impl Jobs {
     /// Drops the undelivered releases of an unvouched attempt that name a rank which the resource manager no longer
     /// lists: the lost life has told them, and the host may be another job's. Returns what they said of listed ranks,
     /// for [`Machine::release_again`].
-    pub(crate) fn take_releases(&mut self, job: &JobId, number: Attempt, listed: &IdSet) -> Owed {
+    pub(crate) fn take_releases(&mut self, job: &JobId, number: Attempt, listed: &IdSet, cx: &mut Context) -> Owed {
         let mut owed = Owed::default();
-        if !self.jobs.is_unvouched(job, number) || defect!(OwedReleaseStays) {
+        if !self.is_unvouched(job, number) || defect!(OwedReleaseStays) {
             return owed;
         }
         let of = |entry: &&OutboxEntry| entry.job == *job && entry.attempt == number;
-        let entries = self.cx.outbox.manager(0).chain(self.cx.outbox.releases()).filter(of);
+        let entries = cx.outbox.manager(0).chain(cx.outbox.releases()).filter(of);
         let releases = entries.filter_map(|entry| Some((entry.sequence, entry.edge, entry.released()?)));
         let releases: Vec<(u64, Edge, Part)> = releases.filter(|(.., part)| !part.ranks.is_subset(listed)).collect();
         if !releases.is_empty() {
             let sequences: Vec<u64> = releases.iter().map(|(sequence, ..)| *sequence).collect();
             let why = "its resource manager does not name all of their nodes any more";
-            self.jobs.event(
-                job,
-                "release-forgotten",
-                json!({"attempt": number, "sequences": sequences, "why": why}),
-                &mut self.cx,
-            );
+            self.event(job, "release-forgotten", json!({"attempt": number, "sequences": sequences, "why": why}), cx);
         }
         for (sequence, edge, part) in releases {
             let of_edge = if edge == Edge::Manager { &mut owed.manager } else { &mut owed.hook };
             of_edge.extend_with(&Part { ranks: part.ranks.intersection(listed), resources: part.resources });
-            self.cx.finish_notice(sequence);
+            cx.finish_notice(sequence);
             // Later entries of the job waited behind this entry.
-            self.cx.effects.push(Effect::OutboxGrew);
+            cx.effects.push(Effect::OutboxGrew);
         }
         owed
     }
 
     /// Repeats releases, because the resource manager still lists these ranks as held. Sends another notice about the
     /// released ranks, unless a notice about them is still in the outbox. `owed`: what dropped notices said.
-    pub(crate) fn release_again(&mut self, job: &JobId, number: Attempt, listed: &IdSet, owed: Owed) {
-        let Some(attempt) = self.jobs.attempt(job, number) else { return };
+    pub(crate) fn release_again(&mut self, job: &JobId, number: Attempt, listed: &IdSet, owed: Owed, cx: &mut Context) {
+        let Some(attempt) = self.attempt(job, number) else { return };
         let mut ranks = attempt.released.ranks.intersection(listed);
         if !ranks.is_empty() {
-            let of = self.cx.outbox.manager(0).filter(|entry| entry.job == *job && entry.attempt == number);
+            let of = cx.outbox.manager(0).filter(|entry| entry.job == *job && entry.attempt == number);
             of.filter_map(OutboxEntry::released).for_each(|under_way| ranks.subtract(&under_way.ranks));
         }
         if defect!(ReleaseForgotten) {
@@ -110,14 +104,14 @@ impl Machine {
         }
         let manager = Part { ranks, resources: owed.manager.resources };
         for (edge, part) in [(Edge::Manager, manager), (Edge::ReleaseHook, owed.hook)] {
-            let Some(attempt) = self.jobs.attempt(job, number).filter(|_| !part.is_empty()) else { continue };
+            let Some(attempt) = self.attempt(job, number).filter(|_| !part.is_empty()) else { continue };
             let r = attempt.terms.r.as_ref().map(|r| r.fragment(&part.ranks));
             let mut context = json!({"attempt": number, "ranks": part.ranks, "hosts": attempt.layout.hosts_of(&part.ranks),
                 "resources": part.resources, "final": attempt.owed().is_subset(&attempt.released), "R": r});
-            let at_ms = (edge == Edge::ReleaseHook).then_some(self.cx.now.wall_ms);
+            let at_ms = (edge == Edge::ReleaseHook).then_some(cx.now.wall_ms);
             // `tell_manager` is silent about disowned ranks, and these ranks may have been disowned when they were
             // released.
-            self.cx.send_notice(edge, job, number, told_as(&mut context, "release", at_ms));
+            cx.send_notice(edge, job, number, told_as(&mut context, "release", at_ms));
         }
     }
 }

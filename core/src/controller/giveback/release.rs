@@ -11,8 +11,10 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use crate::controller::action::Action;
+use crate::controller::context::Context;
 use crate::controller::giveback::notices::told_as;
 use crate::controller::io::{Edge, ReleasePolicy};
+use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, ResourceName};
@@ -98,22 +100,75 @@ impl Action {
     }
 }
 
-impl Machine {
+impl Jobs {
     /// Drops holds of a changed action by its release policy; the batch then releases what has no hold left.
-    pub(crate) fn settle_action(&mut self, id: ActionId) {
-        if self.jobs.is_frozen_action(id) {
+    pub(crate) fn settle_action(&mut self, id: ActionId, cx: &mut Context) {
+        if self.is_frozen_action(id) {
             return;
         }
-        let Some(action) = self.jobs.action_mut(id) else { return };
-        let policy = self.cx.settings.release.get(&action.row.name).copied().unwrap_or_default();
-        let part = action.let_go(policy, self.cx.now.mono_ms);
+        let Some(action) = self.action_mut(id) else { return };
+        let policy = cx.settings.release.get(&action.row.name).copied().unwrap_or_default();
+        let part = action.let_go(policy, cx.now.mono_ms);
         let (job, attempt, at) = (action.row.job.clone(), action.row.attempt, action.batches.at_ms);
         if let Some(at) = at {
-            self.jobs.check_by(id, at);
+            self.check_by(id, at);
         }
-        self.cx.let_go.entry((job, attempt)).or_default().extend_with(&part);
+        cx.let_go.entry((job, attempt)).or_default().extend_with(&part);
     }
 
+    /// Marks this part as released. The resource manager gets a notice, except about ranks that it no longer holds for
+    /// the attempt.
+    fn give(&mut self, job: &JobId, number: Attempt, free: &Part, cx: &mut Context) {
+        let Some(attempt) = self.attempt_mut(job, number) else { return };
+        if attempt.complete || free.is_empty() {
+            return;
+        }
+        attempt.released.extend_with(free);
+        let all = attempt.released == attempt.whole();
+        attempt.complete = all;
+        let owed = attempt.owed();
+        let mut told = free.intersection(&owed);
+        if defect!(DisownedTold) {
+            told = free.clone();
+        }
+        let is_final = owed.is_subset(&attempt.released);
+        let said =
+            is_final || (defect!(FinalTwice) && attempt.released.ranks.len() + 1 >= attempt.layout.ranks().len());
+        let left = !attempt.milestones.left().is_disjoint(&free.ranks);
+        if all {
+            attempt.touched_ms = cx.now.wall_ms;
+        }
+        let of = if defect!(FragmentOfAll) { &attempt.released.ranks } else { &told.ranks };
+        let r = attempt.terms.r.as_ref().map(|r| r.fragment(of));
+        let mut context = json!({"attempt": number, "ranks": told.ranks, "hosts": attempt.layout.hosts_of(&told.ranks),
+            "resources": told.resources, "final": said, "R": r});
+        let untold = free.ranks.difference(&told.ranks);
+        let closed =
+            json!({"attempt": number, "ranks": untold, "hosts": attempt.layout.hosts_of(&untold), "final": all});
+        if all || !free.resources.is_empty() {
+            cx.attempt_changed(job, number);
+        }
+        cx.given.entry((job.clone(), number)).or_default().extend_with(&free.ranks);
+        if !told.is_empty() {
+            let to_manager = told_as(&mut context, "release", None);
+            let to_hook = cx.settings.release_hook.then(|| told_as(&mut context, "release", Some(cx.now.wall_ms)));
+            self.event(job, "release", context, cx);
+            cx.send_notice(Edge::Manager, job, number, to_manager);
+            if let Some(body) = to_hook {
+                cx.send_notice(Edge::ReleaseHook, job, number, body);
+            }
+        }
+        if !untold.is_empty() {
+            self.event(job, "closed", closed, cx);
+            self.cleaned(job, number, &untold, cx);
+        }
+        if left {
+            self.reach_milestones(job, number, cx);
+        }
+    }
+}
+
+impl Machine {
     /// Releases the resources of `part` that have no hold and wait for no drain.
     pub(crate) fn release(&mut self, job: &JobId, number: Attempt, part: Part) {
         let attempt = self.jobs.attempt(job, number).filter(|attempt| attempt.asserted || defect!(FrozenReleased));
@@ -140,59 +195,7 @@ impl Machine {
         for (host, rank) in drained {
             self.drains.waiting.entry(host).or_default().insert((job.clone(), number, Rank(rank)));
         }
-        self.give(job, number, &free);
-    }
-
-    /// Marks this part as released. The resource manager gets a notice, except about ranks that it no longer holds for
-    /// the attempt.
-    fn give(&mut self, job: &JobId, number: Attempt, free: &Part) {
-        let Some(attempt) = self.jobs.attempt_mut(job, number) else { return };
-        if attempt.complete || free.is_empty() {
-            return;
-        }
-        attempt.released.extend_with(free);
-        let all = attempt.released == attempt.whole();
-        attempt.complete = all;
-        let owed = attempt.owed();
-        let mut told = free.intersection(&owed);
-        if defect!(DisownedTold) {
-            told = free.clone();
-        }
-        let is_final = owed.is_subset(&attempt.released);
-        let said =
-            is_final || (defect!(FinalTwice) && attempt.released.ranks.len() + 1 >= attempt.layout.ranks().len());
-        let left = !attempt.milestones.left().is_disjoint(&free.ranks);
-        if all {
-            attempt.touched_ms = self.cx.now.wall_ms;
-        }
-        let of = if defect!(FragmentOfAll) { &attempt.released.ranks } else { &told.ranks };
-        let r = attempt.terms.r.as_ref().map(|r| r.fragment(of));
-        let mut context = json!({"attempt": number, "ranks": told.ranks, "hosts": attempt.layout.hosts_of(&told.ranks),
-            "resources": told.resources, "final": said, "R": r});
-        let untold = free.ranks.difference(&told.ranks);
-        let closed =
-            json!({"attempt": number, "ranks": untold, "hosts": attempt.layout.hosts_of(&untold), "final": all});
-        if all || !free.resources.is_empty() {
-            self.cx.attempt_changed(job, number);
-        }
-        self.cx.given.entry((job.clone(), number)).or_default().extend_with(&free.ranks);
-        if !told.is_empty() {
-            let to_manager = told_as(&mut context, "release", None);
-            let to_hook =
-                self.cx.settings.release_hook.then(|| told_as(&mut context, "release", Some(self.cx.now.wall_ms)));
-            self.jobs.event(job, "release", context, &mut self.cx);
-            self.cx.send_notice(Edge::Manager, job, number, to_manager);
-            if let Some(body) = to_hook {
-                self.cx.send_notice(Edge::ReleaseHook, job, number, body);
-            }
-        }
-        if !untold.is_empty() {
-            self.jobs.event(job, "closed", closed, &mut self.cx);
-            self.cleaned(job, number, &untold);
-        }
-        if left {
-            self.reach_milestones(job, number);
-        }
+        self.jobs.give(job, number, &free, &mut self.cx);
     }
 }
 

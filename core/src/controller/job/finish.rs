@@ -1,12 +1,11 @@
 //! `job add`, `job finish`, `job cancel`: the requests that give a job its hold and end it. [`super::hand_over`] hands
 //! the ranks over.
 
-use crate::controller::facts::Facts;
+use crate::controller::context::Context;
 use crate::controller::io::{JobAdd, Refusal, Reply, Which};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
-use crate::controller::machine::Machine;
 use crate::ids::{ActionName, Attempt, JobId, ResourceName};
 use crate::job::{Part, Terms};
 
@@ -22,26 +21,24 @@ impl Jobs {
     }
 }
 
-impl Machine {
-    pub(crate) fn job_add(&mut self, add: JobAdd) -> Result<Reply, Refusal> {
-        let number =
-            self.jobs.choose_attempt(&add.job, add.attempt, |number| self.jobs.is_unvouched(&add.job, number))?;
+impl Jobs {
+    pub(crate) fn job_add(&mut self, add: JobAdd, in_recovery: bool, cx: &mut Context) -> Result<Reply, Refusal> {
+        let number = self.choose_attempt(&add.job, add.attempt, |number| self.is_unvouched(&add.job, number))?;
         let layout = layout_of(&add)?;
         // A request in recovery may list only some of the hosts: those hosts keep the rank numbers that the store has.
-        let there = self.jobs.attempt(&add.job, number).filter(|there| there.unvouched && add.terms.r.is_none());
+        let there = self.attempt(&add.job, number).filter(|there| there.unvouched && add.terms.r.is_none());
         let layout = there.and_then(|there| there.layout.on(layout.hosts())).unwrap_or(layout);
         check(&add.terms, &layout)?;
         let (hosts, ranks) = (layout.hosts().clone(), layout.ranks().clone());
-        let in_recovery = self.recovery.is_on();
-        let missing = self.jobs.in_use(&add.job, number).find(|(_, used)| !add.terms.resources.contains(*used));
+        let missing = self.in_use(&add.job, number).find(|(_, used)| !add.terms.resources.contains(*used));
         let missing = missing.map(|(action, used)| {
             format!("job {} attempt {number}: its {action} has {used}, which the job is to have no more", add.job)
         });
-        let attached = match self.jobs.attempt_mut(&add.job, number) {
+        let attached = match self.attempt_mut(&add.job, number) {
             None => {
-                let attempt = JobAttempt::new(layout, add.userid, add.terms, true, self.cx.now.wall_ms);
+                let attempt = JobAttempt::new(layout, add.userid, add.terms, true, cx.now.wall_ms);
                 let attempt = JobAttempt { source: add.source, recovered: in_recovery, ..attempt };
-                self.open_attempt(&add.job, number, attempt);
+                self.open_attempt(&add.job, number, attempt, cx);
                 false
             }
             Some(there) if there.unvouched && differ(there.userid, add.userid) => {
@@ -62,7 +59,7 @@ impl Machine {
             Some(there) if there.added => {
                 if there.source.is_none() && add.source.is_some() {
                     there.source = add.source;
-                    self.cx.attempt_changed(&add.job, number);
+                    cx.attempt_changed(&add.job, number);
                 }
                 true
             }
@@ -80,29 +77,29 @@ impl Machine {
                 there.hold.resources = &add.terms.resources - &there.released.resources;
                 there.terms = add.terms;
                 there.userid = there.userid.or(add.userid);
-                self.cx.attempt_changed(&add.job, number);
+                cx.attempt_changed(&add.job, number);
                 for id in there.actions.clone() {
-                    self.jobs.touch(id, &mut self.cx);
+                    self.touch(id, cx);
                 }
                 false
             }
         };
-        let owed = self.take_releases(&add.job, number, &ranks);
-        if self.jobs.is_unvouched(&add.job, number) {
-            self.shrink_to(&add.job, number, &ranks);
+        let owed = self.take_releases(&add.job, number, &ranks, cx);
+        if self.is_unvouched(&add.job, number) {
+            self.shrink_to(&add.job, number, &ranks, cx);
         }
-        self.own(&add.job, number, &ranks);
-        self.assert_attempt(&add.job, number);
+        self.own(&add.job, number, &ranks, cx);
+        self.assert_attempt(&add.job, number, cx);
         let left = owed.manager.ranks.clone();
-        self.release_again(&add.job, number, &left, owed);
-        let there = self.jobs.attempt(&add.job, number);
+        self.release_again(&add.job, number, &left, owed, cx);
+        let there = self.attempt(&add.job, number);
         let over = there.is_some_and(|there| there.hold.is_empty());
         Ok(Reply::Added { job: add.job, attempt: number, hosts, attached, over })
     }
 
-    pub(crate) fn job_finish(&mut self, which: &Which) -> Result<Reply, Refusal> {
-        let (number, entry) = self.facts().attempt_of(&which.job, which.attempt)?;
-        self.facts().check_named(which)?;
+    pub(crate) fn job_finish(&mut self, which: &Which, cx: &mut Context) -> Result<Reply, Refusal> {
+        let (number, entry) = self.attempt_meant(&which.job, which.attempt)?;
+        self.check_named(which)?;
         let part = match (&which.targets, &which.resources) {
             (None, None) => entry.whole(),
             (targets, resources) => {
@@ -111,8 +108,8 @@ impl Machine {
                 Part { ranks, resources: resources.clone().unwrap_or_default() }
             }
         };
-        self.assert_attempt(&which.job, number);
-        Ok(Reply::Finished(self.let_go(&which.job, number, &part)))
+        self.assert_attempt(&which.job, number, cx);
+        Ok(Reply::Finished(self.let_go(&which.job, number, &part, cx)))
     }
 
     pub(crate) fn job_cancel(
@@ -121,25 +118,24 @@ impl Machine {
         attempt: Option<Attempt>,
         why: &str,
         uid: u32,
+        cx: &mut Context,
     ) -> Result<Reply, Refusal> {
-        let (number, entry) = self.facts().attempt_of(job, attempt)?;
+        let (number, entry) = self.attempt_meant(job, attempt)?;
         // After-actions are not cancelled: they clean up after the job, however the job ended.
-        let names = entry.actions.iter().filter_map(|id| self.jobs.action(*id)).map(|action| action.row.name.clone());
-        let stopped: Vec<ActionName> = names.filter(|name| !self.cx.settings.after.contains(name)).collect();
+        let names = entry.actions.iter().filter_map(|id| self.action(*id)).map(|action| action.row.name.clone());
+        let stopped: Vec<ActionName> = names.filter(|name| !cx.settings.after.contains(name)).collect();
         for action in stopped {
             let which =
                 Which { job: job.clone(), attempt: Some(number), action: Some(action), targets: None, resources: None };
-            self.cancel(&which, why, uid)?;
+            self.cancel(&which, why, uid, cx)?;
         }
         let all = Which { job: job.clone(), attempt: Some(number), action: None, targets: None, resources: None };
-        self.job_finish(&all)
+        self.job_finish(&all, cx)
     }
-}
 
-impl<'a> Facts<'a> {
     /// Returns the attempt that a request means: the named attempt, else the open attempt, else the last.
-    pub(crate) fn attempt_of(&self, job: &JobId, asked: Option<Attempt>) -> Result<(Attempt, &'a JobAttempt), Refusal> {
-        let entry = self.0.jobs.get(job).ok_or_else(|| self.no_job(job))?;
+    pub(crate) fn attempt_meant(&self, job: &JobId, asked: Option<Attempt>) -> Result<(Attempt, &JobAttempt), Refusal> {
+        let entry = self.get(job).ok_or_else(|| no_job(job))?;
         let number = asked.or_else(|| entry.open_attempt()).or_else(|| entry.last_attempt());
         number.and_then(|number| Some((number, entry.attempts.get(&number)?))).ok_or_else(|| {
             let known: Vec<String> = entry.attempts.keys().map(ToString::to_string).collect();
@@ -147,20 +143,16 @@ impl<'a> Facts<'a> {
         })
     }
 
-    /// Refuses an unknown job, and points an operator who typed a node's name to `why`.
-    pub(crate) fn no_job(&self, job: &JobId) -> Refusal {
-        let hint = match self.nodes.contains_key(job.as_str()) {
-            true => format!("; {job} is a node: perilog why {job}"),
-            false => String::new(),
-        };
-        Refusal::NoSuchJob(format!("no job {job}{hint}"))
-    }
-
     /// Returns the option with which a command names the attempt; empty if the default is the same attempt.
     pub(crate) fn attempt_option(&self, job: &JobId, number: Attempt) -> String {
-        let meant = self.attempt_of(job, None).is_ok_and(|(meant, _)| meant == number);
+        let meant = self.attempt_meant(job, None).is_ok_and(|(meant, _)| meant == number);
         if meant { String::new() } else { format!(" --attempt {number}") }
     }
+}
+
+/// Refuses an unknown job.
+pub(crate) fn no_job(job: &JobId) -> Refusal {
+    Refusal::NoSuchJob(format!("no job {job}"))
 }
 
 fn layout_of(add: &JobAdd) -> Result<Layout, Refusal> {

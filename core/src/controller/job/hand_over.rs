@@ -5,11 +5,9 @@ use serde_json::json;
 
 use crate::agent::io::Level;
 use crate::controller::action::Action;
-use crate::controller::context::Context;
-use crate::controller::giveback::drain::Fault;
+use crate::controller::context::{Change, Context};
 use crate::controller::io::{ActionRow, Record};
 use crate::controller::job::Jobs;
-use crate::controller::machine::Machine;
 use crate::defect;
 use crate::duration::Span;
 use crate::ids::{ActionId, ActionName, Attempt, JobId, Rank, TaskId};
@@ -27,10 +25,10 @@ impl Jobs {
     }
 }
 
-impl Machine {
+impl Jobs {
     /// Hands a part of the job's hold over to the job's after-actions, in one step; returns the part.
-    pub(crate) fn let_go(&mut self, job: &JobId, number: Attempt, asked: &Part) -> Part {
-        let Some(entry) = self.jobs.attempt_mut(job, number) else {
+    pub(crate) fn let_go(&mut self, job: &JobId, number: Attempt, asked: &Part, cx: &mut Context) -> Part {
+        let Some(entry) = self.attempt_mut(job, number) else {
             return Part::default();
         };
         let part = entry.let_go(asked);
@@ -43,91 +41,97 @@ impl Machine {
         }
         let hosts = entry.layout.hosts_of(&part.ranks);
         if last || !part.resources.is_empty() {
-            entry.touched_ms = self.cx.now.wall_ms;
-            self.cx.attempt_changed(job, number);
+            entry.touched_ms = cx.now.wall_ms;
+            cx.attempt_changed(job, number);
         }
-        self.cx.given.entry((job.clone(), number)).or_default().extend_with(&part.ranks);
+        cx.given.entry((job.clone(), number)).or_default().extend_with(&part.ranks);
         let context = json!({"attempt": number, "ranks": part.ranks, "hosts": hosts, "resources": part.resources});
-        self.jobs.event(job, if last { "job-finish" } else { "job-let-go" }, context, &mut self.cx);
-        self.withdraw_stale(job, number, &part.ranks);
+        self.event(job, if last { "job-finish" } else { "job-let-go" }, context, cx);
+        self.withdraw_stale(job, number, &part.ranks, cx);
         // At the job's end, requested setup actions go first: they still begin before the after-actions.
         if !last && !defect!(BeginsWhereLetGo) {
-            self.withdraw(job, number, &part.ranks, "the job has let go of them");
+            self.withdraw(job, number, &part.ranks, "the job has let go of them", cx);
         }
-        for name in self.cx.settings.after.clone() {
-            self.follow(job, number, &name, &part.ranks, last);
+        for name in cx.settings.after.clone() {
+            self.follow(job, number, &name, &part.ranks, last, cx);
         }
         if last {
             // Includes actions that the present configuration no longer lists as after-actions.
-            self.jobs.seal(job, number, &mut self.cx);
+            self.seal(job, number, cx);
         }
-        self.cx.hold_dropped(job, number, &part);
+        cx.hold_dropped(job, number, &part);
         part
     }
 
     /// Begins an after-action on the ranks, or adds the ranks to the existing after-action.
-    pub(crate) fn follow(&mut self, job: &JobId, number: Attempt, name: &ActionName, ranks: &IdSet, last: bool) {
-        let id = ActionId::of(self.cx.settings.cluster, job, number, name);
-        if ranks.is_empty() && !self.jobs.actions.contains_key(&id) {
+    pub(crate) fn follow(
+        &mut self,
+        job: &JobId,
+        number: Attempt,
+        name: &ActionName,
+        ranks: &IdSet,
+        last: bool,
+        cx: &mut Context,
+    ) {
+        let id = ActionId::of(cx.settings.cluster, job, number, name);
+        if ranks.is_empty() && !self.actions.contains_key(&id) {
             return;
         }
-        if let Some(action) = self.jobs.action(id) {
+        if let Some(action) = self.action(id) {
             // An operator may have begun the after-action by hand: only ranks outside the after-action are new.
             let new = ranks.difference(&action.row.ranks);
             if action.row.verdict.is_none() && action.row.external.is_none() {
-                self.grow(id, &new);
+                self.grow(id, &new, cx);
             } else if action.row.verdict.is_some() && !new.is_empty() {
                 let text = format!("{name} had ended before ranks {new} were let go: it does not follow there");
-                self.cx.note(Level::Warning, Some(job), None, text);
-                let begun = self.jobs.begun(job, number);
+                cx.note(Level::Warning, Some(job), None, text);
+                let begun = self.begun(job, number);
                 for rank in begun.intersection(&new).iter().map(Rank) {
                     let what = "had ended before this rank was known, and does not clean up there";
-                    self.drain_alive(TaskId { action: id, rank }, what, Fault::Other);
+                    cx.changes.push_back(Change::Unclean { task: TaskId { action: id, rank }, what: what.to_owned() });
                 }
             }
             return;
         }
-        let userid = self.jobs.attempt(job, number).and_then(|a| a.userid);
-        let mut row = ActionRow::new(id, job.clone(), number, name.clone(), ranks.clone(), self.cx.now.wall_ms);
+        let userid = self.attempt(job, number).and_then(|a| a.userid);
+        let mut row = ActionRow::new(id, job.clone(), number, name.clone(), ranks.clone(), cx.now.wall_ms);
         row.userid = userid;
-        row.timeout_ms = self.cx.settings.timeouts.get(name).copied();
+        row.timeout_ms = cx.settings.timeouts.get(name).copied();
         row.growing = !last;
         if defect!(HoldDropped) {
             row.held = Part::default();
         }
-        self.begin(row);
+        self.begin(row, cx);
     }
 
     /// Adds ranks to an action, and begins the action on them.
-    pub(crate) fn grow(&mut self, id: ActionId, new: &IdSet) {
-        if let Some(action) = self.jobs.action_mut(id) {
+    pub(crate) fn grow(&mut self, id: ActionId, new: &IdSet, cx: &mut Context) {
+        if let Some(action) = self.action_mut(id) {
             action.grow(new);
-            self.nodes.index(&self.jobs, id, new);
-            self.adopt(id, new);
-            self.jobs.touch(id, &mut self.cx);
-            self.start_ready(id, new);
+            cx.changes.push_back(Change::Joined { action: id, ranks: new.clone() });
+            self.touch(id, cx);
+            self.ready(id, new.clone(), cx);
         }
     }
 
     /// Begins a new action on all its ranks.
-    pub(crate) fn begin(&mut self, mut row: ActionRow) {
+    pub(crate) fn begin(&mut self, mut row: ActionRow, cx: &mut Context) {
         let (id, job, ranks) = (row.id, row.job.clone(), row.ranks.clone());
-        row.events_from = self.jobs.get(&job).map_or(0, |j| j.events_last);
+        row.events_from = self.get(&job).map_or(0, |j| j.events_last);
         let (name, attempt, external) = (row.name.clone(), row.attempt, row.external.clone());
         // The store keeps actions in the order in which they began: the order decides which action waits for which.
-        self.cx.records.push(Record::Action(Box::new(row.clone())));
-        self.jobs.add_action(Action::new(row, self.cx.now.mono_ms));
-        self.nodes.index(&self.jobs, id, &ranks);
-        self.adopt(id, &ranks);
-        self.jobs.arm(id, &self.cx);
-        self.jobs.touch(id, &mut self.cx);
-        let hosts = self.jobs.layout(id).map(|layout| layout.hosts_of(&ranks));
+        cx.records.push(Record::Action(Box::new(row.clone())));
+        self.add_action(Action::new(row, cx.now.mono_ms));
+        cx.changes.push_back(Change::Joined { action: id, ranks: ranks.clone() });
+        self.arm(id, cx);
+        self.touch(id, cx);
+        let hosts = self.layout(id).map(|layout| layout.hosts_of(&ranks));
         let mut context = json!({"action": name, "attempt": attempt, "id": id, "ranks": ranks, "hosts": hosts});
         if let (Some(external), Some(context)) = (external, context.as_object_mut()) {
             context.insert("resources".to_owned(), json!(external.resources));
             context.insert("lease".to_owned(), json!(Span::from_millis(external.lease_ms)));
         }
-        self.jobs.event(&job, "action-start", context, &mut self.cx);
-        self.start_ready(id, &ranks);
+        self.event(&job, "action-start", context, cx);
+        self.ready(id, ranks, cx);
     }
 }

@@ -10,7 +10,6 @@ use crate::controller::action::Stand;
 use crate::controller::context::Context;
 use crate::controller::io::{Refusal, Reply};
 use crate::controller::job::Jobs;
-use crate::controller::machine::Machine;
 use crate::ids::{ActionId, ActionName, Attempt, JobId, MilestoneName, TaskId};
 use crate::idset::IdSet;
 use crate::milestone::{EVENTS, MAX_NAMES, TooMany};
@@ -77,7 +76,7 @@ impl Jobs {
     }
 }
 
-impl Machine {
+impl Jobs {
     pub(crate) fn say_by_hand(
         &mut self,
         job: &JobId,
@@ -85,8 +84,9 @@ impl Machine {
         name: &MilestoneName,
         targets: Option<&Targets>,
         uid: u32,
+        cx: &mut Context,
     ) -> Result<Reply, Refusal> {
-        let (number, entry) = self.facts().attempt_of(job, attempt)?;
+        let (number, entry) = self.attempt_meant(job, attempt)?;
         if !entry.open {
             return Err(Refusal::AttemptClosed(format!("attempt {number} of job {job} is closed")));
         }
@@ -96,58 +96,58 @@ impl Machine {
         };
         not_an_event(name)?;
         let saying = Saying { job: job.clone(), attempt: number, name: name.clone(), action: None, by: Some(uid) };
-        let ranks = self.jobs.say(saying, &ranks, &mut self.cx).map_err(|TooMany| too_many(job, number))?;
-        self.tell_milestones();
-        let entry = self.jobs.attempt(job, number);
+        let ranks = self.say(saying, &ranks, cx).map_err(|TooMany| too_many(job, number))?;
+        self.tell_milestones(cx);
+        let entry = self.attempt(job, number);
         Ok(Reply::Said { ranks, reached: entry.is_some_and(|entry| entry.milestones.is_reached(name)) })
     }
 
     /// Logs the batch's reports, and then the milestones that jobs have reached with these reports.
-    pub(crate) fn tell_milestones(&mut self) {
-        for (saying, ranks) in std::mem::take(&mut self.cx.said) {
+    pub(crate) fn tell_milestones(&mut self, cx: &mut Context) {
+        for (saying, ranks) in std::mem::take(&mut cx.said) {
             let Saying { job, attempt, name, action, by } = saying;
             // The attempt was pruned in this batch: no log exists.
-            let Some(entry) = self.jobs.attempt(&job, attempt) else { continue };
+            let Some(entry) = self.attempt(&job, attempt) else { continue };
             let hosts = entry.layout.hosts_of(&ranks);
             let mut context = Map::new();
             context.extend(action.map(|action| ("action".to_owned(), json!(action))));
             context.extend([("attempt".to_owned(), json!(attempt)), ("name".to_owned(), json!(name))]);
             context.extend([("ranks".to_owned(), json!(ranks)), ("hosts".to_owned(), json!(hosts))]);
             context.extend(by.map(|by| ("by".to_owned(), json!(by))));
-            self.jobs.event(&job, "milestone", context.into(), &mut self.cx);
-            self.cx.attempts.insert((job.clone(), attempt));
-            self.reach_milestones(&job, attempt);
-            self.tell_full(&job, attempt);
+            self.event(&job, "milestone", context.into(), cx);
+            cx.attempts.insert((job.clone(), attempt));
+            self.reach_milestones(&job, attempt, cx);
+            self.tell_full(&job, attempt, cx);
         }
     }
 
     /// Logs once that the attempt has no room for another milestone: clients stop waiting for milestones.
-    fn tell_full(&mut self, job: &JobId, number: Attempt) {
-        let entry = self.jobs.attempt_mut(job, number);
+    fn tell_full(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
+        let entry = self.attempt_mut(job, number);
         let Some(entry) = entry.filter(|entry| entry.milestones.is_full()) else { return };
         if !std::mem::replace(&mut entry.too_many_milestones, true) {
             let text = format!("attempt {number} has {MAX_NAMES} milestones: others are not told");
-            self.cx.note(Level::Warning, Some(job), None, text);
-            self.jobs.event(job, "milestones-full", json!({"attempt": number, "most": MAX_NAMES}), &mut self.cx);
+            cx.note(Level::Warning, Some(job), None, text);
+            self.event(job, "milestones-full", json!({"attempt": number, "most": MAX_NAMES}), cx);
         }
     }
 
     /// Logs milestones that the job has reached, after a report or after some ranks no longer need to report.
-    pub(crate) fn reach_milestones(&mut self, job: &JobId, number: Attempt) {
-        let entry = self.jobs.attempt(job, number);
+    pub(crate) fn reach_milestones(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
+        let entry = self.attempt(job, number);
         if !entry.is_some_and(|entry| entry.milestones.is_under_way()) {
             return;
         }
-        let forgiven = self.jobs.tolerated(job, number);
-        let Some(entry) = self.jobs.attempt_mut(job, number) else { return };
+        let forgiven = self.tolerated(job, number);
+        let Some(entry) = self.attempt_mut(job, number) else { return };
         for (name, without) in entry.milestones.reach(entry.layout.ranks(), &forgiven, &entry.released.ranks) {
             let mut context = json!({"attempt": number, "name": name});
             if !without.is_empty() {
                 context["without"] = json!(without);
             }
-            self.cx.attempt_changed(job, number);
-            self.jobs.event(job, "milestone", context.clone(), &mut self.cx);
-            self.jobs.tell_manager(job, number, "milestone", context, &mut self.cx);
+            cx.attempt_changed(job, number);
+            self.event(job, "milestone", context.clone(), cx);
+            self.tell_manager(job, number, "milestone", context, cx);
         }
     }
 }

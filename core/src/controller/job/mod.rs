@@ -11,6 +11,8 @@ mod supersede;
 pub(crate) mod tolerance;
 mod withdraw;
 
+pub(crate) use finish::no_job;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 
@@ -24,6 +26,8 @@ use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 pub(crate) struct Jobs {
     by_id: BTreeMap<JobId, Job>,
     pub(crate) actions: BTreeMap<ActionId, Action>,
+    /// Attempts with disowned ranks that are not released.
+    pub(crate) cleaning: BTreeSet<(JobId, Attempt)>,
     /// Names of the after-actions, copied from the settings.
     pub(crate) after: Vec<ActionName>,
 }

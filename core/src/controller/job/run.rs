@@ -1,6 +1,7 @@
 //! `Run`: begins an action, or attaches to it. A repeated request means the same action.
 
 use crate::controller::action::external;
+use crate::controller::context::Context;
 use crate::controller::facts::Facts;
 use crate::controller::io::{ActionRow, ActionStart, External, Refusal, Reply, RunRequest};
 use crate::controller::job::Jobs;
@@ -145,6 +146,27 @@ impl Jobs {
     }
 }
 
+impl Jobs {
+    /// Extends an open-ended after-action that an operator begins by hand: all ranks that the job still holds join the
+    /// action.
+    fn join(&mut self, id: ActionId, number: Attempt, run: &RunRequest, cx: &mut Context) {
+        let Some(attempt) = self.attempt(&run.job, number) else { return };
+        let named = match (&run.targets, &run.nodes) {
+            (Some(targets), _) => attempt.layout.choose(targets).ok(),
+            (None, nodes) => nodes.as_ref().and_then(|nodes| attempt.layout.ranks_of(nodes).ok()),
+        };
+        let Some(action) = self.action(id).filter(|action| self.follows(action)) else { return };
+        let row = &action.row;
+        let may = row.growing && row.verdict.is_none();
+        let all = row.ranks.union(&attempt.hold.ranks);
+        let Some(named) = named.filter(|named| may && all.is_subset(named)) else { return };
+        let new = named.difference(&row.ranks);
+        if !new.is_empty() && new.is_subset(&attempt.hold.ranks) {
+            self.grow(id, &new, cx);
+        }
+    }
+}
+
 impl Machine {
     pub(crate) fn action_start(&mut self, start: ActionStart) -> Result<Reply, Refusal> {
         let ActionStart { run, resources, lease_ms } = start;
@@ -175,17 +197,17 @@ impl Machine {
             };
             return match (&external, &action.row.external) {
                 (None, None) => {
-                    self.join(id, attempt, &run);
+                    self.jobs.join(id, attempt, &run, &mut self.cx);
                     self.facts().attach(id, &run)?;
-                    self.own_again(&run.job, attempt);
-                    self.assert_attempt(&run.job, attempt);
-                    self.assert_action(id);
+                    self.jobs.own_again(&run.job, attempt, &mut self.cx);
+                    self.jobs.assert_attempt(&run.job, attempt, &mut self.cx);
+                    self.jobs.assert_action(id, &mut self.cx);
                     self.facts().attach(id, &run)
                 }
                 (Some(asked), Some(_)) => {
-                    self.own_again(&run.job, attempt);
-                    self.assert_attempt(&run.job, attempt);
-                    self.assert_action(id);
+                    self.jobs.own_again(&run.job, attempt, &mut self.cx);
+                    self.jobs.assert_attempt(&run.job, attempt, &mut self.cx);
+                    self.jobs.assert_action(id, &mut self.cx);
                     self.attach_external(id, &run, asked)
                 }
                 (None, Some(_)) => by("a service outside (external)"),
@@ -226,7 +248,7 @@ impl Machine {
                     Refusal::Invalid(format!("{text}: add attempt {attempt} of {} anew (job add)", run.job))
                 })?;
                 let opened = JobAttempt { recovered: self.recovery.is_on(), ..opened };
-                self.open_attempt(&run.job, attempt, opened);
+                self.jobs.open_attempt(&run.job, attempt, opened, &mut self.cx);
             }
             Some(entry) => {
                 if entry.complete && ranks.is_empty() {
@@ -242,8 +264,8 @@ impl Machine {
                     let text = format!("{gone} of job {job} attempt {attempt} went back already: nothing begins there");
                     return Err(Refusal::Conflict(text));
                 }
-                self.own_again(&run.job, attempt);
-                self.assert_attempt(&run.job, attempt);
+                self.jobs.own_again(&run.job, attempt, &mut self.cx);
+                self.jobs.assert_attempt(&run.job, attempt, &mut self.cx);
             }
         }
         let timeout_ms = run.timeout_ms.or_else(|| self.cx.settings.timeouts.get(&run.action).copied());
@@ -251,29 +273,10 @@ impl Machine {
         let userid = run.userid.or(owner);
         let row = ActionRow::new(id, run.job, attempt, run.action, ranks, self.cx.now.wall_ms);
         let row = ActionRow { userid, env: run.env, timeout_ms, ..row };
-        self.begin(external.map_or(row.clone(), |external| external::row(row, external)));
+        self.jobs.begin(external.map_or(row.clone(), |external| external::row(row, external)), &mut self.cx);
         match (self.jobs.action(id), self.jobs.layout(id)) {
             (Some(action), Some(layout)) => Ok(self.facts().running(id, &action.row, layout, false)),
             _ => Err(Refusal::NoSuchAction("it could not begin".to_owned())),
-        }
-    }
-
-    /// Extends an open-ended after-action that an operator begins by hand: all ranks that the job still holds join the
-    /// action.
-    fn join(&mut self, id: ActionId, number: Attempt, run: &RunRequest) {
-        let Some(attempt) = self.jobs.attempt(&run.job, number) else { return };
-        let named = match (&run.targets, &run.nodes) {
-            (Some(targets), _) => attempt.layout.choose(targets).ok(),
-            (None, nodes) => nodes.as_ref().and_then(|nodes| attempt.layout.ranks_of(nodes).ok()),
-        };
-        let Some(action) = self.jobs.action(id).filter(|action| self.jobs.follows(action)) else { return };
-        let row = &action.row;
-        let may = row.growing && row.verdict.is_none();
-        let all = row.ranks.union(&attempt.hold.ranks);
-        let Some(named) = named.filter(|named| may && all.is_subset(named)) else { return };
-        let new = named.difference(&row.ranks);
-        if !new.is_empty() && new.is_subset(&attempt.hold.ranks) {
-            self.grow(id, &new);
         }
     }
 }

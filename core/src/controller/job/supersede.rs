@@ -13,46 +13,47 @@
 
 use serde_json::json;
 
+use crate::controller::context::Context;
+use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
-use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{Attempt, JobId};
 
-impl Machine {
+impl Jobs {
     /// Opens a new attempt, which supersedes the open attempt ([`crate::controller::job::supersede`]).
-    pub(crate) fn open_attempt(&mut self, job: &JobId, number: Attempt, attempt: JobAttempt) {
-        let entry = self.jobs.entry(job.clone()).or_default();
+    pub(crate) fn open_attempt(&mut self, job: &JobId, number: Attempt, attempt: JobAttempt, cx: &mut Context) {
+        let entry = self.entry(job.clone()).or_default();
         let older: Vec<Attempt> = entry.attempts.iter().filter(|(_, a)| a.open).map(|(number, _)| *number).collect();
         for older in older {
-            self.disown_superseded(job, older);
-            self.close_attempt(job, older, &format!("attempt {number} was opened"));
+            self.disown_superseded(job, older, cx);
+            self.close_attempt(job, older, &format!("attempt {number} was opened"), cx);
         }
         let context = json!({"attempt": number, "hosts": attempt.layout.hosts(), "userid": attempt.userid});
-        self.jobs.entry(job.clone()).or_default().attempts.insert(number, attempt);
-        self.cx.attempt_changed(job, number);
-        self.jobs.event(job, "attempt", context, &mut self.cx);
+        self.entry(job.clone()).or_default().attempts.insert(number, attempt);
+        cx.attempt_changed(job, number);
+        self.event(job, "attempt", context, cx);
     }
 
     /// Closes an attempt: hands its ranks to the after-actions, or releases the ranks; `why`: for the event log.
-    pub(crate) fn close_attempt(&mut self, job: &JobId, number: Attempt, why: &str) {
-        let Some(entry) = self.jobs.attempt_mut(job, number) else { return };
+    pub(crate) fn close_attempt(&mut self, job: &JobId, number: Attempt, why: &str, cx: &mut Context) {
+        let Some(entry) = self.attempt_mut(job, number) else { return };
         let was_open = std::mem::replace(&mut entry.open, false);
-        entry.touched_ms = self.cx.now.wall_ms;
+        entry.touched_ms = cx.now.wall_ms;
         let part = entry.let_go(&entry.whole());
-        self.cx.attempt_changed(job, number);
+        cx.attempt_changed(job, number);
         let all = entry.layout.ranks().clone();
-        self.withdraw(job, number, &all, why);
-        self.stop_services(job, number, why);
-        let begun = self.jobs.begun(job, number).intersection(&part.ranks);
-        for name in self.cx.settings.after.clone() {
+        self.withdraw(job, number, &all, why, cx);
+        self.stop_services(job, number, why, cx);
+        let begun = self.begun(job, number).intersection(&part.ranks);
+        for name in cx.settings.after.clone() {
             if !defect!(SupersededUnfollowed) {
-                self.follow(job, number, &name, &begun, true);
+                self.follow(job, number, &name, &begun, true, cx);
             }
         }
-        self.jobs.seal(job, number, &mut self.cx);
-        self.cx.hold_dropped(job, number, &part);
+        self.seal(job, number, cx);
+        cx.hold_dropped(job, number, &part);
         if was_open {
-            self.jobs.event(job, "attempt-closed", json!({"attempt": number, "why": why}), &mut self.cx);
+            self.event(job, "attempt-closed", json!({"attempt": number, "why": why}), cx);
         }
     }
 }

@@ -11,10 +11,9 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::controller::action::Action;
-use crate::controller::facts::Facts;
+use crate::controller::context::Context;
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
-use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, CheckName, JobId};
 use crate::idset::IdSet;
@@ -121,22 +120,22 @@ impl Jobs {
     }
 }
 
-impl Machine {
+impl Jobs {
     /// Handles an action that succeeded without some ranks: reports the failed ranks with reasons, and hands the ranks
     /// over if the job asked for that.
-    pub(crate) fn forgive(&mut self, id: ActionId) {
-        let Some(action) = self.jobs.action(id) else { return };
+    pub(crate) fn forgive(&mut self, id: ActionId, cx: &mut Context) {
+        let Some(action) = self.action(id) else { return };
         let (job, number, name) = (action.row.job.clone(), action.row.attempt, action.row.name.clone());
-        if self.cx.settings.after.contains(&name) {
+        if cx.settings.after.contains(&name) {
             return;
         }
         // The verdict is `ok`: the job had handed over the never-begun ranks before.
         let bad = action.bad().difference(&action.never_begun());
-        let Some(attempt) = self.jobs.attempt(&job, number) else { return };
+        let Some(attempt) = self.attempt(&job, number) else { return };
         let terms = &attempt.terms;
         let surplus: IdSet = match terms.keep {
             // Before the `keep-after` action, further ranks may still fail.
-            Some(keep) if name == self.cx.settings.keep_after => {
+            Some(keep) if name == cx.settings.keep_after => {
                 // Ranks outside the action are not prepared, and do not count towards `keep`.
                 let good = attempt.hold.ranks.intersection(&action.row.ranks).difference(&bad);
                 good.iter().skip(keep as usize - usize::from(defect!(KeepsOneLess))).collect()
@@ -149,60 +148,58 @@ impl Machine {
         let resources = action.bad_resources();
         if !bad.is_empty() || resources.is_some() {
             let hosts = attempt.layout.hosts_of(&bad);
-            let checks = self.jobs.failed_checks(id, &bad);
+            let checks = self.failed_checks(id, &bad);
             let mut context = json!({"type": EXCEPTION, "severity": 1, "note": hosts, "ranks": bad, "hosts": hosts,
                 "checks": checks, "action": name, "attempt": number});
             if let (Some(resources), Some(context)) = (resources, context.as_object_mut()) {
                 context.insert("resources".to_owned(), resources);
             }
-            self.jobs.event(&job, "exception", context.clone(), &mut self.cx);
-            self.jobs.tell_manager(&job, number, "exception", context, &mut self.cx);
-            self.reach_milestones(&job, number);
+            self.event(&job, "exception", context.clone(), cx);
+            self.tell_manager(&job, number, "exception", context, cx);
+            self.reach_milestones(&job, number, cx);
         }
         if !back.is_empty() {
-            self.give_back(&job, number, &back);
+            self.give_back(&job, number, &back, cx);
         }
     }
 
     /// Lets the job continue without these ranks, and hands the ranks to the after-actions.
-    fn give_back(&mut self, job: &JobId, number: Attempt, ranks: &IdSet) {
-        self.let_go(job, number, &Part::of_ranks(ranks.clone()));
-        let Some(attempt) = self.jobs.attempt(job, number) else { return };
+    fn give_back(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, cx: &mut Context) {
+        self.let_go(job, number, &Part::of_ranks(ranks.clone()), cx);
+        let Some(attempt) = self.attempt(job, number) else { return };
         let left = attempt.hold.ranks.clone();
         let r = attempt.terms.r.as_ref().map(|r| r.fragment(&left));
         let context = json!({"attempt": number, "ranks": ranks, "hosts": attempt.layout.hosts_of(ranks), "left": left,
             "left_hosts": attempt.layout.hosts_of(&left), "R": r});
-        self.jobs.event(job, "shrink", context.clone(), &mut self.cx);
-        self.jobs.tell_manager(job, number, "shrink", context, &mut self.cx);
+        self.event(job, "shrink", context.clone(), cx);
+        self.tell_manager(job, number, "shrink", context, cx);
     }
-}
 
-impl Facts<'_> {
-    pub(crate) fn forgiveness(&self, id: ActionId) -> Forgiveness {
+    pub(crate) fn forgiveness(&self, id: ActionId, cx: &Context) -> Forgiveness {
         let shed = IdSet::new();
         let none = Forgiveness {
             ranks: 0,
             checks: BTreeMap::new(),
             others: true,
             enough: true,
-            lost: self.cx.settings.tolerate_lost,
-            timeout: self.cx.settings.tolerate_timeout,
+            lost: cx.settings.tolerate_lost,
+            timeout: cx.settings.tolerate_timeout,
             shed,
         };
-        let Some(action) = self.jobs.action(id) else { return none };
+        let Some(action) = self.action(id) else { return none };
         let row = &action.row;
-        let Some(attempt) = self.jobs.attempt(&row.job, row.attempt) else { return none };
+        let Some(attempt) = self.attempt(&row.job, row.attempt) else { return none };
         // The job does not wait for its after-actions, so tolerance does not apply to after-actions.
-        if self.cx.settings.after.contains(&row.name) {
+        if cx.settings.after.contains(&row.name) {
             return none;
         }
         // Ranks that other actions forgave use up the tolerance, except ranks that failed again in this action.
         let shed = action.shed(&attempt.hold.ranks);
         let bad = action.bad().difference(&shed);
-        let others = self.jobs.of(attempt);
+        let others = self.of(attempt);
         let others = others.filter(|other| other.row.verdict == Some(Verdict::Ok) && other.row.id != id);
         let resources: usize = others.map(|other| other.row.external.iter().flat_map(|it| it.bad()).count()).sum();
-        let before = self.jobs.tolerated(&row.job, row.attempt).difference(&bad).len() + resources as u64;
+        let before = self.tolerated(&row.job, row.attempt).difference(&bad).len() + resources as u64;
         let ranks = attempt
             .terms
             .forgives(attempt.layout.ranks().len())
@@ -214,18 +211,18 @@ impl Facts<'_> {
         let least = attempt.terms.keep.map_or(0, u64::from).max(u64::from(sheds && !defect!(NobodyLeft)));
         let enough = attempt.hold.ranks.is_empty() || left >= least;
         let others = attempt.terms.forgives_others();
-        let checks = self.checks_left(attempt, action);
-        let (lost, timeout) = (self.cx.settings.tolerate_lost, self.cx.settings.tolerate_timeout);
+        let checks = self.checks_left(attempt, action, cx);
+        let (lost, timeout) = (cx.settings.tolerate_lost, cx.settings.tolerate_timeout);
         Forgiveness { ranks, checks, others, enough, lost, timeout, shed }
     }
 
     /// Returns, for each check with a tolerance of its own, how many failures of the check are left to this action.
     /// Other actions may have used up a part. A rank that fails a check in two actions counts once.
-    fn checks_left(&self, attempt: &JobAttempt, action: &Action) -> BTreeMap<CheckName, u64> {
-        let others = self.jobs.of(attempt).filter(|other| {
+    fn checks_left(&self, attempt: &JobAttempt, action: &Action, cx: &Context) -> BTreeMap<CheckName, u64> {
+        let others = self.of(attempt).filter(|other| {
             other.row.verdict == Some(Verdict::Ok)
                 && other.row.id != action.row.id
-                && !self.cx.settings.after.contains(&other.row.name)
+                && !cx.settings.after.contains(&other.row.name)
         });
         let others: Vec<&Action> = others.collect();
         let of = attempt.layout.ranks().len();

@@ -4,8 +4,8 @@
 use serde_json::json;
 
 use crate::controller::action::{Action, Stand};
+use crate::controller::context::Context;
 use crate::controller::job::Jobs;
-use crate::controller::machine::Machine;
 use crate::controller::recovery::NOT_ASKED_AGAIN;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, JobId, Rank, TaskId};
@@ -14,70 +14,70 @@ use crate::job::Part;
 use crate::outcome::Outcome;
 use crate::task::Ended;
 
-impl Machine {
+impl Jobs {
     /// Withdraws the setup tasks on ranks `of` that the controller never sent to the node.
-    pub(crate) fn withdraw(&mut self, job: &JobId, number: Attempt, of: &IdSet, why: &str) {
+    pub(crate) fn withdraw(&mut self, job: &JobId, number: Attempt, of: &IdSet, why: &str, cx: &mut Context) {
         let waiting = |action: &Action| action.row.waiting.intersection(of);
-        let unbegun = self.jobs.preparing(job, number).map(|action| (action.row.id, waiting(action)));
+        let unbegun = self.preparing(job, number).map(|action| (action.row.id, waiting(action)));
         let unbegun: Vec<(ActionId, IdSet)> = unbegun.filter(|(_, ranks)| !ranks.is_empty()).collect();
         for (id, ranks) in unbegun {
-            let Some(action) = self.jobs.action(id) else { continue };
+            let Some(action) = self.action(id) else { continue };
             let (name, tasks): (_, Vec<_>) =
                 (action.row.name.clone(), ranks.iter().map(|rank| action.task(Rank(rank))).collect());
             let context = json!({"action": name, "attempt": number, "ranks": ranks, "why": why});
-            self.jobs.event(job, "cancel", context, &mut self.cx);
+            self.event(job, "cancel", context, cx);
             for task in tasks {
-                self.end_task(task, Ended::bare(Outcome::Cancelled { status: None }, self.cx.now.wall_ms));
+                self.end_task(task, Ended::bare(Outcome::Cancelled { status: None }, cx.now.wall_ms), cx);
             }
         }
     }
 
     /// Withdraws setup actions that wait on the rank of this after-action. A lost life has begun the after-action
     /// there, so a setup action must not follow.
-    pub(crate) fn withdraw_before(&mut self, task: TaskId) {
-        let Some(action) = self.jobs.action(task.action).filter(|action| self.jobs.follows(action)) else { return };
-        let Some(attempt) = self.jobs.attempt(&action.row.job, action.row.attempt) else { return };
-        let setup = |other: &&Action| !self.jobs.follows(other) && other.row.external.is_none();
-        let late = self.jobs.of(attempt).filter(setup).filter(|other| other.stand(task.rank) == Stand::Waiting);
+    pub(crate) fn withdraw_before(&mut self, task: TaskId, cx: &mut Context) {
+        let Some(action) = self.action(task.action).filter(|action| self.follows(action)) else { return };
+        let Some(attempt) = self.attempt(&action.row.job, action.row.attempt) else { return };
+        let setup = |other: &&Action| !self.follows(other) && other.row.external.is_none();
+        let late = self.of(attempt).filter(setup).filter(|other| other.stand(task.rank) == Stand::Waiting);
         let late: Vec<TaskId> = late.map(|other| other.task(task.rank)).collect();
         for task in late {
-            self.withdraw_task(task, "its rank was cleaned up before it could begin");
+            self.withdraw_task(task, "its rank was cleaned up before it could begin", cx);
         }
     }
 
     /// Withdraws setup actions that no request has named again from ranks of a hand-over.
-    pub(crate) fn withdraw_stale(&mut self, job: &JobId, number: Attempt, ranks: &IdSet) {
-        let Some(attempt) = self.jobs.attempt(job, number) else { return };
-        let stale = self.jobs.of(attempt).filter(|action| action.row.unvouched && action.row.external.is_none());
+    pub(crate) fn withdraw_stale(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, cx: &mut Context) {
+        let Some(attempt) = self.attempt(job, number) else { return };
+        let stale = self.of(attempt).filter(|action| action.row.unvouched && action.row.external.is_none());
         let stale = stale.flat_map(|action| {
             let waiting = action.row.waiting.intersection(ranks);
             waiting.iter().map(|rank| action.task(Rank(rank))).collect::<Vec<_>>()
         });
         let mut stale: Vec<TaskId> = stale.collect();
-        stale.retain(|task| self.jobs.is_stale(*task));
+        stale.retain(|task| self.is_stale(*task));
         for task in stale {
-            self.withdraw_task(task, NOT_ASKED_AGAIN);
+            self.withdraw_task(task, NOT_ASKED_AGAIN, cx);
         }
     }
 
     /// Asks external services to stop, as `job cancel` does. A service learns of the cancel from the answer to its next
     /// report, and from the job's events.
-    pub(crate) fn stop_services(&mut self, job: &JobId, number: Attempt, why: &str) {
-        let at_work = self.jobs.preparing(job, number).filter(|action| action.row.external.is_some());
+    pub(crate) fn stop_services(&mut self, job: &JobId, number: Attempt, why: &str, cx: &mut Context) {
+        let at_work = self.preparing(job, number).filter(|action| action.row.external.is_some());
         let parts: Vec<(ActionId, Part)> = at_work
             .map(|action| (action.row.id, action.not_cancelling()))
             .filter(|(_, part)| !part.is_empty())
             .collect();
         for (id, part) in parts {
-            let Some(action) = self.jobs.action_mut(id).filter(|_| !defect!(SupersededServiceUntold)) else {
+            let Some(action) = self.action_mut(id).filter(|_| !defect!(SupersededServiceUntold)) else {
                 continue;
             };
             let name = action.row.name.clone();
             action.stop_service(&part, why);
             let context = json!({"action": name, "attempt": number, "ranks": part.ranks, "resources": part.resources,
                 "why": why});
-            self.jobs.event(job, "cancel", context, &mut self.cx);
-            self.jobs.touch(id, &mut self.cx);
+            self.event(job, "cancel", context, cx);
+            self.touch(id, cx);
         }
     }
 }

@@ -4,11 +4,12 @@
 use serde_json::json;
 
 use crate::agent::io::Level;
+use crate::controller::context::Context;
 use crate::controller::io::{Refusal, Reply};
-use crate::controller::machine::Machine;
+use crate::controller::job::Jobs;
 use crate::ids::{Attempt, JobId};
 
-impl Machine {
+impl Jobs {
     /// Drops the releases of a job, or of one attempt, that the release hook has not carried out.
     ///
     /// # Errors
@@ -20,6 +21,7 @@ impl Machine {
         releases: bool,
         reason: &str,
         uid: u32,
+        cx: &mut Context,
     ) -> Result<Reply, Refusal> {
         let reason = reason.trim();
         if reason.is_empty() {
@@ -31,21 +33,21 @@ impl Machine {
             ));
         }
         let of = |number: Attempt| attempt.is_none_or(|attempt| attempt == number);
-        let owed = self.cx.outbox.releases().filter(|entry| entry.job == *job && of(entry.attempt));
+        let owed = cx.outbox.releases().filter(|entry| entry.job == *job && of(entry.attempt));
         let owed: Vec<u64> = owed.map(|entry| entry.sequence).collect();
         if owed.is_empty() {
             return Err(Refusal::Conflict(format!("the release hook is owed nothing of job {job}")));
         }
         for sequence in &owed {
-            self.cx.finish_notice(*sequence);
+            cx.finish_notice(*sequence);
         }
         let text = format!(
             "uid {uid} dropped {} of its releases, of which the release hook has not heard: {reason}",
             owed.len()
         );
-        self.cx.note(Level::Warning, Some(job), None, text);
+        cx.note(Level::Warning, Some(job), None, text);
         let context = json!({"sequences": owed, "why": reason, "by": uid});
-        self.jobs.event(job, "release-forgotten", context, &mut self.cx);
+        self.event(job, "release-forgotten", context, cx);
         Ok(Reply::Reached { tasks: owed.len() as u64 })
     }
 }

@@ -86,6 +86,7 @@ impl Machine {
                 self.undo(*task, boot_number);
             }
         }
+        self.react();
         let mut forget = Vec::new();
         // Orphans come first, because an orphan keeps later tasks from beginning.
         let (known, unknown): (Vec<&Held>, Vec<&Held>) = held
@@ -110,6 +111,7 @@ impl Machine {
             self.cx.send(id, ToAgent::Forget { tasks: forget });
         }
         self.orphans_told(host, before);
+        self.react();
         self.reboot_cleans(host);
     }
 }

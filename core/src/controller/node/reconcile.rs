@@ -50,7 +50,7 @@ impl Machine {
         };
         let undone = had_done && action.boot(task.rank) != Some(boot_number);
         if undone && !survives_reboot(&action.row.name) && !defect!(BootKeepsProlog) {
-            self.lose(task, Loss::Rebooted);
+            self.jobs.lose(task, Loss::Rebooted, &mut self.cx);
         }
     }
 
@@ -83,7 +83,7 @@ impl Machine {
             action.seen_in(rank, boot_number);
         }
         if action.stand(rank) == Stand::Waiting && !defect!(SetupAfterEpilog) {
-            self.withdraw_before(task);
+            self.jobs.withdraw_before(task, &mut self.cx);
         }
         let held_back =
             open && *state == HeldState::Unclaimed && self.facts().is_held_back(task.action, rank).is_some();
@@ -94,12 +94,10 @@ impl Machine {
                 let mut ended = Ended::of_tombstone(outcome.clone(), *reboot, self.cx.now.wall_ms);
                 ended.note = Some("told by the node's tombstone; details were acknowledged before".to_owned());
                 if open {
-                    if let Some(ended) = self.end_or_boot(task, ended) {
-                        self.end_task(task, ended);
-                    }
+                    self.end_reported(task, ended);
                 } else if outcome.is_of_scripts() {
                     // A restored store may lack a late result.
-                    self.on_late(host, task, ended);
+                    self.jobs.on_late(host, task, ended, &mut self.cx);
                 }
             }
             HeldState::Unclaimed if !open && defect!(BeginEnded) => {
@@ -168,8 +166,10 @@ impl Machine {
         let stand = action.stand(task.rank);
         let cancel = action.must_not_begin(task.rank);
         match stand {
-            Stand::Sent | Stand::Accepted if !same_boot => self.lose(task, Loss::Rebooted),
-            Stand::Waiting | Stand::Sent if self.jobs.is_stale(task) => self.withdraw_task(task, NOT_ASKED_AGAIN),
+            Stand::Sent | Stand::Accepted if !same_boot => self.jobs.lose(task, Loss::Rebooted, &mut self.cx),
+            Stand::Waiting | Stand::Sent if self.jobs.is_stale(task) => {
+                self.jobs.withdraw_task(task, NOT_ASKED_AGAIN, &mut self.cx)
+            }
             Stand::Waiting if self.facts().is_held_back(task.action, task.rank).is_some() => {}
             Stand::Waiting if self.jobs.is_behind(task.action, task.rank) => {}
             Stand::Waiting => {
@@ -177,7 +177,7 @@ impl Machine {
                 self.start_on(id, task, boot_number, boot);
             }
             Stand::Accepted if defect!(AcceptedSentAgain) => self.start_on(id, task, boot_number, boot),
-            Stand::Accepted => self.lose(task, Loss::Vanished),
+            Stand::Accepted => self.jobs.lose(task, Loss::Vanished, &mut self.cx),
             // The node never got the Start: the task waits again for whatever holds it back.
             Stand::Sent if cancel.is_none() && self.facts().is_held_back(task.action, task.rank).is_some() => {
                 if let Some(action) = self.jobs.action_mut(task.action) {

@@ -3,7 +3,9 @@
 use serde_json::json;
 
 use crate::controller::action::Stand;
+use crate::controller::context::{Change, Context};
 use crate::controller::io::{Refusal, Reply, Which};
+use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{ActionId, Rank, TaskId};
@@ -11,16 +13,16 @@ use crate::message::ToAgent;
 use crate::outcome::Outcome;
 use crate::task::Ended;
 
-impl Machine {
-    pub(crate) fn cancel(&mut self, which: &Which, why: &str, uid: u32) -> Result<Reply, Refusal> {
+impl Jobs {
+    pub(crate) fn cancel(&mut self, which: &Which, why: &str, uid: u32, cx: &mut Context) -> Result<Reply, Refusal> {
         let mut count = 0;
-        let mut tasks = self.facts().tasks(which, true)?;
+        let mut tasks = self.tasks(which, true)?;
         if which.action.is_none() && !defect!(CancelTakesEpilog) {
             // An after-action cleans up after the cancelled actions: only a request that names it cancels it.
-            let follows = |id: &ActionId| self.jobs.action(*id).is_some_and(|action| self.jobs.follows(action));
+            let follows = |id: &ActionId| self.action(*id).is_some_and(|action| self.follows(action));
             let (behind, before): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|(id, _)| follows(id));
-            let name = behind.first().and_then(|(id, _)| self.jobs.action(*id)).map(|action| &action.row.name);
-            if let Some(name) = name.filter(|_| before.is_empty() && self.facts().open_resources(which).is_empty()) {
+            let name = behind.first().and_then(|(id, _)| self.action(*id)).map(|action| &action.row.name);
+            if let Some(name) = name.filter(|_| before.is_empty() && self.open_resources(which).is_empty()) {
                 let job = &which.job;
                 return Err(Refusal::Conflict(format!(
                     "only {name} of job {job} is open, and a cancel of the job leaves it alone. To stop it too, which drains its nodes: perilog cancel {job} {name}"
@@ -28,37 +30,37 @@ impl Machine {
             }
             tasks = before;
         }
-        count += self.cancel_resources(which, why, uid);
+        count += self.cancel_resources(which, why, uid, cx);
         for (id, ranks) in tasks {
             count += ranks.len();
             for rank in ranks.iter().map(Rank) {
                 let task = TaskId { action: id, rank };
-                let Some(action) = self.jobs.action_mut(id) else {
+                let Some(action) = self.action_mut(id) else {
                     continue;
                 };
                 if action.stand(rank) == Stand::Waiting {
                     // No Start was ever committed, so no script can run.
-                    self.end_task(task, Ended::bare(Outcome::Cancelled { status: None }, self.cx.now.wall_ms));
+                    self.end_task(task, Ended::bare(Outcome::Cancelled { status: None }, cx.now.wall_ms), cx);
                     continue;
                 }
                 action.cancelling(rank, why);
-                if let Some(session) = self.facts().session_of(task).filter(|_| !self.facts().is_absent(task)) {
-                    self.cx.send_cancel(session, &self.jobs, task, why);
-                }
+                cx.changes.push_back(Change::Cancelled { task, why: why.to_owned() });
             }
-            self.jobs.touch(id, &mut self.cx);
-            if let Some(row) = self.jobs.action(id).map(|a| a.row.clone()) {
+            self.touch(id, cx);
+            if let Some(row) = self.action(id).map(|a| a.row.clone()) {
                 let context =
                     json!({"action": row.name, "attempt": row.attempt, "ranks": ranks, "why": why, "by": uid});
-                self.jobs.event(&row.job, "cancel", context, &mut self.cx);
+                self.event(&row.job, "cancel", context, cx);
             }
         }
         Ok(Reply::Reached { tasks: count })
     }
+}
 
+impl Machine {
     pub(crate) fn signal(&mut self, which: &Which, signal: u8) -> Result<Reply, Refusal> {
         let mut count = 0;
-        for (id, ranks) in self.facts().tasks(which, true)? {
+        for (id, ranks) in self.jobs.tasks(which, true)? {
             for rank in ranks.iter().map(Rank) {
                 let task = TaskId { action: id, rank };
                 let accepted = self.jobs.action(id).is_some_and(|a| a.stand(rank) == Stand::Accepted);

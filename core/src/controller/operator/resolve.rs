@@ -14,7 +14,7 @@
 use serde_json::json;
 
 use crate::controller::action::{Action, Stand};
-use crate::controller::facts::Facts;
+use crate::controller::context::Context;
 use crate::controller::giveback::drain::Fault;
 use crate::controller::io::{Refusal, Reply, Resolving, Which};
 use crate::controller::job::Jobs;
@@ -38,13 +38,33 @@ impl Jobs {
     }
 }
 
+impl Jobs {
+    /// Applies a waiting resolution to an end of its task; returns `None` if the resolution must keep waiting.
+    pub(crate) fn weigh(&self, task: TaskId, ended: Ended, cx: &Context) -> Option<Ended> {
+        let Some(word) = self.action(task.action).and_then(|action| action.resolving(task.rank)) else {
+            return Some(ended);
+        };
+        match &ended.outcome {
+            // The script may still be alive, and the operator resolved the task for exactly that reason. A word that
+            // waits for the node ends with the node's absence, and the drain of a lost task follows.
+            Outcome::Lost { why: Loss::Unreachable | Loss::Offline | Loss::UnknownNode | Loss::Lease } => {
+                word.unbegun.then_some(ended)
+            }
+            Outcome::Resolved { .. } => Some(ended),
+            outcome if outcome.is_of_scripts() || word.overdue => Some(ended),
+            // No process of the task is alive, and none will start.
+            _ => Some(Ended::bare(word.outcome(), cx.now.wall_ms)),
+        }
+    }
+}
+
 impl Machine {
     pub(crate) fn resolve(&mut self, which: &Which, ok: bool, reason: &str, uid: u32) -> Result<Reply, Refusal> {
         if reason.trim().is_empty() {
             return Err(Refusal::Invalid("resolve needs a reason".to_owned()));
         }
-        self.facts().check_named(which)?;
-        let (tasks, resources) = (self.facts().tasks(which, true)?, self.facts().open_resources(which));
+        self.jobs.check_named(which)?;
+        let (tasks, resources) = (self.jobs.tasks(which, true)?, self.jobs.open_resources(which));
         if tasks.is_empty() && resources.is_empty() {
             return Err(Refusal::Conflict(format!(
                 "nothing of job {} that was named is open: it has ended, for good",
@@ -55,7 +75,7 @@ impl Machine {
         for (id, names) in resources {
             count += names.len() as u64;
             let outcome = Outcome::Resolved { ok, reason: reason.to_owned(), by: uid };
-            self.end_resources(id, names, &Ended::bare(outcome, self.cx.now.wall_ms));
+            self.jobs.end_resources(id, names, &Ended::bare(outcome, self.cx.now.wall_ms), &mut self.cx);
         }
         for (id, ranks) in tasks {
             let mut later = IdSet::new();
@@ -66,7 +86,7 @@ impl Machine {
                     later.insert(rank.0);
                 } else {
                     let outcome = Outcome::Resolved { ok, reason: reason.to_owned(), by: uid };
-                    self.end_task(task, Ended::bare(outcome, self.cx.now.wall_ms));
+                    self.jobs.end_task(task, Ended::bare(outcome, self.cx.now.wall_ms), &mut self.cx);
                 }
             }
             if later.is_empty() {
@@ -122,28 +142,8 @@ impl Machine {
         for (task, outcome) in self.jobs.resolving() {
             let host = self.jobs.host_of(task).filter(|host| hosts.contains(host) && !self.drains.is_draining(host));
             if host.is_some() {
-                self.end_task(task, Ended::bare(outcome, self.cx.now.wall_ms));
+                self.jobs.end_task(task, Ended::bare(outcome, self.cx.now.wall_ms), &mut self.cx);
             }
-        }
-    }
-}
-
-impl Facts<'_> {
-    /// Applies a waiting resolution to an end of its task; returns `None` if the resolution must keep waiting.
-    pub(crate) fn weigh(&self, task: TaskId, ended: Ended) -> Option<Ended> {
-        let Some(word) = self.jobs.action(task.action).and_then(|action| action.resolving(task.rank)) else {
-            return Some(ended);
-        };
-        match &ended.outcome {
-            // The script may still be alive, and the operator resolved the task for exactly that reason. A word that
-            // waits for the node ends with the node's absence, and the drain of a lost task follows.
-            Outcome::Lost { why: Loss::Unreachable | Loss::Offline | Loss::UnknownNode | Loss::Lease } => {
-                word.unbegun.then_some(ended)
-            }
-            Outcome::Resolved { .. } => Some(ended),
-            outcome if outcome.is_of_scripts() || word.overdue => Some(ended),
-            // No process of the task is alive, and none will start.
-            _ => Some(Ended::bare(word.outcome(), self.cx.now.wall_ms)),
         }
     }
 }

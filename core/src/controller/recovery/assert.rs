@@ -66,7 +66,7 @@ impl Machine {
         let missing = self.jobs.attempts().filter(|(job, number, attempt)| is_missing(job, *number, attempt));
         let missing: Vec<(JobId, Attempt)> = missing.map(|(job, number, _)| (job.clone(), number)).collect();
         for (job, number) in missing.into_iter().filter(|_| !defect!(MissingGoesOn)) {
-            self.over_untold(&job, number);
+            self.jobs.over_untold(&job, number, &mut self.cx);
             told.over.push((job, number));
         }
         for drain in asked.drains.into_iter().filter(|_| !defect!(ListedDrainsIgnored)) {
@@ -95,15 +95,15 @@ impl Machine {
                 of.terms.check(layout.ranks().len())?;
                 let attempt = JobAttempt::new(layout, of.userid, of.terms, true, self.cx.now.wall_ms);
                 let attempt = JobAttempt { source: Some(source.clone()), recovered: true, ..attempt };
-                self.open_attempt(&job, number, attempt);
+                self.jobs.open_attempt(&job, number, attempt, &mut self.cx);
                 true
             }
         };
         if !added {
-            let owed = self.take_releases(&job, number, &of.ranks);
+            let owed = self.jobs.take_releases(&job, number, &of.ranks, &mut self.cx);
             let gone = self.jobs.unreleased(&job, number).ranks.difference(&of.ranks);
-            self.recovery.disown(&job, number, &gone, &mut self.jobs, &mut self.cx);
-            self.own(&job, number, &of.ranks);
+            self.jobs.disown(&job, number, &gone, &mut self.cx);
+            self.jobs.own(&job, number, &of.ranks, &mut self.cx);
             if let Some(attempt) = self.jobs.attempt_mut(&job, number) {
                 let changed = attempt.source.is_none() || !attempt.added;
                 attempt.source.get_or_insert_with(|| source.clone());
@@ -112,13 +112,13 @@ impl Machine {
                     self.cx.attempt_changed(&job, number);
                 }
             }
-            self.assert_attempt(&job, number);
-            self.let_go(&job, number, &Part::of_ranks(gone));
-            self.release_again(&job, number, &of.ranks, owed);
+            self.jobs.assert_attempt(&job, number, &mut self.cx);
+            self.jobs.let_go(&job, number, &Part::of_ranks(gone), &mut self.cx);
+            self.jobs.release_again(&job, number, &of.ranks, owed, &mut self.cx);
         }
         if of.phase == JobPhase::Ended {
             let whole = self.jobs.attempt(&job, number).map(JobAttempt::whole).unwrap_or_default();
-            self.let_go(&job, number, &whole);
+            self.jobs.let_go(&job, number, &whole, &mut self.cx);
         }
         Ok(added)
     }

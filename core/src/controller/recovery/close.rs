@@ -2,7 +2,9 @@
 
 use serde_json::json;
 
+use crate::controller::context::{Change, Context};
 use crate::controller::io::Resolving;
+use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{Attempt, HostName, JobId, Rank, TaskId};
@@ -13,56 +15,27 @@ use crate::task::Ended;
 /// Reason of tasks that never begin, because an operator said that the lost life had released the hosts.
 const GIVEN_BACK: &str = "given back before the store was put back";
 
-impl Machine {
+impl Jobs {
     /// Closes an attempt that its resource manager no longer has. The controller sends no notice; after-actions begin
     /// where they can harm no other job.
-    pub(crate) fn over_untold(&mut self, job: &JobId, number: Attempt) {
-        let owed = self.cx.drop_notices(job, number);
-        let left = self.jobs.unreleased(job, number);
-        self.recovery.disown(job, number, &left.ranks, &mut self.jobs, &mut self.cx);
+    pub(crate) fn over_untold(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
+        let owed = cx.drop_notices(job, number);
+        let left = self.unreleased(job, number);
+        self.disown(job, number, &left.ranks, cx);
         let context = json!({"attempt": number, "why": "its resource manager has it no more", "untold": owed});
-        self.jobs.event(job, "attempt-over", context, &mut self.cx);
-        self.assert_attempt(job, number);
-        self.close_attempt(job, number, "its resource manager has it no more");
-    }
-
-    /// Closes an attempt whose nodes were released and cleaned up in the lost life, by an operator's statement. No task
-    /// of the attempt begins, and no notice is sent. Running tasks go on to their end, services are asked to stop, and
-    /// orphans are given up.
-    pub(crate) fn close_untold(&mut self, job: &JobId, number: Attempt, uid: u32) {
-        let orphans = self.facts().orphans().filter(|(_, _, orphan)| orphan.job == *job && orphan.attempt == number);
-        let orphans: Vec<(HostName, TaskId)> = orphans.map(|(host, task, _)| (host.clone(), task)).collect();
-        for (host, task) in orphans {
-            self.give_up_orphan(&host, task);
-        }
-        let Some(attempt) = self.jobs.attempt(job, number) else { return };
-        if attempt.is_vouched() {
-            let part = Part::of_ranks(attempt.in_doubt());
-            return self.close_part(job, number, &part, uid);
-        }
-        self.cx.drop_notices(job, number);
-        let left = self.jobs.unreleased(job, number);
-        self.close_part(job, number, &left, uid);
-        if let Some(attempt) = self.jobs.attempt_mut(job, number) {
-            attempt.open = false;
-            if !defect!(GoneIsTold) {
-                // Named resources whose release still comes are told to nobody, too.
-                attempt.disowned.extend_with(attempt.layout.ranks());
-            }
-        }
-        self.stop_services(job, number, GIVEN_BACK);
-        self.jobs.event(job, "attempt-closed", json!({"attempt": number, "why": GIVEN_BACK, "by": uid}), &mut self.cx);
-        self.assert_attempt(job, number);
+        self.event(job, "attempt-over", context, cx);
+        self.assert_attempt(job, number, cx);
+        self.close_attempt(job, number, "its resource manager has it no more", cx);
     }
 
     /// Closes a part of an attempt that the lost life had released: waiting tasks never begin, and no notice is sent.
     /// A task whose Start may be under way keeps its rank until the node says that the task never began, or ends.
     /// Running tasks go on to their end.
-    pub(crate) fn close_part(&mut self, job: &JobId, number: Attempt, part: &Part, uid: u32) {
-        self.recovery.disown(job, number, &part.ranks, &mut self.jobs, &mut self.cx);
-        let Some(attempt) = self.jobs.attempt(job, number) else { return };
+    pub(crate) fn close_part(&mut self, job: &JobId, number: Attempt, part: &Part, uid: u32, cx: &mut Context) {
+        self.disown(job, number, &part.ranks, cx);
+        let Some(attempt) = self.attempt(job, number) else { return };
         for id in attempt.actions.clone() {
-            let Some(action) = self.jobs.action_mut(id) else { continue };
+            let Some(action) = self.action_mut(id) else { continue };
             let waiting = action.row.waiting.intersection(&part.ranks);
             let sent = action.row.sent.intersection(&part.ranks);
             let word = |ranks| Resolving {
@@ -77,37 +50,66 @@ impl Machine {
                 action.resolve_later(word(sent.clone()));
             }
             for task in sent.iter().map(|rank| TaskId { action: id, rank: Rank(rank) }) {
-                if let Some(session) = self.facts().session_of(task) {
-                    self.cx.send_cancel(session, &self.jobs, task, GIVEN_BACK);
-                }
+                cx.changes.push_back(Change::Cancelled { task, why: GIVEN_BACK.to_owned() });
             }
             let ends = if defect!(GoneWhileUnderWay) { waiting.union(&sent) } else { waiting };
             let outcome = word(IdSet::new()).outcome();
             for task in ends.iter().map(|rank| TaskId { action: id, rank: Rank(rank) }) {
-                self.end_task(task, Ended::bare(outcome.clone(), self.cx.now.wall_ms));
+                self.end_task(task, Ended::bare(outcome.clone(), cx.now.wall_ms), cx);
             }
-            self.jobs.touch(id, &mut self.cx);
+            self.touch(id, cx);
         }
-        let Some(attempt) = self.jobs.attempt_mut(job, number) else { return };
+        let Some(attempt) = self.attempt_mut(job, number) else { return };
         attempt.by_hand = true;
         let part = attempt.let_go(part);
         let last = attempt.hold.ranks.is_empty();
-        self.cx.attempt_changed(job, number);
+        cx.attempt_changed(job, number);
         if last {
-            self.jobs.seal(job, number, &mut self.cx);
+            self.seal(job, number, cx);
         }
-        self.cx.hold_dropped(job, number, &part);
+        cx.hold_dropped(job, number, &part);
     }
 
     /// Reduces an attempt to `ranks`: a request with fewer ranks names everything that is not released. If a hook or an
     /// operator made the request, no edge will vouch for the other hosts; they count as released by the lost life.
-    pub(crate) fn shrink_to(&mut self, job: &JobId, number: Attempt, ranks: &IdSet) {
-        let gone = self.jobs.unreleased(job, number).ranks.difference(ranks);
+    pub(crate) fn shrink_to(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, cx: &mut Context) {
+        let gone = self.unreleased(job, number).ranks.difference(ranks);
         let gone = Part::of_ranks(gone);
-        self.recovery.disown(job, number, &gone.ranks, &mut self.jobs, &mut self.cx);
-        self.let_go(job, number, &gone);
-        if self.jobs.attempt(job, number).is_some_and(|attempt| attempt.source.is_none()) {
-            self.close_part(job, number, &gone, 0);
+        self.disown(job, number, &gone.ranks, cx);
+        self.let_go(job, number, &gone, cx);
+        if self.attempt(job, number).is_some_and(|attempt| attempt.source.is_none()) {
+            self.close_part(job, number, &gone, 0, cx);
         }
+    }
+}
+
+impl Machine {
+    /// Closes an attempt whose nodes were released and cleaned up in the lost life, by an operator's statement. No task
+    /// of the attempt begins, and no notice is sent. Running tasks go on to their end, services are asked to stop, and
+    /// orphans are given up.
+    pub(crate) fn close_untold(&mut self, job: &JobId, number: Attempt, uid: u32) {
+        let orphans = self.facts().orphans().filter(|(_, _, orphan)| orphan.job == *job && orphan.attempt == number);
+        let orphans: Vec<(HostName, TaskId)> = orphans.map(|(host, task, _)| (host.clone(), task)).collect();
+        for (host, task) in orphans {
+            self.give_up_orphan(&host, task);
+        }
+        let Some(attempt) = self.jobs.attempt(job, number) else { return };
+        if attempt.is_vouched() {
+            let part = Part::of_ranks(attempt.in_doubt());
+            return self.jobs.close_part(job, number, &part, uid, &mut self.cx);
+        }
+        self.cx.drop_notices(job, number);
+        let left = self.jobs.unreleased(job, number);
+        self.jobs.close_part(job, number, &left, uid, &mut self.cx);
+        if let Some(attempt) = self.jobs.attempt_mut(job, number) {
+            attempt.open = false;
+            if !defect!(GoneIsTold) {
+                // Named resources whose release still comes are told to nobody, too.
+                attempt.disowned.extend_with(attempt.layout.ranks());
+            }
+        }
+        self.jobs.stop_services(job, number, GIVEN_BACK, &mut self.cx);
+        self.jobs.event(job, "attempt-closed", json!({"attempt": number, "why": GIVEN_BACK, "by": uid}), &mut self.cx);
+        self.jobs.assert_attempt(job, number, &mut self.cx);
     }
 }

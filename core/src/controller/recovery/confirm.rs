@@ -98,27 +98,29 @@ impl Machine {
             // question.
             let is_vouched = self.jobs.attempt(job, *number).is_some_and(JobAttempt::is_vouched);
             let handed = self.adopt_orphans_of(job, *number, word);
-            self.assert_attempt(job, *number);
+            self.jobs.assert_attempt(job, *number, &mut self.cx);
             self.jobs.clean_by_hand(job, *number, named, &mut self.cx);
             match word {
                 Confirm::Gone => {}
-                Confirm::Over if is_vouched => drop(self.let_go(job, *number, &Part::of_ranks(handed))),
+                Confirm::Over if is_vouched => {
+                    drop(self.jobs.let_go(job, *number, &Part::of_ranks(handed), &mut self.cx))
+                }
                 Confirm::Over => {
                     let whole = self.jobs.attempt(job, *number).map(JobAttempt::whole).unwrap_or_default();
-                    self.let_go(job, *number, &whole);
+                    self.jobs.let_go(job, *number, &whole, &mut self.cx);
                 }
                 Confirm::Running => {
                     if let Some(attempt) = self.jobs.attempt_mut(job, *number).filter(|attempt| attempt.open) {
                         attempt.added = true;
                         self.cx.attempt_changed(job, *number);
                     }
-                    self.let_go(job, *number, &Part::of_ranks(handed));
+                    self.jobs.let_go(job, *number, &Part::of_ranks(handed), &mut self.cx);
                 }
             }
             let ids = self.jobs.attempt(job, *number).map(|attempt| attempt.actions.clone()).unwrap_or_default();
             for id in ids {
                 let ranks = self.jobs.action(id).map(|action| action.row.ranks.clone()).unwrap_or_default();
-                self.start_ready(id, &ranks);
+                self.jobs.ready(id, ranks, &mut self.cx);
             }
         }
         Ok(Reply::Reached { tasks: waiting.len() as u64 })
@@ -146,7 +148,7 @@ impl Machine {
                 && is_newer
             {
                 let attempt = JobAttempt::new(layout, userid, Terms::default(), true, self.cx.now.wall_ms);
-                self.open_attempt(job, number, JobAttempt { recovered: true, ..attempt });
+                self.jobs.open_attempt(job, number, JobAttempt { recovered: true, ..attempt }, &mut self.cx);
             }
         }
         let mut handed = IdSet::new();
@@ -173,7 +175,7 @@ impl Machine {
             let mut row = ActionRow::new(id, job.clone(), number, name.clone(), ranks.clone(), self.cx.now.wall_ms);
             row.timeout_ms = self.cx.settings.timeouts.get(&name).copied();
             (row.userid, row.waiting, row.accepted) = (userid, IdSet::new(), ranks.clone());
-            self.begin(row);
+            self.jobs.begin(row, &mut self.cx);
         }
         handed
     }

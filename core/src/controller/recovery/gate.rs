@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use crate::controller::action::Action;
+use crate::controller::context::{Change, Context};
 use crate::controller::facts::Facts;
 use crate::controller::io::Effect;
 use crate::controller::job::Jobs;
@@ -83,6 +84,92 @@ impl Nodes {
     }
 }
 
+impl Jobs {
+    /// Begins a recovery: freezes attempts with unfinished work. Attempts without unfinished work are those released
+    /// whole, and bare runs whose actions have all ended. Unread notices of a released attempt are dropped, because the
+    /// lost life may have sent them; a resource manager that still waits asks again. The logged event makes clients
+    /// that follow the job ask again.
+    pub(super) fn freeze_all(&mut self, why: &str, cx: &mut Context) {
+        let (mut owing, mut released, mut spent) = (Vec::new(), BTreeSet::new(), Vec::new());
+        let unread: BTreeSet<(&JobId, Attempt)> =
+            cx.outbox.manager(0).map(|entry| (&entry.job, entry.attempt)).collect();
+        for (job, entry) in self.iter() {
+            for (number, attempt) in &entry.attempts {
+                let hooked = cx.outbox.is_hooked(job, *number);
+                if hooked || !(attempt.complete || self.is_spent(attempt)) {
+                    owing.push((job.clone(), *number));
+                } else if attempt.complete && unread.contains(&(job, *number)) {
+                    released.insert((job.clone(), *number));
+                } else if !attempt.complete {
+                    spent.push((job.clone(), *number, attempt.layout.ranks().clone()));
+                }
+            }
+        }
+        for (job, number) in released {
+            cx.drop_notices(&job, number);
+        }
+        // No edge vouches for a bare run, and the resource manager may have given the hosts to other jobs.
+        for (job, number, ranks) in spent.into_iter().filter(|_| !defect!(SpentStaysOwner)) {
+            self.disown(&job, number, &ranks, cx);
+        }
+        for (job, number) in owing.into_iter().filter(|_| !defect!(NothingFrozen)) {
+            let Some(attempt) = self.attempt_mut(&job, number) else { continue };
+            let is_new = !std::mem::replace(&mut attempt.unvouched, true);
+            (attempt.asserted, attempt.by_hand) = (false, false);
+            let actions = attempt.actions.clone();
+            if is_new {
+                self.event(&job, "attempt-unvouched", json!({"attempt": number, "why": why}), cx);
+            }
+            cx.attempts.insert((job, number));
+            for id in actions {
+                if let Some(action) = self.action_mut(id).filter(|action| action.row.verdict.is_none()) {
+                    action.row.unvouched = true;
+                    action.changed = true;
+                    cx.touched.insert(id);
+                }
+            }
+        }
+    }
+
+    /// Asserts an attempt: the source or an operator has stated that the attempt exists and holds its ranks.
+    pub(crate) fn assert_attempt(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
+        let Some(attempt) = self.attempt_mut(job, number).filter(|attempt| !attempt.asserted) else { return };
+        if std::mem::replace(&mut attempt.unvouched, false) {
+            attempt.recovered = true;
+            cx.attempt_changed(job, number);
+            self.event(job, "attempt-vouched", json!({"attempt": number}), cx);
+        }
+        self.thaw(job, number, cx);
+    }
+
+    /// Asserts an action, because a request named it again.
+    pub(crate) fn assert_action(&mut self, id: ActionId, cx: &mut Context) {
+        let Some(action) = self.action_mut(id).filter(|action| action.row.unvouched) else { return };
+        action.row.unvouched = false;
+        action.changed = true;
+        cx.changes.push_back(Change::Thawed { action: id });
+    }
+
+    /// Thaws an attempt: waiting actions go on, and limits count from now.
+    fn thaw(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
+        let Some(attempt) = self.attempt_mut(job, number) else { return };
+        attempt.asserted = true;
+        let actions = attempt.actions.clone();
+        let mut left = attempt.whole();
+        left.subtract(&attempt.released);
+        let complete = attempt.complete;
+        for id in actions {
+            cx.changes.push_back(Change::Thawed { action: id });
+        }
+        if !complete {
+            cx.hold_dropped(job, number, &left);
+        }
+        if cx.outbox.is_hooked(job, number) {
+            cx.effects.push(Effect::OutboxGrew);
+        }
+    }
+}
+
 impl Machine {
     /// Shuts the gate at a start. A store without nodes waits for none.
     pub(crate) fn shut_gate(&mut self) {
@@ -92,7 +179,7 @@ impl Machine {
         if !self.recovery.is_on() {
             self.jobs.values_mut().flat_map(|job| job.attempts.values_mut()).for_each(|of| of.unvouched = false);
         }
-        self.recovery.cleaning = self.jobs.disowned_attempts();
+        self.jobs.cleaning = self.jobs.disowned_attempts();
         self.open_gate_if_due();
     }
 
@@ -110,100 +197,15 @@ impl Machine {
             return;
         }
         self.recovery.gate = None;
-        self.recovery.drop_tombstones(&mut self.nodes);
+        self.recovery.drop_tombstones(&self.jobs, &mut self.nodes);
         for (job, number) in self.jobs.frozen() {
             if self.jobs.attempt(&job, number).is_some_and(|attempt| !attempt.unvouched) {
-                self.thaw(&job, number);
+                self.jobs.thaw(&job, number, &mut self.cx);
             }
         }
     }
 
-    /// Begins a recovery: freezes attempts with unfinished work. Attempts without unfinished work are those released
-    /// whole, and bare runs whose actions have all ended. Unread notices of a released attempt are dropped, because the
-    /// lost life may have sent them; a resource manager that still waits asks again. The logged event makes clients
-    /// that follow the job ask again.
-    pub(super) fn freeze_all(&mut self, why: &str) {
-        let (mut owing, mut released, mut spent) = (Vec::new(), BTreeSet::new(), Vec::new());
-        let unread: BTreeSet<(&JobId, Attempt)> =
-            self.cx.outbox.manager(0).map(|entry| (&entry.job, entry.attempt)).collect();
-        for (job, entry) in self.jobs.iter() {
-            for (number, attempt) in &entry.attempts {
-                let hooked = self.cx.outbox.is_hooked(job, *number);
-                if hooked || !(attempt.complete || self.jobs.is_spent(attempt)) {
-                    owing.push((job.clone(), *number));
-                } else if attempt.complete && unread.contains(&(job, *number)) {
-                    released.insert((job.clone(), *number));
-                } else if !attempt.complete {
-                    spent.push((job.clone(), *number, attempt.layout.ranks().clone()));
-                }
-            }
-        }
-        for (job, number) in released {
-            self.cx.drop_notices(&job, number);
-        }
-        // No edge vouches for a bare run, and the resource manager may have given the hosts to other jobs.
-        for (job, number, ranks) in spent.into_iter().filter(|_| !defect!(SpentStaysOwner)) {
-            self.recovery.disown(&job, number, &ranks, &mut self.jobs, &mut self.cx);
-        }
-        for (job, number) in owing.into_iter().filter(|_| !defect!(NothingFrozen)) {
-            let Some(attempt) = self.jobs.attempt_mut(&job, number) else { continue };
-            let is_new = !std::mem::replace(&mut attempt.unvouched, true);
-            (attempt.asserted, attempt.by_hand) = (false, false);
-            let actions = attempt.actions.clone();
-            if is_new {
-                self.jobs.event(&job, "attempt-unvouched", json!({"attempt": number, "why": why}), &mut self.cx);
-            }
-            self.cx.attempts.insert((job, number));
-            for id in actions {
-                if let Some(action) = self.jobs.action_mut(id).filter(|action| action.row.verdict.is_none()) {
-                    action.row.unvouched = true;
-                    action.changed = true;
-                    self.cx.touched.insert(id);
-                }
-            }
-        }
-    }
-
-    /// Asserts an attempt: the source or an operator has stated that the attempt exists and holds its ranks.
-    pub(crate) fn assert_attempt(&mut self, job: &JobId, number: Attempt) {
-        let in_recovery = self.recovery.is_on();
-        let Some(attempt) = self.jobs.attempt_mut(job, number).filter(|attempt| !attempt.asserted) else { return };
-        if std::mem::replace(&mut attempt.unvouched, false) {
-            attempt.recovered |= in_recovery;
-            self.cx.attempt_changed(job, number);
-            self.jobs.event(job, "attempt-vouched", json!({"attempt": number}), &mut self.cx);
-        }
-        self.thaw(job, number);
-    }
-
-    /// Asserts an action, because a request named it again.
-    pub(crate) fn assert_action(&mut self, id: ActionId) {
-        let Some(action) = self.jobs.action_mut(id).filter(|action| action.row.unvouched) else { return };
-        action.row.unvouched = false;
-        action.changed = true;
-        self.thaw_action(id);
-    }
-
-    /// Thaws an attempt: waiting actions go on, and limits count from now.
-    fn thaw(&mut self, job: &JobId, number: Attempt) {
-        let Some(attempt) = self.jobs.attempt_mut(job, number) else { return };
-        attempt.asserted = true;
-        let actions = attempt.actions.clone();
-        let mut left = attempt.whole();
-        left.subtract(&attempt.released);
-        let complete = attempt.complete;
-        for id in actions {
-            self.thaw_action(id);
-        }
-        if !complete {
-            self.cx.hold_dropped(job, number, &left);
-        }
-        if self.cx.outbox.is_hooked(job, number) {
-            self.cx.effects.push(Effect::OutboxGrew);
-        }
-    }
-
-    fn thaw_action(&mut self, id: ActionId) {
+    pub(crate) fn thaw_action(&mut self, id: ActionId) {
         let Some(action) = self.jobs.action(id) else { return };
         if action.row.verdict.is_some() {
             self.cx.touched.insert(id);
@@ -254,7 +256,7 @@ impl Machine {
         self.cx.records.push(crate::controller::io::Record::Recovery(row));
         self.recovery.judged.clear();
         self.drains.tell_doubted(&mut self.cx);
-        self.recovery.drop_tombstones(&mut self.nodes);
+        self.recovery.drop_tombstones(&self.jobs, &mut self.nodes);
         self.cx.note(crate::agent::io::Level::Info, None, None, "the recovery is over: everything was vouched for");
     }
 }
@@ -264,7 +266,7 @@ impl Facts<'_> {
     /// task. The task's end is decided when the attempt thaws.
     pub(crate) fn is_absent(&self, task: TaskId) -> bool {
         let node = self.nodes.of(&self.jobs, task);
-        node.is_some_and(|node| node.unsettled.absent.contains(&task))
+        node.is_some_and(|node| node.unsettled.is_absent(task))
     }
 
     /// Returns `true` if recovery may keep this action from beginning on some rank.

@@ -64,8 +64,6 @@ pub(super) struct Recovery {
     pub(crate) orphan_hosts: BTreeSet<HostName>,
     /// Time (monotonic) at which hosts with orphans are drained; `None`: no orphan waits for a drain.
     orphans_ms: Option<u64>,
-    /// Attempts with disowned ranks that are not released.
-    cleaning: BTreeSet<(JobId, Attempt)>,
 }
 
 /// The wait after a start, and the conditions that end the wait.
@@ -90,6 +88,11 @@ pub(crate) struct Unsettled {
 }
 
 impl Unsettled {
+    /// Returns `true` if the node has reported, while the task's attempt is frozen, that it does not hold the task.
+    pub(super) fn is_absent(&self, task: TaskId) -> bool {
+        self.absent.contains(&task)
+    }
+
     /// Forgets a task, because its attempt is forgotten.
     pub(super) fn forget(&mut self, task: TaskId) {
         self.absent.remove(&task);

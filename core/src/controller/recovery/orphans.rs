@@ -18,6 +18,7 @@ use std::collections::BTreeSet;
 use crate::controller::context::Context;
 use crate::controller::facts::Facts;
 use crate::controller::io::{Effect, Now, Passing, SessionId};
+use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
 use crate::controller::node::Nodes;
 use crate::defect;
@@ -72,8 +73,8 @@ impl Recovery {
     }
 
     /// Drops the tombstones of unknown tasks, unless a disowned rank is still to be cleaned up.
-    pub(super) fn drop_tombstones(&self, nodes: &mut Nodes) {
-        if !self.freezes() && self.cleaning.is_empty() {
+    pub(super) fn drop_tombstones(&self, jobs: &Jobs, nodes: &mut Nodes) {
+        if !self.freezes() && jobs.cleaning.is_empty() {
             nodes.values_mut().for_each(|node| node.unsettled.tombstones.clear());
         }
     }
@@ -118,7 +119,7 @@ impl Machine {
             HeldState::Tombstone { .. } if is_past => return true,
             HeldState::Tombstone { past_ms, .. } => {
                 let is_old = *past_ms >= self.cx.settings.retention_ms && !self.recovery.freezes();
-                let wanted = self.recovery.freezes() || !self.recovery.cleaning.is_empty();
+                let wanted = self.recovery.freezes() || !self.jobs.cleaning.is_empty();
                 if let Some(node) = self.nodes.get_mut(host).filter(|_| wanted && !is_old) {
                     let tombstones = &mut node.unsettled.tombstones;
                     if tombstones.len() < MAX_TOMBSTONES {
@@ -192,7 +193,7 @@ impl Machine {
             };
             let (session, boot, boot_number) = (node.session, node.row.boot.clone(), node.row.boot_number);
             if !defect!(AdoptedBesideSetup) {
-                self.withdraw_before(task);
+                self.jobs.withdraw_before(task, &mut self.cx);
             }
             if let Some(session) = session.filter(|_| state == HeldState::Ended) {
                 self.start_on(session, task, boot_number, &boot);

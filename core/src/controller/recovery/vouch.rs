@@ -17,13 +17,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 
-use crate::controller::context::Context;
+use crate::controller::context::{Change, Context};
 use crate::controller::facts::Facts;
 use crate::controller::io::{OutboxEntry, Passing, Source};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::machine::Machine;
-use crate::controller::recovery::Recovery;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
@@ -67,10 +66,10 @@ impl Holder {
     }
 }
 
-impl Recovery {
+impl Jobs {
     /// Marks ranks as disowned: the resource manager no longer holds the ranks for this attempt.
-    pub(crate) fn disown(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, jobs: &mut Jobs, cx: &mut Context) {
-        let Some(attempt) = jobs.attempt_mut(job, number) else { return };
+    pub(crate) fn disown(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, cx: &mut Context) {
+        let Some(attempt) = self.attempt_mut(job, number) else { return };
         let new = ranks.difference(&attempt.released.ranks).difference(&attempt.disowned);
         if new.is_empty() || defect!(NothingDisowned) {
             return;
@@ -83,40 +82,47 @@ impl Recovery {
     }
 }
 
-impl Machine {
+impl Jobs {
     /// Takes disowned ranks back, because the resource manager holds the ranks for this attempt after all. Actions
     /// that waited there begin.
-    pub(crate) fn own(&mut self, job: &JobId, number: Attempt, ranks: &IdSet) {
-        let Some(attempt) = self.jobs.attempt_mut(job, number) else { return };
+    pub(crate) fn own(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, cx: &mut Context) {
+        let Some(attempt) = self.attempt_mut(job, number) else { return };
         let back = attempt.disowned.intersection(ranks).difference(&attempt.released.ranks);
         if back.is_empty() {
             return;
         }
         attempt.disowned.subtract(&back);
         let actions = attempt.actions.clone();
-        self.cx.attempt_changed(job, number);
-        self.cleaned(job, number, &back);
+        cx.attempt_changed(job, number);
+        self.cleaned(job, number, &back, cx);
         for id in actions.into_iter().filter(|_| !defect!(OwnedWaitsOn)) {
-            self.start_ready(id, &back);
+            self.ready(id, back.clone(), cx);
         }
     }
 
     /// Takes back the disowned ranks of a bare run, because a request names the run again.
-    pub(crate) fn own_again(&mut self, job: &JobId, number: Attempt) {
+    pub(crate) fn own_again(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
         let bare = |attempt: &&JobAttempt| attempt.open && !attempt.added && !attempt.hold.is_empty();
-        let bare = self.jobs.attempt(job, number).filter(bare);
+        let bare = self.attempt(job, number).filter(bare);
         if let Some(ranks) = bare.map(|attempt| attempt.disowned.clone()) {
-            self.own(job, number, &ranks);
+            self.own(job, number, &ranks, cx);
         }
     }
 
     /// Disowns the ranks of an unvouched attempt that is superseded: the resource manager has moved on.
-    pub(crate) fn disown_superseded(&mut self, job: &JobId, older: Attempt) {
-        if self.jobs.is_unvouched(job, older) {
-            let left = self.jobs.unreleased(job, older);
-            self.recovery.disown(job, older, &left.ranks, &mut self.jobs, &mut self.cx);
-            self.assert_attempt(job, older);
+    pub(crate) fn disown_superseded(&mut self, job: &JobId, older: Attempt, cx: &mut Context) {
+        if self.is_unvouched(job, older) {
+            let left = self.unreleased(job, older);
+            self.disown(job, older, &left.ranks, cx);
+            self.assert_attempt(job, older, cx);
         }
+    }
+
+    /// Lifts the drains of ranks that were cleaned up or taken back. A drain for another fault stays.
+    pub(crate) fn cleaned(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, cx: &mut Context) {
+        let Some(attempt) = self.attempt(job, number) else { return };
+        let hosts: Vec<HostName> = ranks.iter().filter_map(|rank| attempt.layout.host(Rank(rank))).collect();
+        cx.changes.push_back(Change::Cleaned { hosts, job: job.clone(), attempt: number });
     }
 }
 
@@ -231,7 +237,7 @@ impl Facts<'_> {
 
     /// Returns the hosts of all disowned ranks on which actions wait.
     fn hosts_to_clean(&self) -> BTreeSet<HostName> {
-        let attempts = self.recovery.cleaning.iter().filter_map(|(job, number)| self.jobs.attempt(job, *number));
+        let attempts = self.jobs.cleaning.iter().filter_map(|(job, number)| self.jobs.attempt(job, *number));
         let mut hosts = BTreeSet::new();
         for attempt in attempts {
             for (_, ranks) in self.waiting_to_clean(attempt) {
@@ -246,15 +252,15 @@ impl Machine {
     /// Drains the hosts of disowned ranks, and begins after-actions that may begin now. Returns `true` if a drain or a
     /// rank changed.
     pub(crate) fn clean_disowned(&mut self) -> bool {
-        if self.recovery.cleaning.is_empty() || self.recovery.is_on() || self.recovery.is_settling() {
+        if self.jobs.cleaning.is_empty() || self.recovery.is_on() || self.recovery.is_settling() {
             return false;
         }
         let mut changed = false;
         let holders = self.facts().holders_of(&self.facts().hosts_to_clean());
-        for (job, number) in self.recovery.cleaning.clone() {
+        for (job, number) in self.jobs.cleaning.clone() {
             let Some(attempt) = self.jobs.attempt(&job, number).filter(|attempt| !attempt.complete) else {
-                self.recovery.cleaning.remove(&(job, number));
-                self.recovery.drop_tombstones(&mut self.nodes);
+                self.jobs.cleaning.remove(&(job, number));
+                self.recovery.drop_tombstones(&self.jobs, &mut self.nodes);
                 continue;
             };
             let by_hand = attempt.by_hand;
@@ -290,14 +296,6 @@ impl Machine {
             }
         }
         changed
-    }
-
-    /// Lifts the drains of ranks that were cleaned up or taken back. A drain for another fault stays.
-    pub(crate) fn cleaned(&mut self, job: &JobId, number: Attempt, ranks: &IdSet) {
-        let Some(attempt) = self.jobs.attempt(job, number) else { return };
-        let hosts: Vec<HostName> = ranks.iter().filter_map(|rank| attempt.layout.host(Rank(rank))).collect();
-        let passing = Passing::Cleaning { job: job.clone(), attempt: number };
-        hosts.iter().for_each(|host| self.drains.lift_passing(host, &passing, &mut self.cx));
     }
 
     /// Ends a task with the outcome in the node's tombstone; returns `false` if the node has no tombstone of the task.

@@ -73,7 +73,7 @@ impl Facts<'_> {
     }
 
     fn held_by_job(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, all: bool) -> Option<String> {
-        let finish = format!("perilog job finish {job}{}", self.attempt_option(job, number));
+        let finish = format!("perilog job finish {job}{}", self.jobs.attempt_option(job, number));
         match () {
             () if attempt.hold.is_empty() => None,
             () if attempt.hold.ranks.is_empty() => Some(format!("the job has no ranks any more: {finish}")),

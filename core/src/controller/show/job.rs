@@ -9,6 +9,7 @@ use crate::controller::action::verdict::last_line;
 use crate::controller::action::{Action, Stand};
 use crate::controller::facts::Facts;
 use crate::controller::io::{External, Refusal, Reply};
+use crate::controller::job::no_job;
 use crate::controller::view::{ActionView, AttemptView, JobView, PsRow, RankView};
 use crate::duration::Span;
 use crate::hostlist::HostList;
@@ -150,7 +151,7 @@ impl Facts<'_> {
     }
 
     pub(crate) fn job(&self, job: &JobId) -> Result<JobView, Refusal> {
-        let entry = self.jobs.get(job).ok_or_else(|| self.no_job(job))?;
+        let entry = self.jobs.get(job).ok_or_else(|| no_job(job))?;
         let attempts = entry
             .attempts
             .iter()
@@ -169,7 +170,7 @@ impl Facts<'_> {
                     .collect(),
             })
             .collect();
-        let meant = self.attempt_of(job, None).ok();
+        let meant = self.jobs.attempt_meant(job, None).ok();
         let userid = meant.and_then(|(_, attempt)| attempt.userid);
         Ok(JobView { job: job.clone(), userid, attempts })
     }
@@ -203,7 +204,7 @@ impl Facts<'_> {
     }
 
     pub(crate) fn failed(&self, job: &JobId, attempt: Option<Attempt>) -> Result<Reply, Refusal> {
-        let (_, entry) = self.attempt_of(job, attempt)?;
+        let (_, entry) = self.jobs.attempt_meant(job, attempt)?;
         let (mut ranks, mut resources, mut checks) = (IdSet::new(), Vec::new(), Vec::new());
         for id in &entry.actions {
             let Some(action) =

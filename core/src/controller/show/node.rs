@@ -178,7 +178,7 @@ impl Facts<'_> {
         let host = self.jobs.host_of(action.task(rank)).map(|h| h.to_string()).unwrap_or_default();
         let (job, name) = (&row.job, &row.name);
         let online = self.nodes.get(host.as_str()).is_some_and(|n| n.session.is_some());
-        let at = self.attempt_option(job, row.attempt);
+        let at = self.jobs.attempt_option(job, row.attempt);
         let resolve = format!("perilog resolve {job} {name}{at} --ranks {rank} --reason TEXT");
         let cancel = format!("perilog cancel {job} {name}{at} --ranks {rank}");
         let logs = format!("perilog logs {job}{at} --rank {rank}");

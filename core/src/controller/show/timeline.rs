@@ -4,6 +4,7 @@ use crate::controller::action::Action;
 use crate::controller::facts::Facts;
 use crate::controller::io::Refusal;
 use crate::controller::job::attempt::JobAttempt;
+use crate::controller::job::no_job;
 use crate::controller::overview::{
     ActionLine, AttemptLine, MAX_ACTIONS, MAX_ATTEMPTS, MAX_FAULTS, MAX_HOSTS, MAX_ROWS, Timeline,
 };
@@ -12,7 +13,7 @@ use crate::ids::{Attempt, JobId};
 
 impl Facts<'_> {
     pub(super) fn timeline(&self, job: &JobId) -> Result<Timeline, Refusal> {
-        let entry = self.jobs.get(job).ok_or_else(|| self.no_job(job))?;
+        let entry = self.jobs.get(job).ok_or_else(|| no_job(job))?;
         let left_out = entry.attempts.len().saturating_sub(MAX_ATTEMPTS);
         let newest = entry.attempts.iter().skip(left_out);
         let userid = entry.attempts.values().next_back().and_then(|attempt| attempt.userid);
