@@ -13,7 +13,7 @@ use crate::ids::{ActionId, Attempt, HostName, JobId, TaskId};
 use crate::idset::IdSet;
 use crate::job::Part;
 use crate::mark::History;
-use crate::message::ToAgent;
+use crate::message::{Hello, ToAgent};
 use crate::task::Ended;
 
 /// The batch under way: its time, the settings, and its output.
@@ -41,9 +41,20 @@ pub(super) struct Context {
     pub(super) wake_ms: Option<u64>,
 }
 
-/// Consequence of an act on a job for another part of the machine. Jobs know no node, session, drain or recovery.
+/// Consequence of an act for another part of the machine. Jobs know no node, session, drain or recovery; nodes and
+/// sessions know no job.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Change {
+    /// The session speaks for its host from now on; `note`: what an operator should read about that.
+    Greeted {
+        session: SessionId,
+        hello: Box<Hello>,
+        note: Option<String>,
+    },
+    /// No session speaks for the host any more.
+    Away {
+        host: HostName,
+    },
     /// Ranks have joined an action.
     Joined {
         action: ActionId,

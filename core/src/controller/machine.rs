@@ -3,7 +3,7 @@
 //! No code here does I/O or reads a clock. Collections are ordered, so that one history of inputs gives one history of
 //! outputs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::controller::action::Action;
 use crate::controller::action::announced_reboot::Expected;
@@ -11,9 +11,8 @@ use crate::controller::context::{Change, Context, End};
 use crate::controller::giveback::drain::Drains;
 use crate::controller::giveback::drain::Fault;
 use crate::controller::giveback::outbox::Outbox;
-use crate::controller::io::{Effect, Input, Now, Output, Passing, Record, SessionId, Settings, Snapshot};
+use crate::controller::io::{Effect, Input, Now, Output, Passing, Record, Settings, Snapshot};
 use crate::controller::job::Jobs;
-use crate::controller::node::session::Session;
 use crate::controller::node::{Node, Nodes};
 use crate::controller::operator::quiesce::Quiesce;
 use crate::controller::operator::resolve::is_before_its_begin;
@@ -32,14 +31,8 @@ pub struct Machine {
     /// Highest epoch that an agent reported when it refused this controller's, and the agent's host.
     pub(super) highest_seen: Option<(HostName, Epoch)>,
     pub(super) nodes: Nodes,
-    pub(super) sessions: BTreeMap<SessionId, Session>,
-    /// Sessions that wait for an older session to answer a probe.
-    pub(super) probing: BTreeSet<SessionId>,
     pub(super) jobs: Jobs,
     pub(super) drains: Drains,
-    pub(super) questions: BTreeMap<u64, BTreeSet<HostName>>,
-    pub(super) question_last: u64,
-    pub(super) probe_last: u64,
     pub(super) recovery: Recovery,
     pub(super) quiesce: Quiesce,
     /// Time (monotonic) until which an unknown node may still come: the store knew no node at its start, because the
@@ -66,11 +59,6 @@ impl Machine {
             history,
             highest_seen: None,
             nodes: Nodes::default(),
-            sessions: BTreeMap::new(),
-            probing: BTreeSet::new(),
-            questions: BTreeMap::new(),
-            question_last: 0,
-            probe_last: 0,
             recovery: Recovery::default(),
             quiesce: Quiesce { quiet: snapshot.quiet, ..Quiesce::default() },
             pruned_ms: now.mono_ms,
@@ -141,7 +129,7 @@ impl Machine {
                 Input::Message { session, names, peer, message } => {
                     self.on_message(session, names.as_deref(), &peer, message)
                 }
-                Input::Closed { session, why } => self.on_closed(session, &why),
+                Input::Closed { session, why } => self.nodes.on_closed(session, &why, &mut self.cx),
                 Input::Request { client, uid, request } => self.on_request(client, uid, request),
                 Input::HungUp { clients } => self.quiesce.hung_up(&clients),
                 Input::Tick => self.on_tick(),
@@ -165,14 +153,14 @@ impl Machine {
         let unsettled = self.nodes.values().map(|node| node.unsettled.len()).sum();
         let of_nodes = self.nodes.values().map(|node| node.tasks.len() + node.live.len() + node.failed.len()).sum();
         [
-            ("sessions", self.sessions.len()),
+            ("sessions", self.nodes.sessions.len()),
             ("jobs", self.jobs.len()),
             ("actions", self.jobs.actions.len()),
             ("tasks by node", of_nodes),
             ("outbox entries", self.cx.outbox.len()),
-            ("questions", self.questions.len()),
+            ("questions", self.nodes.questions.len()),
             ("hosts whose drain is waited for", self.drains.waiting.len() + self.drains.failed.len()),
-            ("sessions that are asked whether they live", self.probing.len()),
+            ("sessions that are asked whether they live", self.nodes.probing.len()),
             ("callers that wait for quiet", self.quiesce.waits.len()),
             ("tasks that are not settled", unsettled),
         ]
@@ -227,6 +215,17 @@ impl Machine {
     pub(super) fn react(&mut self) {
         while let Some(change) = self.cx.changes.pop_front() {
             match change {
+                Change::Greeted { session, hello, note } => self.open(session, *hello, note),
+                Change::Away { host } => {
+                    if let Some(node) = self.nodes.get(&host) {
+                        // Accepted tasks of the node may become unreachable.
+                        let at = self.cx.now.mono_ms.saturating_add(self.cx.settings.unreachable_grace_ms);
+                        self.jobs.check_all(&node.tasks, at);
+                    }
+                    if self.recovery.orphan_hosts.contains(&host) {
+                        self.reordered_on(&host);
+                    }
+                }
                 Change::Joined { action, ranks } => {
                     self.nodes.index(&self.jobs, action, &ranks);
                     self.adopt(action, &ranks);

@@ -95,7 +95,7 @@ impl Machine {
             Request::NodeForget { hosts } => self.node_forget(&hosts, uid),
             Request::Ask { which, ask } => self.ask(which, ask),
             Request::AskEnds { question } => {
-                self.questions.remove(&question);
+                self.nodes.questions.remove(&question);
                 Ok(Reply::Done)
             }
             Request::Status => Ok(Reply::Status(Box::new(self.facts().status()))),
@@ -166,7 +166,7 @@ impl Machine {
     }
 
     fn ask(&mut self, which: AskWhich, mut ask: Ask) -> Result<Reply, Refusal> {
-        if self.questions.len() >= MAX_QUESTIONS {
+        if self.nodes.questions.len() >= MAX_QUESTIONS {
             return Err(Refusal::Unavailable("too many questions to nodes are open".to_owned()));
         }
         let hosts = match which {
@@ -187,13 +187,13 @@ impl Machine {
                 None => unreachable.push(host),
             }
         }
-        self.question_last += 1;
-        let question = self.question_last;
+        self.nodes.question_last += 1;
+        let question = self.nodes.question_last;
         let list = |names: &mut dyn Iterator<Item = &str>| HostList::from_names(names).unwrap_or_default();
         let unreachable = list(&mut unreachable.iter().copied());
         let asked_hosts = list(&mut asked.iter().map(|(_, host)| host.as_str()));
         if !asked.is_empty() {
-            self.questions.insert(question, asked.iter().map(|(_, host)| host.clone()).collect());
+            self.nodes.questions.insert(question, asked.iter().map(|(_, host)| host.clone()).collect());
         }
         for (session, _) in asked {
             self.cx.send(session, ToAgent::Ask { question, ask: ask.clone() });

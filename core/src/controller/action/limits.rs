@@ -213,7 +213,7 @@ impl Machine {
     pub(crate) fn on_tick(&mut self) {
         // The next wake-up is computed anew.
         self.cx.wake_ms = None;
-        self.probes_due();
+        self.nodes.probes_due(&mut self.cx);
         self.open_gate_if_due();
         self.react();
         self.drain_orphans();
@@ -351,7 +351,7 @@ impl Facts<'_> {
             .filter(|a| a.row.verdict.is_none() && !self.jobs.is_frozen(&a.row.job, a.row.attempt));
         let limits = open.filter_map(|a| a.check_ms);
         limits
-            .chain(self.next_probe())
+            .chain(self.nodes.next_probe())
             .chain(self.recovery.next_gate())
             .chain(self.recovery.next_orphans())
             .chain(self.next_prune())

@@ -3,11 +3,10 @@
 //! out. A machine id and boot id prove nothing, because a thief of a node's key can read them there too.
 
 use crate::agent::io::Level;
-use crate::controller::facts::Facts;
+use crate::controller::context::{Change, Context};
 use crate::controller::io::{Effect, Now, SessionId};
-use crate::controller::machine::Machine;
-use crate::controller::node::Node;
 use crate::controller::node::session::{Session, Stage};
+use crate::controller::node::{Node, Nodes};
 use crate::defect;
 use crate::ids::{BootId, MachineId};
 use crate::message::{Hello, ToAgent};
@@ -55,28 +54,29 @@ impl Node {
     }
 }
 
-impl Machine {
-    /// Handles a complete Hello: looks for another session of this host.
-    pub(crate) fn greeted(&mut self, id: SessionId, hello: Box<Hello>) {
+impl Nodes {
+    /// Handles a complete Hello: looks for another session of this host. `note`: what an operator should read once the
+    /// session is open.
+    pub(crate) fn greeted(&mut self, id: SessionId, hello: Box<Hello>, note: Option<String>, cx: &mut Context) {
         if hello.link > MAX_LINK {
             let why = format!("its session has the number {}, which no agent gives", hello.link);
-            return self.turn_away(id, &hello.host, &why);
+            return self.turn_away(id, &hello.host, &why, cx);
         }
         let peer = self.sessions.get(&id).map(|session| session.peer.clone()).unwrap_or_default();
         let from = address(&peer);
-        let late = self.nodes.get(&hello.host).filter(|node| node.may_be_late(from, self.cx.now));
+        let late = self.get(&hello.host).filter(|node| node.may_be_late(from, cx.now));
         if late.is_some_and(|node| node.is_over(&hello)) {
-            return self.turn_away(id, &hello.host, "of a boot of its node that is over");
+            return self.turn_away(id, &hello.host, "of a boot of its node that is over", cx);
         }
         let is_heard = late.is_some_and(|node| node.has_heard_after(&hello));
-        let older = self.nodes.get(&hello.host).and_then(|node| node.session).filter(|older| *older != id);
+        let older = self.get(&hello.host).and_then(|node| node.session).filter(|older| *older != id);
         let Some(older) = older else {
             // The last frames of a dead agent may arrive even after its successor's session has ended.
             if is_heard {
                 let why = "an older session of this agent than the last one that stood";
-                return self.turn_away(id, &hello.host, why);
+                return self.turn_away(id, &hello.host, why, cx);
             }
-            return self.open(id, *hello);
+            return cx.changes.push_back(Change::Greeted { session: id, hello, note });
         };
         let same_agent = match self.sessions.get(&older) {
             Some(Session { stage: Stage::Open { machine, boot, link, .. }, peer: of })
@@ -88,40 +88,40 @@ impl Machine {
         };
         match same_agent {
             Some((link, _)) if link >= hello.link => {
-                self.turn_away(id, &hello.host, "an older session of this agent than the one that stands")
+                self.turn_away(id, &hello.host, "an older session of this agent than the one that stands", cx)
             }
             Some((_, of)) => {
                 let text = format!("its session from {of} was replaced by a newer one from the same address, {peer}");
-                self.cx.note_of_node(Level::Info, &hello.host, text);
-                self.end_session(older, "replaced by a newer session of the same agent");
-                self.open(id, *hello);
+                cx.note_of_node(Level::Info, &hello.host, text);
+                self.end_session(older, "replaced by a newer session of the same agent", cx);
+                cx.changes.push_back(Change::Greeted { session: id, hello, note });
             }
             None if defect!(CloneReplaces) => {
-                self.end_session(older, "replaced");
-                self.open(id, *hello);
+                self.end_session(older, "replaced", cx);
+                cx.changes.push_back(Change::Greeted { session: id, hello, note });
             }
             None => {
                 self.probe_last += 1;
                 let nonce = self.probe_last;
-                let until_ms = self.cx.now.mono_ms.saturating_add(self.cx.settings.probe_ms);
+                let until_ms = cx.now.mono_ms.saturating_add(cx.settings.probe_ms);
                 // A third claimant does not wait for the second: only the latest Hello remains a claim.
-                let rivals: Vec<SessionId> = self.facts().probing_of(older);
+                let rivals: Vec<SessionId> = self.probing_of(older);
                 for rival in rivals {
-                    self.turn_away(rival, &hello.host, "another agent claims this host");
+                    self.turn_away(rival, &hello.host, "another agent claims this host", cx);
                 }
                 if let Some(session) = self.sessions.get_mut(&id) {
                     session.stage = Stage::Probing { hello, older, nonce, until_ms };
                     self.probing.insert(id);
                 }
-                self.cx.effects.push(Effect::Send { session: older, message: ToAgent::Probe { nonce } });
+                cx.effects.push(Effect::Send { session: older, message: ToAgent::Probe { nonce } });
             }
         }
     }
 
     /// Refuses the newer session, because the older session has answered: the newer session comes from another machine
     /// of the same name.
-    pub(crate) fn on_probed(&mut self, older: SessionId, answer: u64) {
-        for id in self.facts().probing_of(older) {
+    pub(crate) fn on_probed(&mut self, older: SessionId, answer: u64, cx: &mut Context) {
+        for id in self.probing_of(older) {
             let Some(Session { peer, stage: Stage::Probing { hello, nonce, .. } }) = self.sessions.get(&id) else {
                 continue;
             };
@@ -134,20 +134,19 @@ impl Machine {
                 "two machines claim {host}: {stands} stands, {peer} (machine {}, boot {}) was refused; is a certificate cloned?",
                 hello.machine, hello.boot
             );
-            self.turn_away(id, &host, &note);
-            if let Some(node) = self.nodes.get_mut(&host) {
+            self.turn_away(id, &host, &note, cx);
+            if let Some(node) = self.get_mut(&host) {
                 node.note = Some(note);
             }
         }
     }
 
     /// Ends probes without an answer in time: the older session is dead, and the newer session opens.
-    pub(crate) fn probes_due(&mut self) {
+    pub(crate) fn probes_due(&mut self, cx: &mut Context) {
         let due: Vec<(SessionId, SessionId)> = self
-            .facts()
             .probing()
             .filter_map(|(id, s)| match &s.stage {
-                Stage::Probing { older, until_ms, .. } if *until_ms <= self.cx.now.mono_ms => Some((id, *older)),
+                Stage::Probing { older, until_ms, .. } if *until_ms <= cx.now.mono_ms => Some((id, *older)),
                 _ => None,
             })
             .collect();
@@ -156,30 +155,26 @@ impl Machine {
             let text =
                 format!("its session from {} did not answer, and one from {} replaced it", peer(older), peer(id));
             let moved = address(&peer(older)) != address(&peer(id));
-            self.end_session(older, "did not answer a probe while another session of its host was waiting");
-            self.open_waiting(&[id]);
-            let Some(Stage::Open { host, .. }) = self.sessions.get(&id).map(|session| &session.stage) else { continue };
-            let host = host.clone();
-            self.cx.note_of_node(Level::Warning, &host, text.clone());
-            if let Some(node) = self.nodes.get_mut(&host).filter(|_| moved) {
-                node.note = Some(text);
+            self.end_session(older, "did not answer a probe while another session of its host was waiting", cx);
+            if let Some(Session { stage: Stage::Probing { hello, .. }, .. }) = self.sessions.get(&id) {
+                let hello = hello.clone();
+                cx.note_of_node(Level::Warning, &hello.host, text.clone());
+                self.greeted(id, hello, moved.then_some(text), cx);
             }
         }
     }
 
     /// Opens the sessions that waited for an answer of the older session, which has ended. A session stays closed if
     /// its agent has meanwhile returned with a newer session.
-    pub(crate) fn open_waiting(&mut self, waiting: &[SessionId]) {
+    pub(crate) fn open_waiting(&mut self, waiting: &[SessionId], cx: &mut Context) {
         for id in waiting {
             if let Some(Session { stage: Stage::Probing { hello, .. }, .. }) = self.sessions.get(id) {
                 let hello = hello.clone();
-                self.greeted(*id, hello);
+                self.greeted(*id, hello, None, cx);
             }
         }
     }
-}
 
-impl Facts<'_> {
     /// Returns the sessions that wait for the answer to a probe. An index keeps these few sessions apart from the many.
     fn probing(&self) -> impl Iterator<Item = (SessionId, &Session)> {
         self.probing.iter().filter_map(|id| Some((*id, self.sessions.get(id)?)))

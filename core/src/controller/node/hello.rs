@@ -16,7 +16,7 @@ use crate::message::{Held, HeldState, Hello, ToAgent};
 
 impl Machine {
     /// Opens a session: sends Welcome, then settles the differences.
-    pub(crate) fn open(&mut self, id: SessionId, hello: Hello) {
+    pub(crate) fn open(&mut self, id: SessionId, hello: Hello, note: Option<String>) {
         if !self.judge_hello(id, &hello) {
             return;
         }
@@ -40,7 +40,7 @@ impl Machine {
             seen_ms: self.cx.now.wall_ms,
         };
         self.cx.records.push(Record::Node(row.clone()));
-        let address = self.sessions.get(&id).map(|session| address(&session.peer).to_owned()).unwrap_or_default();
+        let address = self.nodes.sessions.get(&id).map(|session| address(&session.peer).to_owned()).unwrap_or_default();
         let node = self.nodes.entry(host.clone()).or_insert_with(|| Node::new(row.clone(), self.cx.now.mono_ms));
         if known.is_none() {
             node.tasks = self.jobs.waiting_for(&host);
@@ -54,11 +54,11 @@ impl Machine {
         node.since_ms = self.cx.now.mono_ms;
         node.live.clear();
         let before = std::mem::take(&mut node.unsettled);
-        node.note = None;
-        if let Some(session) = self.sessions.get_mut(&id) {
+        node.note = note;
+        if let Some(session) = self.nodes.sessions.get_mut(&id) {
             session.stage = Stage::Open { host: host.clone(), machine, boot, link };
         }
-        self.probing.remove(&id);
+        self.nodes.probing.remove(&id);
         let welcome = ToAgent::Welcome {
             epoch: self.epoch,
             cluster: self.cx.settings.cluster,

@@ -17,6 +17,7 @@ use crate::controller::action::Action;
 use crate::controller::context::Context;
 use crate::controller::io::{NodeRow, SessionId};
 use crate::controller::job::Jobs;
+use crate::controller::node::session::Session;
 use crate::controller::recovery::Unsettled;
 use crate::ids::{ActionId, ActionName, BootId, HostName, TaskId};
 use crate::idset::IdSet;
@@ -71,21 +72,30 @@ impl Node {
     }
 }
 
-/// The nodes by host.
+/// The nodes by host, and the sessions of their agents.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Nodes(BTreeMap<HostName, Node>);
+pub(crate) struct Nodes {
+    by_host: BTreeMap<HostName, Node>,
+    pub(crate) sessions: BTreeMap<SessionId, Session>,
+    /// Sessions that wait for an older session to answer a probe.
+    pub(crate) probing: BTreeSet<SessionId>,
+    probe_last: u64,
+    /// Open questions of clients, with the hosts that have not answered.
+    pub(crate) questions: BTreeMap<u64, BTreeSet<HostName>>,
+    pub(crate) question_last: u64,
+}
 
 impl Deref for Nodes {
     type Target = BTreeMap<HostName, Node>;
 
     fn deref(&self) -> &Self::Target {
-        &self.0
+        &self.by_host
     }
 }
 
 impl DerefMut for Nodes {
     fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.0
+        &mut self.by_host
     }
 }
 

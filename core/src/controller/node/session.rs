@@ -8,8 +8,10 @@
 //! An agent may speak only for the host that its certificate names.
 
 use crate::agent::io::Level;
+use crate::controller::context::Context;
 use crate::controller::io::{Effect, SessionId};
 use crate::controller::machine::Machine;
+use crate::controller::node::Nodes;
 use crate::ids::{BootId, Epoch, HostName, MachineId};
 use crate::message::{FromAgent, Held, HeldState, Hello, MAX_TASKS};
 
@@ -46,26 +48,8 @@ pub(crate) enum Stage {
     Over,
 }
 
-impl Machine {
-    pub(crate) fn on_message(&mut self, id: SessionId, names: Option<&[String]>, peer: &str, message: FromAgent) {
-        let session =
-            self.sessions.entry(id).or_insert_with(|| Session { peer: peer.to_owned(), stage: Stage::Greeting(None) });
-        let host = match &session.stage {
-            Stage::Over => return,
-            Stage::Open { host, .. } => Some(host.clone()),
-            Stage::Greeting(_) | Stage::Probing { .. } => None,
-        };
-        match (host, message) {
-            (None, FromAgent::Hello(page)) => self.on_hello(id, names, page),
-            (Some(_), FromAgent::Hello(_)) => self.end_session(id, "Hello twice in one session"),
-            // Between its Hello and the Welcome an agent has nothing else to report. Results in early frames arrive
-            // again in `Finished`.
-            (None, _) => {}
-            (Some(host), message) => self.on_agent(id, &host, message),
-        }
-    }
-
-    fn on_hello(&mut self, id: SessionId, names: Option<&[String]>, page: Hello) {
+impl Nodes {
+    fn on_hello(&mut self, id: SessionId, names: Option<&[String]>, page: Hello, cx: &mut Context) {
         // Names in the DNS have no case, and a final dot has no meaning (RFC 4343, RFC 1034 3.1).
         let is_its = |name: &String| {
             let (name, host) = (name.trim_end_matches('.'), page.host.as_str().trim_end_matches('.'));
@@ -73,14 +57,14 @@ impl Machine {
         };
         if names.is_some_and(|names| !names.iter().any(is_its)) {
             let why = format!("the certificate is for {}, not for {}", names.unwrap_or_default().join(", "), page.host);
-            self.turn_away(id, &page.host, &why);
+            self.turn_away(id, &page.host, &why, cx);
             return;
         }
         let Some(session) = self.sessions.get_mut(&id) else {
             return;
         };
         let Stage::Greeting(so_far) = &mut session.stage else {
-            self.end_session(id, "Hello twice in one session");
+            self.end_session(id, "Hello twice in one session", cx);
             return;
         };
         let more = page.more;
@@ -94,11 +78,47 @@ impl Machine {
         let live = |held: &&Held| matches!(held.state, HeldState::Unclaimed | HeldState::Live { .. });
         if hello.tasks.len() > MAX_HELLO_TASKS || hello.tasks.iter().filter(live).count() > MAX_TASKS {
             let host = hello.host.clone();
-            self.turn_away(id, &host, "its Hello tells of more tasks than a node can hold");
+            self.turn_away(id, &host, "its Hello tells of more tasks than a node can hold", cx);
         } else if more {
             *so_far = Some(hello);
         } else {
-            self.greeted(id, hello);
+            self.greeted(id, hello, None, cx);
+        }
+    }
+
+    pub(crate) fn on_closed(&mut self, id: SessionId, why: &str, cx: &mut Context) {
+        let waiting = self.probing_of(id);
+        self.probing.remove(&id);
+        let Some(session) = self.sessions.remove(&id) else {
+            return;
+        };
+        if let Stage::Open { host, .. } = session.stage {
+            cx.note_of_node(Level::Info, &host, format!("offline: {why} ({})", session.peer));
+            self.away(&host, id, cx);
+        }
+        self.open_waiting(&waiting, cx);
+    }
+}
+
+impl Machine {
+    pub(crate) fn on_message(&mut self, id: SessionId, names: Option<&[String]>, peer: &str, message: FromAgent) {
+        let session = self
+            .nodes
+            .sessions
+            .entry(id)
+            .or_insert_with(|| Session { peer: peer.to_owned(), stage: Stage::Greeting(None) });
+        let host = match &session.stage {
+            Stage::Over => return,
+            Stage::Open { host, .. } => Some(host.clone()),
+            Stage::Greeting(_) | Stage::Probing { .. } => None,
+        };
+        match (host, message) {
+            (None, FromAgent::Hello(page)) => self.nodes.on_hello(id, names, page, &mut self.cx),
+            (Some(_), FromAgent::Hello(_)) => self.nodes.end_session(id, "Hello twice in one session", &mut self.cx),
+            // Between its Hello and the Welcome an agent has nothing else to report. Results in early frames arrive
+            // again in `Finished`.
+            (None, _) => {}
+            (Some(host), message) => self.on_agent(id, &host, message),
         }
     }
 
@@ -132,15 +152,15 @@ impl Machine {
             FromAgent::ExpectsBoot { task, within_ms, ended } => {
                 self.on_expects_boot(id, host, task, within_ms, *ended)
             }
-            FromAgent::Probed { nonce } => self.on_probed(id, nonce),
+            FromAgent::Probed { nonce } => self.nodes.on_probed(id, nonce, &mut self.cx),
             FromAgent::Answer { question, text, last } => {
-                let Some(asked) = self.questions.get_mut(&question).filter(|asked| asked.contains(host)) else {
+                let Some(asked) = self.nodes.questions.get_mut(&question).filter(|asked| asked.contains(host)) else {
                     return;
                 };
                 if last {
                     asked.remove(host);
                     if asked.is_empty() {
-                        self.questions.remove(&question);
+                        self.nodes.questions.remove(&question);
                     }
                 }
                 self.cx.effects.push(Effect::Answer { question, host: host.clone(), text, last, lost: false });
@@ -150,19 +170,6 @@ impl Machine {
                 self.cx.note_of_node(Level::Warning, host, text);
             }
         }
-    }
-
-    pub(crate) fn on_closed(&mut self, id: SessionId, why: &str) {
-        let waiting = self.facts().probing_of(id);
-        self.probing.remove(&id);
-        let Some(session) = self.sessions.remove(&id) else {
-            return;
-        };
-        if let Stage::Open { host, .. } = session.stage {
-            self.cx.note_of_node(Level::Info, &host, format!("offline: {why} ({})", session.peer));
-            self.away(&host, id);
-        }
-        self.open_waiting(&waiting);
     }
 }
 

@@ -194,7 +194,7 @@ impl Machine {
         (node.link, node.note) = (None, None);
         node.over.clear();
         if let Some(session) = node.session {
-            self.end_session(session, "an operator had the controller forget what this host told");
+            self.nodes.end_session(session, "an operator had the controller forget what this host told", &mut self.cx);
         }
         self.recovery.orphan_hosts.remove(host);
         self.drains.lift_passing(host, &Passing::Orphan, &mut self.cx);

@@ -68,7 +68,7 @@ impl Machine {
                 "it has obeyed commit {} of epoch {}, which this store never made, and no other node says so: if the store was put back, perilog controller recover --take-over",
                 commit.number, commit.epoch.number
             );
-            self.turn_away(id, &hello.host, &why);
+            self.nodes.turn_away(id, &hello.host, &why, &mut self.cx);
             if let Some(node) = self.nodes.get_mut(&hello.host) {
                 node.note = Some(why);
             }
@@ -114,9 +114,9 @@ impl Machine {
         self.cx.outbox.begin(self.epoch.number, self.cx.now.wall_ms);
         self.history.begin(self.epoch, self.history.last + 1);
         self.cx.records.push(Record::Epoch(self.epoch));
-        let sessions: Vec<SessionId> = self.sessions.keys().copied().collect();
+        let sessions: Vec<SessionId> = self.nodes.sessions.keys().copied().collect();
         for id in sessions {
-            self.end_session(id, "this controller takes over: a new epoch");
+            self.nodes.end_session(id, "this controller takes over: a new epoch", &mut self.cx);
         }
     }
 }

@@ -36,7 +36,7 @@ impl Facts<'_> {
     }
 
     fn show_node(&self, node: &Node, held: &BTreeSet<&str>) -> NodeView {
-        let probing = self.is_probed(node);
+        let probing = self.nodes.is_probed(node);
         let state = match node.session {
             Some(_) if probing => "probing",
             Some(_) => "online",
@@ -50,7 +50,7 @@ impl Facts<'_> {
             boot: Some(node.row.boot.to_string()),
             boot_number: Some(node.row.boot_number),
             version: Some(node.row.version.clone()),
-            peer: node.session.and_then(|id| self.sessions.get(&id)).map(|s| s.peer.clone()),
+            peer: node.session.and_then(|id| self.nodes.sessions.get(&id)).map(|s| s.peer.clone()),
             // The listener knows the certificate, and the machine does not.
             certificate_until_ms: None,
             tasks: self.open_on(node).count() as u64,
