@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::agent::io::Level;
 use crate::controller::giveback::outbox::Outbox;
-use crate::controller::io::{Client, Effect, Now, Record, Refusal, Reply, SessionId, Settings};
+use crate::controller::io::{Client, Effect, Now, Passing, Record, Refusal, Reply, SessionId, Settings};
 use crate::controller::job::Jobs;
 use crate::controller::job::milestones::Saying;
 use crate::eventlog::Event;
@@ -45,51 +45,29 @@ pub(super) struct Context {
 /// sessions know no job.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Change {
-    /// The session speaks for its host from now on; `note`: what an operator should read about that.
-    Greeted {
-        session: SessionId,
-        hello: Box<Hello>,
-        note: Option<String>,
-    },
+    /// The session speaks for its host from now on. The text is what an operator should read about that.
+    Greeted(SessionId, Box<Hello>, Option<String>),
     /// No session speaks for the host any more.
-    Away {
-        host: HostName,
-    },
+    Away(HostName),
+    /// The last orphan of the host is gone.
+    Unorphaned(HostName),
     /// Ranks have joined an action.
-    Joined {
-        action: ActionId,
-        ranks: IdSet,
-    },
+    Joined(ActionId, IdSet),
     /// Waiting ranks of an action may begin, as far as their attempt knows.
-    Ready {
-        action: ActionId,
-        ranks: IdSet,
-    },
-    /// The task is not to begin, or to stop.
-    Cancelled {
-        task: TaskId,
-        why: String,
-    },
-    Ended(End),
-    /// The task's host is to be drained: something may live there, or nothing cleans up there.
-    Unclean {
-        task: TaskId,
-        what: String,
-    },
-    /// The action has its verdict.
-    Decided {
-        action: ActionId,
-    },
+    Ready(ActionId, IdSet),
     /// The action's attempt was vouched for, or the action itself: its waiting tasks go on.
-    Thawed {
-        action: ActionId,
-    },
-    /// Disowned ranks on these hosts were cleaned up, or are the attempt's again.
-    Cleaned {
-        hosts: Vec<HostName>,
-        job: JobId,
-        attempt: Attempt,
-    },
+    Thawed(ActionId),
+    /// The action has its verdict.
+    Decided(ActionId),
+    /// The task is not to begin, or to stop, for this reason.
+    Cancelled(TaskId, String),
+    Ended(End),
+    /// A script of the task lives on its host: the host is drained for this reason.
+    Lives(TaskId, String),
+    /// Nothing cleans up after the task: its host is drained for this reason.
+    Unclean(TaskId, String),
+    /// Disowned ranks on these hosts were cleaned up, or are the attempt's again: their drains are lifted.
+    Cleaned(Vec<HostName>, Passing),
 }
 
 /// End of a task, for its node and its host's drain.

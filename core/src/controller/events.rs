@@ -43,7 +43,7 @@ impl Jobs {
             return;
         };
         let Some(action) = self.action(id) else { return };
-        cx.changes.push_back(Change::Decided { action: id });
+        cx.changes.push_back(Change::Decided(id));
         let (ok, by_outcome, status) = (action.row.ok.clone(), action.by_outcome(), action.status());
         let resources = action.bad_resources();
         let bad = action.row.ranks.difference(&action.row.ok);

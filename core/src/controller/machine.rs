@@ -137,7 +137,7 @@ impl Machine {
                     let reorders = settings.after != self.cx.settings.after;
                     self.on_settings(settings);
                     if reorders {
-                        self.reordered();
+                        self.jobs.reordered(&mut self.cx);
                     }
                 }
                 Input::StoreFull(full) => self.quiesce.store_full = full,
@@ -183,7 +183,7 @@ impl Machine {
             if let Some(id) = self.cx.touched.pop_first() {
                 self.jobs.tell(id, &mut self.cx);
                 self.jobs.settle_action(id, &mut self.cx);
-                self.start_later(id);
+                self.jobs.start_later(id, &mut self.cx);
                 changed.insert(id);
                 continue;
             }
@@ -215,39 +215,56 @@ impl Machine {
     pub(super) fn react(&mut self) {
         while let Some(change) = self.cx.changes.pop_front() {
             match change {
-                Change::Greeted { session, hello, note } => self.open(session, *hello, note),
-                Change::Away { host } => {
+                Change::Greeted(session, hello, note) => self.open(session, *hello, note),
+                Change::Away(host) => {
                     if let Some(node) = self.nodes.get(&host) {
                         // Accepted tasks of the node may become unreachable.
                         let at = self.cx.now.mono_ms.saturating_add(self.cx.settings.unreachable_grace_ms);
                         self.jobs.check_all(&node.tasks, at);
                     }
-                    if self.recovery.orphan_hosts.contains(&host) {
-                        self.reordered_on(&host);
+                    if self.nodes.orphan_hosts.contains(&host) {
+                        self.jobs.reordered_on(&host, &mut self.cx);
                     }
                 }
-                Change::Joined { action, ranks } => {
+                Change::Joined(action, ranks) => {
                     self.nodes.index(&self.jobs, action, &ranks);
                     self.adopt(action, &ranks);
                 }
-                Change::Ready { action, ranks } => self.start_ready(action, &ranks),
-                Change::Cancelled { task, why } => {
+                Change::Ready(action, ranks) => self.start_ready(action, &ranks),
+                Change::Cancelled(task, why) => {
                     if let Some(session) = self.facts().session_of(task).filter(|_| !self.facts().is_absent(task)) {
                         self.cx.send_cancel(session, &self.jobs, task, &why);
                     }
                 }
                 Change::Ended(end) => self.on_ended(end),
-                Change::Unclean { task, what } => self.drain_alive(task, &what, Fault::Other),
-                Change::Decided { action } => {
+                Change::Lives(task, what) => self.drain_alive(task, &what, self.facts().stuck(task)),
+                Change::Unclean(task, what) => self.drain_alive(task, &what, Fault::Other),
+                Change::Unorphaned(host) => self.on_unorphaned(&host),
+                Change::Decided(action) => {
                     if let Some(action) = self.jobs.action(action) {
                         self.nodes.unindex(&self.jobs, action);
                     }
                 }
-                Change::Thawed { action } => self.thaw_action(action),
-                Change::Cleaned { hosts, job, attempt } => {
-                    let passing = Passing::Cleaning { job, attempt };
+                Change::Thawed(action) => self.thaw_action(action),
+                Change::Cleaned(hosts, passing) => {
                     hosts.iter().for_each(|host| self.drains.lift_passing(host, &passing, &mut self.cx));
                 }
+            }
+        }
+    }
+
+    /// Lets tasks begin on a host without orphans.
+    fn on_unorphaned(&mut self, host: &HostName) {
+        if !defect!(OrphanDrainStays) {
+            self.drains.lift_passing(host, &Passing::Orphan, &mut self.cx);
+        }
+        self.jobs.reordered_on(host, &mut self.cx);
+        let Some(node) = self.nodes.get_mut(host) else { return };
+        let session = node.session;
+        for task in std::mem::take(&mut node.unsettled.unclaimed) {
+            match session {
+                Some(session) if !self.jobs.is_frozen_action(task.action) => self.begin_unclaimed(session, task),
+                _ => self.nodes.leave_unclaimed(&self.jobs, task),
             }
         }
     }

@@ -114,6 +114,37 @@ impl Jobs {
     }
 }
 
+impl Jobs {
+    /// Ends the rank if the rank expects the reboot of its node; returns `false` if no reboot was expected.
+    pub(crate) fn booted(&mut self, task: TaskId, boot_number: u32, machine: &MachineId, cx: &mut Context) -> bool {
+        let Some(action) = self.action_mut(task.action) else { return false };
+        let Some(expected) = action.expected.get(&task.rank) else { return false };
+        if action.boot(task.rank) == Some(boot_number) || defect!(ExpectedBootForgotten) {
+            return false;
+        }
+        if expected.row.expects.as_ref().map(|expects| &expects.machine) != Some(machine) {
+            // Another machine has taken the node's place: the task's result is unknown.
+            self.lose(task, Loss::Rebooted, cx);
+            return true;
+        }
+        let is_next = action.boot(task.rank).is_some_and(|boot| boot.saturating_add(1) == boot_number);
+        if !is_next && !survives_reboot(&action.row.name) {
+            // A later soft reboot has invalidated the task.
+            self.lose(task, Loss::Rebooted, cx);
+            return true;
+        }
+        let ended = if expected.is_late(cx.now) {
+            expected.but(Outcome::Timeout { status: None }, "the boot that it expected came past its limit", cx.now)
+        } else {
+            expected.but(expected.row.ended.outcome.clone(), "the boot that it expected is its end", cx.now)
+        };
+        // The rank has ended in the announced boot; a later reboot is an ordinary one.
+        action.seen_in(task.rank, boot_number);
+        self.end_task(task, Ended { booted: true, ..ended }, cx);
+        true
+    }
+}
+
 impl Machine {
     pub(crate) fn on_expects_boot(
         &mut self,
@@ -154,40 +185,6 @@ impl Machine {
         self.cx.send(id, ToAgent::BootExpected { task });
     }
 
-    /// Ends the rank if the rank expects the reboot of its node; returns `false` if no reboot was expected.
-    pub(crate) fn booted(&mut self, task: TaskId, boot_number: u32) -> bool {
-        let machine = self.facts().boot_of(task).map(|(_, machine)| machine);
-        let Some(action) = self.jobs.action_mut(task.action) else { return false };
-        let Some(expected) = action.expected.get(&task.rank) else { return false };
-        if action.boot(task.rank) == Some(boot_number) || defect!(ExpectedBootForgotten) {
-            return false;
-        }
-        if expected.row.expects.as_ref().map(|expects| &expects.machine) != machine.as_ref() {
-            // Another machine has taken the node's place: the task's result is unknown.
-            self.jobs.lose(task, Loss::Rebooted, &mut self.cx);
-            return true;
-        }
-        let is_next = action.boot(task.rank).is_some_and(|boot| boot.saturating_add(1) == boot_number);
-        if !is_next && !survives_reboot(&action.row.name) {
-            // A later soft reboot has invalidated the task.
-            self.jobs.lose(task, Loss::Rebooted, &mut self.cx);
-            return true;
-        }
-        let ended = if expected.is_late(self.cx.now) {
-            expected.but(
-                Outcome::Timeout { status: None },
-                "the boot that it expected came past its limit",
-                self.cx.now,
-            )
-        } else {
-            expected.but(expected.row.ended.outcome.clone(), "the boot that it expected is its end", self.cx.now)
-        };
-        // The rank has ended in the announced boot; a later reboot is an ordinary one.
-        action.seen_in(task.rank, boot_number);
-        self.jobs.end_task(task, Ended { booted: true, ..ended }, &mut self.cx);
-        true
-    }
-
     /// Turns a node's report of an end into the rank's end; `None` while the rank still waits for the reboot.
     pub(crate) fn end_or_boot(&mut self, task: TaskId, ended: Ended) -> Option<Ended> {
         let well = ended.outcome.went_well();
@@ -206,7 +203,7 @@ impl Machine {
         }
         // The node has lost its mark of the announcement, and the store has not.
         let unmarked = matches!(ended.outcome, Outcome::Lost { why: Loss::Rebooted }) && !defect!(UnmarkedBootIsLoss);
-        if expects && unmarked && self.booted(task, boot_number) {
+        if expects && unmarked && self.jobs.booted(task, boot_number, &machine, &mut self.cx) {
             return None;
         }
         let action = self.jobs.action_mut(task.action)?;

@@ -90,6 +90,20 @@ impl Jobs {
     }
 }
 
+impl Jobs {
+    /// Drains the host of a live task that ended as `lost`. The operator who lifted the drain for the loss could not
+    /// know that the task lives. The new drain comes only once: the operator who lifts the new drain has seen the
+    /// task.
+    pub(crate) fn lives_after_all(&mut self, task: TaskId, phase: &Phase, cx: &mut Context) {
+        let Some(action) = self.action_mut(task.action).filter(|_| !is_before_its_begin(phase)) else { return };
+        if action.lives_after_all(task.rank) && !defect!(LostMayLive) {
+            self.touch(task.action, cx);
+            let what = "lives, and had been given up as lost".to_owned();
+            cx.changes.push_back(Change::Lives(task, what));
+        }
+    }
+}
+
 impl Machine {
     /// Ends a task by its node's report, unless the rank still waits for an announced reboot.
     pub(crate) fn end_reported(&mut self, task: TaskId, ended: Ended) {
@@ -144,17 +158,6 @@ impl Machine {
         let what = format!("{script} is past its limit of {}", crate::duration::Span::from_millis(*limit_ms));
         self.drain_alive(task, &what, self.facts().stuck(task));
         self.give_up_overdue(task, &what);
-    }
-
-    /// Drains the host of a live task that ended as `lost`. The operator who lifted the drain for the loss could not
-    /// know that the task lives. The new drain comes only once: the operator who lifts the new drain has seen the
-    /// task.
-    pub(crate) fn lives_after_all(&mut self, task: TaskId, phase: &Phase) {
-        let Some(action) = self.jobs.action_mut(task.action).filter(|_| !is_before_its_begin(phase)) else { return };
-        if action.lives_after_all(task.rank) && !defect!(LostMayLive) {
-            self.jobs.touch(task.action, &mut self.cx);
-            self.drain_alive(task, "lives, and had been given up as lost", self.facts().stuck(task));
-        }
     }
 }
 

@@ -110,49 +110,51 @@ impl Jobs {
     /// ranks.
     pub(crate) fn ready(&self, action: ActionId, ranks: IdSet, cx: &mut Context) {
         if !self.is_frozen_action(action) {
-            cx.changes.push_back(Change::Ready { action, ranks });
+            cx.changes.push_back(Change::Ready(action, ranks));
         }
     }
 }
 
-impl Machine {
+impl Jobs {
     /// Starts actions that waited for ranks of the given action, once these ranks have ended.
-    pub(crate) fn start_later(&mut self, id: ActionId) {
-        let Some(action) = self.jobs.action_mut(id) else { return };
+    pub(crate) fn start_later(&mut self, id: ActionId, cx: &mut Context) {
+        let Some(action) = self.action_mut(id) else { return };
         let freed = action.take_freed();
         if freed.is_empty() {
             return;
         }
         let (job, number) = (action.row.job.clone(), action.row.attempt);
-        let attempt = self.jobs.attempt(&job, number);
-        let others = attempt.into_iter().flat_map(|attempt| self.jobs.of(attempt));
+        let attempt = self.attempt(&job, number);
+        let others = attempt.into_iter().flat_map(|attempt| self.of(attempt));
         let waiting = others.filter(|other| !other.row.waiting.is_empty());
         let mut later: Vec<(ActionId, IdSet)> = waiting.map(|other| (other.row.id, freed.clone())).collect();
-        later.extend(attempt.into_iter().flat_map(|attempt| self.jobs.of_newer(&job, number, &attempt.layout, &freed)));
+        later.extend(attempt.into_iter().flat_map(|attempt| self.of_newer(&job, number, &attempt.layout, &freed)));
         for (later, ranks) in later {
-            self.start_ready(later, &ranks);
+            self.ready(later, ranks, cx);
         }
     }
 
     /// Starts actions that need not wait any more, after the list of after-actions changed.
-    pub(crate) fn reordered(&mut self) {
-        let waiting = self.jobs.actions.values().filter(|action| !action.row.waiting.is_empty());
+    pub(crate) fn reordered(&mut self, cx: &mut Context) {
+        let waiting = self.actions.values().filter(|action| !action.row.waiting.is_empty());
         let waiting: Vec<(ActionId, IdSet)> =
             waiting.map(|action| (action.row.id, action.row.waiting.clone())).collect();
         for (id, ranks) in waiting {
-            self.start_ready(id, &ranks);
+            self.ready(id, ranks, cx);
         }
     }
 
     /// Starts actions that waited on the host for a cause other than an action, after the end of the cause.
-    pub(crate) fn reordered_on(&mut self, host: &HostName) {
-        let waiting = self.jobs.actions.iter().filter(|(_, action)| !action.row.waiting.is_empty());
-        let there = waiting.filter_map(|(id, _)| Some((*id, self.jobs.layout(*id)?.rank(host.as_str())?)));
+    pub(crate) fn reordered_on(&mut self, host: &HostName, cx: &mut Context) {
+        let waiting = self.actions.iter().filter(|(_, action)| !action.row.waiting.is_empty());
+        let there = waiting.filter_map(|(id, _)| Some((*id, self.layout(*id)?.rank(host.as_str())?)));
         for (id, rank) in there.collect::<Vec<_>>() {
-            self.start_ready(id, &IdSet::from(rank..=rank));
+            self.ready(id, IdSet::from(rank..=rank), cx);
         }
     }
+}
 
+impl Machine {
     /// Starts the waiting ranks that may begin and whose nodes are connected. Ranks on nodes that are down, or that
     /// never connected, end as `lost`. Right after a start with an empty store, an unknown node gets time to connect.
     pub(crate) fn start_ready(&mut self, id: ActionId, ranks: &IdSet) {

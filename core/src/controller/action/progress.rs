@@ -57,7 +57,7 @@ impl Machine {
             }
             _ => {}
         }
-        self.lives_after_all(task, &phase);
+        self.jobs.lives_after_all(task, &phase, &mut self.cx);
         self.jobs.watch_lingering(task, &phase, self.cx.now);
         self.nodes.remember_phase(&mut self.jobs, host, task, phase, self.cx.now.mono_ms.saturating_sub(age_ms));
     }
@@ -67,7 +67,7 @@ impl Machine {
         let is_orphan = self.nodes.get(host).is_some_and(|node| node.unsettled.orphans.contains_key(&task));
         let Some(action) = self.jobs.action(task.action).filter(|_| !is_orphan) else {
             // The task is an orphan, or belongs to a pruned attempt.
-            if self.unknown_ended(host, task) {
+            if self.nodes.unknown_ended(host, task, &mut self.cx) {
                 self.cx.effects.push(ack);
             }
             return;

@@ -88,7 +88,7 @@ impl Jobs {
                 let begun = self.begun(job, number);
                 for rank in begun.intersection(&new).iter().map(Rank) {
                     let what = "had ended before this rank was known, and does not clean up there";
-                    cx.changes.push_back(Change::Unclean { task: TaskId { action: id, rank }, what: what.to_owned() });
+                    cx.changes.push_back(Change::Unclean(TaskId { action: id, rank }, what.to_owned()));
                 }
             }
             return;
@@ -108,7 +108,7 @@ impl Jobs {
     pub(crate) fn grow(&mut self, id: ActionId, new: &IdSet, cx: &mut Context) {
         if let Some(action) = self.action_mut(id) {
             action.grow(new);
-            cx.changes.push_back(Change::Joined { action: id, ranks: new.clone() });
+            cx.changes.push_back(Change::Joined(id, new.clone()));
             self.touch(id, cx);
             self.ready(id, new.clone(), cx);
         }
@@ -122,7 +122,7 @@ impl Jobs {
         // The store keeps actions in the order in which they began: the order decides which action waits for which.
         cx.records.push(Record::Action(Box::new(row.clone())));
         self.add_action(Action::new(row, cx.now.mono_ms));
-        cx.changes.push_back(Change::Joined { action: id, ranks: ranks.clone() });
+        cx.changes.push_back(Change::Joined(id, ranks.clone()));
         self.arm(id, cx);
         self.touch(id, cx);
         let hosts = self.layout(id).map(|layout| layout.hosts_of(&ranks));

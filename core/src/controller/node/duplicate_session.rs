@@ -76,7 +76,7 @@ impl Nodes {
                 let why = "an older session of this agent than the last one that stood";
                 return self.turn_away(id, &hello.host, why, cx);
             }
-            return cx.changes.push_back(Change::Greeted { session: id, hello, note });
+            return cx.changes.push_back(Change::Greeted(id, hello, note));
         };
         let same_agent = match self.sessions.get(&older) {
             Some(Session { stage: Stage::Open { machine, boot, link, .. }, peer: of })
@@ -94,11 +94,11 @@ impl Nodes {
                 let text = format!("its session from {of} was replaced by a newer one from the same address, {peer}");
                 cx.note_of_node(Level::Info, &hello.host, text);
                 self.end_session(older, "replaced by a newer session of the same agent", cx);
-                cx.changes.push_back(Change::Greeted { session: id, hello, note });
+                cx.changes.push_back(Change::Greeted(id, hello, note));
             }
             None if defect!(CloneReplaces) => {
                 self.end_session(older, "replaced", cx);
-                cx.changes.push_back(Change::Greeted { session: id, hello, note });
+                cx.changes.push_back(Change::Greeted(id, hello, note));
             }
             None => {
                 self.probe_last += 1;

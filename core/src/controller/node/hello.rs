@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::controller::action::Stand;
 use crate::controller::facts::Facts;
-use crate::controller::io::{Effect, NodeRow, Record, SessionId};
+use crate::controller::io::{Effect, NodeRow, Passing, Record, SessionId};
 use crate::controller::machine::Machine;
 use crate::controller::node::Node;
 use crate::controller::node::duplicate_session::address;
@@ -74,7 +74,7 @@ impl Machine {
     /// Settles one Hello. `before` is the unfinished part of the node's earlier Hello.
     pub(crate) fn settle(&mut self, id: SessionId, host: &HostName, held: Vec<Held>, before: Unsettled) {
         let Some(node) = self.nodes.get(host) else { return };
-        let (boot, boot_number) = (node.row.boot.clone(), node.row.boot_number);
+        let NodeRow { boot, boot_number, machine, .. } = node.row.clone();
         // A node takes no part in external actions.
         let tasks: Vec<TaskId> =
             node.tasks.iter().filter(|task| !self.jobs.is_external(task.action)).copied().collect();
@@ -82,8 +82,8 @@ impl Machine {
         let held: BTreeMap<TaskId, Held> = held.into_iter().filter(|h| !h.local).map(|h| (h.task, h)).collect();
         for task in &tasks {
             let frozen = self.jobs.is_frozen_action(task.action);
-            if !frozen && !self.booted(*task, boot_number) {
-                self.undo(*task, boot_number);
+            if !frozen && !self.jobs.booted(*task, boot_number, &machine, &mut self.cx) {
+                self.jobs.undo(*task, boot_number, &mut self.cx);
             }
         }
         self.react();
@@ -110,7 +110,10 @@ impl Machine {
         if !forget.is_empty() {
             self.cx.send(id, ToAgent::Forget { tasks: forget });
         }
-        self.orphans_told(host, before);
+        self.nodes.orphans_told(host, before, &mut self.cx);
+        if !self.nodes.orphan_hosts.contains(host) {
+            self.drains.lift_passing(host, &Passing::Orphan, &mut self.cx);
+        }
         self.react();
         self.reboot_cleans(host);
     }

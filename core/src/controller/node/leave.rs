@@ -43,6 +43,6 @@ impl Nodes {
             }
         }
         self.questions.retain(|_, asked| !asked.is_empty());
-        cx.changes.push_back(Change::Away { host: host.clone() });
+        cx.changes.push_back(Change::Away(host.clone()));
     }
 }

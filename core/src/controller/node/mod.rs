@@ -83,6 +83,7 @@ pub(crate) struct Nodes {
     /// Open questions of clients, with the hosts that have not answered.
     pub(crate) questions: BTreeMap<u64, BTreeSet<HostName>>,
     pub(crate) question_last: u64,
+    pub(crate) orphan_hosts: BTreeSet<HostName>,
 }
 
 impl Deref for Nodes {

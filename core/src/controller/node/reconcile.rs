@@ -27,7 +27,9 @@
 //! 4. See [`crate::controller::action::announced_reboot`].
 
 use crate::controller::action::Stand;
+use crate::controller::context::Context;
 use crate::controller::io::SessionId;
+use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
 use crate::controller::operator::resolve::is_before_its_begin;
 use crate::controller::recovery::NOT_ASKED_AGAIN;
@@ -37,23 +39,45 @@ use crate::message::{HeldState, ToAgent};
 use crate::outcome::Loss;
 use crate::task::{Ended, Start, survives_reboot};
 
-impl Machine {
+impl Jobs {
     /// Invalidates a setup task that ended well in an earlier boot: the task becomes `lost (rebooted)`.
-    pub(crate) fn undo(&mut self, task: TaskId, boot_number: u32) {
-        let Some(action) = self.jobs.action(task.action) else { return };
+    pub(crate) fn undo(&mut self, task: TaskId, boot_number: u32, cx: &mut Context) {
+        let Some(action) = self.action(task.action) else { return };
         let had_done = match action.stand(task.rank) {
             Stand::Ok => true,
-            Stand::Ended => {
-                action.ended.get(&task.rank).is_some_and(|row| self.jobs.counts_on(action, &row.ended.outcome))
-            }
+            Stand::Ended => action.ended.get(&task.rank).is_some_and(|row| self.counts_on(action, &row.ended.outcome)),
             _ => false,
         };
         let undone = had_done && action.boot(task.rank) != Some(boot_number);
         if undone && !survives_reboot(&action.row.name) && !defect!(BootKeepsProlog) {
-            self.jobs.lose(task, Loss::Rebooted, &mut self.cx);
+            self.lose(task, Loss::Rebooted, cx);
         }
     }
 
+    /// Sends a Start for a node's boot; the batch commits the Start first.
+    pub(crate) fn start_on(
+        &mut self,
+        id: SessionId,
+        task: TaskId,
+        boot_number: u32,
+        boot: &crate::ids::BootId,
+        cx: &mut Context,
+    ) {
+        let not_after_ms = cx.settings.not_after_ms;
+        let Some(layout) = self.layout(task.action).cloned() else {
+            return;
+        };
+        let Some(action) = self.action(task.action) else { return };
+        let (after, milestones) = (self.follows(action), self.milestones_of(action));
+        let Some(action) = self.action_mut(task.action) else { return };
+        action.send(task.rank, boot_number);
+        let start = Start { after, milestones, ..action.start(&layout, not_after_ms, task.rank, boot) };
+        self.touch(task.action, cx);
+        cx.send(id, ToAgent::Start(start));
+    }
+}
+
+impl Machine {
     /// Settles a task that this store knows and the node holds.
     pub(crate) fn settle_held(
         &mut self,
@@ -138,7 +162,7 @@ impl Machine {
                 if open {
                     self.past_its_limit(host, task, phase);
                 }
-                self.lives_after_all(task, phase);
+                self.jobs.lives_after_all(task, phase, &mut self.cx);
                 self.jobs.watch_lingering(task, phase, self.cx.now);
                 self.nodes.remember_phase(
                     &mut self.jobs,
@@ -174,9 +198,11 @@ impl Machine {
             Stand::Waiting if self.jobs.is_behind(task.action, task.rank) => {}
             Stand::Waiting => {
                 self.jobs.arm_start(task, &self.cx);
-                self.start_on(id, task, boot_number, boot);
+                self.jobs.start_on(id, task, boot_number, boot, &mut self.cx);
             }
-            Stand::Accepted if defect!(AcceptedSentAgain) => self.start_on(id, task, boot_number, boot),
+            Stand::Accepted if defect!(AcceptedSentAgain) => {
+                self.jobs.start_on(id, task, boot_number, boot, &mut self.cx)
+            }
             Stand::Accepted => self.jobs.lose(task, Loss::Vanished, &mut self.cx),
             // The node never got the Start: the task waits again for whatever holds it back.
             Stand::Sent if cancel.is_none() && self.facts().is_held_back(task.action, task.rank).is_some() => {
@@ -188,25 +214,10 @@ impl Machine {
             // The node answers the Cancel with a tombstone, and reports it with Finished.
             Stand::Sent => match cancel {
                 Some(why) => self.cx.send_cancel(id, &self.jobs, task, &why),
-                None => self.start_on(id, task, boot_number, boot),
+                None => self.jobs.start_on(id, task, boot_number, boot, &mut self.cx),
             },
             Stand::Ok | Stand::Ended | Stand::NotMine => {}
         }
-    }
-
-    /// Sends a Start for a node's boot; the batch commits the Start first.
-    pub(crate) fn start_on(&mut self, id: SessionId, task: TaskId, boot_number: u32, boot: &crate::ids::BootId) {
-        let not_after_ms = self.cx.settings.not_after_ms;
-        let Some(layout) = self.jobs.layout(task.action).cloned() else {
-            return;
-        };
-        let Some(action) = self.jobs.action(task.action) else { return };
-        let (after, milestones) = (self.jobs.follows(action), self.jobs.milestones_of(action));
-        let Some(action) = self.jobs.action_mut(task.action) else { return };
-        action.send(task.rank, boot_number);
-        let start = Start { after, milestones, ..action.start(&layout, not_after_ms, task.rank, boot) };
-        self.jobs.touch(task.action, &mut self.cx);
-        self.cx.send(id, ToAgent::Start(start));
     }
 
     /// Begins an unclaimed task of an asserted attempt, unless the task is cancelled or held back.

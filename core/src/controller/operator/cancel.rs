@@ -44,7 +44,7 @@ impl Jobs {
                     continue;
                 }
                 action.cancelling(rank, why);
-                cx.changes.push_back(Change::Cancelled { task, why: why.to_owned() });
+                cx.changes.push_back(Change::Cancelled(task, why.to_owned()));
             }
             self.touch(id, cx);
             if let Some(row) = self.action(id).map(|a| a.row.clone()) {

@@ -17,13 +17,65 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::agent::io::Level;
+use crate::controller::context::Context;
 use crate::controller::io::{Assert, Asserted, JobPhase, Listed, Refusal, Reply, Source};
+use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{Attempt, HostName, JobId};
 use crate::job::Part;
+
+impl Jobs {
+    /// Asserts one listed attempt. Returns `true` if the attempt was added.
+    fn assert_listed(&mut self, source: &Source, of: Listed, cx: &mut Context) -> Result<bool, String> {
+        let layout = Layout::new(of.ranks.clone(), of.hosts)?;
+        if layout.ranks().is_empty() {
+            return Err("it holds no rank".to_owned());
+        }
+        let (job, number) = (of.job, of.attempt);
+        let added = match self.attempt(&job, number) {
+            Some(attempt) => {
+                contradicts(attempt, &layout, of.userid).map_or(Ok(()), Err)?;
+                false
+            }
+            None => {
+                let last = self.get(&job).and_then(|entry| entry.last_attempt());
+                if let Some(last) = last.filter(|last| *last > number) {
+                    return Err(format!("attempt {last} came after it"));
+                }
+                of.terms.check(layout.ranks().len())?;
+                let attempt = JobAttempt::new(layout, of.userid, of.terms, true, cx.now.wall_ms);
+                let attempt = JobAttempt { source: Some(source.clone()), recovered: true, ..attempt };
+                self.open_attempt(&job, number, attempt, cx);
+                true
+            }
+        };
+        if !added {
+            let owed = self.take_releases(&job, number, &of.ranks, cx);
+            let gone = self.unreleased(&job, number).ranks.difference(&of.ranks);
+            self.disown(&job, number, &gone, cx);
+            self.own(&job, number, &of.ranks, cx);
+            if let Some(attempt) = self.attempt_mut(&job, number) {
+                let changed = attempt.source.is_none() || !attempt.added;
+                attempt.source.get_or_insert_with(|| source.clone());
+                attempt.added = true;
+                if changed {
+                    cx.attempt_changed(&job, number);
+                }
+            }
+            self.assert_attempt(&job, number, cx);
+            self.let_go(&job, number, &Part::of_ranks(gone), cx);
+            self.release_again(&job, number, &of.ranks, owed, cx);
+        }
+        if of.phase == JobPhase::Ended {
+            let whole = self.attempt(&job, number).map(JobAttempt::whole).unwrap_or_default();
+            self.let_go(&job, number, &whole, cx);
+        }
+        Ok(added)
+    }
+}
 
 impl Machine {
     pub(crate) fn assert(&mut self, asked: Assert) -> Result<Reply, Refusal> {
@@ -35,7 +87,7 @@ impl Machine {
         let mut refused = BTreeMap::new();
         for of in asked.attempts {
             let (job, number, hosts) = (of.job.clone(), of.attempt, of.hosts.clone());
-            match self.assert_listed(&asked.source, of) {
+            match self.jobs.assert_listed(&asked.source, of, &mut self.cx) {
                 Ok(true) => told.added += 1,
                 Ok(false) => told.vouched += 1,
                 Err(why) => {
@@ -73,54 +125,6 @@ impl Machine {
             self.drains.adopt(drain, &mut self.cx);
         }
         Ok(Reply::Asserted(told))
-    }
-
-    /// Asserts one listed attempt. Returns `true` if the attempt was added.
-    fn assert_listed(&mut self, source: &Source, of: Listed) -> Result<bool, String> {
-        let layout = Layout::new(of.ranks.clone(), of.hosts)?;
-        if layout.ranks().is_empty() {
-            return Err("it holds no rank".to_owned());
-        }
-        let (job, number) = (of.job, of.attempt);
-        let added = match self.jobs.attempt(&job, number) {
-            Some(attempt) => {
-                contradicts(attempt, &layout, of.userid).map_or(Ok(()), Err)?;
-                false
-            }
-            None => {
-                let last = self.jobs.get(&job).and_then(|entry| entry.last_attempt());
-                if let Some(last) = last.filter(|last| *last > number) {
-                    return Err(format!("attempt {last} came after it"));
-                }
-                of.terms.check(layout.ranks().len())?;
-                let attempt = JobAttempt::new(layout, of.userid, of.terms, true, self.cx.now.wall_ms);
-                let attempt = JobAttempt { source: Some(source.clone()), recovered: true, ..attempt };
-                self.jobs.open_attempt(&job, number, attempt, &mut self.cx);
-                true
-            }
-        };
-        if !added {
-            let owed = self.jobs.take_releases(&job, number, &of.ranks, &mut self.cx);
-            let gone = self.jobs.unreleased(&job, number).ranks.difference(&of.ranks);
-            self.jobs.disown(&job, number, &gone, &mut self.cx);
-            self.jobs.own(&job, number, &of.ranks, &mut self.cx);
-            if let Some(attempt) = self.jobs.attempt_mut(&job, number) {
-                let changed = attempt.source.is_none() || !attempt.added;
-                attempt.source.get_or_insert_with(|| source.clone());
-                attempt.added = true;
-                if changed {
-                    self.cx.attempt_changed(&job, number);
-                }
-            }
-            self.jobs.assert_attempt(&job, number, &mut self.cx);
-            self.jobs.let_go(&job, number, &Part::of_ranks(gone), &mut self.cx);
-            self.jobs.release_again(&job, number, &of.ranks, owed, &mut self.cx);
-        }
-        if of.phase == JobPhase::Ended {
-            let whole = self.jobs.attempt(&job, number).map(JobAttempt::whole).unwrap_or_default();
-            self.jobs.let_go(&job, number, &whole, &mut self.cx);
-        }
-        Ok(added)
     }
 }
 

@@ -50,7 +50,7 @@ impl Jobs {
                 action.resolve_later(word(sent.clone()));
             }
             for task in sent.iter().map(|rank| TaskId { action: id, rank: Rank(rank) }) {
-                cx.changes.push_back(Change::Cancelled { task, why: GIVEN_BACK.to_owned() });
+                cx.changes.push_back(Change::Cancelled(task, GIVEN_BACK.to_owned()));
             }
             let ends = if defect!(GoneWhileUnderWay) { waiting.union(&sent) } else { waiting };
             let outcome = word(IdSet::new()).outcome();
@@ -91,7 +91,7 @@ impl Machine {
         let orphans = self.facts().orphans().filter(|(_, _, orphan)| orphan.job == *job && orphan.attempt == number);
         let orphans: Vec<(HostName, TaskId)> = orphans.map(|(host, task, _)| (host.clone(), task)).collect();
         for (host, task) in orphans {
-            self.give_up_orphan(&host, task);
+            self.nodes.give_up_orphan(&host, task, &mut self.cx);
         }
         let Some(attempt) = self.jobs.attempt(job, number) else { return };
         if attempt.is_vouched() {

@@ -167,7 +167,7 @@ impl Machine {
             } else if fits && !follows && !self.jobs.actions.contains_key(&id) && !is_stale {
                 setup.entry((id, name)).or_default().insert(task.rank.0);
             } else {
-                self.give_up_orphan(&host, task);
+                self.nodes.give_up_orphan(&host, task, &mut self.cx);
             }
         }
         for ((id, name), ranks) in setup {
@@ -196,9 +196,9 @@ impl Machine {
         if let Some(session) = node.session {
             self.nodes.end_session(session, "an operator had the controller forget what this host told", &mut self.cx);
         }
-        self.recovery.orphan_hosts.remove(host);
+        self.nodes.orphan_hosts.remove(host);
         self.drains.lift_passing(host, &Passing::Orphan, &mut self.cx);
-        self.reordered();
+        self.jobs.reordered(&mut self.cx);
         let tasks = (orphans.len() + tombstones.len()) as u64;
         let text =
             format!("uid {uid} had the controller forget what it told: {tasks} tasks that the store does not know");

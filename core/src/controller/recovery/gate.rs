@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::controller::action::Action;
 use crate::controller::context::{Change, Context};
 use crate::controller::facts::Facts;
-use crate::controller::io::Effect;
+use crate::controller::io::{Effect, NodeRow};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::machine::Machine;
@@ -147,7 +147,7 @@ impl Jobs {
         let Some(action) = self.action_mut(id).filter(|action| action.row.unvouched) else { return };
         action.row.unvouched = false;
         action.changed = true;
-        cx.changes.push_back(Change::Thawed { action: id });
+        cx.changes.push_back(Change::Thawed(id));
     }
 
     /// Thaws an attempt: waiting actions go on, and limits count from now.
@@ -159,7 +159,7 @@ impl Jobs {
         left.subtract(&attempt.released);
         let complete = attempt.complete;
         for id in actions {
-            cx.changes.push_back(Change::Thawed { action: id });
+            cx.changes.push_back(Change::Thawed(id));
         }
         if !complete {
             cx.hold_dropped(job, number, &left);
@@ -219,11 +219,10 @@ impl Machine {
         if !self.jobs.is_external(id) {
             for (rank, host) in layout.pairs(&ranks) {
                 let Some(node) = self.nodes.get(host) else { continue };
-                let (session, host, boot, boot_number) =
-                    (node.session, node.row.host.clone(), node.row.boot.clone(), node.row.boot_number);
+                let (session, NodeRow { host, machine, boot, boot_number, .. }) = (node.session, node.row.clone());
                 let task = TaskId { action: id, rank };
-                if !self.booted(task, boot_number) {
-                    self.undo(task, boot_number);
+                if !self.jobs.booted(task, boot_number, &machine, &mut self.cx) {
+                    self.jobs.undo(task, boot_number, &mut self.cx);
                 }
                 let Some((session, node)) = session.zip(self.nodes.get_mut(&host)) else { continue };
                 let (absent, unclaimed) = (node.unsettled.absent.remove(&task), node.unsettled.unclaimed.remove(&task));

@@ -61,7 +61,6 @@ pub(super) struct Recovery {
     asserted: BTreeSet<Source>,
     /// Sources whose edges have followed their attempts (`Attempts`) in this life.
     pub(super) followed: BTreeSet<Source>,
-    pub(crate) orphan_hosts: BTreeSet<HostName>,
     /// Time (monotonic) at which hosts with orphans are drained; `None`: no orphan waits for a drain.
     orphans_ms: Option<u64>,
 }
@@ -80,7 +79,7 @@ pub(crate) struct Unsettled {
     /// Tasks of unasserted attempts that the node does not hold.
     absent: BTreeSet<TaskId>,
     /// Unclaimed tasks on the node that must not begin yet.
-    unclaimed: BTreeSet<TaskId>,
+    pub(super) unclaimed: BTreeSet<TaskId>,
     /// The node's orphans: tasks that the store neither knows nor has pruned.
     pub(super) orphans: BTreeMap<TaskId, Orphan>,
     /// Tombstones of unknown tasks. A tombstone can be the outcome of an after-action.

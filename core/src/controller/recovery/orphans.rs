@@ -15,7 +15,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::controller::context::Context;
+use crate::controller::context::{Change, Context};
 use crate::controller::facts::Facts;
 use crate::controller::io::{Effect, Now, Passing, SessionId};
 use crate::controller::job::Jobs;
@@ -81,7 +81,7 @@ impl Recovery {
 
     /// Schedules the drain of hosts with orphans. A host whose orphans are adopted in time is not drained.
     pub(super) fn watch_orphans(&mut self, nodes: &Nodes, cx: &Context) {
-        if self.orphans_ms.is_none() && !self.orphan_hosts.is_empty() {
+        if self.orphans_ms.is_none() && !nodes.orphan_hosts.is_empty() {
             let wait = shut_ms(nodes.len(), cx.settings.redial_per_second);
             self.orphans_ms = Some(cx.now.mono_ms.saturating_add(wait));
         }
@@ -107,6 +107,65 @@ impl Context {
         let message =
             ToAgent::Cancel { task: held.task, job, attempt: held.attempt, action, why: why.to_owned(), commit: 0 };
         self.effects.push(Effect::Send { session, message });
+    }
+}
+
+impl Nodes {
+    /// Completes a Hello: gives up again the orphans that an operator had given up, and ends the drain for orphans if
+    /// none is left.
+    pub(crate) fn orphans_told(&mut self, host: &HostName, before: Unsettled, cx: &mut Context) {
+        let given_up = before.orphans.into_iter().filter(|(_, orphan)| orphan.given_up);
+        for (task, _) in given_up {
+            self.give_up_orphan(host, task, cx);
+        }
+        if self.get(host).is_some_and(|node| node.unsettled.orphans.is_empty()) {
+            self.orphan_hosts.remove(host);
+        }
+    }
+
+    /// Handles the end of a task that this store does not know. Returns `true` if the controller acknowledges the end.
+    pub(crate) fn unknown_ended(&mut self, host: &HostName, task: TaskId, cx: &mut Context) -> bool {
+        let Some(node) = self.get_mut(host) else { return true };
+        let Some(orphan) = node.unsettled.orphans.get_mut(&task) else { return true };
+        orphan.state = HeldState::Ended;
+        let given_up = orphan.given_up;
+        if given_up {
+            self.drop_orphan(host, task, cx);
+        }
+        given_up || defect!(OrphanAcknowledged)
+    }
+
+    /// Removes an orphan; the last orphan of a host lets waiting actions begin there.
+    pub(super) fn drop_orphan(&mut self, host: &HostName, task: TaskId, cx: &mut Context) {
+        let Some(node) = self.get_mut(host) else { return };
+        node.unsettled.orphans.remove(&task);
+        if node.unsettled.orphans.is_empty() {
+            self.orphan_hosts.remove(host);
+            cx.changes.push_back(Change::Unorphaned(host.clone()));
+        }
+    }
+
+    /// Gives up an orphan by an operator's decision: the task never begins, a running task gets TERM, and the
+    /// controller acknowledges its end. An absent node gets the Cancel when it comes back; the recovery does not wait
+    /// for that node.
+    pub(super) fn give_up_orphan(&mut self, host: &HostName, task: TaskId, cx: &mut Context) {
+        let Some(node) = self.get_mut(host) else { return };
+        let session = node.session;
+        let Some(orphan) = node.unsettled.orphans.get_mut(&task) else { return };
+        orphan.given_up = true;
+        let has_ended = orphan.has_ended();
+        let (job, attempt, action) = (orphan.job.clone(), orphan.attempt, orphan.action.clone());
+        if let Some(session) = session {
+            let why = "given up by a person after the store was put back".to_owned();
+            let message = ToAgent::Cancel { task, job, attempt, action, why, commit: 0 };
+            cx.effects.push(Effect::Send { session, message });
+            if has_ended {
+                cx.send(session, ToAgent::Ack { task, commit: 0 });
+            }
+        }
+        if has_ended {
+            self.drop_orphan(host, task, cx);
+        }
     }
 }
 
@@ -147,35 +206,10 @@ impl Machine {
         };
         if let Some(node) = self.nodes.get_mut(host).filter(|_| !defect!(OrphansOverlooked)) {
             node.unsettled.orphans.insert(held.task, orphan);
-            self.recovery.orphan_hosts.insert(host.clone());
+            self.nodes.orphan_hosts.insert(host.clone());
             self.recovery.watch_orphans(&self.nodes, &self.cx);
         }
         false
-    }
-
-    /// Completes a Hello: gives up again the orphans that an operator had given up, and ends the drain for orphans if
-    /// none is left.
-    pub(crate) fn orphans_told(&mut self, host: &HostName, before: Unsettled) {
-        let given_up = before.orphans.into_iter().filter(|(_, orphan)| orphan.given_up);
-        for (task, _) in given_up {
-            self.give_up_orphan(host, task);
-        }
-        if self.nodes.get(host).is_some_and(|node| node.unsettled.orphans.is_empty()) {
-            self.recovery.orphan_hosts.remove(host);
-            self.drains.lift_passing(host, &Passing::Orphan, &mut self.cx);
-        }
-    }
-
-    /// Handles the end of a task that this store does not know. Returns `true` if the controller acknowledges the end.
-    pub(crate) fn unknown_ended(&mut self, host: &HostName, task: TaskId) -> bool {
-        let Some(node) = self.nodes.get_mut(host) else { return true };
-        let Some(orphan) = node.unsettled.orphans.get_mut(&task) else { return true };
-        orphan.state = HeldState::Ended;
-        let given_up = orphan.given_up;
-        if given_up {
-            self.drop_orphan(host, task);
-        }
-        given_up || defect!(OrphanAcknowledged)
     }
 
     /// Adopts the orphans of an action on these ranks: the node's task becomes the action's task, as if the node had
@@ -196,7 +230,7 @@ impl Machine {
                 self.jobs.withdraw_before(task, &mut self.cx);
             }
             if let Some(session) = session.filter(|_| state == HeldState::Ended) {
-                self.start_on(session, task, boot_number, &boot);
+                self.jobs.start_on(session, task, boot_number, &boot, &mut self.cx);
             }
             if let HeldState::Live { age_ms, .. } = &mut state {
                 *age_ms = age_ms.saturating_add(self.cx.now.mono_ms.saturating_sub(told_ms));
@@ -210,28 +244,7 @@ impl Machine {
                     }
                 }
             }
-            self.drop_orphan(&host, task);
-        }
-    }
-
-    /// Removes an orphan; the last orphan of a host lets waiting actions begin there.
-    pub(super) fn drop_orphan(&mut self, host: &HostName, task: TaskId) {
-        let Some(node) = self.nodes.get_mut(host) else { return };
-        node.unsettled.orphans.remove(&task);
-        if node.unsettled.orphans.is_empty() {
-            self.recovery.orphan_hosts.remove(host);
-            let session = node.session;
-            let unclaimed = std::mem::take(&mut node.unsettled.unclaimed);
-            if !defect!(OrphanDrainStays) {
-                self.drains.lift_passing(host, &Passing::Orphan, &mut self.cx);
-            }
-            self.reordered_on(host);
-            for task in unclaimed {
-                match session {
-                    Some(session) if !self.jobs.is_frozen_action(task.action) => self.begin_unclaimed(session, task),
-                    _ => self.nodes.leave_unclaimed(&self.jobs, task),
-                }
-            }
+            self.nodes.drop_orphan(&host, task, &mut self.cx);
         }
     }
 
@@ -242,7 +255,7 @@ impl Machine {
         }
         self.recovery.orphans_ms = None;
         let mut drained = Vec::new();
-        for host in self.recovery.orphan_hosts.iter().filter(|_| !defect!(OrphansUndrained)) {
+        for host in self.nodes.orphan_hosts.iter().filter(|_| !defect!(OrphansUndrained)) {
             let Some(node) = self.nodes.get(host) else { continue };
             let Some(orphan) = node.unsettled.orphans.values().next() else { continue };
             let reason = format!(
@@ -253,29 +266,6 @@ impl Machine {
         }
         for (host, reason) in drained {
             self.drains.drain_passing(&host, reason, Passing::Orphan, &mut self.cx);
-        }
-    }
-
-    /// Gives up an orphan by an operator's decision: the task never begins, a running task gets TERM, and the
-    /// controller acknowledges its end. An absent node gets the Cancel when it comes back; the recovery does not wait
-    /// for that node.
-    pub(super) fn give_up_orphan(&mut self, host: &HostName, task: TaskId) {
-        let Some(node) = self.nodes.get_mut(host) else { return };
-        let session = node.session;
-        let Some(orphan) = node.unsettled.orphans.get_mut(&task) else { return };
-        orphan.given_up = true;
-        let has_ended = orphan.has_ended();
-        let (job, attempt, action) = (orphan.job.clone(), orphan.attempt, orphan.action.clone());
-        if let Some(session) = session {
-            let why = "given up by a person after the store was put back".to_owned();
-            let message = ToAgent::Cancel { task, job, attempt, action, why, commit: 0 };
-            self.cx.effects.push(Effect::Send { session, message });
-            if has_ended {
-                self.cx.send(session, ToAgent::Ack { task, commit: 0 });
-            }
-        }
-        if has_ended {
-            self.drop_orphan(host, task);
         }
     }
 }
@@ -289,7 +279,7 @@ impl<'a> Facts<'a> {
 
     /// Returns `true` if any node has orphans, by its last report.
     pub(crate) fn has_orphans(&self) -> bool {
-        !self.recovery.orphan_hosts.is_empty()
+        !self.nodes.orphan_hosts.is_empty()
     }
 
     /// Returns the reason why a setup action of this job does not begin on a host. An absent host needs no reason: its
@@ -307,7 +297,7 @@ impl<'a> Facts<'a> {
     /// Returns the orphans that no operator has given up, each with host and task.
     pub(crate) fn orphans(&self) -> impl Iterator<Item = (&'a HostName, TaskId, &'a Orphan)> + use<'a> {
         let Facts(machine) = *self;
-        let hosts = machine.recovery.orphan_hosts.iter();
+        let hosts = machine.nodes.orphan_hosts.iter();
         let nodes = hosts.filter_map(|host| Some((host, machine.nodes.get(host)?)));
         let all = nodes.flat_map(|(host, node)| node.unsettled.orphans.iter().map(move |(task, of)| (host, *task, of)));
         all.filter(|(_, _, orphan)| !orphan.given_up)

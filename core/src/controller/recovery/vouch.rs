@@ -122,7 +122,7 @@ impl Jobs {
     pub(crate) fn cleaned(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, cx: &mut Context) {
         let Some(attempt) = self.attempt(job, number) else { return };
         let hosts: Vec<HostName> = ranks.iter().filter_map(|rank| attempt.layout.host(Rank(rank))).collect();
-        cx.changes.push_back(Change::Cleaned { hosts, job: job.clone(), attempt: number });
+        cx.changes.push_back(Change::Cleaned(hosts, Passing::Cleaning { job: job.clone(), attempt: number }));
     }
 }
 

@@ -82,7 +82,7 @@ impl Facts<'_> {
             ));
         }
         if let Some((host, _, orphan)) = self.orphans().next() {
-            let all = self.recovery.orphan_hosts.len();
+            let all = self.nodes.orphan_hosts.len();
             let more = if all > 1 { format!(" and {} other hosts", all - 1) } else { String::new() };
             return Some(format!(
                 "{host}{more}: {} of job {} is there, and this store does not know it: perilog controller recover",
