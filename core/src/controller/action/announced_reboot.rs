@@ -185,62 +185,37 @@ impl Machine {
         self.cx.send(id, ToAgent::BootExpected { task });
     }
 
-    /// Turns a node's report of an end into the rank's end; `None` while the rank still waits for the reboot.
+    /// Turns a node's report of an end into the rank's end; `None` while the rank still waits for the reboot, or if the
+    /// reboot is the end.
     pub(crate) fn end_or_boot(&mut self, task: TaskId, ended: Ended) -> Option<Ended> {
-        let well = ended.outcome.went_well();
-        // A report of a coming reboot proves that the task began in the node's present boot.
-        let in_its_boot = ended.reboot() == Reboot::Expected || self.facts().is_in_its_boot(task);
-        let grace = self.cx.settings.unreachable_grace_ms;
-        let Some((boot_number, machine)) = self.facts().boot_of(task) else { return Some(ended) };
-        let Some(action) = self.jobs.action_mut(task.action) else { return Some(ended) };
-        if well && ended.reboot() == Reboot::Since && action.is_open_on(task.rank) {
-            // A lost store sent the Start, and only the node knows in which boot.
-            action.seen_in(task.rank, EARLIER);
-        }
-        let expects = action.expected.contains_key(&task.rank);
-        if !(expects || ended.expect_reboot) || !action.is_open_on(task.rank) || defect!(BootNotAwaited) {
+        let node = self.facts().boot_of(task);
+        let (Some((boot_number, machine)), Some(action)) = (node, self.jobs.action_mut(task.action)) else {
             return Some(ended);
-        }
-        // The node has lost its mark of the announcement, and the store has not.
-        let unmarked = matches!(ended.outcome, Outcome::Lost { why: Loss::Rebooted }) && !defect!(UnmarkedBootIsLoss);
-        if expects && unmarked && self.jobs.booted(task, boot_number, &machine, &mut self.cx) {
-            return None;
-        }
-        let action = self.jobs.action_mut(task.action)?;
-        if well && ended.expect_reboot {
-            // The node may have rebooted while no controller heard of the reboot: after a soft reboot, the record and
-            // the announcement are still on the node.
-            action.seen_in(task.rank, boot_number);
-        }
-        if ended.booted || !in_its_boot {
-            return Some(ended);
-        }
-        let lost = matches!(ended.outcome, Outcome::Lost { .. });
-        if !(well || lost && expects) {
-            return Some(ended);
-        }
-        if well {
-            // If the announcement reaches the controller late, the limit counts from now.
-            let known = action.expected.get(&task.rank).map(|known| (known.row.expects.clone(), known.until_ms));
-            let told = known.as_ref().and_then(|(expects, _)| expects.as_ref()?.within_ms);
-            let within_ms = told.or(action.limit(task.rank));
-            action.expect(task.rank, Expects { within_ms, machine }, ended, self.cx.now.mono_ms, grace);
-            if let (Some(expected), Some((_, Some(until)))) = (action.expected.get_mut(&task.rank), known) {
-                expected.until_ms = Some(until);
+        };
+        let report = action.report_of(task.rank, &ended, boot_number);
+        action.boot_of_end(task.rank, &ended, boot_number);
+        match report {
+            Report::End => return Some(ended),
+            Report::Booted => {
+                self.jobs.booted(task, boot_number, &machine, &mut self.cx);
+                return None;
             }
+            Report::ScriptsEnded | Report::Cancelled => {}
         }
-        if action.row.cancelling.contains(task.rank.0) && well {
-            let told = action.expected.get(&task.rank).map(|expected| expected.row.ended.clone())?;
+        if ended.outcome.went_well() {
+            action.expect_end(task.rank, machine, ended, &self.cx);
+        }
+        let expected = action.expected.get_mut(&task.rank)?;
+        if report == Report::Cancelled {
             let note = Some("cancelled while it waited for a boot".to_owned());
-            return Some(Ended { outcome: Outcome::Cancelled { status: None }, note, ..told });
+            let outcome = Outcome::Cancelled { status: None };
+            return Some(Ended { outcome, note, ..expected.row.ended.clone() });
         }
+        expected.is_over = true;
+        let until_ms = expected.until_ms;
         if action.stand(task.rank) != Stand::Accepted {
             action.accept(task.rank);
         }
-        let until_ms = action.expected.get_mut(&task.rank).and_then(|expected| {
-            expected.is_over = true;
-            expected.until_ms
-        });
         if let Some(node) = self.nodes.of_mut(&self.jobs, task) {
             node.live.remove(&task);
         }
@@ -288,13 +263,6 @@ impl Facts<'_> {
         node.map(|node| (node.row.boot_number, node.row.machine.clone()))
     }
 
-    /// Returns `true` if the task's node is still in the boot of the rank's Start.
-    fn is_in_its_boot(&self, task: TaskId) -> bool {
-        let node = self.nodes.of(&self.jobs, task);
-        let boot = self.jobs.action(task.action).and_then(|action| action.boot(task.rank));
-        node.is_some_and(|node| boot == Some(node.row.boot_number))
-    }
-
     /// Returns `true` if an announced reboot keeps this node away, or soon will.
     pub(crate) fn is_to_boot(&self, host: &HostName) -> bool {
         let expects = |task: &TaskId| {
@@ -304,7 +272,69 @@ impl Facts<'_> {
     }
 }
 
+/// What a node's report of an end says of a rank whose node may have announced a reboot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Report {
+    /// The rank ends as reported: no reboot is expected, or the scripts failed.
+    End,
+    /// The node has rebooted, and has lost its mark of the announcement.
+    Booted,
+    /// The scripts ended well, or by the shutdown: the rank waits for the reboot.
+    ScriptsEnded,
+    /// The scripts ended well, and the task is cancelling: nothing waits for the reboot.
+    Cancelled,
+}
+
 impl Action {
+    /// Reads a node's report of an end. `boot_number` is the node's present boot.
+    fn report_of(&self, rank: Rank, ended: &Ended, boot_number: u32) -> Report {
+        let expects = self.expected.contains_key(&rank);
+        if !(expects || ended.expect_reboot) || !self.is_open_on(rank) || defect!(BootNotAwaited) {
+            return Report::End;
+        }
+        let is_same_boot = self.boot(rank) == Some(boot_number);
+        // A report of a coming reboot proves that the task began in the node's present boot.
+        let in_its_boot = is_same_boot || ended.reboot() == Reboot::Expected;
+        match &ended.outcome {
+            Outcome::Lost { why: Loss::Rebooted } if expects && !is_same_boot && !defect!(UnmarkedBootIsLoss) => {
+                Report::Booted
+            }
+            _ if ended.booted || !in_its_boot => Report::End,
+            Outcome::Lost { .. } if expects => Report::ScriptsEnded,
+            outcome if !outcome.went_well() => Report::End,
+            _ if self.row.cancelling.contains(rank.0) => Report::Cancelled,
+            _ => Report::ScriptsEnded,
+        }
+    }
+
+    /// Records the boot in which an open rank has ended well, as its node reports it.
+    fn boot_of_end(&mut self, rank: Rank, ended: &Ended, boot_number: u32) {
+        if !ended.outcome.went_well() || !self.is_open_on(rank) {
+            return;
+        }
+        if ended.expect_reboot && !defect!(BootNotAwaited) {
+            // The node may have rebooted while no controller heard of the reboot: after a soft reboot, the record and
+            // the announcement are still on the node.
+            self.seen_in(rank, boot_number);
+        } else if ended.reboot() == Reboot::Since {
+            // A lost store sent the Start, and only the node knows in which boot.
+            self.seen_in(rank, EARLIER);
+        }
+    }
+
+    /// Records a good end as the end that the reboot brings. If the announcement reaches the controller only with this
+    /// end, the limit counts from now.
+    fn expect_end(&mut self, rank: Rank, machine: MachineId, ended: Ended, cx: &Context) {
+        let known = self.expected.get(&rank).map(|known| (known.row.expects.clone(), known.until_ms));
+        let (expects, until_ms) = known.unwrap_or_default();
+        let within_ms = expects.and_then(|expects| expects.within_ms).or(self.limit(rank));
+        let grace_ms = cx.settings.unreachable_grace_ms;
+        self.expect(rank, Expects { within_ms, machine }, ended, cx.now.mono_ms, grace_ms);
+        if let (Some(expected), Some(_)) = (self.expected.get_mut(&rank), until_ms) {
+            expected.until_ms = until_ms;
+        }
+    }
+
     /// Records that a reboot of the node will end the rank. A tombstone has no details: earlier details stand.
     fn expect(&mut self, rank: Rank, expects: Expects, ended: Ended, mono_ms: u64, grace_ms: u64) {
         let told = self.expected.get(&rank).map(|expected| &expected.row.ended).filter(|_| ended.steps.is_empty());
@@ -316,5 +346,58 @@ impl Action {
         let is_over = self.expected.get(&rank).is_some_and(|expected| expected.is_over);
         self.expected.insert(rank, Expected { is_over, ..Expected::stored(row, mono_ms, grace_ms) });
         self.changed_rank(rank);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::controller::io::ActionRow;
+    use crate::ids::{ActionName, Attempt, ClusterId, JobId};
+    use crate::outcome::Failure;
+
+    /// An action whose rank 0 is accepted in boot 1 of its node; `announced`: the store knows the announcement.
+    fn action(announced: bool, cancelling: bool) -> Action {
+        let ranks: IdSet = "0".parse().unwrap();
+        let (job, name) = (JobId::new("j").unwrap(), ActionName::new("prolog").unwrap());
+        let id = ActionId::of(ClusterId::LOCAL, &job, Attempt::FIRST, &name);
+        let row = ActionRow::new(id, job, Attempt::FIRST, name, ranks, 0);
+        let mut action = Action::new(row, 0);
+        action.send(Rank(0), 1);
+        action.accept(Rank(0));
+        if announced {
+            let expects = Expects { within_ms: None, machine: MachineId::new("m").unwrap() };
+            action.expect(Rank(0), expects, Ended::bare(Outcome::Ok, 0), 0, 0);
+        }
+        if cancelling {
+            action.cancelling(Rank(0), "stop");
+        }
+        action
+    }
+
+    #[test]
+    fn a_report_of_an_end_is_read_by_the_table() {
+        let failed = Outcome::Failed { why: Failure::Exit(1) };
+        let lost = |why| Outcome::Lost { why };
+        // (announced in the store, cancelling, outcome, boots by the node's report, the node's boot) -> read as
+        for (announced, cancelling, outcome, reboot, boot_number, expect) in [
+            (false, false, Outcome::Ok, Reboot::None, 1, Report::End),
+            (false, false, Outcome::Ok, Reboot::Expected, 1, Report::ScriptsEnded),
+            (true, false, Outcome::Ok, Reboot::Expected, 1, Report::ScriptsEnded),
+            (true, false, Outcome::Ok, Reboot::None, 1, Report::ScriptsEnded),
+            (true, false, Outcome::Ok, Reboot::Come, 2, Report::End),
+            (true, false, Outcome::Ok, Reboot::None, 2, Report::End),
+            (true, true, Outcome::Ok, Reboot::Expected, 1, Report::Cancelled),
+            (true, false, failed.clone(), Reboot::Expected, 1, Report::End),
+            (true, true, failed, Reboot::Expected, 1, Report::End),
+            (true, false, lost(Loss::Rebooted), Reboot::None, 2, Report::Booted),
+            (true, false, lost(Loss::Rebooted), Reboot::None, 1, Report::ScriptsEnded),
+            (true, true, lost(Loss::Vanished), Reboot::None, 1, Report::ScriptsEnded),
+            (false, false, lost(Loss::Rebooted), Reboot::None, 2, Report::End),
+        ] {
+            let ended = Ended::bare(outcome, 0).in_boot(reboot);
+            let read = action(announced, cancelling).report_of(Rank(0), &ended, boot_number);
+            assert_eq!(read, expect, "{announced} {cancelling} {ended:?} in boot {boot_number}");
+        }
     }
 }
