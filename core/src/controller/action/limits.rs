@@ -266,7 +266,7 @@ impl Machine {
         let to_boot = self.jobs.to_boot(id);
         let held = self.facts().may_be_held_back(id);
         let is_kept =
-            |rank: &Rank| self.jobs.is_behind(id, *rank) || (held && self.facts().is_held_back(id, *rank).is_some());
+            |rank: &Rank| self.jobs.is_behind(id, *rank) || (held && self.facts().held_back(id, *rank).is_some());
         let waiting = action.row.waiting.iter().map(Rank).filter(|rank| !is_kept(rank));
         let unaccepted = waiting.chain(action.row.sent.iter().map(Rank));
         for rank in unaccepted.filter(|rank| !to_boot.contains(rank.0)) {

@@ -161,7 +161,7 @@ impl Machine {
         let Some(action) = self.jobs.action(id) else { return };
         let waiting = action.row.waiting.intersection(ranks);
         let held = self.facts().may_be_held_back(id);
-        let is_held = |rank| held && self.facts().is_held_back(id, rank).is_some();
+        let is_held = |rank| held && self.facts().held_back(id, rank).is_some();
         let may = |rank: &u32| !self.jobs.is_behind(id, Rank(*rank)) && !is_held(Rank(*rank));
         let ready: IdSet = waiting.iter().filter(may).collect();
         let Some(layout) = self.jobs.layout(id).cloned().filter(|_| !ready.is_empty()) else { return };

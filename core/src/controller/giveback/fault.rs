@@ -7,7 +7,7 @@
 //! | processes outlive their scripts | `action/limits.rs` |
 //! | a task was resolved by hand while it may be alive | `operator/resolve.rs` |
 //! | an after-action had ended before a setup action ran | `giveback/hand_over.rs` |
-//! | an orphan lives there; a disowned rank waits for its clean-up | `recovery/orphans.rs`, `recovery/vouch.rs` |
+//! | an orphan lives there; a disowned rank waits for its clean-up | `recovery/orphans.rs`, `recovery/disowned.rs` |
 //! | what an operator typed, or the resource manager says | `operator/drain.rs`, `giveback/drain.rs` |
 
 use serde_json::json;

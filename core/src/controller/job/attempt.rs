@@ -16,6 +16,19 @@ use crate::idset::IdSet;
 use crate::job::{Part, Terms};
 use crate::milestone::Milestones;
 
+/// An attempt of a job.
+///
+/// | flag | set | cleared | stored |
+/// |---|---|---|---|
+/// | `open` | by its begin | when a newer attempt, its edge or an operator closes it | yes |
+/// | `added` | by `job add` or an edge: a resource manager will finish the attempt | never | yes |
+/// | `complete` | when all of it is released | never | yes |
+/// | `asserted` | when the attempt thaws: the gate opens, or somebody vouches for it | by a start, by a recovery | no |
+/// | `unvouched` | by a recovery that finds unfinished work | when an edge or an operator vouches for it | yes |
+/// | `recovered` | when it was unvouched, or came in a recovery: its actions may have begun on any rank | never | yes |
+/// | `by_hand` | when an operator vouches for the hosts of `disowned` ranks | when further ranks are disowned | yes |
+///
+/// An attempt that is not asserted is frozen. An unvouched attempt is never asserted.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct JobAttempt {
     pub(crate) layout: Layout,
@@ -35,11 +48,9 @@ pub(crate) struct JobAttempt {
     pub(crate) source: Option<Source>,
     pub(crate) unvouched: bool,
     pub(crate) recovered: bool,
+    /// Ranks that the resource manager no longer holds for the attempt, as the attempt's edge or an operator said.
     pub(crate) disowned: IdSet,
-    /// `true` if an edge or an operator has vouched for the attempt in this controller's life: the attempt is not
-    /// frozen. Not stored.
     pub(crate) asserted: bool,
-    /// An operator has vouched for the hosts of its disowned ranks.
     pub(crate) by_hand: bool,
 }
 

@@ -320,7 +320,7 @@ impl Facts<'_> {
             hosts: layout.hosts_of(&row.ranks),
             attached,
             events_after: row.events_from,
-            waits: self.waits_for(&row.job, row.attempt),
+            waits: self.waits_for(&row.job, row.attempt).map(|why| why.to_string()),
         }
     }
 }

@@ -109,8 +109,7 @@ impl Machine {
         if action.stand(rank) == Stand::Waiting && !defect!(SetupAfterEpilog) {
             self.jobs.withdraw_before(task, &mut self.cx);
         }
-        let held_back =
-            open && *state == HeldState::Unclaimed && self.facts().is_held_back(task.action, rank).is_some();
+        let held_back = open && *state == HeldState::Unclaimed && self.facts().held_back(task.action, rank).is_some();
         let frozen = self.jobs.is_frozen_action(task.action);
         let Some(action) = self.jobs.action_mut(task.action) else { return };
         match state {
@@ -194,7 +193,7 @@ impl Machine {
             Stand::Waiting | Stand::Sent if self.jobs.is_stale(task) => {
                 self.jobs.withdraw_task(task, NOT_ASKED_AGAIN, &mut self.cx)
             }
-            Stand::Waiting if self.facts().is_held_back(task.action, task.rank).is_some() => {}
+            Stand::Waiting if self.facts().held_back(task.action, task.rank).is_some() => {}
             Stand::Waiting if self.jobs.is_behind(task.action, task.rank) => {}
             Stand::Waiting => {
                 self.jobs.arm_start(task, &self.cx);
@@ -205,7 +204,7 @@ impl Machine {
             }
             Stand::Accepted => self.jobs.lose(task, Loss::Vanished, &mut self.cx),
             // The node never got the Start: the task waits again for whatever holds it back.
-            Stand::Sent if cancel.is_none() && self.facts().is_held_back(task.action, task.rank).is_some() => {
+            Stand::Sent if cancel.is_none() && self.facts().held_back(task.action, task.rank).is_some() => {
                 if let Some(action) = self.jobs.action_mut(task.action) {
                     action.unsend(task.rank);
                     self.jobs.touch(task.action, &mut self.cx);
@@ -225,7 +224,7 @@ impl Machine {
         let Some(action) = self.jobs.action(task.action) else { return };
         match action.must_not_begin(task.rank) {
             Some(why) if !defect!(CancelledBegins) => self.cx.send_cancel(session, &self.jobs, task, &why),
-            _ if self.facts().is_held_back(task.action, task.rank).is_some() => {
+            _ if self.facts().held_back(task.action, task.rank).is_some() => {
                 self.nodes.leave_unclaimed(&self.jobs, task)
             }
             _ => self.cx.send(session, ToAgent::Begin { task }),

@@ -10,7 +10,7 @@
 //!
 //! 1. In the phase `ended`, the attempt is finished too, as by `job finish`. A listed rank that is released already
 //!    gets a second notice, because the resource manager has forgotten its release.
-//! 2. None of its setup actions begins, and no notice is sent. Its ranks are disowned ([`super::vouch`]).
+//! 2. None of its setup actions begins, and no notice is sent. Its ranks are disowned ([`super::disowned`]).
 //!
 //! An assertion begins no setup action of its own, and lifts no drain.
 

@@ -12,12 +12,11 @@ use crate::controller::context::{Change, Context};
 use crate::controller::facts::Facts;
 use crate::controller::io::{Effect, NodeRow};
 use crate::controller::job::Jobs;
-use crate::controller::job::attempt::JobAttempt;
 use crate::controller::machine::Machine;
 use crate::controller::node::Nodes;
 use crate::controller::node::session::redial_window_ms;
 use crate::defect;
-use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};
+use crate::ids::{ActionId, Attempt, HostName, JobId, TaskId};
 use crate::idset::IdSet;
 use crate::job::Part;
 
@@ -267,63 +266,8 @@ impl Facts<'_> {
         let node = self.nodes.of(&self.jobs, task);
         node.is_some_and(|node| node.unsettled.is_absent(task))
     }
-
-    /// Returns `true` if recovery may keep this action from beginning on some rank.
-    pub(crate) fn may_be_held_back(&self, id: ActionId) -> bool {
-        let Some(action) = self.jobs.action(id) else { return false };
-        let disowned = || {
-            let attempt = self.jobs.attempt(&action.row.job, action.row.attempt);
-            attempt.is_some_and(|attempt| !attempt.asserted || !attempt.disowned.is_empty())
-        };
-        action.row.unvouched || self.has_orphans() || disowned()
-    }
-
-    /// Returns the reason why the attempt or an action of the attempt waits, for clients that wait for the job.
-    pub(crate) fn waits_for(&self, job: &JobId, number: Attempt) -> Option<String> {
-        let attempt = self.jobs.attempt(job, number).filter(|attempt| !attempt.complete || attempt.unvouched)?;
-        if let Some(why) = self.jobs.is_frozen(job, number).then(|| unasserted(job, attempt)) {
-            return Some(why);
-        }
-        let mut actions = self.jobs.of(attempt).filter(|action| self.may_be_held_back(action.row.id));
-        actions.find_map(|action| {
-            let mut unbegun = action.row.waiting.iter().map(Rank);
-            unbegun.find_map(|rank| self.is_held_back(action.row.id, rank))
-        })
-    }
-
-    /// Returns the reason why recovery keeps the action from beginning on a rank; `None` if the action may begin.
-    pub(crate) fn is_held_back(&self, id: ActionId, rank: Rank) -> Option<String> {
-        let action = self.jobs.action(id)?;
-        let row = &action.row;
-        let (job, attempt) = (&row.job, self.jobs.attempt(&row.job, row.attempt)?);
-        if !attempt.asserted {
-            return Some(unasserted(job, attempt));
-        }
-        let host = attempt.layout.host(rank)?;
-        // An action that waits on a disowned rank may have been an after-action under earlier settings.
-        if self.jobs.follows(action) || attempt.disowned.contains(rank.0) {
-            return self.must_not_clean(row.attempt, job, attempt, rank, &host);
-        }
-        if row.unvouched && !defect!(StaleSetupBegins) {
-            let name = &row.name;
-            return Some(format!(
-                "the store was put back, and nobody has asked for {name} again: perilog run {name} --job {job}"
-            ));
-        }
-        self.orphan_before(job, &host)
-    }
 }
 
 fn action_ranks(action: Option<&Action>) -> IdSet {
     action.map(|action| action.row.ranks.clone()).unwrap_or_default()
-}
-
-/// Returns the reason why an attempt that is not asserted waits.
-fn unasserted(job: &JobId, attempt: &JobAttempt) -> String {
-    match attempt.unvouched {
-        true => {
-            format!("the store was put back, and nobody has said whether {job} goes on: perilog controller recover")
-        }
-        false => "the controller has started, and waits for its nodes first".to_owned(),
-    }
 }

@@ -18,7 +18,7 @@
 //!   lease or verdict, and no pruning. Ends that nodes report are recorded.
 //!
 //! The files: `evidence` (is the store behind?), `gate` (freezing and thawing), `orphans` (tasks that the store does
-//! not know), `assert` (an edge's list), `vouch` (hosts of disowned ranks), `confirm` (an operator's statement),
+//! not know), `assert` (an edge's list), `disowned` (hosts of disowned ranks), `held_back` (why a task waits), `confirm` (an operator's statement),
 //! `close` (parts that the lost life had released).
 //!
 //! [`Request::Assert`]: crate::controller::io::Request::Assert
@@ -28,10 +28,11 @@
 mod assert;
 mod close;
 mod confirm;
+mod disowned;
 mod evidence;
 mod gate;
+mod held_back;
 mod orphans;
-mod vouch;
 
 use std::collections::{BTreeMap, BTreeSet};
 

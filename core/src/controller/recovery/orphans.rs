@@ -28,6 +28,7 @@ use crate::mark::Place;
 use crate::message::{Held, HeldState, Phase, ToAgent};
 
 use super::gate::shut_ms;
+use super::held_back::HeldBack;
 use super::{Recovery, Unsettled};
 
 /// Maximum number of tombstones of unknown tasks kept for one node; an agent keeps as many by default.
@@ -284,14 +285,10 @@ impl<'a> Facts<'a> {
 
     /// Returns the reason why a setup action of this job does not begin on a host. An absent host needs no reason: its
     /// next Hello reports its orphans anew, and past start-grace the task is lost like on any other host.
-    pub(super) fn orphan_before(&self, job: &JobId, host: &HostName) -> Option<String> {
+    pub(super) fn orphan_before(&self, job: &JobId, host: &HostName) -> Option<HeldBack> {
         let node = self.nodes.get(host).filter(|node| node.session.is_some())?;
         let orphan = node.unsettled.orphans.values().find(|orphan| orphan.job != *job)?;
-        let text = format!(
-            "{} of job {} runs or ran there, and this store does not know it: perilog controller recover",
-            orphan.action, orphan.job
-        );
-        (!defect!(OrphanIgnored)).then_some(text)
+        (!defect!(OrphanIgnored)).then(|| HeldBack::Orphan(orphan.action.clone(), orphan.job.clone()))
     }
 
     /// Returns the orphans that no operator has given up, each with host and task.

@@ -117,8 +117,8 @@ impl Facts<'_> {
             Stand::Accepted if expected.is_some() && !online => {
                 ("rebooting", "the node is away to boot, as its script said".to_owned(), asked_ms)
             }
-            Stand::Waiting | Stand::Sent if let Some(why) = self.is_held_back(task.action, rank) => {
-                ("waiting", why, asked_ms)
+            Stand::Waiting | Stand::Sent if let Some(why) = self.held_back(task.action, rank) => {
+                ("waiting", why.to_string(), asked_ms)
             }
             Stand::Waiting if self.jobs.is_behind(task.action, rank) => {
                 let why = match self.jobs.before(task.action, rank).map(|before| &before.row) {
@@ -128,7 +128,7 @@ impl Facts<'_> {
                     Some(before) => format!("{} has not ended there", before.name),
                     None => String::new(),
                 };
-                ("waiting", why, asked_ms)
+                ("waiting", why.to_string(), asked_ms)
             }
             Stand::Waiting if online => ("waiting", "about to be sent".to_owned(), asked_ms),
             Stand::Waiting => ("waiting", "the node is not connected".to_owned(), asked_ms),
@@ -159,7 +159,7 @@ impl Facts<'_> {
                 attempt: *number,
                 open: attempt.open,
                 hosts: attempt.layout.hosts().clone(),
-                waits: self.waits_for(job, *number),
+                waits: self.waits_for(job, *number).map(|why| why.to_string()),
                 held: self.held_of(job, *number, attempt, true),
                 released: attempt.released.clone(),
                 actions: attempt

@@ -35,7 +35,7 @@ impl Facts<'_> {
             held: attempt.hold.ranks.len(),
             released: attempt.released.ranks.len(),
             hosts: attempt.layout.hosts_of(&first(attempt.layout.ranks())),
-            waits: self.waits_for(job, number),
+            waits: self.waits_for(job, number).map(|why| why.to_string()),
             milestones: attempt.milestones.reached().take(MAX_HOSTS).cloned().collect(),
             actions: actions.map(|action| self.action_line(action)).collect(),
             actions_left_out: left_out as u64,

@@ -23,6 +23,7 @@ use crate::controller::io::{OutboxEntry, Passing, Source};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::machine::Machine;
+use crate::controller::recovery::held_back::Doubt;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
@@ -135,41 +136,29 @@ impl Facts<'_> {
         attempt: &JobAttempt,
         rank: Rank,
         host: &HostName,
-    ) -> Option<String> {
+    ) -> Option<Doubt> {
         if !attempt.disowned.contains(rank.0) || defect!(DisownedCleaned) {
             return None;
         }
         if attempt.by_hand {
-            let newer = self.newer_on(host, job, number).filter(|_| !defect!(WordBesideNewer))?;
-            return Some(format!("attempt {newer} of the job has {host}: cleaned up when that was given back"));
+            return self.newer_on(host, job, number).filter(|_| !defect!(WordBesideNewer)).map(Doubt::Newer);
         }
-        let Some(source) = &attempt.source else {
-            return Some(format!(
-                "the resource manager may have given {host} to another job: perilog controller recover --confirm {job} --over (it has not), or --gone (it has)"
-            ));
-        };
+        let Some(source) = &attempt.source else { return Some(Doubt::NoEdge) };
         if self.recovery.is_on() {
-            return Some(format!(
-                "the resource manager does not hold {host} for {job} any more: cleaned up after the recovery"
-            ));
+            return Some(Doubt::InRecovery);
         }
         if !self.drains.is_drained(host) {
-            return Some(format!("the resource manager does not hold {host} for {job} any more: drained first"));
+            return Some(Doubt::Undrained);
         }
         let listed = |of: &Source| of == source || of.name == source.name && defect!(ListOfAnyInstance);
         if !self.recovery.asserted.iter().any(listed) && !defect!(CleanedBeforeList) {
-            return Some(format!(
-                "{source} has not listed its jobs since the controller started: {host} may be another job's (if {source} comes no more: perilog controller recover --confirm {job} --over, or --gone)"
-            ));
+            return Some(Doubt::Unlisted(source.clone()));
         }
         let refused = self.recovery.refused.values().find_map(|of| of.get(host));
-        if let Some((job, number)) = refused.filter(|_| !defect!(CleanedBesideRefused)) {
-            return Some(format!(
-                "the resource manager lists {host} for attempt {number} of job {job}, which was refused: cleaned up when it does no longer"
-            ));
+        if let Some((of, attempt)) = refused.filter(|_| !defect!(CleanedBesideRefused)) {
+            return Some(Doubt::Refused(of.clone(), *attempt));
         }
-        let other = self.holder_but(host, job, number).filter(|_| !defect!(CleanedBesideOthers))?;
-        Some(format!("job {} holds {host}: its clean-up waits until that was given back", other))
+        self.holder_but(host, job, number).filter(|_| !defect!(CleanedBesideOthers)).cloned().map(Doubt::Holder)
     }
 
     /// Returns `true` if the attempt's edge has not yet read the release of this host: until then its job counts as the
@@ -281,7 +270,7 @@ impl Machine {
                     let task = TaskId { action: id, rank };
                     if self.answered_by_tombstone(&host, task) {
                         changed = true;
-                    } else if !is_held(&host) && self.facts().is_held_back(id, rank).is_none() {
+                    } else if !is_held(&host) && self.facts().held_back(id, rank).is_none() {
                         ready.insert(rank.0);
                     } else if !by_hand && !self.drains.is_drained_or_draining(&host) {
                         let reason = format!("cleaning up after job {job} attempt {number}");
