@@ -27,7 +27,7 @@ pub(super) struct Context {
     pub(super) effects: Vec<Effect>,
     /// Actions to settle when the batch ends: their ends become events, a verdict is decided, records are stored.
     pub(super) touched: BTreeSet<ActionId>,
-    /// Consequences of acts on jobs, in order. [`Machine::react`](crate::controller::machine::Machine) carries them out.
+    /// Consequences for other parts, in order; `Machine::react` carries them out.
     pub(super) changes: VecDeque<Change>,
     pub(super) attempts: BTreeSet<(JobId, Attempt)>,
     /// Ranks with changed holds, for attempts that have no other change.
@@ -62,6 +62,8 @@ pub(super) enum Change {
     /// The task is not to begin, or to stop, for this reason.
     Cancelled(TaskId, String),
     Ended(End),
+    /// The last script of the host may have ended: a reboot may have cleaned the host.
+    ScriptsEnded(HostName),
     /// A script of the task lives on its host: the host is drained for this reason.
     Lives(TaskId, String),
     /// Nothing cleans up after the task: its host is drained for this reason.

@@ -132,7 +132,12 @@ impl Machine {
                 Input::Closed { session, why } => self.nodes.on_closed(session, &why, &mut self.cx),
                 Input::Request { client, uid, request } => self.on_request(client, uid, request),
                 Input::HungUp { clients } => self.quiesce.hung_up(&clients),
-                Input::Tick => self.on_tick(),
+                Input::Tick => {
+                    self.nodes.probes_due(&mut self.cx);
+                    self.open_gate_if_due();
+                    self.react();
+                    self.on_tick();
+                }
                 Input::Settings(settings) => {
                     let reorders = settings.after != self.cx.settings.after;
                     self.on_settings(settings);
@@ -240,6 +245,7 @@ impl Machine {
                 Change::Lives(task, what) => self.drain_alive(task, &what, self.facts().stuck(task)),
                 Change::Unclean(task, what) => self.drain_alive(task, &what, Fault::Other),
                 Change::Unorphaned(host) => self.on_unorphaned(&host),
+                Change::ScriptsEnded(host) => self.reboot_cleans(&host),
                 Change::Decided(action) => {
                     if let Some(action) = self.jobs.action(action) {
                         self.nodes.unindex(&self.jobs, action);

@@ -1,7 +1,7 @@
 //! Rooms of the controller's machine: which one calls which, and how many stand in one circle of calls.
 //!
-//! A room is a file with functions of `Machine`. One room calls another through `self.function()`. In a circle of calls
-//! no room can be understood before the others, so no room may stand in one.
+//! A room is a file with acts: functions that change the machine or one of its parts. In a circle of calls no room can
+//! be understood before the others, so no room may stand in one. Questions (`&self`) change nothing and do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,12 +9,27 @@ use super::Findings;
 use super::rust::{Token, tokens};
 
 const FOLDER: &str = "core/src/controller/";
+/// The machine and its parts, each with the name by which code calls it.
+const PARTS: [(&str, &str); 6] = [
+    ("Machine", "machine"),
+    ("Jobs", "jobs"),
+    ("Nodes", "nodes"),
+    ("Drains", "drains"),
+    ("Recovery", "recovery"),
+    ("Quiesce", "quiesce"),
+];
+/// Highest number of functions of the machine itself. An act on one part belongs to that part.
+const MACHINE_FUNCTIONS: usize = 75;
 
-/// The functions of the machine with their rooms, and the functions that each room calls on `self`.
+/// A function of a part: the part's type, and the function's name.
+type Function = (String, String);
+
+/// The acts of the parts with their rooms, and the functions that each room calls.
 #[derive(Debug, Default)]
 pub(super) struct Rooms {
-    defined: BTreeMap<String, String>,
-    called: BTreeMap<String, BTreeSet<String>>,
+    acts: BTreeMap<Function, String>,
+    called: BTreeMap<String, BTreeSet<Function>>,
+    of_machine: usize,
 }
 
 impl Rooms {
@@ -23,15 +38,27 @@ impl Rooms {
         let Some(room) = room.filter(|room| !room.starts_with("tests/")) else { return };
         let text = text.split("#[cfg(test)]").next().unwrap_or_default();
         let tokens = tokens(text);
-        for function in functions(&tokens) {
-            self.defined.insert(function, room.to_owned());
+        let mut called = BTreeSet::new();
+        for (part, body) in parts(&tokens) {
+            for (function, is_act) in functions(body) {
+                self.of_machine += usize::from(part == "Machine");
+                if is_act {
+                    self.acts.insert((part.to_owned(), function), room.to_owned());
+                }
+            }
+            called.extend(calls(part, body));
         }
-        self.called.insert(room.to_owned(), calls(&tokens));
+        self.called.insert(room.to_owned(), called);
     }
 
     pub(super) fn check(&self, findings: &mut Findings) {
         let circle = self.largest_circle();
-        if self.defined.is_empty() {
+        if self.of_machine > MACHINE_FUNCTIONS {
+            let text =
+                format!("{FOLDER}: the machine has {} functions, more than {MACHINE_FUNCTIONS}", self.of_machine);
+            findings.errors.push(format!("{text}: an act on one part belongs to that part (docs/decisions/0016)"));
+        }
+        if self.acts.is_empty() {
             findings.errors.push(format!("{FOLDER}: no function of the machine was found"));
         } else if !circle.is_empty() {
             let rooms: Vec<&str> = circle.into_iter().collect();
@@ -43,8 +70,7 @@ impl Rooms {
     /// Returns the rooms that `room` calls.
     fn next<'a>(&'a self, room: &str) -> impl Iterator<Item = &'a str> {
         let called = self.called.get(room).into_iter().flatten();
-        let rooms: BTreeSet<&str> =
-            called.filter_map(|function| self.defined.get(function)).map(String::as_str).collect();
+        let rooms: BTreeSet<&str> = called.filter_map(|function| self.acts.get(function)).map(String::as_str).collect();
         let room = room.to_owned();
         rooms.into_iter().filter(move |other| *other != room)
     }
@@ -68,27 +94,56 @@ impl Rooms {
     }
 }
 
-/// Returns the functions in each `impl Machine { ... }`.
-fn functions(tokens: &[Token]) -> Vec<String> {
+/// Returns each `impl PART { ... }` of a part: the part, and the tokens within the braces.
+fn parts(tokens: &[Token]) -> Vec<(&str, &[Token])> {
     let word = |at: usize| tokens.get(at).map_or("", |token| token.text.as_str());
-    let (mut found, mut depth) = (Vec::new(), 0_u32);
+    let mut found = Vec::new();
     for at in 0..tokens.len() {
-        match word(at) {
-            "{" if depth > 0 || (word(at.wrapping_sub(1)) == "Machine" && word(at.wrapping_sub(2)) == "impl") => {
-                depth += 1
+        let Some((part, _)) = PARTS.iter().find(|(part, _)| word(at) == "impl" && word(at + 1) == *part) else {
+            continue;
+        };
+        if word(at + 2) == "{" {
+            let (mut depth, mut end) = (1_u32, at + 3);
+            while depth > 0 && end < tokens.len() {
+                depth = match word(end) {
+                    "{" => depth + 1,
+                    "}" => depth - 1,
+                    _ => depth,
+                };
+                end += 1;
             }
-            "}" if depth > 0 => depth -= 1,
-            "fn" if depth == 1 => found.push(word(at + 1).to_owned()),
+            found.push((*part, &tokens[at + 3..end]));
+        }
+    }
+    found
+}
+
+/// Returns the functions of an impl block; `true`: the function takes `&mut self`.
+fn functions(body: &[Token]) -> Vec<(String, bool)> {
+    let word = |at: usize| body.get(at).map_or("", |token| token.text.as_str());
+    let (mut found, mut depth) = (Vec::new(), 0_u32);
+    for at in 0..body.len() {
+        match word(at) {
+            "{" => depth += 1,
+            "}" => depth = depth.saturating_sub(1),
+            "fn" if depth == 0 => {
+                let is_act = word(at + 3) == "&" && word(at + 4) == "mut" && word(at + 5) == "self";
+                found.push((word(at + 1).to_owned(), is_act));
+            }
             _ => {}
         }
     }
     found
 }
 
-/// Returns the names of all functions that are called as `self.name(...)`.
-fn calls(tokens: &[Token]) -> BTreeSet<String> {
-    let is = |w: &[Token]| w[0].text == "self" && w[1].text == "." && w[3].text == "(";
-    tokens.windows(4).filter(|window| is(window)).map(|window| window[2].text.clone()).collect()
+/// Returns the functions that an impl block of `own` calls on itself or on a part.
+fn calls(own: &str, body: &[Token]) -> BTreeSet<Function> {
+    let part = |receiver: &str| match receiver {
+        "self" => Some(own),
+        name => PARTS.iter().find(|(_, of)| *of == name).map(|(part, _)| *part),
+    };
+    let called = body.windows(4).filter(|w| w[1].text == "." && w[3].text == "(");
+    called.filter_map(|w| Some((part(&w[0].text)?.to_owned(), w[2].text.clone()))).collect()
 }
 
 #[cfg(test)]
@@ -99,22 +154,24 @@ mod tests {
     fn a_circle_of_calls_is_found() {
         let mut rooms = Rooms::default();
         for (room, text) in [
-            ("a", "impl Machine { fn one(&self) { self.two(); self.own(); } fn own() {} }"),
+            ("a", "impl Machine { fn one(&mut self) { self.jobs.two(); self.own(); } fn own(&mut self) {} }"),
             (
                 "job/b",
-                "impl Machine { fn two(&self) { if x { self.three() } } }\nimpl Jobs { fn own() { self.one() } }",
+                "impl Jobs { fn two(&mut self) { if x { self.three() } } }\nimpl Other { fn own() { self.one() } }",
             ),
-            ("c", "impl Machine { fn three(&self) { self.one() } }"),
+            ("c", "impl Jobs { fn three(&mut self) { machine.one() } fn asks(&self) {} }"),
             (
                 "d",
-                "impl Machine { fn four(&self) { self.one() } }\n#[cfg(test)]\nimpl Machine { fn no() { self.four() } }",
+                "impl Machine { fn four(&mut self) { self.one() } }\n#[cfg(test)]\nimpl Machine { fn no() { self.four() } }",
             ),
-            ("tests/e", "impl Machine { fn five(&self) { self.four() } }"),
+            // A question is no act: whoever asks stands in no circle for that.
+            ("e", "impl Nodes { fn five(&mut self) { jobs.asks() } }"),
+            ("tests/f", "impl Machine { fn six(&mut self) { self.four() } }"),
         ] {
             rooms.read(&format!("{FOLDER}{room}.rs"), text);
         }
-        rooms.read("core/src/agent/a.rs", "impl Machine { fn one(&self) {} }");
+        rooms.read("core/src/agent/a.rs", "impl Machine { fn one(&mut self) {} }");
         assert_eq!(rooms.largest_circle().into_iter().collect::<Vec<_>>(), ["a", "c", "job/b"]);
-        assert_eq!(rooms.defined.len(), 5);
+        assert_eq!((rooms.acts.len(), rooms.of_machine), (6, 3));
     }
 }

@@ -146,6 +146,18 @@ impl Jobs {
 }
 
 impl Machine {
+    /// Ends a task by its node's report, unless the rank still waits for an announced reboot.
+    pub(crate) fn end_reported(&mut self, task: TaskId, ended: Ended) {
+        let Some(ended) = self.end_or_boot(task, ended) else { return };
+        let Some(ended) = self.jobs.weigh(task, ended, &self.cx) else { return };
+        let ended = if self.facts().is_undone(task, &ended) {
+            Ended::bare(Outcome::Lost { why: Loss::Rebooted }, self.cx.now.wall_ms)
+        } else {
+            ended
+        };
+        self.jobs.give_outcome(task, ended, &mut self.cx);
+    }
+
     pub(crate) fn on_expects_boot(
         &mut self,
         id: SessionId,

@@ -105,18 +105,6 @@ impl Jobs {
 }
 
 impl Machine {
-    /// Ends a task by its node's report, unless the rank still waits for an announced reboot.
-    pub(crate) fn end_reported(&mut self, task: TaskId, ended: Ended) {
-        let Some(ended) = self.end_or_boot(task, ended) else { return };
-        let Some(ended) = self.jobs.weigh(task, ended, &self.cx) else { return };
-        let ended = if self.facts().is_undone(task, &ended) {
-            Ended::bare(Outcome::Lost { why: Loss::Rebooted }, self.cx.now.wall_ms)
-        } else {
-            ended
-        };
-        self.jobs.give_outcome(task, ended, &mut self.cx);
-    }
-
     /// Gives up the rank of a script past its limit, if the job may go on without that rank: one straggler would hold
     /// all nodes of the job. Its node is drained first; the script continues, and its own end is recorded as late.
     pub(crate) fn give_up_overdue(&mut self, task: TaskId, what: &str) {

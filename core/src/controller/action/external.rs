@@ -71,10 +71,6 @@ pub(crate) fn check_resources(entry: Option<&JobAttempt>, run: &RunRequest, aske
 }
 
 impl Jobs {
-    pub(crate) fn is_external(&self, id: ActionId) -> bool {
-        self.action(id).is_some_and(|action| action.row.external.is_some())
-    }
-
     /// Checks that no older attempt is at work on these hosts and resources. Attempts never overlap there. The
     /// controller cannot make a service wait, so it refuses the start until the older work has ended.
     ///

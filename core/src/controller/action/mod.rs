@@ -8,6 +8,7 @@
 //! Each rank is in exactly one of these sets; together they are the action's ranks.
 
 pub(crate) mod announced_reboot;
+mod clock;
 mod end;
 pub(crate) mod external;
 pub(crate) mod limits;

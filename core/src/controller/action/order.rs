@@ -73,11 +73,6 @@ impl Jobs {
         })
     }
 
-    /// Returns `true` if the action is an after-action. Every other action prepares its ranks, or works beside the job.
-    pub(crate) fn follows(&self, action: &Action) -> bool {
-        action.row.external.is_none() && self.after.contains(&action.row.name)
-    }
-
     /// Returns the milestones that the action's attempt has so far.
     pub(crate) fn milestones_of(&self, action: &Action) -> BTreeSet<MilestoneName> {
         let attempt = self.attempt(&action.row.job, action.row.attempt);
@@ -106,8 +101,8 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Lets waiting ranks begin, as far as the attempt knows. A frozen attempt begins nothing: its thaw looks at all its
-    /// ranks.
+    /// Lets waiting ranks begin, as far as the attempt knows. A frozen attempt begins nothing: its thaw looks at all of
+    /// its ranks.
     pub(crate) fn ready(&self, action: ActionId, ranks: IdSet, cx: &mut Context) {
         if !self.is_frozen_action(action) {
             cx.changes.push_back(Change::Ready(action, ranks));

@@ -4,6 +4,7 @@
 use serde_json::json;
 
 use crate::controller::action::Stand;
+use crate::controller::context::Change;
 use crate::controller::io::{Effect, SessionId};
 use crate::controller::machine::Machine;
 use crate::defect;
@@ -93,8 +94,6 @@ impl Machine {
             Stand::NotMine => {}
         }
         self.cx.effects.push(ack);
-        self.react();
-        // The ended script may have been the last on a host that a reboot cleans.
-        self.reboot_cleans(host);
+        self.cx.changes.push_back(Change::ScriptsEnded(host.clone()));
     }
 }

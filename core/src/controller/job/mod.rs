@@ -21,6 +21,7 @@ use crate::controller::io::{AttemptRow, Settings};
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
+use crate::job::Part;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Jobs {
@@ -53,6 +54,37 @@ impl DerefMut for Jobs {
 }
 
 impl Jobs {
+    pub(crate) fn is_external(&self, id: ActionId) -> bool {
+        self.action(id).is_some_and(|action| action.row.external.is_some())
+    }
+
+    /// Returns `true` if the action is an after-action. Every other action prepares its ranks, or works beside the job.
+    pub(crate) fn follows(&self, action: &Action) -> bool {
+        action.row.external.is_none() && self.after.contains(&action.row.name)
+    }
+
+    /// Returns `true` if this attempt is unvouched.
+    pub(crate) fn is_unvouched(&self, job: &JobId, number: Attempt) -> bool {
+        self.attempt(job, number).is_some_and(|attempt| attempt.unvouched)
+    }
+
+    /// Returns `true` if the attempt is frozen: no task begins, no rank is released, and no notice is sent.
+    pub(crate) fn is_frozen(&self, job: &JobId, number: Attempt) -> bool {
+        self.attempt(job, number).is_some_and(|attempt| !attempt.asserted)
+    }
+
+    pub(crate) fn is_frozen_action(&self, id: ActionId) -> bool {
+        self.action(id).is_some_and(|action| self.is_frozen(&action.row.job, action.row.attempt))
+    }
+
+    /// Returns the part of an attempt that is not released.
+    pub(crate) fn unreleased(&self, job: &JobId, number: Attempt) -> Part {
+        let Some(attempt) = self.attempt(job, number) else { return Part::default() };
+        let mut left = attempt.whole();
+        left.subtract(&attempt.released);
+        left
+    }
+
     pub(crate) fn new(settings: &Settings) -> Self {
         Self { after: settings.after.clone(), ..Self::default() }
     }

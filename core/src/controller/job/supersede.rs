@@ -20,6 +20,15 @@ use crate::defect;
 use crate::ids::{Attempt, JobId};
 
 impl Jobs {
+    /// Disowns the ranks of an unvouched attempt that is superseded: the resource manager has moved on.
+    pub(crate) fn disown_superseded(&mut self, job: &JobId, older: Attempt, cx: &mut Context) {
+        if self.is_unvouched(job, older) {
+            let left = self.unreleased(job, older);
+            self.disown(job, older, &left.ranks, cx);
+            self.assert_attempt(job, older, cx);
+        }
+    }
+
     /// Opens a new attempt, which supersedes the open attempt ([`crate::controller::job::supersede`]).
     pub(crate) fn open_attempt(&mut self, job: &JobId, number: Attempt, attempt: JobAttempt, cx: &mut Context) {
         let entry = self.entry(job.clone()).or_default();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::controller::action::Stand;
+use crate::controller::context::Change;
 use crate::controller::facts::Facts;
 use crate::controller::io::{Effect, NodeRow, Passing, Record, SessionId};
 use crate::controller::machine::Machine;
@@ -86,7 +87,6 @@ impl Machine {
                 self.jobs.undo(*task, boot_number, &mut self.cx);
             }
         }
-        self.react();
         let mut forget = Vec::new();
         // Orphans come first, because an orphan keeps later tasks from beginning.
         let (known, unknown): (Vec<&Held>, Vec<&Held>) = held
@@ -114,8 +114,7 @@ impl Machine {
         if !self.nodes.orphan_hosts.contains(host) {
             self.drains.lift_passing(host, &Passing::Orphan, &mut self.cx);
         }
-        self.react();
-        self.reboot_cleans(host);
+        self.cx.changes.push_back(Change::ScriptsEnded(host.clone()));
     }
 }
 

@@ -101,6 +101,20 @@ impl DerefMut for Nodes {
 }
 
 impl Nodes {
+    /// Records that the node has an unclaimed task that must not begin yet.
+    pub(crate) fn leave_unclaimed(&mut self, jobs: &Jobs, task: TaskId) {
+        if let Some(node) = self.of_mut(jobs, task) {
+            node.unsettled.unclaimed.insert(task);
+        }
+    }
+
+    /// Records that the node does not hold the task of a frozen attempt.
+    pub(crate) fn leave_absent(&mut self, jobs: &Jobs, task: TaskId) {
+        if let Some(node) = self.of_mut(jobs, task) {
+            node.unsettled.absent.insert(task);
+        }
+    }
+
     /// Returns the node of a task's rank.
     pub(crate) fn of(&self, jobs: &Jobs, task: TaskId) -> Option<&Node> {
         self.get(&jobs.host_of(task)?)

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::agent::io::Level;
 use crate::controller::io::{ActionRow, Confirm, Passing, Recover, Refusal, Reply};
-use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
 use crate::controller::machine::Machine;
@@ -13,13 +12,6 @@ use crate::hostlist::HostList;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, TaskId};
 use crate::idset::IdSet;
 use crate::job::{Part, Terms};
-
-impl Jobs {
-    /// Returns `true` if this attempt is unvouched.
-    pub(crate) fn is_unvouched(&self, job: &JobId, number: Attempt) -> bool {
-        self.attempt(job, number).is_some_and(|attempt| attempt.unvouched)
-    }
-}
 
 impl Machine {
     pub(crate) fn recover(&mut self, asked: Recover, uid: u32) -> Result<Reply, Refusal> {

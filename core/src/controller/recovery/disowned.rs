@@ -110,15 +110,6 @@ impl Jobs {
         }
     }
 
-    /// Disowns the ranks of an unvouched attempt that is superseded: the resource manager has moved on.
-    pub(crate) fn disown_superseded(&mut self, job: &JobId, older: Attempt, cx: &mut Context) {
-        if self.is_unvouched(job, older) {
-            let left = self.unreleased(job, older);
-            self.disown(job, older, &left.ranks, cx);
-            self.assert_attempt(job, older, cx);
-        }
-    }
-
     /// Lifts the drains of ranks that were cleaned up or taken back. A drain for another fault stays.
     pub(crate) fn cleaned(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, cx: &mut Context) {
         let Some(attempt) = self.attempt(job, number) else { return };

@@ -13,12 +13,10 @@ use crate::controller::facts::Facts;
 use crate::controller::io::{Effect, NodeRow};
 use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
-use crate::controller::node::Nodes;
 use crate::controller::node::session::redial_window_ms;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, HostName, JobId, TaskId};
 use crate::idset::IdSet;
-use crate::job::Part;
 
 use super::{Gate, Recovery};
 
@@ -36,27 +34,10 @@ pub(super) fn shut_ms(nodes: usize, redial_per_second: u64) -> u64 {
 }
 
 impl Jobs {
-    /// Returns `true` if the attempt is frozen: no task begins, no rank is released, and no notice is sent.
-    pub(crate) fn is_frozen(&self, job: &JobId, number: Attempt) -> bool {
-        self.attempt(job, number).is_some_and(|attempt| !attempt.asserted)
-    }
-
-    pub(crate) fn is_frozen_action(&self, id: ActionId) -> bool {
-        self.action(id).is_some_and(|action| self.is_frozen(&action.row.job, action.row.attempt))
-    }
-
     /// Returns the attempts that are not asserted.
     pub(super) fn frozen(&self) -> Vec<(JobId, Attempt)> {
         let unasserted = self.attempts().filter(|(_, _, attempt)| !attempt.asserted);
         unasserted.map(|(job, number, _)| (job.clone(), number)).collect()
-    }
-
-    /// Returns the part of an attempt that is not released.
-    pub(crate) fn unreleased(&self, job: &JobId, number: Attempt) -> Part {
-        let Some(attempt) = self.attempt(job, number) else { return Part::default() };
-        let mut left = attempt.whole();
-        left.subtract(&attempt.released);
-        left
     }
 }
 
@@ -64,22 +45,6 @@ impl Recovery {
     /// Returns the time at which the gate opens even if nodes are missing.
     pub(crate) fn next_gate(&self) -> Option<u64> {
         self.gate.as_ref().map(|gate| gate.until_ms)
-    }
-}
-
-impl Nodes {
-    /// Records that the node has an unclaimed task that must not begin yet.
-    pub(crate) fn leave_unclaimed(&mut self, jobs: &Jobs, task: TaskId) {
-        if let Some(node) = self.of_mut(jobs, task) {
-            node.unsettled.unclaimed.insert(task);
-        }
-    }
-
-    /// Records that the node does not hold the task of a frozen attempt.
-    pub(crate) fn leave_absent(&mut self, jobs: &Jobs, task: TaskId) {
-        if let Some(node) = self.of_mut(jobs, task) {
-            node.unsettled.absent.insert(task);
-        }
     }
 }
 

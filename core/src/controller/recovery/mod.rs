@@ -17,9 +17,9 @@
 //! * **An unasserted attempt** is frozen: no Start, no Begin, no after-action, no release, no notice, no loss, limit,
 //!   lease or verdict, and no pruning. Ends that nodes report are recorded.
 //!
-//! The files: `evidence` (is the store behind?), `gate` (freezing and thawing), `orphans` (tasks that the store does
-//! not know), `assert` (an edge's list), `disowned` (hosts of disowned ranks), `held_back` (why a task waits), `confirm` (an operator's statement),
-//! `close` (parts that the lost life had released).
+//! The files: `evidence` (is the store behind?), `gate` (freezing and thawing), `held_back` (why a task waits),
+//! `orphans` (tasks that the store does not know), `assert` (an edge's list), `disowned` (hosts of disowned ranks),
+//! `confirm` (an operator's statement), `close` (parts that the lost life had released).
 //!
 //! [`Request::Assert`]: crate::controller::io::Request::Assert
 //! [`Request::Recover`]: crate::controller::io::Request::Recover
@@ -78,7 +78,7 @@ struct Gate {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Unsettled {
     /// Tasks of unasserted attempts that the node does not hold.
-    absent: BTreeSet<TaskId>,
+    pub(super) absent: BTreeSet<TaskId>,
     /// Unclaimed tasks on the node that must not begin yet.
     pub(super) unclaimed: BTreeSet<TaskId>,
     /// The node's orphans: tasks that the store neither knows nor has pruned.
