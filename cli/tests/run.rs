@@ -47,7 +47,7 @@ fn results_are_lines_and_the_verdict_is_the_exit_code() {
          see: perilog logs f1 --rank 3 --action prolog\n"
     );
     assert_eq!((said.code, said.err.as_str()), (Some(1), ""));
-    assert_eq!(asked[0]["nodes"], "n[0-3]");
+    assert_eq!((&asked[0]["nodes"], &asked[0]["known"]), (&json!("n[0-3]"), &json!(true)));
     assert_eq!(asked[1], json!({"job": "f1", "after": 4, "follow": true}));
 }
 
@@ -68,8 +68,20 @@ fn propagate_json_and_quiet() {
 #[test]
 fn what_is_given_is_what_is_asked() {
     let place = Place::new();
-    let args =
-        ["--ranks", "n[1-2]", "--attempt", "1.50", "--user", "1000", "--env", "A=b=c", "--timeout", "1.5m", "-q"];
+    let args = [
+        "--ranks",
+        "n[1-2]",
+        "--attempt",
+        "1.50",
+        "--user",
+        "1000",
+        "--env",
+        "A=b=c",
+        "--timeout",
+        "1.5m",
+        "--force",
+        "-q",
+    ];
     let refused = Error("io.perilog.Controller.Refused", json!({"code": "conflict", "text": "it exists over ranks 0"}));
     let (said, asked) = place.ask(&[RUN, &args].concat(), vec![vec![Call("Run"), refused]]);
     assert_eq!((said.code, said.err.as_str()), (Some(2), "perilog: it exists over ranks 0\n"));
@@ -137,7 +149,19 @@ fn a_controller_away_in_the_middle_is_waited_for_silently() {
     assert_eq!(rest, ["perilog: the controller is back"]);
     let asked = after.asked();
     assert_eq!(asked[2]["attempt"], "0", "the attempt was learned");
+    // A store that was put back may not know a node on which the action runs.
+    assert_eq!(asked[2].get("known"), None);
     assert_eq!((&asked[3]["after"], &asked[4]["after"]), (&json!(5), &json!(6)), "from the last event that was seen");
+}
+
+#[test]
+fn an_older_controller_is_asked_without_what_it_does_not_take() {
+    let unknown = Error("org.varlink.service.InvalidParameter", json!({"parameter": "unknown field `known`"}));
+    let mut steps = vec![Call("Run"), unknown];
+    steps.append(&mut one_failed());
+    let (said, asked) = Place::new().ask(RUN, vec![steps]);
+    assert_eq!((said.code, said.err.as_str()), (Some(1), ""));
+    assert_eq!((&asked[0]["known"], asked[1].get("known")), (&json!(true), None));
 }
 
 /// A controller killed right after its commit has begun the action, but told no client.

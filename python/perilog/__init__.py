@@ -189,7 +189,7 @@ class Controller(Client):
         return self.call("JobCancel", job=job, why=why)
 
     def run(self, action: str, job: str, **how: Any) -> Object:
-        """Starts an action, or attaches to it: `nodes`, `attempt`, `targets`, `userid`, `env`, `timeout`."""
+        """Starts an action, or attaches to it: `nodes`, `attempt`, `targets`, `userid`, `env`, `timeout`, `known`."""
         return self.call("Run", job=job, action=action, **how)
 
     def events(self, job: str, after: int = 0, follow: bool = False) -> Iterator[Object]:

@@ -1,15 +1,24 @@
-//! The controller names at once a node that the controller has never heard of; the other nodes run.
+//! A person who mistypes a host reads so at once, and nothing begins. With `--force` the controller waits for the host,
+//! names it, and the other nodes run.
 
 use anyhow::Result;
 use perilog_tests::Cluster;
 
 #[test]
-fn an_unknown_node_does_not_hang_a_run() -> Result<()> {
+fn an_unknown_node_is_refused_and_by_force_does_not_hang_a_run() -> Result<()> {
     let cluster = Cluster::builder(1).script("prolog", "10-gate", "exit 0").boot()?;
+    let typed = ["run", "prolog", "--job", "j", "--nodes", "n0,ghost7"];
+    let refused = cluster.perilog(&typed)?;
+    assert_eq!(refused.code(), Some(2), "{refused}");
+    assert!(refused.stderr.contains("no node ghost7 has ever said hello"), "{refused}");
+    assert!(refused.stderr.contains("--force"), "{refused}");
+    assert_eq!(cluster.perilog(&["show", "j"])?.code(), Some(2), "a refused job exists");
+    assert_eq!(cluster.perilog(&["drain", "--quiet"])?.stdout, "");
+
     // A restarted controller gives unknown nodes time to come.
     cluster.controller()?.systemctl(&["restart", "perilog-controller"])?;
     cluster.wait_online()?;
-    let run = cluster.perilog(&["run", "prolog", "--job", "j", "--nodes", "n0,ghost7"])?;
+    let run = cluster.perilog(&[&typed[..], &["--force"]].concat())?;
     assert_eq!(run.code(), Some(4), "{run}");
     assert!(run.stdout.contains("ghost7: lost (the controller knows no such node)"), "{run}");
     assert_eq!(cluster.outcome("j", "prolog", 0)?.0, "ok");

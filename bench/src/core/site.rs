@@ -271,6 +271,7 @@ impl<'a> Site<'a> {
             userid: None,
             env: BTreeMap::new(),
             timeout_ms: Some(60_000),
+            known: false,
         };
         self.ask(Request::Run(run))?;
         Ok(())

@@ -37,6 +37,7 @@ impl Parameters for ActionStart {
             userid: None,
             env: Default::default(),
             timeout_ms: None,
+            known: false,
         };
         let resources = names(self.resources)?.unwrap_or_default();
         Ok(Request::ActionStart(Box::new(Start { run, resources, lease_ms: lease.as_millis().ok_or_else(endless)? })))

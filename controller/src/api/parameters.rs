@@ -27,6 +27,7 @@ pub(super) struct Run {
     userid: Option<u32>,
     env: Option<BTreeMap<String, String>>,
     timeout: Option<String>,
+    known: Option<bool>,
 }
 
 impl Parameters for Run {
@@ -41,6 +42,7 @@ impl Parameters for Run {
             env: self.env.unwrap_or_default(),
             // An infinite limit is no limit.
             timeout_ms: perhaps::<Span>(self.timeout)?.and_then(Span::as_millis),
+            known: self.known.unwrap_or(false),
         };
         if run.timeout_ms == Some(0) {
             return Err(invalid("a timeout of nothing: expected a duration above zero"));

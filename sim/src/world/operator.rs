@@ -62,6 +62,7 @@ impl World {
                     targets: None,
                     userid: Some(1_000),
                     timeout_ms: None,
+                    known: false,
                 };
                 self.ask(to, Request::Run(run));
             }

@@ -328,6 +328,7 @@ impl World {
                     targets: None,
                     userid: Some(1_000),
                     timeout_ms: None,
+                    known: false,
                 })),
             },
             Phase::Running { until } if t >= until => {

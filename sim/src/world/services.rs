@@ -36,6 +36,7 @@ impl World {
             userid: None,
             env: BTreeMap::new(),
             timeout_ms: None,
+            known: false,
         };
         let resources = if resources { site::rabbits() } else { BTreeSet::new() };
         let start = Box::new(ActionStart { run, resources, lease_ms });

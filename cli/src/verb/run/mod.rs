@@ -57,6 +57,9 @@ pub(crate) struct Args {
     /// The limit of each task; a node's smaller one stands.
     #[arg(long, value_name = "TIME", value_parser = values::span)]
     timeout: Option<Span>,
+    /// Begin also on hosts that the controller has never heard of: they may still come.
+    #[arg(long)]
+    force: bool,
     /// Exit with the largest status of a script, where one is not 0.
     #[arg(long)]
     propagate: bool,
@@ -73,6 +76,10 @@ struct Request {
     userid: Option<u32>,
     env: BTreeMap<String, String>,
     timeout: Option<String>,
+    /// Refuses hosts that the controller has never heard of, at the first request. A store that was put back may not
+    /// know them.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    known: bool,
 }
 
 pub(crate) fn run(args: Args, door: Door, out: Out) -> Result<Exit, Fault> {
@@ -124,6 +131,7 @@ impl Args {
             userid: self.user,
             env,
             timeout: self.timeout.map(Span::to_exact),
+            known: !self.force,
         })
     }
 }
@@ -148,10 +156,15 @@ impl Session {
         match self.door.ask_on::<Running>(client, "Run", &self.request) {
             Ok(running) => {
                 self.request.attempt = Some(running.body.attempt);
+                self.request.known = false;
                 if self.origin.replace(running.body.events_after) != Some(running.body.events_after) {
                     self.tail.set(running.body.events_after);
                 }
                 teller.tell(News::Attached(running))?;
+            }
+            // An older controller does not take the parameter.
+            Err(Fault::Unsupported { .. }) if std::mem::take(&mut self.request.known) => {
+                return self.run(client, teller);
             }
             // A newer attempt began during the absence; the log still has this attempt's verdict.
             Err(fault) if self.origin.is_some() && fault.is_closed_attempt() => teller.met()?,

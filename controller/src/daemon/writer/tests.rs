@@ -105,6 +105,7 @@ fn run(job: &str) -> (Entry, Answer) {
         userid: None,
         env: Default::default(),
         timeout_ms: None,
+        known: false,
     };
     let (answer, answered) = oneshot::channel();
     (Entry::Request { uid: 0, request: Request::Run(run), answer, parts: None }, answered)

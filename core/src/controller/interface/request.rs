@@ -175,6 +175,8 @@ pub struct RunRequest {
     pub userid: Option<u32>,
     pub env: BTreeMap<String, String>,
     pub timeout_ms: Option<u64>,
+    /// Refuses a new attempt on hosts that this controller has never heard of.
+    pub known: bool,
 }
 
 /// A choice of a source's attempts. See `crate::controller::show::edge`.

@@ -5,6 +5,7 @@ mod dismantled;
 pub(crate) mod duplicate_session;
 mod forget;
 mod hello;
+mod known;
 mod leave;
 mod reconcile;
 pub(crate) mod session;

@@ -29,16 +29,10 @@ impl Drains {
             return Err(Refusal::Invalid("drain needs a reason".to_owned()));
         }
         let reason: String = reason.trim().chars().take(MAX_REASON).collect();
-        let (list, hosts) = (hosts, names(hosts)?);
-        let is_known = |host: &&HostName| nodes.contains_key(*host) || self.contains_key(*host);
-        let unknown = hosts.iter().filter(|host| !is_known(host)).map(HostName::as_str);
-        let unknown = HostList::from_names(unknown).unwrap_or_default();
-        if !unknown.is_empty() && !force {
-            let text = format!(
-                "no node {unknown} has ever said hello to this controller, and nobody was drained; to drain such hosts too: --force"
-            );
-            return Err(Refusal::NoSuchNode(text));
+        if !force {
+            nodes.check_known(hosts, self, "nothing was drained; to drain such hosts too:")?;
         }
+        let (list, hosts) = (hosts, names(hosts)?);
         let mut count = 0;
         for host in hosts {
             let cause = Cause { reason: reason.clone(), by: Some(uid), fault: Fault::Other };

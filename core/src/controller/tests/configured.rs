@@ -53,6 +53,46 @@ fn an_action_that_no_node_configures_is_refused() {
     assert!(b.ask(Request::Run(request("prolgo", "j", Some("n[0,9]"), None))).0.is_ok());
 }
 
+/// Found by a trial: `perilog run` on a mistyped host waited for the host, and drained it.
+#[test]
+fn a_mistyped_host_is_refused_and_begins_nothing() {
+    for (hosts, known, text) in [
+        (
+            "n0,tyop1",
+            true,
+            Some("no node tyop1 has ever said hello to this controller; did you mean typo1? nothing was begun"),
+        ),
+        ("n0,tyop1", false, None),
+        // A host that differs in its digits is another host, and no slip.
+        (
+            "n[0,7-9]",
+            true,
+            Some("no node n[7-9] has ever said hello to this controller, and nothing was begun; to begin on"),
+        ),
+        ("n0", true, None),
+        ("d5", true, None),
+    ] {
+        let (mut b, _) = site(&[None]);
+        let session = b.session();
+        b.says(session, FromAgent::Hello(hello("typo1", "b", session.0, vec![])));
+        // A drained host counts as known.
+        b.ask(Request::Drain { hosts: "d5".parse().unwrap(), reason: "to come".into(), force: true }).0.unwrap();
+        let run = RunRequest { known, ..request("prolog", "j", Some(hosts), None) };
+        let reply = b.ask(Request::Run(run.clone())).0;
+        match text {
+            Some(text) => {
+                assert!(matches!(&reply, Err(Refusal::NoSuchNode(why)) if why.contains(text)), "{reply:?}");
+                assert!(b.store.attempts.is_empty() && b.told("j").is_empty());
+            }
+            None => assert!(reply.is_ok(), "{reply:?}"),
+        }
+    }
+    // The resource manager has named the hosts of the job: an operator may run an action there, before they have come.
+    let (mut b, _) = site(&[None]);
+    b.ask(super::release::add("j", "n[0-1]", crate::job::Terms::default())).0.unwrap();
+    b.ask(Request::Run(RunRequest { known: true, ..request("prolog", "j", None, None) })).0.unwrap();
+}
+
 /// A node that does not configure a check is not at fault; a node that does not configure an after-action is.
 #[test]
 fn an_unconfigured_action_drains_only_as_an_after_action() {

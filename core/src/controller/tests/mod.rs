@@ -247,6 +247,7 @@ pub(super) fn request(action: &str, job: &str, nodes: Option<&str>, attempt: Opt
         userid: None,
         env: BTreeMap::new(),
         timeout_ms: None,
+        known: false,
     }
 }
 

@@ -1,0 +1,36 @@
+//! Known hosts: hosts that have said hello to this controller, and drained hosts. An operator's request for another
+//! host is most often a typing mistake, so the controller refuses the request, unless the operator insists.
+
+use crate::controller::giveback::drain::Drains;
+use crate::controller::io::Refusal;
+use crate::controller::node::Nodes;
+use crate::hostlist::HostList;
+use crate::ids::HostName;
+use crate::nearest::nearest;
+
+impl Nodes {
+    /// Refuses a list with unknown hosts. `force` says what was not done, and how `--force` does it.
+    pub(in crate::controller) fn check_known(
+        &self,
+        hosts: &HostList,
+        drains: &Drains,
+        force: &str,
+    ) -> Result<(), Refusal> {
+        let unknown = || hosts.iter().filter(|host| !self.contains_key(*host) && !drains.contains_key(*host));
+        let Some(first) = unknown().next() else { return Ok(()) };
+        let unknown = HostList::from_names(unknown()).unwrap_or_default();
+        // A host that differs in its digits only is another host, and no slip of the fingers.
+        let slips = self.keys().map(HostName::as_str).filter(|host| !letters(host).eq(letters(first)));
+        let meant = match nearest(first, slips) {
+            Some(meant) => format!("; did you mean {meant}?"),
+            None => ", and".to_owned(),
+        };
+        let text = format!("no node {unknown} has ever said hello to this controller{meant} {force} --force");
+        Err(Refusal::NoSuchNode(text))
+    }
+}
+
+/// Returns a host's name without its digits.
+fn letters(host: &str) -> impl Iterator<Item = char> {
+    host.chars().filter(|letter| !letter.is_ascii_digit())
+}
