@@ -47,6 +47,11 @@ fn it_is_shown_and_its_true_status_arrives() -> Result<()> {
     assert!(overdue.contains("\"doing\":\"") && seen(overdue), "{overdue}");
     let why = cluster.perilog(&["why", "n0"])?.ok()?;
     assert!(why.lines().any(|line| line.contains("doing ") && seen(line)), "{why}");
+    // An operator who lifts the drain reads that the script still lives there.
+    let undrain = cluster.perilog(&["undrain", "n0"])?;
+    assert!(undrain.success() && undrain.stdout.contains("drain lifted"), "{undrain}");
+    assert!(undrain.stderr.contains("n0: epilog of job j is still there, overdue, for "), "{undrain}");
+    assert!(undrain.stderr.contains("10-gate is past its limit of 0.2s (perilog why n0)"), "{undrain}");
     // A restarted agent reads the task again; the script does not notice.
     cluster.kill_agent(0)?;
     cluster.start_agent(0)?;

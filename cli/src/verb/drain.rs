@@ -1,16 +1,20 @@
 //! `perilog drain` and `perilog undrain`: drained nodes, each with time and reason.
 
+use std::collections::HashSet;
+
 use perilog_core::HostList;
 use perilog_core::controller::io::DrainRow;
+use perilog_core::controller::view::PsRow;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::ps::Ps;
 use super::reached::reach;
 use crate::columns::{Columns, cell};
 use crate::door::{Answer, Door};
 use crate::exit::Exit;
 use crate::fault::Fault;
-use crate::out::{Faces, Out, Page};
+use crate::out::{Faces, Out, Page, aside};
 use crate::{text, values};
 
 /// Show drained nodes, or drain nodes
@@ -65,7 +69,25 @@ pub(crate) fn lift(args: Lift, door: &Door, mut out: Out) -> Result<Exit, Fault>
         parameters["forget"] = true.into();
     }
     reach(door, &mut out, "Undrain", &parameters, &some, &some)?;
+    // The drain is lifted in any case, so a controller that goes away now is no failure.
+    if let Ok(open) = door.ask::<Ps>("Ps", &json!({})) {
+        let lifted: HashSet<&str> = args.nodes.iter().collect();
+        open.body.rows.iter().filter_map(|row| still_there(row, &lifted)).for_each(aside);
+    }
     Ok(Exit::Ok)
+}
+
+/// Returns a warning about scripts that outlive their limit, or processes that outlive their scripts, on hosts whose
+/// drain was lifted.
+fn still_there(row: &PsRow, lifted: &HashSet<&str>) -> Option<String> {
+    let job = row.job.as_ref().filter(|_| matches!(row.state.as_str(), "overdue" | "lingering"))?;
+    let there = HostList::from_names(row.hosts.iter().filter(|host| lifted.contains(host))).ok()?;
+    let (state, age, why) = (&row.state, text::age(row.age_ms), text::line(&row.why));
+    let first = there.get(0)?;
+    Some(format!(
+        "{there}: {} of job {job} is still there, {state}, for {age}: {why} (perilog why {first})",
+        row.action
+    ))
 }
 
 #[derive(Debug, Deserialize)]

@@ -45,8 +45,8 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
 }
 
 #[derive(Debug, Deserialize)]
-struct Ps {
-    rows: Vec<PsRow>,
+pub(super) struct Ps {
+    pub(super) rows: Vec<PsRow>,
     /// Notes about the whole answer.
     #[serde(default)]
     notes: Vec<String>,
