@@ -2,7 +2,7 @@
 //! status is `usage`, and no daemon starts.
 
 use anyhow::Result;
-use perilog_tests::{Bed, Layer};
+use perilog_tests::{Bed, Cluster, Layer};
 
 struct Case {
     daemon: &'static str,
@@ -66,5 +66,34 @@ fn a_file_that_others_can_write_is_refused() -> Result<()> {
     let output = node.run(&["perilog-agent", "--check-config"])?;
     assert_eq!(output.code(), Some(2), "{output}");
     assert!(output.stderr.contains("/etc/perilog/agent.toml") && output.stderr.contains("666"), "{output}");
+    Ok(())
+}
+
+/// Found by a trial: `systemctl reload` ended with 0 over a typo, and only the journal knew that the old configuration
+/// was in force.
+#[test]
+fn a_reload_of_a_typo_fails_and_status_says_so() -> Result<()> {
+    let cluster = Cluster::builder(1).script("prolog", "10-quick", "exit 0").boot()?;
+    let (controller, node) = (cluster.controller()?, cluster.node(0)?);
+    for (host, daemon, text) in
+        [(controller, "controller", "start_grace = \"5s\"\n"), (node, "agent", "[action.prolog]\ntime-out = \"5m\"\n")]
+    {
+        let (unit, typo) = (format!("perilog-{daemon}"), format!("/etc/perilog/{daemon}.d/typo.toml"));
+        host.write_file(&typo, text)?;
+        assert!(!host.run(&["systemctl", "reload", &unit])?.success(), "{daemon}: a reload of a typo succeeds");
+        let journal = host.run(&["journalctl", "--unit", &unit, "--output", "cat"])?;
+        assert!(journal.stdout.contains("did you mean"), "{daemon}: {journal}");
+        assert_eq!(host.systemctl(&["is-active", &unit])?.trim(), "active");
+        let line = host.systemctl(&["show", "--property", "StatusText", &unit])?;
+        assert!(line.contains("the one before is in force") && line.contains(&typo), "{daemon}: {line}");
+        if daemon == "controller" {
+            let status = cluster.perilog(&["status"])?;
+            assert!(status.stdout.contains("note") && status.stdout.contains(&typo), "{status}");
+        }
+        host.sh(&format!("rm {typo}"))?;
+        host.systemctl(&["reload", &unit])?;
+    }
+    assert!(!cluster.perilog(&["status"])?.stdout.contains("note"), "a note outlives the mistake");
+    assert!(cluster.perilog(&["run", "prolog", "--job", "j", "--nodes", "n0"])?.success());
     Ok(())
 }

@@ -37,7 +37,8 @@ impl Daemon {
             }
             Err(text) => {
                 tracing::error!("{text}\nthe configuration that was read before stays in force");
-                Some("the configuration is wrong, the one before is in force (see the journal)".to_owned())
+                let problem = text.lines().next().unwrap_or_default();
+                Some(format!("the configuration is wrong, the one before is in force: {problem}"))
             }
         };
         self.status.remark(remark);

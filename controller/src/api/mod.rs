@@ -75,6 +75,8 @@ pub(crate) struct Api {
     pub(crate) enrolment: Option<Arc<Enrolment>>,
     /// Ends of the certificates of connected nodes.
     pub(crate) expiries: Expiries,
+    /// The remark of the last reload.
+    pub(crate) remark: watch::Receiver<Option<String>>,
 }
 
 /// Counts the calls that the API has not answered yet.
@@ -226,6 +228,7 @@ impl Api {
                 }
                 if let Reply::Status(status) = &mut answer {
                     status.name.clone_from(&self.cluster);
+                    status.notes.extend(self.remark.borrow().clone());
                 }
                 reply.done(value(answer)).await
             }

@@ -149,6 +149,7 @@ fn api(inlet: Inlet, store: &std::path::Path) -> Api {
         backup: tokio::sync::Mutex::default(),
         enrolment: None,
         expiries: crate::listener::Expiries::default(),
+        remark: watch::channel(None).1,
     }
 }
 

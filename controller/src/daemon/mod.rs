@@ -44,9 +44,9 @@ const FLUSH_LIMIT: Duration = Duration::from_secs(3);
 /// [`Fault`]: the controller could not start, or its store failed.
 pub async fn run(file: &Path, config: Config) -> Result<(), Fault> {
     let mut signals = Signals::new().map_err(Fault::Signals)?;
-    let Started { inlet, sessions, calls, certificates, mut writer, mut doors, hooks, mut status } =
+    let Started { inlet, sessions, calls, certificates, mut writer, mut doors, hooks, mut status, remark } =
         start::start(&config).await?;
-    let (remark, remarks) = watch::channel(None);
+    let remarks = remark.subscribe();
     let mut reload = Reload::new(file, config, inlet.clone(), certificates, hooks, remark);
     notify::ready(&status.borrow_and_update().clone());
     let telling = tokio::spawn(tell(status.clone(), remarks));

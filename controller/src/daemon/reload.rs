@@ -23,7 +23,7 @@ pub(super) struct Reload {
     inlet: Inlet,
     certificates: Certificates,
     hooks: Hooks,
-    /// Remark after the writer's line in `systemctl status`.
+    /// Remark after the writer's line in `systemctl status`, and note of `perilog status`.
     remark: watch::Sender<Option<String>>,
 }
 
@@ -52,7 +52,8 @@ impl Reload {
                     tracing::error!("{line}");
                 }
                 tracing::error!("the configuration that was read before stays in force");
-                Some("the configuration is wrong, the one before is in force (see the journal)".to_owned())
+                let problem = text.lines().next().unwrap_or_default();
+                Some(format!("the configuration is wrong, the one before is in force: {problem}"))
             }
         };
         let line = whole_status(&status.borrow(), remark.as_deref());

@@ -86,6 +86,8 @@ pub(super) struct Started {
     pub(super) hooks: Hooks,
     /// The line of `systemctl status`.
     pub(super) status: watch::Receiver<String>,
+    /// The remark of the last reload, for operators.
+    pub(super) remark: watch::Sender<Option<String>>,
 }
 
 /// Certificates that a reload reads again.
@@ -231,6 +233,7 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
             tracing::error!(%error, "HTTP is not served any more");
         });
     }
+    let (remark, remarks) = watch::channel(None);
     let api = Api {
         inlet: inlet.clone(),
         reader,
@@ -244,6 +247,7 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
         backup: tokio::sync::Mutex::default(),
         enrolment: enrolment.clone(),
         expiries,
+        remark: remarks,
     };
     clients.spawn(async move {
         let Err(error) = api::serve(local, api).await;
@@ -258,6 +262,7 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
         doors: Doors { agents, _clients: clients },
         hooks,
         status,
+        remark,
     })
 }
 

@@ -96,6 +96,8 @@ async fn sighup_reloads_settings_and_certificates_or_keeps_the_old() {
     let told = controller.wait_notified("READY=1");
     assert!(told.contains("the configuration is wrong"), "{told}");
     controller.log.wait_for("malformed duration");
+    let notes = call(&bed, "Status", json!({}))["status"]["notes"].to_string();
+    assert!(notes.contains("the configuration is wrong") && notes.contains("malformed duration"), "{notes}");
 
     // A new authority: connected agents of the old one stay, new agents of the new one connect.
     bed.extra = "[action.prolog]\ntimeout = \"7s\"\n".to_owned();
@@ -107,6 +109,7 @@ async fn sighup_reloads_settings_and_certificates_or_keeps_the_old() {
     let mut other = Agent::connect(&bed, &controller, "n1").await;
     call(&bed, "Run", run("f1", "n1"));
     assert_eq!(other.accept().await.timeout_ms, Some(7_000));
-    assert_eq!(call(&bed, "Status", json!({}))["status"]["online"], 2);
+    let status = &call(&bed, "Status", json!({}))["status"];
+    assert_eq!((&status["online"], &status["notes"]), (&json!(2), &json!([])));
     drop(agent);
 }
