@@ -57,6 +57,8 @@ pub(super) async fn serve(
 ) {
     let peer = incoming.peer;
     match incoming.handshake().await {
+        // A monitor or `perilog doctor` has looked whether the port is open: nothing was refused.
+        Err(LinkError::Cut { .. }) => tracing::debug!(%peer, "the peer left before its handshake"),
         Err(error) => sessions.refused(peer, None, &error),
         Ok(link) => {
             let host = link.names.first().cloned();

@@ -76,6 +76,24 @@ async fn strangers_are_refused_by_name_and_agents_go_on() {
     assert_eq!(call(&bed, "Status", serde_json::json!({}))["status"]["online"], 1);
 }
 
+/// Found by a trial: each `perilog doctor` on the controller's host left a warning of a refused peer in the journal.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_whether_the_port_is_open_is_no_refusal() {
+    let mut bed = Bed::new();
+    let directory = bed.dir.path().join("enroll");
+    bed.extra = format!("log = \"debug\"\n[enroll]\nlisten = \"127.0.0.1:0\"\ndirectory = {directory:?}\n");
+    let controller = bed.start();
+    for door in ["listening for agents", "enrolling nodes"] {
+        let line = controller.log.wait_for(door);
+        let address = line.split("address=").nth(1).unwrap().split_whitespace().next().unwrap();
+        let looker = TcpStream::connect(address).await.unwrap();
+        let address = looker.local_addr().unwrap().to_string();
+        drop(looker);
+        let line = controller.log.wait_for(&address);
+        assert!(line.contains("left before its handshake") && !line.contains("refused"), "{door}: {line}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_frame_over_the_limit_is_refused_before_it_is_read() {
     let mut bed = Bed::new();

@@ -97,8 +97,8 @@ pub async fn serve<R: Registrar>(
 
 async fn visit<R: Registrar>(incoming: Incoming, registrar: &Arc<R>) -> Result<(), String> {
     let late = |_| format!("it was not done within {VISIT_LIMIT:?}");
-    let Visitor { peer, mut stream, shown, ask } =
-        tokio::time::timeout(VISIT_LIMIT, hear(incoming)).await.map_err(late)??;
+    let heard = tokio::time::timeout(VISIT_LIMIT, hear(incoming)).await.map_err(late)??;
+    let Some(Visitor { peer, mut stream, shown, ask }) = heard else { return Ok(()) };
     let answer = match tokio::time::timeout(DECISION_LIMIT, registrar.clone().decide(peer, shown, ask)).await {
         Ok(Ok(cert)) => Answer::Cert(cert),
         Ok(Err(why)) => Answer::Refused(why),
@@ -123,9 +123,18 @@ struct Visitor {
     ask: Ask,
 }
 
-async fn hear(incoming: Incoming) -> Result<Visitor, String> {
+/// Reads the visitor's question; `None`: the visitor left before its handshake, as a monitor or `perilog doctor` that
+/// has looked whether the port is open.
+async fn hear(incoming: Incoming) -> Result<Option<Visitor>, String> {
     let said = |error: LinkError| plain(&error.to_string());
-    let (peer, stream) = incoming.shake().await.map_err(said)?;
+    let peer = incoming.peer;
+    let (peer, stream) = match incoming.shake().await {
+        Err(LinkError::Cut { .. }) => {
+            tracing::debug!(%peer, "the peer left before its handshake");
+            return Ok(None);
+        }
+        shaken => shaken.map_err(said)?,
+    };
     // An unreadable certificate counts as not shown.
     let shown = |cert| Some(Shown { names: dns_names(cert), serial: serial_number(cert)? });
     let shown = stream.peer_certificate().and_then(shown);
@@ -133,7 +142,7 @@ async fn hear(incoming: Incoming) -> Result<Visitor, String> {
     let asked = read_line(&mut stream, MAX_ASK).await.map_err(|source| said(LinkError::of(peer, source)))?;
     let asked = asked.ok_or_else(|| format!("it asks with more than {MAX_ASK} bytes"))?;
     let ask = serde_json::from_slice(&asked).map_err(|error| format!("it asks what is no question: {error}"))?;
-    Ok(Visitor { peer, stream, shown, ask })
+    Ok(Some(Visitor { peer, stream, shown, ask }))
 }
 
 /// Number of current visitors by address.
