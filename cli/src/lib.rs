@@ -25,6 +25,7 @@ mod values;
 mod verb;
 mod when;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
@@ -49,9 +50,19 @@ fn run() -> Result<Exit, Fault> {
     if let Some(remote) = Remote::of(std::env::args_os()) {
         return Err(remote.become_ssh());
     }
-    let cli = Cli::parse();
+    let cli = Cli::parse_from(help_of(std::env::args_os().collect()));
     let out = cli.global.out();
     verb::run(cli, out)
+}
+
+/// Rewrites `perilog help VERB ...` as `perilog VERB ... --help`. A verb `help` of clap's would stand in the manual, in
+/// completions, and once more below each verb with verbs of its own.
+fn help_of(mut words: Vec<OsString>) -> Vec<OsString> {
+    if words.get(1).is_some_and(|word| word == "help") {
+        words.remove(1);
+        words.push("--help".into());
+    }
+    words
 }
 
 /// Returns the command line, the source of `--help`.

@@ -277,6 +277,21 @@ fn quiet_is_asked_for_waited_for_and_lifted() {
 }
 
 #[test]
+fn help_of_a_verb_is_asked_for_in_either_order() {
+    let place = Place::new();
+    let help = |args: &[&str]| Said::of(place.command(args).output().unwrap());
+    for (one, other) in [
+        (&["help"][..], &["--help"][..]),
+        (&["help", "run"], &["run", "--help"]),
+        (&["help", "job", "add"], &["job", "add", "--help"]),
+    ] {
+        let (one, other) = (help(one), help(other));
+        assert_eq!((one.code, &one.out), (Some(0), &other.out));
+    }
+    assert_eq!(help(&["help", "rnu"]).code, Some(2));
+}
+
+#[test]
 fn a_milestone_is_said_by_hand() {
     #[rustfmt::skip]
     let table: Vec<(&[&str], Value, Value, &str)> = vec![

@@ -15,8 +15,8 @@ use crate::{style, text, values};
 ///
 /// By action and script, over the actions that began within --since. The first line of an action is for its tasks as a
 /// whole, where FAILED counts those that ended other than ok. For scripts, each try counts. Unfinished tasks do not
-/// count, nor forgotten ones (retention of the controller). With --quiet: ACTION SCRIPT COUNT FAILED MEDIAN-MS, `-` for
-/// the whole.
+/// count, nor forgotten ones (retention of the controller), nor those of which no time is known: refused, or lost with
+/// their node. With --quiet: ACTION SCRIPT COUNT FAILED MEDIAN-MS, `-` for the whole.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Only this action.
