@@ -194,6 +194,10 @@ fn what_the_user_left_is_ended_and_nothing_else() -> Result<()> {
     // A daemon of root's that acts for the user.
     start(node, "acting", "--euid=1500", "sleep infinity")?;
     start(node, "nobody", "--reuid=65534", "sleep infinity")?;
+    // A rootless container of the user, one of another user, and a range that would be root's.
+    node.sh("printf '1500:200000:65536\\n1600:300000:65536\\n1500:0:1000\\n' >/etc/subuid")?;
+    start(node, "contained", "--reuid=200001", "sleep infinity")?;
+    start(node, "elsewhere", "--reuid=300001", "sleep infinity")?;
     let deaf = || Ok(node.run(&["test", "-s", "/dev/shm/deaf"])?.success());
     cluster.bed().wait_until("it is deaf", SOON, deaf)?;
     let running = |unit: &str| node.run(&["systemctl", "is-active", "--quiet", unit]).map(|output| output.success());
@@ -201,16 +205,16 @@ fn what_the_user_left_is_ended_and_nothing_else() -> Result<()> {
     ensure_ok(&tried(node, "kill-user", "epilog", None)?, "PERILOG_USERID is no uid: nothing to do")?;
     ensure_ok(&tried(node, "kill-user", "epilog", Some("0"))?, "uid 0 is the system's: nothing to do")?;
     ensure_ok(&tried(node, "kill-user", "epilog", Some("999"))?, "uid 999 is the system's: nothing to do")?;
+    ensure_ok(&tried(node, "kill-user", "epilog", Some("65534"))?, "uid 65534 is the system's: nothing to do")?;
     ensure!(processes(node, USER)? >= 3 && running("mild")?, "something was ended");
 
     let ended = tried(node, "kill-user", "epilog", Some(USER))?;
     ensure_ok(&ended, "left by uid 1500:")?;
     ensure!(ended.stdout.contains("sleep infinity") && processes(node, USER)? == 0, "{ended}");
-    for unit in ["other", "acting", "nobody"] {
+    ensure!(processes(node, "200001")? == 0, "the container of the user is left: {ended}");
+    for unit in ["other", "acting", "nobody", "elsewhere"] {
         ensure!(running(unit)?, "{unit} was ended");
     }
-    ensure_ok(&tried(node, "kill-user", "epilog", Some("65534"))?, "left by uid 65534:")?;
-    ensure!(processes(node, "65534")? == 0 && running("other")?, "of nobody something is left");
     // Nothing is left, so nothing is said.
     let quiet = tried(node, "kill-user", "epilog", Some(USER))?;
     ensure!(quiet.success() && !quiet.stdout.contains("left by"), "{quiet}");
