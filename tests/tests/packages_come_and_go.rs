@@ -250,8 +250,12 @@ fn removal_leaves_scripts_alone_and_purge_leaves_nothing() -> Result<()> {
     ensure!(said.contains("go on without it") && said.contains(unit.as_str()), "it does not say what goes on: {said}");
     ensure!(!node.run(&["test", "-e", "/usr/sbin/perilog-agent"])?.success(), "it is there");
     assert_eq!(running(node)?, units);
+    // By its socket `perilog` knows a node.
+    ensure!(!node.run(&["test", "-e", "/run/perilog/agent.sock"])?.success(), "its socket is there");
     let said = node.apt(&["purge", "perilog-agent"])?.ok()?;
-    ensure!(said.contains("/run/perilog is left"), "it does not say what it left: {said}");
+    for left in ["/run/perilog is left", "the node's key is kept, in /etc/perilog/tls"] {
+        ensure!(said.contains(left), "it does not say that {left}: {said}");
+    }
     ensure!(cluster.runs("j")?.iter().all(|(_, run)| run.ended.is_none()), "the script was ended");
     cluster.open_gates()?;
     cluster.wait_scripts_ended("j", &[0])?;
@@ -312,9 +316,11 @@ fn init_sets_up_a_cluster_of_packages() -> Result<()> {
     let (ctl, nodes) = (bed.node("ctl")?, [bed.node("n0")?, bed.node("n1")?]);
     let watch = Stopwatch::start();
     let mut typed = 0;
-    ctl.install(Release::Current, &["perilog", "perilog-controller"])?;
+    let said = ctl.install(Release::Current, &["perilog", "perilog-controller"])?;
+    ensure!(said.contains("to set the controller up: perilog init controller --cluster NAME"), "{said}");
     for node in nodes {
-        node.install(Release::Current, &["perilog", "perilog-agent"])?;
+        let said = node.install(Release::Current, &["perilog", "perilog-agent"])?;
+        ensure!(said.contains("type the line that `perilog init controller` prints for it"), "{said}");
     }
     typed += 1 + nodes.len();
     let installed = watch.elapsed();
