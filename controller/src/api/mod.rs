@@ -83,7 +83,7 @@ pub(crate) struct Api {
 #[derive(Debug, Clone)]
 pub(crate) struct Calls(Arc<Semaphore>);
 
-/// Maximum number of calls: each connection has one call at a time.
+/// Maximum number of calls at a time; a connection rarely has more than one.
 const MAX_CALLS: u32 = BOUNDS.connections() as u32;
 
 /// Bounds of the local socket. Each job of a large machine has a waiting hook: the bounds leave room for ten thousand

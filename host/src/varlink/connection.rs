@@ -1,4 +1,5 @@
-//! The connection of a client: the server answers each request before it reads the next.
+//! The connection of a client: the server answers requests in order. Two plain requests that arrived together also
+//! begin together, so that a service can carry out both at once.
 
 use std::sync::Arc;
 
@@ -51,26 +52,51 @@ pub(super) async fn serve<S: Service>(
         if !seat.busy() {
             return pen.say_at_once(&reply::busy(&*service, GIVEN_AWAY));
         }
-        match answer(request, &mut requests, pen, &peer, seat.waiters(), &*service).await {
-            Some(returned) => pen = returned,
-            None => return,
+        let next = if is_plain(&request) { requests.take_if(is_plain) } else { None };
+        let (say_gone, gone) = watch::channel(false);
+        let first = answer(request, pen, &peer, seat.waiters(), gone.clone(), &*service);
+        let second = async {
+            let next = next?;
+            Some(answer(next, Pen::keeping(), &peer, seat.waiters(), gone, &*service).await)
+        };
+        let both = async { tokio::join!(biased; first, second) };
+        tokio::pin!(both);
+        let answered = tokio::select! {
+            biased;
+            answered = &mut both => answered,
+            () = requests.gone() => {
+                // The receivers are gone if the sinks were already used up.
+                let _ = say_gone.send(true);
+                both.await
+            }
+        };
+        let (Some(returned), second) = answered else { return };
+        pen = returned;
+        if let Some(kept) = second
+            && !pen.send_kept(kept).await
+        {
+            return;
         }
     }
+}
+
+/// Returns `true` for a request with one reply.
+fn is_plain(request: &Request) -> bool {
+    !(request.more || request.oneway || request.upgrade)
 }
 
 /// Handles one call, from the read request until the call gives back the [`Pen`], the writing half of the connection.
 /// Returns `None` if the connection must end.
 async fn answer<S: Service>(
     request: Request,
-    requests: &mut Requests,
     pen: Pen,
     peer: &PeerCred,
     waiters: Waiters,
+    gone: watch::Receiver<bool>,
     service: &S,
 ) -> Option<Pen> {
-    let (say_gone, gone) = watch::channel(false);
     let Request { method, parameters, more, oneway, upgrade } = request;
-    let (reply, mut back) = ReplySink::new(&method, (more, oneway), pen, gone, waiters);
+    let (reply, back) = ReplySink::new(&method, (more, oneway), pen, gone, waiters);
     let handled = async {
         match parameters {
             // perilog has no protocol to upgrade to.
@@ -82,26 +108,9 @@ async fn answer<S: Service>(
             }
         }
     };
-    tokio::pin!(handled);
-    let (mut running, mut watching) = (true, true);
-    let mut returned = None;
-    while running || returned.is_none() {
-        tokio::select! {
-            biased;
-            () = &mut handled, if running => running = false,
-            pen = &mut back, if returned.is_none() => match pen {
-                Ok(pen) => returned = Some(pen),
-                // A sink that was forgotten (not dropped) keeps the pen.
-                Err(_) => return None,
-            },
-            () = requests.gone(), if watching => {
-                watching = false;
-                // The receiver is gone if the sink was already used up.
-                let _ = say_gone.send(true);
-            }
-        }
-    }
-    let mut pen = returned?;
+    // The service may hand the sink, with the pen, to another task.
+    let ((), returned) = tokio::join!(handled, back);
+    let mut pen = returned.ok()?;
     match pen.state {
         PenState::Finished => Some(pen),
         PenState::Unused => pen.not_implemented(&method).await.is_ok().then_some(pen),

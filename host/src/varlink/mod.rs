@@ -74,8 +74,8 @@ pub trait Service: Send + Sync + 'static {
     /// Text for `PermissionDenied` of the method's interface.
     fn permit(&self, method: &str, peer: &PeerCred) -> Result<(), String>;
 
-    /// Handles a permitted call. The call runs in the task of its connection: a slow call blocks no other client, and
-    /// the connection's next request waits for it.
+    /// Handles a permitted call. The call runs in the task of its connection: a slow call blocks no other client. The
+    /// connection's next request waits for it, unless both arrived together and have one reply each.
     ///
     /// The call goes on when the client disconnects: a stream selects on [`ReplySink::closed`], a single answer fails
     /// with [`Gone`].

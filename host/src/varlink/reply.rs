@@ -1,5 +1,6 @@
 //! The replies of a call.
 
+use std::io;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -21,7 +22,7 @@ pub struct Gone;
 
 /// Sink for the replies of a call. A `oneway` call gets no replies.
 ///
-/// The sink may move into another task; the connection's next request waits until the sink is used up or dropped.
+/// The sink may move into another task; the connection reads its next request when the sink is used up or dropped.
 /// Dropping the sink before the first reply sends `org.varlink.service.MethodNotImplemented`; dropping it in mid-stream
 /// ends the connection.
 #[derive(Debug)]
@@ -39,8 +40,30 @@ pub struct ReplySink {
 /// The writing half of a connection, and the state of the current call.
 #[derive(Debug)]
 pub(super) struct Pen {
-    half: OwnedWriteHalf,
+    half: Half,
     pub(super) state: PenState,
+}
+
+#[derive(Debug)]
+enum Half {
+    Socket(OwnedWriteHalf),
+    /// Keeps the one reply of a call that began before it is its turn.
+    Kept(Vec<u8>),
+}
+
+impl Half {
+    async fn write(&mut self, bytes: Vec<u8>) -> io::Result<()> {
+        match self {
+            Self::Socket(half) => match tokio::time::timeout(WRITE_LIMIT, half.write_all(&bytes)).await {
+                Ok(written) => written,
+                Err(_) => Err(io::ErrorKind::TimedOut.into()),
+            },
+            Self::Kept(kept) => {
+                *kept = bytes;
+                Ok(())
+            }
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +79,20 @@ pub(super) enum PenState {
 
 impl Pen {
     pub(super) fn new(half: OwnedWriteHalf) -> Self {
-        Self { half, state: PenState::Unused }
+        Self { half: Half::Socket(half), state: PenState::Unused }
+    }
+
+    /// Creates the pen of a call that begins before it is its turn; the call must have a single reply.
+    pub(super) fn keeping() -> Self {
+        Self { half: Half::Kept(Vec::new()), state: PenState::Unused }
+    }
+
+    /// Sends the reply that another pen has kept. Returns `false` if the connection must end.
+    pub(super) async fn send_kept(&mut self, by: Option<Self>) -> bool {
+        match by.map(|by| by.half) {
+            Some(Half::Kept(reply)) => self.half.write(reply).await.is_ok(),
+            Some(Half::Socket(_)) | None => false,
+        }
     }
 
     async fn write(&mut self, message: &Value, then: PenState) -> Result<(), Gone> {
@@ -66,19 +102,15 @@ impl Pen {
         let bytes = framed(message).ok_or(Gone)?;
         // Broken until the write completes: a caller that drops this future half-way leaves half a message.
         self.state = PenState::Broken;
-        match tokio::time::timeout(WRITE_LIMIT, self.half.write_all(&bytes)).await {
-            Ok(Ok(())) => {
-                self.state = then;
-                Ok(())
-            }
-            Ok(Err(_)) | Err(_) => Err(Gone),
-        }
+        self.half.write(bytes).await.map_err(|_| Gone)?;
+        self.state = then;
+        Ok(())
     }
 
     /// Sends a last message, if the client's socket has room.
     pub(super) fn say_at_once(&self, message: &Value) {
-        if let Some(bytes) = framed(message) {
-            let _ = self.half.try_write(&bytes);
+        if let (Half::Socket(half), Some(bytes)) = (&self.half, framed(message)) {
+            let _ = half.try_write(&bytes);
         }
     }
 

@@ -101,6 +101,23 @@ impl Requests {
         }
     }
 
+    /// Takes the next request, if the client has sent all of it already and it `fits`.
+    pub(super) fn take_if(&mut self, fits: impl FnOnce(&Request) -> bool) -> Option<Request> {
+        let end = loop {
+            match self.end_of_message() {
+                Some(end) => break end,
+                None if self.buffer.len() > self.most => return None,
+                None => self.buffer.reserve(READ_BUFFER),
+            }
+            if !matches!(self.half.try_read_buf(&mut self.buffer), Ok(1..)) {
+                return None;
+            }
+        };
+        let request = Request::parse(&self.buffer[..end]).ok().filter(|request| end <= self.most && fits(request))?;
+        self.take_message();
+        Some(request)
+    }
+
     /// Resolves when the client has disconnected. Meanwhile reads ahead, up to one request; cancel safe.
     ///
     /// The server notices two kinds of client only when a reply cannot be written. One kind pipelined more than a
@@ -133,12 +150,15 @@ impl Requests {
         Ok(())
     }
 
+    fn end_of_message(&mut self) -> Option<usize> {
+        let end = self.buffer[self.searched..].iter().position(|&byte| byte == 0).map(|at| self.searched + at);
+        self.searched = end.unwrap_or(self.buffer.len());
+        end
+    }
+
     fn take_message(&mut self) -> Option<Bytes> {
-        let Some(at) = self.buffer[self.searched..].iter().position(|&byte| byte == 0) else {
-            self.searched = self.buffer.len();
-            return None;
-        };
-        let message = self.buffer.split_to(self.searched + at).freeze();
+        let end = self.end_of_message()?;
+        let message = self.buffer.split_to(end).freeze();
         self.buffer.advance(1);
         self.searched = 0;
         if self.buffer.is_empty() {

@@ -77,6 +77,23 @@ async fn pipelined_requests_are_answered_in_order_oneway_ones_never() {
     assert_eq!(bed.service.calls.load(Ordering::SeqCst), 51);
 }
 
+/// A controller commits at once what begins at once. The first call here ends only after the second has begun.
+#[tokio::test]
+async fn two_requests_that_arrive_together_begin_together() {
+    let bed = bed();
+    let mut raw = Raw::connect(&bed).await;
+    // The read buffer of a connection has 1 KiB.
+    for size in [0, 1_000, 40_000] {
+        let both = ["test.echo.Slow", "test.echo.Hurry"]
+            .map(|method| json!({ "method": method, "parameters": { "x": "x".repeat(size) } }).to_string() + "\0");
+        raw.stream.write_all(both.concat().as_bytes()).await.unwrap();
+        for _ in both {
+            let reply = tokio::time::timeout(PATIENCE, raw.next()).await.expect("the second call waits for the first");
+            assert_eq!(reply.unwrap(), json!({ "parameters": {} }));
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_request_in_single_bytes_is_one_request() {
     let bed = bed();

@@ -24,6 +24,7 @@ method Count(to: int) -> (n: int)
 method Flood() -> (text: string)
 method Forever() -> (n: int)
 method Slow() -> ()
+method Hurry() -> ()
 method Silent() -> ()
 method HalfStream() -> (n: int)
 method Elsewhere() -> ()
@@ -110,6 +111,10 @@ impl Service for Echo {
                     () = call.reply.closed() => return,
                     () = self.slow.notified() => {}
                 }
+                let _ = call.reply.done(json!({})).await;
+            }
+            "test.echo.Hurry" => {
+                self.slow.notify_one();
                 let _ = call.reply.done(json!({})).await;
             }
             "test.echo.Wait" => {
