@@ -115,8 +115,9 @@ impl Feed<'_> {
             let page = self.of(page).await?;
             self.reply.more(json!({ "attempts": page, "current": false })).await?;
         }
-        let mut body = json!({ "attempts": self.of(last).await?, "current": true });
-        let drains = self.drains().await?;
+        // The writer handles both in this order, and mostly in one batch.
+        let (attempts, drains) = tokio::join!(biased; self.of(last), self.drains());
+        let (mut body, drains) = (json!({ "attempts": attempts?, "current": true }), drains?);
         let drained = drains != self.drains;
         if drained {
             body["drains"] = drains.clone();
