@@ -34,7 +34,7 @@ impl CallError {
     }
 }
 
-/// A connection to the controller; carries one call at a time.
+/// A connection to the controller.
 #[derive(Debug)]
 pub struct Controller {
     stream: BufReader<UnixStream>,
@@ -66,11 +66,17 @@ impl Controller {
         self.send(method, parameters, true).await
     }
 
-    async fn send(&mut self, method: &str, parameters: &Value, more: bool) -> Result<(), CallError> {
-        let call = json!({ "method": format!("{INTERFACE}.{method}"), "parameters": parameters, "more": more });
-        let mut bytes = call.to_string().into_bytes();
-        bytes.push(0);
+    /// Makes several calls at once; [`Controller::reply`] returns their replies, in order.
+    ///
+    /// # Errors
+    /// [`CallError`]
+    pub async fn send_all(&mut self, calls: &[(&str, Value)]) -> Result<(), CallError> {
+        let bytes: Vec<u8> = calls.iter().flat_map(|(method, parameters)| message(method, parameters, false)).collect();
         Ok(self.stream.get_mut().write_all(&bytes).await?)
+    }
+
+    async fn send(&mut self, method: &str, parameters: &Value, more: bool) -> Result<(), CallError> {
+        Ok(self.stream.get_mut().write_all(&message(method, parameters, more)).await?)
     }
 
     /// Returns the next reply, and `true` if more replies follow.
@@ -97,4 +103,11 @@ impl Controller {
             Some(other) => Err(CallError::Refused { code: other.to_owned(), text: text("text") }),
         }
     }
+}
+
+fn message(method: &str, parameters: &Value, more: bool) -> Vec<u8> {
+    let call = json!({ "method": format!("{INTERFACE}.{method}"), "parameters": parameters, "more": more });
+    let mut bytes = call.to_string().into_bytes();
+    bytes.push(0);
+    bytes
 }

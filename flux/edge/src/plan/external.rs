@@ -57,6 +57,11 @@ pub(super) fn start(view: &View, job: &Job, of: &Allocated<'_>, known: &EdgeAtte
     Some(Action::Start { id: job.id, job: of.job.clone(), attempt: of.attempt, name: name.clone() })
 }
 
+/// Returns `true` if the job has external actions at this moment.
+pub(super) fn has_any(view: &View, job: &Job, at: Reference) -> bool {
+    names(view, job, at).next().is_some()
+}
+
 /// Returns the actions of the attempt that must end before the job begins: external ones, and the prolog.
 pub(super) fn before<'a>(view: &View, job: &Job, known: &'a EdgeAttempt) -> Vec<&'a EdgeAction> {
     known.actions.iter().filter(|action| is_before(view, job, &action.name)).collect()

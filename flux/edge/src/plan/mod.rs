@@ -8,7 +8,9 @@
 //!                                          └── the answers change the View ───┘
 //! ```
 //! At most one action per job is due at a time, and its answer makes the next action due. So a kill may end the edge
-//! between any two actions. The next edge reads both sides again, and finds the same action due, or the next.
+//! between any two actions. The next edge reads both sides again, and finds the same action due, or the next. Where
+//! the controller's answer can only make one action due, [`follower`] names that action: the shell sends both in one
+//! go, and the controller commits both at once.
 //!
 //! | module | decides |
 //! |---|---|
@@ -80,6 +82,21 @@ pub fn plan(view: &View, now_ms: u64) -> Due {
         milestones::plan(view, job, &mut due);
     }
     due
+}
+
+/// Returns the action that is due as soon as the controller has answered `action` well, whatever else happens
+/// meanwhile; `None`: the answer, or Flux, decides what is due.
+pub fn follower(view: &View, action: &Action) -> Option<Action> {
+    match action {
+        Action::Add { id, .. } => {
+            let known = view.jobs.get(id)?;
+            known.prolog.is_open().then(|| prolog::begins_at_once(view, known, &known.held()?)).flatten()
+        }
+        Action::Run { id, job, attempt, what: Reference::Epilog } => {
+            Some(Action::LetGo { id: *id, job: job.clone(), attempt: *attempt })
+        }
+        _ => None,
+    }
 }
 
 /// Returns the step of a job without ranks in perilog: an allocation without a scheduler, or an R that perilog cannot

@@ -3,7 +3,7 @@
 //!
 //! | perilog | job | then |
 //! |---|---|---|
-//! | does not know the attempt | goes on | `JobAdd` |
+//! | does not know the attempt | goes on | `JobAdd`, and `Run` with it if the next row asks only for that |
 //! | | cancelled | finish, status 256: nothing has begun |
 //! | has it, an action has not begun | goes on | `ActionStart`, `Run`; not while a host of it is cleaned up after another attempt |
 //! | | cancelled | finish, status 256 |
@@ -83,6 +83,17 @@ pub(super) fn step(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> S
     }
     let ended_ms = actions.iter().filter_map(|action| action.ended_ms).max();
     drains::when_online(view, of, ended_ms.unwrap_or(now_ms), now_ms, finish(0))
+}
+
+/// Returns the `Run` of a job's prolog, if nothing has to come between `JobAdd` and this.
+///
+/// If the controller refuses the job, it refuses the `Run` too, because it does not know the attempt. But where it
+/// knows an attempt before, it would begin the prolog on the nodes of that: such a job waits for the answer to
+/// `JobAdd`.
+pub(super) fn begins_at_once(view: &View, job: &Job, of: &Allocated<'_>) -> Option<Action> {
+    let is_first = view.attempts.keys().all(|(known, _)| *known != of.job);
+    let is_alone = !external::has_any(view, job, Reference::Prolog);
+    (is_first && is_alone && job.fatal.is_none() && !view.is_behind(of)).then(|| run(job, of))
 }
 
 /// Plans the exception about an action's tolerated failures; `None`: no failure, or the job has the exception already.

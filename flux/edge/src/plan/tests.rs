@@ -1,6 +1,7 @@
 //! Tables of cases: states of Flux and of perilog, and the actions that are due.
 
 mod external;
+mod followers;
 mod housekeeping;
 
 use std::collections::BTreeSet;

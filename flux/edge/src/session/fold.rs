@@ -49,7 +49,7 @@ impl Session {
                 self.view.is_current |= is_current;
             }
             Event::Away(why) => self.away(&why),
-            Event::Done(action, outcome) => self.done(&action, outcome),
+            Event::Done(answers) => answers.into_iter().for_each(|(action, outcome)| self.done(&action, outcome)),
         }
         None
     }

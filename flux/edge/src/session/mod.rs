@@ -25,7 +25,7 @@ use tokio::time::Instant;
 
 use crate::broker::{Broker, RpcError};
 use crate::config::Config;
-use crate::plan::{Action, View, plan};
+use crate::plan::{Action, View, follower, plan};
 
 pub use open::{Fault, open_references};
 use send::Outcome;
@@ -57,7 +57,8 @@ enum Event {
     Feed(Value),
     /// The connection to the controller has ended, or cannot be made; with the reason.
     Away(String),
-    Done(Action, Outcome),
+    /// The answers to actions that the edge sent in one go, up to the first that is not [`Outcome::Done`].
+    Done(Vec<(Action, Outcome)>),
 }
 
 pub struct Session {
@@ -135,7 +136,9 @@ impl Session {
         }
         for (key, action) in begin {
             self.in_flight.insert(key);
-            self.send(action);
+            // A quiesced controller gets one prolog at a time.
+            let then = follower(&self.view, &action).filter(|then| !(send::begins_anew(then) && self.quiet.is_some()));
+            self.send(action, then);
         }
         self.show();
         wake

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{Event, FIRST_BACKOFF, LAST_BACKOFF, QUIET, Session};
-use crate::broker::RpcError;
+use crate::broker::{Broker, RpcError};
 use crate::controller::{CallError, Controller};
 use crate::plan::{Action, Job, Reference, assert};
 
@@ -50,18 +50,17 @@ pub(super) const fn begins_anew(action: &Action) -> bool {
 }
 
 impl Session {
-    pub(super) fn send(&self, action: Action) {
-        let call = self.call(&action);
+    /// Sends an action, and `then` in the same go.
+    pub(super) fn send(&self, action: Action, then: Option<Action>) {
+        let actions: Vec<Action> = std::iter::once(action).chain(then).collect();
+        let calls: Vec<Call> = actions.iter().map(|action| self.call(action)).collect();
         let (broker, sender, room) = (self.broker.clone(), self.sender.clone(), self.room.clone());
         let socket = self.config.controller.path().to_owned();
         tokio::spawn(async move {
             let _room = room.acquire().await;
-            let outcome = match call {
-                Call::Flux { topic, payload } => of_flux(&action, broker.rpc(topic, &payload, 0).await),
-                Call::Controller { method, parameters } => of_controller(ask(&socket, method, &parameters).await),
-            };
+            let outcomes = outcomes(&socket, &broker, &actions, calls).await;
             // An ended session needs no answer.
-            let _ = sender.send(Event::Done(action, outcome)).await;
+            let _ = sender.send(Event::Done(actions.into_iter().zip(outcomes).collect())).await;
         });
     }
 
@@ -212,8 +211,34 @@ enum Call {
     Controller { method: &'static str, parameters: Value },
 }
 
-async fn ask(socket: &Path, method: &str, parameters: &Value) -> Result<Value, CallError> {
-    Controller::connect(socket).await?.call(method, &without_nulls(parameters)).await
+/// Makes the calls of these actions; several calls are all for the controller.
+async fn outcomes(socket: &Path, broker: &Broker, actions: &[Action], calls: Vec<Call>) -> Vec<Outcome> {
+    let mut asked = Vec::new();
+    for (action, call) in actions.iter().zip(calls) {
+        match call {
+            Call::Flux { topic, payload } => return vec![of_flux(action, broker.rpc(topic, &payload, 0).await)],
+            Call::Controller { method, parameters } => asked.push((method, without_nulls(&parameters))),
+        }
+    }
+    ask(socket, &asked).await
+}
+
+/// Makes calls of the controller in one go, so that the controller can commit them at once. The outcomes end after a
+/// call that fails: the next plan decides about those behind it.
+async fn ask(socket: &Path, calls: &[(&str, Value)]) -> Vec<Outcome> {
+    let mut outcomes = Vec::new();
+    let asked = async {
+        let mut controller = Controller::connect(socket).await?;
+        controller.send_all(calls).await?;
+        for _ in calls {
+            outcomes.push(Outcome::Done(controller.reply().await?.0));
+        }
+        Ok::<(), CallError>(())
+    };
+    if let Err(error) = asked.await {
+        outcomes.push(of_controller(error));
+    }
+    outcomes
 }
 
 /// Reads the attempts of a few jobs. The result may be outdated; only the feed is current.
@@ -250,17 +275,18 @@ fn of_flux(action: &Action, answer: Result<Value, RpcError>) -> Outcome {
     }
 }
 
-fn of_controller(answer: Result<Value, CallError>) -> Outcome {
-    match answer {
-        Ok(reply) => Outcome::Done(reply),
-        Err(error) if error.is_final() => Outcome::Refused(error.to_string()),
-        Err(CallError::Refused { code, text }) if code == "unavailable" => Outcome::Quiet(text),
-        Err(error) => Outcome::Failed(error.to_string()),
+fn of_controller(error: CallError) -> Outcome {
+    match error {
+        error if error.is_final() => Outcome::Refused(error.to_string()),
+        CallError::Refused { code, text } if code == "unavailable" => Outcome::Quiet(text),
+        error => Outcome::Failed(error.to_string()),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
     use super::*;
 
     fn refused(errnum: u32) -> Result<Value, RpcError> {
@@ -288,6 +314,43 @@ mod tests {
                 Outcome::Failed(_) | Outcome::Quiet(_) => "failed",
             };
             assert_eq!(outcome, expect, "{action:?}");
+        }
+    }
+
+    /// The controller has handled both calls before the edge reads the first answer.
+    #[tokio::test]
+    async fn a_call_behind_one_that_failed_has_no_outcome() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("controller.sock");
+        let listener = tokio::net::UnixListener::bind(&socket).unwrap();
+        let done = json!({ "parameters": {} }).to_string();
+        let refused = |code: &str| {
+            let parameters = json!({ "code": code, "text": "no" });
+            json!({ "error": "io.perilog.Controller.Refused", "parameters": parameters }).to_string()
+        };
+        for (answers, expect) in [
+            ([done.clone(), done.clone()], "done done"),
+            ([refused("invalid"), done.clone()], "refused"),
+            ([done.clone(), refused("unavailable")], "done quiet"),
+            ([refused("no-such-job"), refused("no-such-job")], "failed"),
+        ] {
+            let calls = [("JobAdd", json!({})), ("Run", json!({}))];
+            let serve = async {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut asked = Vec::new();
+                while asked.iter().filter(|byte| **byte == 0).count() < calls.len() {
+                    stream.read_buf(&mut asked).await.unwrap();
+                }
+                stream.write_all((answers.join("\0") + "\0").as_bytes()).await.unwrap();
+            };
+            let (outcomes, ()) = tokio::join!(ask(&socket, &calls), serve);
+            let words = outcomes.iter().map(|outcome| match outcome {
+                Outcome::Done(_) => "done",
+                Outcome::Refused(_) => "refused",
+                Outcome::Failed(_) => "failed",
+                Outcome::Quiet(_) => "quiet",
+            });
+            assert_eq!(words.collect::<Vec<_>>().join(" "), expect);
         }
     }
 }

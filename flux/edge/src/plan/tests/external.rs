@@ -17,7 +17,7 @@ fn name(name: &str) -> ActionName {
 }
 
 /// Returns a view with a job that has the external actions `stage` before it and `copy` after it.
-fn rabbit() -> View {
+pub(super) fn rabbit() -> View {
     let mut view = view();
     view.site.externals =
         [("stage", Reference::Prolog), ("copy", Reference::Epilog)].map(|(of, at)| (name(of), external(at))).into();
