@@ -1,5 +1,6 @@
-//! Context of a batch: its time, the settings, and its output so far: records, effects, and the actions and attempts
-//! that the end of the batch settles. Every room writes to the context; no function here calls another room.
+//! Context of a batch: the time, the settings, and the output so far. The output is records, effects, queued changes,
+//! and the actions and attempts that the end of the batch settles. Every part of the machine writes to the context; the
+//! context calls no act of a part.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -16,72 +17,82 @@ use crate::mark::History;
 use crate::message::{Hello, ToAgent};
 use crate::task::Ended;
 
-/// The batch under way: its time, the settings, and its output.
+/// The batch that the machine handles now.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Context {
-    /// The clocks at the batch. Between batches, those of the last one.
+    /// The clocks of the batch; between two batches, the clocks of the earlier one.
     pub(super) now: Now,
     pub(super) settings: Settings,
     pub(super) outbox: Outbox,
     pub(super) records: Vec<Record>,
     pub(super) effects: Vec<Effect>,
-    /// Actions to settle when the batch ends: their ends become events, a verdict is decided, records are stored.
+    /// Actions to settle at the end of the batch: their ends become events, their verdicts are decided, their records
+    /// are stored.
     pub(super) touched: BTreeSet<ActionId>,
-    /// Consequences for other parts, in order; `Machine::react` carries them out.
+    /// Consequences of acts for other parts, in order; `Machine::react` carries them out.
     pub(super) changes: VecDeque<Change>,
+    /// Attempts whose row the batch stores.
     pub(super) attempts: BTreeSet<(JobId, Attempt)>,
-    /// Ranks with changed holds, for attempts that have no other change.
+    /// Ranks whose holds changed, by attempt. The batch stores only these ranks if the attempt is not in `attempts`.
     pub(super) given: BTreeMap<(JobId, Attempt), IdSet>,
-    /// Parts whose hold was dropped: each is released if no other hold is left.
+    /// Parts whose hold was dropped, by attempt. The end of the batch releases each resource that has no other hold.
     pub(super) let_go: BTreeMap<(JobId, Attempt), Part>,
-    /// Reported milestones, by reporter.
+    /// Milestones reported in this batch, each with the ranks that are new to it.
     pub(super) said: BTreeMap<Saying, IdSet>,
-    /// Hosts whose drain has come into force, or was lifted.
+    /// Hosts whose drain came into force or was lifted in this batch: resolutions that waited for the drain are
+    /// settled.
     pub(super) in_force: BTreeSet<HostName>,
+    /// Time (monotonic) of the last `WakeAt` effect, until a tick comes.
     pub(super) wake_ms: Option<u64>,
 }
 
-/// Consequence of an act for another part of the machine. Jobs know no node, session, drain or recovery; nodes and
-/// sessions know no job.
+/// Consequence of an act for another part of the machine, which the acting part cannot reach. `Machine::react` carries
+/// it out.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Change {
-    /// The session speaks for its host from now on. The text is what an operator should read about that.
+    /// The session's Hello is complete, and no other session of its host stands in the way: the session is to open. The
+    /// text is a note for operators.
     Greeted(SessionId, Box<Hello>, Option<String>),
     /// No session speaks for the host any more.
     Away(HostName),
     /// The last orphan of the host is gone.
     Unorphaned(HostName),
-    /// Ranks have joined an action.
+    /// These ranks are new in the action, when it begins or when it grows.
     Joined(ActionId, IdSet),
-    /// Waiting ranks of an action may begin, as far as their attempt knows.
+    /// Ranks that may be able to begin. `Machine::start_ready` starts those for which no earlier action, node or
+    /// recovery stands in the way.
     Ready(ActionId, IdSet),
-    /// The action's attempt was vouched for, or the action itself: its waiting tasks go on.
+    /// The action's attempt thawed, or a request named the action again: its waiting tasks go on.
     Thawed(ActionId),
     /// The action has its verdict.
     Decided(ActionId),
-    /// The task is not to begin, or to stop, for this reason.
+    /// The task must stop or never begin, for this reason: its node gets a Cancel.
     Cancelled(TaskId, String),
+    /// A task has ended: its node and its host's drain follow.
     Ended(End),
-    /// The last script of the host may have ended: a reboot may have cleaned the host.
+    /// A script of the host ended, or the node said Hello: a reboot may have ended the script for which the host is
+    /// drained.
     ScriptsEnded(HostName),
-    /// A script of the task lives on its host: the host is drained for this reason.
+    /// A script of the task lives, although the task ended as `lost`: its host is drained for this reason.
     Lives(TaskId, String),
     /// Nothing cleans up after the task: its host is drained for this reason.
     Unclean(TaskId, String),
-    /// Disowned ranks on these hosts were cleaned up, or are the attempt's again: their drains are lifted.
+    /// Disowned ranks on these hosts were released or are the attempt's again: the drains for their clean-up are
+    /// lifted.
     Cleaned(Vec<HostName>, Passing),
 }
 
-/// End of a task, for its node and its host's drain.
+/// End of a task, as its node and its host's drain need it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct End {
     pub(super) task: TaskId,
-    /// The task had announced a reboot.
+    /// `true` if the task had announced a reboot of its node.
     pub(super) rebooted: bool,
-    /// The task's script may go on: an operator has resolved the task, or the job has given up a script past its limit.
+    /// `true` if the task's scripts may go on after the end: an operator resolved the task, or the controller gave up a
+    /// script past its limit.
     pub(super) goes_on: bool,
     pub(super) is_ok: bool,
-    /// The end for which the host may be drained.
+    /// The end, if the host may have to be drained for it.
     pub(super) blame: Option<Ended>,
 }
 
@@ -113,8 +124,8 @@ impl Context {
         self.effects.push(Effect::Note { level, job, host, text: text.into(), by_node: false });
     }
 
-    /// Adds a journal line about an act of a node. A node can cause any number of such lines: the edge bounds the lines
-    /// of each host.
+    /// Adds a journal line about an act of a node. A node can cause any number of such lines, so the daemon bounds the
+    /// lines of each host.
     pub(super) fn note_of_node(&mut self, level: Level, host: &HostName, text: impl Into<String>) {
         let (host, text) = (Some(host.clone()), text.into());
         self.effects.push(Effect::Note { level, job: None, host, text, by_node: true });
@@ -124,25 +135,25 @@ impl Context {
         self.effects.push(Effect::Send { session, message });
     }
 
-    /// Sends the node of a known task its Cancel.
+    /// Sends a Cancel of the task on the session, if the store knows the task's action.
     pub(super) fn send_cancel(&mut self, session: SessionId, jobs: &Jobs, task: TaskId, why: &str) {
         let Some(row) = jobs.action(task.action).map(|action| &action.row) else { return };
         let (job, attempt, action) = (row.job.clone(), row.attempt, row.name.clone());
         self.send(session, ToAgent::Cancel { task, job, attempt, action, why: why.to_owned(), commit: 0 });
     }
 
-    /// Notes an attempt whose row the batch stores.
+    /// Marks an attempt: the batch stores its row.
     pub(super) fn attempt_changed(&mut self, job: &JobId, number: Attempt) {
         self.attempts.insert((job.clone(), number));
     }
 
-    /// Notes a part whose hold was dropped: the batch releases it if no other hold is left.
+    /// Marks a part whose hold was dropped: the end of the batch releases what has no other hold.
     pub(super) fn hold_dropped(&mut self, job: &JobId, number: Attempt, part: &Part) {
         self.let_go.entry((job.clone(), number)).or_default().extend_with(part);
     }
 
-    /// Puts the records of changed attempts first, because other records refer to attempts, but after the pruning of
-    /// attempts of the same job.
+    /// Adds the records of the changed attempts before the batch's other records, which refer to attempts. If the batch
+    /// prunes an attempt of the same job, the records follow that `Prune`.
     pub(super) fn record_attempts(&mut self, jobs: &Jobs) {
         let (given, whole) = (std::mem::take(&mut self.given), std::mem::take(&mut self.attempts));
         let parts = given.into_iter().filter(|(key, _)| !whole.contains(key)).filter_map(|((job, number), ranks)| {
@@ -170,7 +181,8 @@ impl Context {
         self.records = records;
     }
 
-    /// Numbers the batch's commit, and stamps that number on every message to a node.
+    /// Numbers the batch's commit if the batch has records, and puts the number of the newest commit into every message
+    /// to a node.
     pub(super) fn commit(&mut self, history: &mut History) {
         if !self.records.is_empty() {
             history.last += 1;
@@ -188,20 +200,20 @@ impl Context {
 }
 
 impl Jobs {
-    /// Marks the action for the end of the batch, which settles it, and its attempt as in use.
+    /// Marks the action: the end of the batch settles it. Also records that its attempt is in use, for retention.
     pub(super) fn touch(&mut self, id: ActionId, cx: &mut Context) {
         cx.touched.insert(id);
         let Some(action) = self.action(id) else { return };
         let (job, number) = (action.row.job.clone(), action.row.attempt);
         let Some(attempt) = self.attempt_mut(&job, number) else { return };
-        // Retention needs a precision of a minute; a stored row for every batch would cost too much.
+        // Retention needs a precision of a minute; to store the row in every batch would cost too much.
         if cx.now.wall_ms.abs_diff(attempt.touched_ms) > 60_000 {
             attempt.touched_ms = cx.now.wall_ms;
             cx.attempt_changed(&job, number);
         }
     }
 
-    /// Appends an event to the job's log, and publishes the event to followers.
+    /// Appends an event to the job's log, and publishes it to clients that follow the log.
     pub(super) fn event(&mut self, job: &JobId, name: &str, context: serde_json::Value, cx: &mut Context) {
         let entry = self.entry(job.clone()).or_default();
         entry.events_last += 1;

@@ -1,5 +1,5 @@
-//! Events: the ends of a batch, for followers of the job's event log and for the resource manager. Ends with equal
-//! results share one `finish` event; the verdict follows once every rank has ended.
+//! Events: writes the ends of a batch to the job's event log, and decides the verdict once every rank of an action has
+//! ended. Ranks that ended alike share one `finish` event. The resource manager gets a notice of the verdict.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,12 @@ use crate::ids::ActionId;
 use crate::idset::IdSet;
 use crate::outcome::Verdict;
 
-/// Longest message in an event, in characters: the last line of a script.
+/// Longest message in an event, in characters. A message is the last line that a script wrote.
 const MAX_MESSAGE: usize = 200;
 
 impl Jobs {
-    /// Writes the ends of this batch to the job's event log, and decides the verdict.
+    /// Writes the action's ends of this batch to the job's event log, and decides the verdict if every rank has ended.
+    /// An action of a frozen attempt gets no verdict.
     pub(super) fn tell(&mut self, id: ActionId, cx: &mut Context) {
         let Some(action) = self.action_mut(id) else {
             return;
@@ -68,7 +69,7 @@ impl Jobs {
     }
 }
 
-/// The common part of ends that share one event.
+/// Ends that share one event: what they have in common, and how long each took.
 struct Folded {
     fresh: Fresh,
     elapsed: Vec<u64>,
@@ -95,7 +96,7 @@ impl Folded {
     }
 }
 
-/// Groups ends with equal result, message and checks. Returns each group with its ranks.
+/// Groups ends with equal result, message and checks; returns each group with its ranks.
 fn fold(fresh: Vec<Fresh>) -> Vec<(IdSet, Folded)> {
     let mut groups: BTreeMap<_, (IdSet, Folded)> = BTreeMap::new();
     for mut one in fresh {

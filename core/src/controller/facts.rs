@@ -1,11 +1,11 @@
-//! Facts: questions to which several parts of the machine hold the answer together. A fact changes nothing and calls
-//! no act. Each fact stands in the folder of its subject, beside the acts that ask.
+//! Facts: questions that no part of the machine can answer alone, such as "does recovery hold this task back?". A fact
+//! changes nothing and calls no act. Each fact stands in the folder of its subject.
 
 use std::ops::Deref;
 
 use crate::controller::machine::Machine;
 
-/// The machine for reading.
+/// Read-only view of the machine; each fact is one of its methods.
 #[derive(Clone, Copy)]
 pub(super) struct Facts<'a>(pub(super) &'a Machine);
 

@@ -1,7 +1,6 @@
-//! Machine of the controller: its state, the path of a batch through it, and its output.
+//! The controller's machine: its parts, and the order in which a batch passes through them.
 //!
-//! No code here does I/O or reads a clock. Collections are ordered, so that one history of inputs gives one history of
-//! outputs.
+//! No code here does I/O or reads a clock. All collections are ordered, so equal inputs give equal outputs.
 
 use std::collections::BTreeSet;
 
@@ -23,28 +22,31 @@ use crate::idset::IdSet;
 use crate::mark::{Commit, History};
 use crate::message::Phase;
 
+/// The controller's machine: all state that decides about jobs, actions and ranks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Machine {
     pub(super) cx: Context,
     pub(super) epoch: Epoch,
     pub(super) history: History,
-    /// Highest epoch that an agent reported when it refused this controller's, and the agent's host.
+    /// The agent that refused this controller's epoch for the highest other epoch: its host and that epoch. `None`: no
+    /// agent has refused.
     pub(super) highest_seen: Option<(HostName, Epoch)>,
     pub(super) nodes: Nodes,
     pub(super) jobs: Jobs,
     pub(super) drains: Drains,
     pub(super) recovery: Recovery,
     pub(super) quiesce: Quiesce,
-    /// Time (monotonic) until which an unknown node may still come: the store knew no node at its start, because the
-    /// store is new or was lost.
+    /// Time (monotonic) until which tasks for unknown nodes wait; later they end as `lost`. 0, unless the controller
+    /// started with a store that knows no node: the store is new or was lost, and the nodes still come.
     pub(super) young_until_ms: u64,
-    /// Time of the last search for closed attempts past their retention.
+    /// Time (monotonic) of the last search for attempts past their retention.
     pub(super) pruned_ms: u64,
 }
 
 impl Machine {
-    /// Rebuilds the machine from the store and begins a new epoch, which `output` commits before any other change. The
-    /// edge makes `nonce` at random: the nonce distinguishes two controllers of one epoch.
+    /// Rebuilds the machine from the store, and begins a new epoch. The output is the first batch to commit; it
+    /// contains the epoch. The daemon draws `nonce` at random: two controllers with the same epoch number differ in the
+    /// nonce.
     pub fn load(snapshot: Snapshot, settings: Settings, nonce: u64, now: Now) -> (Self, Output) {
         let anchor = snapshot.anchor.filter(|_| !defect!(EpochOfTheCopy));
         let newest = snapshot.history.newest().max(anchor);
@@ -98,30 +100,31 @@ impl Machine {
         let first = machine.history.last + 1;
         machine.history.begin(epoch, first);
         machine.shut_gate();
-        // Ranks without a hold that are not released yet: their drain was not in force, or their release policy waited.
-        // The wait of the policy starts anew with the process.
+        // A rank without a hold may have waited for its host's drain before the restart: the batch looks at every rank
+        // that is not released.
         for (job, number, _) in machine.jobs.attempts().filter(|(.., attempt)| !attempt.complete) {
             machine.cx.hold_dropped(job, number, &machine.jobs.unreleased(job, number));
         }
-        // Drains may have changed: all waiting resolutions are looked at again.
+        // A drain may be in force now, for example because the drain hook left the configuration: the batch looks at
+        // every waiting resolution.
         let resolving = machine.jobs.resolving();
         machine.cx.in_force.extend(resolving.into_iter().filter_map(|(task, _)| machine.jobs.host_of(task)));
-        // Hooks may have disappeared from the configuration while the controller was down.
+        // The hooks in the configuration may have changed while the controller was down.
         machine.on_settings(machine.cx.settings.clone());
         let ids: Vec<ActionId> =
             machine.jobs.actions.iter().filter(|(_, a)| a.row.verdict.is_none()).map(|(id, _)| *id).collect();
         for id in ids {
             machine.jobs.arm(id, &machine.cx);
-            // A crash cannot part the last end from the verdict, because both are in one commit. A store restored by
-            // hand may contain an action without its verdict.
+            // The last end and the verdict are in one commit, so no crash parts them. A store edited by hand may lack
+            // the verdict: the batch looks at every open action.
             machine.cx.touched.insert(id);
         }
         let output = machine.close_batch();
         (machine, output)
     }
 
-    /// Handles a batch: every input in order, then the consequences for the machine as a whole. The caller commits the
-    /// records before the effects leave.
+    /// Handles a batch: each input with its changes, in order; then the verdicts, hand-overs and releases that follow.
+    /// The caller must commit the records before it lets an effect leave.
     pub fn handle(&mut self, inputs: Vec<Input>, now: Now) -> Output {
         self.cx.now = now;
         for input in inputs {
@@ -152,8 +155,8 @@ impl Machine {
         self.close_batch()
     }
 
-    /// Returns the size of every collection that can grow, by name. All but the sessions return to 0 when every job is
-    /// past its retention.
+    /// Returns the size of every collection that can grow, by name, for tests. Every size but that of the sessions is 0
+    /// once every job is past its retention.
     pub fn sizes(&self) -> [(&'static str, usize); 10] {
         let unsettled = self.nodes.values().map(|node| node.unsettled.len()).sum();
         let of_nodes = self.nodes.values().map(|node| node.tasks.len() + node.live.len() + node.failed.len()).sum();
@@ -171,14 +174,14 @@ impl Machine {
         ]
     }
 
-    /// Returns the newest commit of the store.
+    /// Returns the newest commit of the store; `None`: the store is new.
     pub(super) fn newest_commit(&self) -> Option<Commit> {
         self.history.newest()
     }
 
     fn close_batch(&mut self) -> Output {
-        // An end lets other ranks begin, a verdict drops holds, and a dropped hold may begin after-actions. The loop
-        // repeats until no action changes.
+        // An end lets other ranks begin. A verdict may hand ranks over, and a dropped hold may release ranks; both may
+        // change further actions. The loop repeats until no action changes.
         let mut changed = BTreeSet::new();
         self.react();
         self.jobs.tell_milestones(&mut self.cx);
@@ -196,7 +199,7 @@ impl Machine {
                 self.release_all();
             }
             self.leave_recovery();
-            // Before the releases: a host drained in this batch keeps its ranks until the drain is in force.
+            // `clean_disowned` runs before the releases: if it drains a host, the host's ranks wait for that drain.
             if !(self.clean_disowned() || self.release_all()) && self.cx.changes.is_empty() {
                 break;
             }
@@ -216,14 +219,15 @@ impl Machine {
         Output { records: std::mem::take(&mut self.cx.records), effects: std::mem::take(&mut self.cx.effects) }
     }
 
-    /// Carries out the consequences of acts on jobs, in order, with the consequences of these.
+    /// Carries out the queued changes in order, and the changes that these queue in turn.
     pub(super) fn react(&mut self) {
         while let Some(change) = self.cx.changes.pop_front() {
             match change {
                 Change::Greeted(session, hello, note) => self.open(session, *hello, note),
                 Change::Away(host) => {
                     if let Some(node) = self.nodes.get(&host) {
-                        // Accepted tasks of the node may become unreachable.
+                        // At this time the node's accepted tasks may be `lost (unreachable)`, so their limits are
+                        // checked then.
                         let at = self.cx.now.mono_ms.saturating_add(self.cx.settings.unreachable_grace_ms);
                         self.jobs.check_all(&node.tasks, at);
                     }
@@ -259,7 +263,7 @@ impl Machine {
         }
     }
 
-    /// Lets tasks begin on a host without orphans.
+    /// Lifts the drain for orphans of a host whose last orphan is gone, and lets tasks begin there.
     fn on_unorphaned(&mut self, host: &HostName) {
         if !defect!(OrphanDrainStays) {
             self.drains.lift_passing(host, &Passing::Orphan, &mut self.cx);
@@ -275,12 +279,12 @@ impl Machine {
         }
     }
 
-    /// Settles the end of a task with its node, and drains the host that is at fault.
+    /// Records the end of a task at its node, and drains the host if the end is the node's fault.
     fn on_ended(&mut self, end: End) {
         let task = end.task;
         if let Some(node) = self.nodes.of_mut(&self.jobs, task) {
             if end.rebooted {
-                // The announced reboot is over: the host's actions may begin.
+                // The announced reboot is over: start-grace counts again for the node's other tasks.
                 self.jobs.check_all(&node.tasks, self.cx.now.mono_ms);
             }
             let goes_on = |(phase, _): &(Phase, u64)| end.goes_on && !is_before_its_begin(phase);
@@ -296,7 +300,7 @@ impl Machine {
         }
     }
 
-    /// Releases parts without a hold. Returns `true` if there was such a part.
+    /// Releases every part whose last hold was dropped in this batch. Returns `true` if any hold was dropped.
     fn release_all(&mut self) -> bool {
         let parts = std::mem::take(&mut self.cx.let_go);
         let any = parts.values().any(|part| !part.is_empty());
@@ -309,7 +313,8 @@ impl Machine {
 
 #[cfg(test)]
 impl Machine {
-    /// Asserts that the rows in the store, with all deltas applied, equal the machine's rows.
+    /// Asserts that the rows in the store, with all deltas applied, equal the machine's rows. `touched_ms` of attempts
+    /// may differ.
     pub(super) fn is_stored_in(&self, store: &Snapshot) {
         for action in self.jobs.actions.values() {
             let row = store.actions.iter().find(|row| row.id == action.row.id);

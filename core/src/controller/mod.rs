@@ -1,7 +1,7 @@
 //! The controller's machine: all decisions about jobs, actions and ranks.
 //!
-//! [`Machine::load`] rebuilds the machine from the store. [`Machine::handle`] takes a batch of inputs; it returns the
-//! records to commit, and the effects that may leave after the commit. [`Writer`] is the step that commits them.
+//! [`Machine::load`] rebuilds the machine from the store. [`Machine::handle`] takes a batch of inputs, and returns the
+//! records to commit and the effects that may leave after the commit. [`Writer`] drives both.
 //!
 //! | folder | decides |
 //! |---|---|
@@ -9,14 +9,15 @@
 //! | `stored` | nothing: rows, and the snapshot that a start loads |
 //! | `job` | attempts: the ranks that a job holds, hand-overs, superseding, tolerance, retention |
 //! | `action` | actions: rank states, the order of ranks, limits, verdicts; external actions |
-//! | `node` | nodes: the session that speaks for a host; differences between its tasks and the store |
+//! | `node` | nodes: the session that speaks for a host; differences between a node's tasks and the store |
 //! | `giveback` | released ranks, drained hosts, notices to the resource manager |
-//! | `recovery` | the acts that are allowed to a store that may be behind |
-//! | `operator` | resolutions, and the quiesced state |
+//! | `recovery` | what the controller may do while its store may be behind |
+//! | `operator` | resolutions, cancels, drains by hand, and the quiesced state |
 //! | `show` | nothing: the views for operators |
 //!
-//! `machine` is the state and a batch's way through it, `context` the batch's time, settings and output, `requests` the
-//! door for clients, `events` the event log.
+//! Files: `machine` is the state and the way of a batch through it; `context` is the batch's time, settings and output;
+//! `facts` is the machine for questions over several parts; `requests` is the door for clients; `events` writes ends
+//! and verdicts to the event log; `writer` commits batches.
 
 mod action;
 mod context;

@@ -1,4 +1,4 @@
-//! Requests: routes each request from a client to its handler, and explains refusals.
+//! Requests: sends each client's request to the part that carries it out, and explains refusals.
 
 use crate::controller::facts::Facts;
 use crate::controller::io::{AskWhich, Client, Hooked, OutboxEntry, Record, Refusal, Reply, Request, SessionId, Which};
@@ -10,15 +10,19 @@ use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::message::{Ask, ToAgent};
 
-/// Maximum number of open questions. A person waits for the answer to each.
+/// Maximum number of open questions to nodes. A person waits for each answer, so few are open at a time.
 const MAX_QUESTIONS: usize = 1_024;
 
 impl Jobs {
-    /// Returns the tasks that `which` names: the actions, and the ranks of each action.
+    /// Returns the tasks that `which` names, as the ranks of each action; with `only_open`, only ranks that have not
+    /// ended.
+    ///
+    /// # Errors
+    /// No such job, attempt or action, or a target outside the attempt's layout.
     pub(super) fn tasks(&self, which: &Which, only_open: bool) -> Result<Vec<(ActionId, IdSet)>, Refusal> {
         let (number, attempt) = self.attempt_meant(&which.job, which.attempt)?;
         let chosen = which.targets.as_ref().map(|t| attempt.layout.choose(t)).transpose().map_err(Refusal::Invalid)?;
-        // A choice that names resources and no ranks means only the resources.
+        // A choice that names resources and no ranks means no ranks.
         let chosen = chosen.or_else(|| which.resources.as_ref().map(|_| IdSet::new()));
         let named = attempt
             .actions
@@ -110,15 +114,15 @@ impl Machine {
             Request::Assert(asked) => self.assert(*asked),
             Request::Recover(asked) => self.recover(asked, uid),
             Request::Attempts(of) => {
-                // An edge without attempts leaves no trace here: made-up source names cannot pile up.
+                // A source without attempts is not remembered: made-up names cannot pile up.
                 if self.jobs.attempts().any(|(_, _, attempt)| attempt.source.as_ref() == Some(&of.source)) {
                     self.recovery.followed.insert(of.source.clone());
                 }
                 Ok(self.facts().edge_attempts(&of))
             }
             Request::Outbox { after, limit } => {
-                // An entry of a frozen attempt holds back all entries after it: a reader reports its progress as one
-                // sequence number.
+                // An entry of a frozen attempt holds back all later entries: a reader confirms entries by one sequence
+                // number, up to which it has applied all.
                 let entries =
                     self.cx.outbox.manager(after).take_while(|entry| !self.jobs.is_frozen(&entry.job, entry.attempt));
                 Ok(Reply::Outbox(entries.take(limit).cloned().collect()))
@@ -152,7 +156,7 @@ impl Machine {
         self.cx.reply(client, reply.map_err(|refusal| self.explain(refusal)));
     }
 
-    /// Points an operator who typed a node's name for a job's to `why`.
+    /// Adds a hint to a refusal: an operator who typed a node's name for a job's is told of `perilog why`.
     fn explain(&self, refusal: Refusal) -> Refusal {
         match &refusal {
             Refusal::NoSuchJob(text) => {
@@ -172,7 +176,7 @@ impl Machine {
         let hosts = match which {
             AskWhich::Hosts(hosts) => hosts,
             AskWhich::Tasks(which) => {
-                // A node keeps the lines of every attempt: the question names the attempt.
+                // A node keeps the output of every attempt, so the question must name the attempt.
                 if let Ask::Logs { job, attempt, .. } = &mut ask {
                     *attempt = Some(self.jobs.attempt_meant(job, *attempt)?.0);
                 }

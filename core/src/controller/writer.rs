@@ -1,5 +1,5 @@
-//! The writer's step: inputs become a batch, the batch goes to the disk, and only then its effects leave. The writer
-//! does no I/O: the daemon and the simulator drive the same code.
+//! The writer's step: inputs become a batch, the driver commits the batch to disk, and only then its effects leave. The
+//! writer does no I/O, so the daemon and the simulator drive the same code.
 //!
 //! ```text
 //!   begin(stored) ─┐
@@ -8,26 +8,26 @@
 //! ```
 //!
 //! Effects stay inside the batch until [`Writer::committed`] returns them, so no driver can let an effect leave early.
-//! A batch that cannot be committed discards the machine, because the machine knows of changes that the disk lacks. The
-//! driver then ends every session and answers all callers; it loads the store again when the disk has room.
+//! If a commit fails, the writer discards the machine, because the machine contains changes that the disk lacks. The
+//! driver then ends every session, answers all callers, and loads the store again when the disk has room.
 
 use crate::controller::io::{Effect, Input, Now, Output, Record, Settings, Snapshot};
 use crate::controller::machine::Machine;
 use crate::mark::Commit;
 
-/// Interval at which a driver checks whether a full disk has room again.
+/// Interval (ms) at which a driver checks whether a full disk has room again.
 pub const FULL_EVERY_MS: u64 = 5_000;
 
-/// The only writer of a store. The module's header shows its step.
+/// The only writer of a store; the module's header shows its step.
 #[derive(Debug, Clone)]
 pub struct Writer {
     settings: Settings,
-    /// The nonce of the process: it distinguishes two controllers of one epoch. A machine that is rebuilt within the
-    /// process keeps the nonce.
+    /// The nonce of the process's epochs. A machine that is rebuilt within the process gets the same nonce and a new
+    /// epoch number.
     nonce: u64,
     /// The machine; `None` before the first [`Writer::begin`], and after a failed commit.
     machine: Option<Machine>,
-    /// The last state of the disk that the machine was told of.
+    /// `true` if the machine was told last that the disk is full.
     full: bool,
 }
 
@@ -49,37 +49,39 @@ impl Batch {
         &self.output
     }
 
-    /// Takes the effects out before the commit: a defect that tests of the drivers switch on.
+    /// Takes the effects out before the commit. A driver calls it only for a defect that its tests switch on.
     pub fn steal_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.output.effects)
     }
 }
 
-/// Output that may leave after a commit, in this order.
+/// Output that may leave after a commit. The driver writes the anchor before it carries out an effect.
 #[derive(Debug)]
 pub struct Left {
-    /// The newest commit, for the anchor file beside the store; `None`: the batch had no records.
+    /// The newest commit, for the anchor file beside the store; `None` if the batch had no records.
     pub anchor: Option<Commit>,
     pub records: Vec<Record>,
     pub effects: Vec<Effect>,
 }
 
 impl Writer {
+    /// Creates a writer without a machine; the caller draws `nonce` at random.
     pub const fn new(settings: Settings, nonce: u64) -> Self {
         Self { settings, nonce, machine: None, full: false }
     }
 
-    /// Returns the machine if one is loaded; without a machine the driver accepts no connection.
+    /// Returns the machine; `None` before the first `begin` and after a failed commit, when the driver accepts no
+    /// connection.
     pub const fn machine(&self) -> Option<&Machine> {
         self.machine.as_ref()
     }
 
-    /// Returns `true` if the machine knows that the disk is full.
+    /// Returns `true` if the machine was told last that the disk is full.
     pub const fn is_full(&self) -> bool {
         self.full
     }
 
-    /// Builds a new machine from the store and replaces the old one. The returned batch begins an epoch.
+    /// Builds a machine from the store in place of the old one. The returned batch begins an epoch.
     pub fn begin(&mut self, stored: Snapshot, now: Now) -> Batch {
         let (machine, output) = Machine::load(stored, self.settings.clone(), self.nonce, now);
         self.machine = Some(machine);
@@ -98,7 +100,7 @@ impl Writer {
         Batch { output: machine.map(|machine| machine.handle(inputs, now)).unwrap_or_default() }
     }
 
-    /// Returns the input that tells the machine about the disk, if the disk's state has changed.
+    /// Records the state of the disk. Returns the input that tells the machine, if the state has changed.
     pub fn disk(&mut self, full: bool) -> Option<Input> {
         let news = self.machine.is_some() && full != self.full;
         self.full = if self.machine.is_some() { full } else { self.full };

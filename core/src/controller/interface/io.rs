@@ -1,7 +1,7 @@
-//! Inputs and outputs of the controller's machine.
+//! Inputs and outputs of the controller's machine, as values; the daemon and the simulator carry them in and out.
 //!
-//! One writer handles inputs in batches. The writer commits the [`Record`]s of a batch in one transaction, and only
-//! then lets the [`Effect`]s leave. A failed commit discards the machine; the writer rebuilds the machine from the
+//! The writer hands inputs to the machine in batches. It commits the [`Record`]s of a batch in one transaction, and
+//! only then lets the [`Effect`]s leave. A failed commit discards the machine; the writer rebuilds the machine from the
 //! store.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,8 @@ use crate::mark::{Commit, History};
 use crate::message::{FromAgent, ToAgent};
 use crate::task::Start;
 
-/// The clocks at an input. `mono_ms` decides; `wall_ms` (since 1970) is for people and event logs.
+/// The clocks at a batch, in milliseconds. `mono_ms` (CLOCK_MONOTONIC) decides limits and waits. `wall_ms` (since 1970)
+/// dates events, and decides retention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Now {
     pub mono_ms: u64,
@@ -38,64 +39,67 @@ pub struct Now {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     pub cluster: ClusterId,
-    /// Time within which a node must accept a Start; after that the task is `lost (offline)`.
+    /// Start-grace: time within which a connected node must accept a Start. After that the task is `lost (offline)`.
     pub start_grace_ms: u64,
-    /// Added to a task's limit before an absent node makes it `lost (unreachable)`.
+    /// Grace for an absent node: the node's task is `lost (unreachable)` when its limit and this grace have passed.
     pub unreachable_grace_ms: u64,
-    /// Start-grace: time that a task may wait on its node. No runner may claim the task later.
+    /// Not-after: time after a Start within which scripts may begin on the node. No process may claim the task later.
     pub not_after_ms: u64,
-    /// Time that an older session of a host has to answer a liveness probe.
+    /// Time within which the older session of a host must answer a liveness probe.
     pub probe_ms: u64,
-    /// Number of agents that may redial in a second. The redial window is the number of agents divided by this rate,
-    /// and at least a second.
+    /// Number of agents that may redial in a second. Agents spread their redials over the number of agents divided by
+    /// this rate, and over at least a second.
     pub redial_per_second: u64,
-    /// Default limits by action, for requests without one.
+    /// Default time limits (ms) by action, for requests that name none.
     pub timeouts: BTreeMap<ActionName, u64>,
-    /// Age at which a finished attempt is closed and pruned. More than `keep_attempts` attempts are pruned earlier.
+    /// Age at which the controller forgets a finished attempt. If the store has more than `keep_attempts` attempts, the
+    /// oldest are forgotten earlier.
     pub retention_ms: u64,
     pub keep_attempts: usize,
-    /// After-actions of a job in order, for example epilog and housekeeping. Each rank of a hand-over gets all of them.
+    /// Names of the after-actions in order, for example epilog and housekeeping. Each rank of a hand-over gets all of
+    /// them.
     pub after: Vec<ActionName>,
-    /// Action whose success makes a job with `keep` release its surplus ranks.
+    /// Action after whose success a job with `keep` hands its surplus ranks over.
     pub keep_after: ActionName,
-    /// Time at which each action drops its hold on ended ranks. An action without an entry follows the default policy.
+    /// Release policy by action. An action without an entry has the default policy.
     pub release: BTreeMap<ActionName, ReleasePolicy>,
-    /// Counts `lost` ranks as failures that a job's tolerance forgives, like `tolerable` ranks.
+    /// Lets a job's tolerance forgive `lost` ranks, like `tolerable` ranks.
     pub tolerate_lost: bool,
-    /// Counts ranks with a script past its limit as failures that a job's tolerance forgives. A job that may go on
-    /// without such a rank does not wait for the script's end.
+    /// Lets a job's tolerance forgive ranks with a script past its limit. A job that may go on without such a rank does
+    /// not wait for the script's end.
     pub tolerate_timeout: bool,
-    /// A drain hook is configured: a drain is in force once the hook has confirmed it.
+    /// `true` if a drain hook is configured: a drain is in force only once the hook has confirmed it.
     pub drain_hook: bool,
-    /// Lifts the drain for a stuck script when the node reboots; no operator has to undrain the node.
+    /// Lets a reboot of the node lift the drain for a stuck script. Without it, an operator must undrain the node.
     pub reboot_cleans: bool,
-    /// A release hook is configured: the hook gets every release.
+    /// `true` if a release hook is configured: the hook gets a notice of every release.
     pub release_hook: bool,
 }
 
-/// Policy that decides when an action drops its hold on ended ranks.
+/// Release policy: decides when an action drops its hold on ended ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReleasePolicy {
-    /// All ranks at once, when all ranks handed over so far have ended.
+    /// All ended ranks at once, when no rank handed over so far is open.
     #[default]
     Together,
     /// Each rank as soon as it has ended.
     Each,
-    /// The ranks that ended within `first_ms` after the first rank; then further batches. Each batch waits twice as
+    /// In batches. The first batch goes `first_ms` after the first rank has ended. Each further batch waits twice as
     /// long as the batch before, at most `ceiling_ms`.
     Batches { first_ms: u64, ceiling_ms: u64 },
 }
 
-/// A session with an agent. The listener numbers sessions and never uses a number twice.
+/// A connection of an agent. The listener numbers connections, and never uses a number twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
 
-/// A request on the local API. The edge numbers requests; each gets exactly one answer.
+/// Number of a request on the local API. The API numbers the requests; each gets exactly one reply.
 pub type Client = u64;
 
+/// An input of the machine: a message, a request, a change of the settings or the disk, or the passing of time.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
-    /// A frame from a session whose certificate may speak for `names` (`None`: TLS is switched off). The first frame is
+    /// A frame of a session. The peer's certificate may speak for `names`; `None`: TLS is off. The first frame must be
     /// a Hello.
     Message {
         session: SessionId,
@@ -112,47 +116,48 @@ pub enum Input {
         uid: u32,
         request: Request,
     },
-    /// Clients that have disconnected and no longer wait for an answer.
+    /// These clients have disconnected, and wait for no reply.
     HungUp {
         clients: Vec<Client>,
     },
+    /// Time has passed: the machine looks at its limits.
     Tick,
     Settings(Settings),
     /// `true`: the store's disk is full, and the controller refuses new prologs.
     StoreFull(bool),
 }
 
-/// Receiver of outbox entries. Each receiver has its own entries, in its own order.
+/// Receiver of outbox entries. Each receiver has entries of its own, in an order of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Edge {
-    /// A program on the local API, which reports the sequence number up to which it has applied entries.
+    /// The resource manager: a program on the local API, which confirms entries by the sequence number up to which it
+    /// has applied all.
     Manager,
-    /// The release hook (`[release]`): the hook gets one entry at a time.
+    /// The release hook (`[release]` in controller.toml), which gets one entry at a time.
     ReleaseHook,
 }
 
-/// Notice for the resource manager: delivered at least once, in order per job.
+/// A notice to the resource manager, delivered at least once and in order per job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OutboxEntry {
-    /// Number that grows over all jobs. An edge remembers the last number that it has applied.
+    /// Number that grows with each entry, over all jobs. A reader remembers the last number that it has applied.
     pub sequence: u64,
     pub epoch: u64,
-    /// Receiver of the notice.
     pub edge: Edge,
     pub job: JobId,
     pub attempt: Attempt,
-    /// Content, for example `{"event":"verdict","action":"prolog","verdict":"ok","status":0}`.
+    /// Content as JSON, for example `{"event":"verdict","action":"prolog","verdict":"ok","status":0}`.
     pub body: Body,
 }
 
 impl OutboxEntry {
-    /// Returns `true` if this entry announces released ranks.
+    /// Returns `true` if this entry is the notice of a release.
     pub(crate) fn is_release(&self) -> bool {
         self.released().is_some()
     }
 
-    /// Returns what a release gives back; `None` for any other entry.
+    /// Returns the ranks and resources that a release names; `None` for any other entry.
     pub(crate) fn released(&self) -> Option<Part> {
         #[derive(Deserialize)]
         struct Told<'a> {
@@ -167,18 +172,19 @@ impl OutboxEntry {
     }
 }
 
+/// An act that the daemon carries out for the machine, after the commit of its batch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
     Send {
         session: SessionId,
         message: ToAgent,
     },
-    /// One Start for many ranks: the edge encodes `start` once and fills in the rank and boot of each receiver.
+    /// Sends one Start to many nodes. The daemon encodes `start` once, and fills in the rank and boot of each receiver.
     Fan {
         start: Box<Start>,
         to: Vec<(SessionId, Rank, BootId)>,
     },
-    /// Ends a session, with the reason.
+    /// Closes a session, for this reason.
     Close {
         session: SessionId,
         why: String,
@@ -193,8 +199,8 @@ pub enum Effect {
         sequence: u64,
         event: Event,
     },
-    /// Part of a node's answer to a question. `last` marks the end of a host's answer; `lost`: the node left before the
-    /// end.
+    /// Passes on a part of a host's answer to a question. `last`: no further part comes. `lost`: the node went away
+    /// before the end of its answer.
     Answer {
         question: u64,
         host: HostName,
@@ -202,53 +208,55 @@ pub enum Effect {
         last: bool,
         lost: bool,
     },
-    /// New notices exist for the resource manager, in the outbox or about drains.
+    /// Wakes the hooks: the outbox or the drains have notices that a hook can carry out now.
     OutboxGrew,
+    /// Asks for a `Tick` at this time (CLOCK_MONOTONIC, ms), in place of any earlier `WakeAt`.
     WakeAt {
         mono_ms: u64,
     },
+    /// Writes a line to the journal, about a job or a host.
     Note {
         level: crate::agent::io::Level,
         job: Option<JobId>,
         host: Option<HostName>,
         text: String,
-        /// `host` can cause this line any number of times: the edge bounds the lines of each host.
+        /// `true` if `host` can cause this line any number of times: the daemon bounds the lines of each host.
         by_node: bool,
     },
 }
 
-/// A change of the durable state. The store does nothing but apply the records of each batch, in order and in one
-/// transaction.
+/// A change of the store. The store applies the records of each batch in order, in one transaction, and decides
+/// nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {
-    /// The number of this batch's commit; the first record of every batch.
+    /// The number of this batch's commit; the first record of every batch that has records.
     Commit(u64),
-    /// A life of the controller that begins with this commit.
+    /// A new life of the controller, whose first commit is this one.
     Epoch(Epoch),
-    /// The state of the recovery, begun or over. This record also clears a backup's stamp.
+    /// The recovery, when it begins and when it is over. The record also clears the stamp of a backup.
     Recovery(RecoveryRow),
     Node(NodeRow),
-    /// An operator had the controller forget this node.
+    /// Removes a node that an operator had the controller forget.
     NodeForgotten {
         host: HostName,
     },
     Attempt(AttemptRow),
     Action(Box<ActionRow>),
-    /// Delta of an existing action: the new states of some ranks; every other field stays.
+    /// Delta of a stored action: the new states of some ranks; every other field stays.
     Moved {
         action: ActionId,
         stands: Box<Stands>,
     },
-    /// Delta of an existing attempt: the new holds of some ranks; every other field stays.
+    /// Delta of a stored attempt: the new holds of some ranks; every other field stays.
     Given {
         job: JobId,
         attempt: Attempt,
         holds: Box<Holds>,
     },
-    /// A rank with details beyond a plain `ok` or a plain wait.
+    /// Details of a rank that ended with more to say than a plain `ok`, or that expects a reboot.
     Rank(Box<RankRow>),
     Drain(DrainRow),
-    /// A drain that is lifted; no notice about it is outstanding.
+    /// Removes a drain that was lifted, and of which no notice is owed.
     Undrained {
         host: HostName,
     },
@@ -258,16 +266,17 @@ pub enum Record {
         event: Event,
     },
     Outbox(OutboxEntry),
+    /// Removes the resource manager's outbox entries up to and including `through`.
     OutboxApplied {
         through: u64,
     },
-    /// The quiesced state; `None`: the controller begins new work again.
+    /// The quiesced state; `None`: an operator has resumed the controller.
     Quiet(Option<Quiet>),
-    /// An outbox entry that a hook has carried out.
+    /// Removes an outbox entry: its receiver has carried it out, or must not get it.
     OutboxDone {
         sequence: u64,
     },
-    /// Removes a closed attempt with its outbox entries; the job's last attempt takes the event log along.
+    /// Removes an attempt with its actions and outbox entries; with `whole_job`, also the job's event log.
     Prune {
         job: JobId,
         attempt: Attempt,
@@ -275,21 +284,22 @@ pub enum Record {
     },
 }
 
-/// Output of a batch: commit `records`, in order and whole, before any of `effects` leaves.
+/// Output of a batch. The writer commits all `records` in order, before any of `effects` leaves.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Output {
     pub records: Vec<Record>,
     pub effects: Vec<Effect>,
 }
 
-/// Content of the store, for [`crate::controller::Machine::load`].
+/// Content of the store, from which [`crate::controller::Machine::load`] rebuilds the machine.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Snapshot {
     /// The controller's lives, and the number of the last commit.
     pub history: History,
-    /// Time at which `controller backup` made this copy, in milliseconds since 1970.
+    /// Time at which `perilog controller backup` made this copy, in milliseconds since 1970; `None`: the store is no
+    /// copy, or its recovery has begun.
     pub stamp: Option<u64>,
-    /// Newest commit in the anchor file beside the store.
+    /// The commit in the anchor file beside the store.
     pub anchor: Option<Commit>,
     /// The last recovery, even if it is over.
     pub recovery: Option<RecoveryRow>,
@@ -300,7 +310,7 @@ pub struct Snapshot {
     pub drains: Vec<DrainRow>,
     pub quiet: Option<Quiet>,
     pub outbox: Vec<OutboxEntry>,
-    /// The largest sequence number ever used: in the outbox, and in each job's event log.
+    /// The largest sequence numbers ever used: of the outbox, and of each job's event log.
     pub outbox_last: u64,
     pub events_last: BTreeMap<JobId, u64>,
 }

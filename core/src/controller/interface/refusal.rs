@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Reason why the controller refused a request. `code` is stable; `text` says what happened and what to do.
+/// Reason why the controller refused a request. The `code` is stable; the `text` says what happened and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "code", content = "text")]
 pub enum Refusal {
@@ -12,9 +12,10 @@ pub enum Refusal {
     /// The attempt is closed, or older than the open attempt.
     AttemptClosed(String),
     NoSuchNode(String),
-    /// The request contradicts what exists.
+    /// The request contradicts the state of the job, the node or the drain.
     Conflict(String),
     Invalid(String),
-    /// The store is full, or the controller is quiesced: no action may begin.
+    /// The controller cannot begin the action or ask the question now: the disk is full, the controller is quiesced,
+    /// too many questions or clients wait, or an older attempt is at work. The same request may succeed later.
     Unavailable(String),
 }

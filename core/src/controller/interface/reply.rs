@@ -8,10 +8,11 @@ use crate::ids::{ActionId, Attempt, JobId};
 use crate::idset::IdSet;
 use crate::job::Part;
 
+/// Reply of the controller to a request that it did not refuse.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
-    /// The action runs, or has run. A client that follows the job's event log from `events_after` sees every event of
-    /// this action.
+    /// The action exists: it waits, runs or has ended. A client that follows the job's event log from `events_after`
+    /// sees every event of the action.
     Running {
         job: JobId,
         attempt: Attempt,
@@ -20,34 +21,37 @@ pub enum Reply {
         hosts: HostList,
         attached: bool,
         events_after: u64,
-        /// The reason why recovery makes the attempt wait.
+        /// The reason why recovery makes the attempt wait; `None`: it does not.
         waits: Option<String>,
     },
-    /// Number of tasks that the request reached, at once or at the next session of their nodes.
+    /// Number of tasks that the request reached, at once or at the next session of their nodes. In replies about hosts
+    /// or releases, `tasks` counts these.
     Reached {
         tasks: u64,
     },
-    /// Number of settled tasks; `waiting` counts tasks whose resolution waits for the drain of their node.
+    /// `tasks`: number of tasks and named resources that got a resolution. `waiting`: how many of these wait for the
+    /// drain of their node.
     Resolved {
         tasks: u64,
         waiting: u64,
     },
-    /// The controller is quiesced; counts of the actions and tasks that are still open.
+    /// The controller is quiesced; so many actions and tasks are still open.
     Quiet {
         actions: u64,
         tasks: u64,
     },
-    /// The controller is not quiesced. `was_quiet`: the controller was quiesced until this request.
+    /// The controller is not quiesced. `was_quiet`: it was until this request.
     Resumed {
         was_quiet: bool,
     },
     Ps {
         rows: Vec<PsRow>,
-        /// Notes for the operator about the whole list.
+        /// Notes for the operator about the whole list, such as a recovery or a full disk.
         notes: Vec<String>,
     },
-    /// The reply to a report. `ended`: ended with this report. `late`: had ended before with another outcome. `open`:
-    /// has not ended. `cancelling`: the service should stop.
+    /// The parts of a report on an external action. `ended`: this report ended them. `late`: they had ended with
+    /// another outcome. `open`: all that the service still has to report. `cancelling`: the part of `open` on which the
+    /// service should stop.
     Reported {
         ended: Part,
         late: Part,
@@ -57,7 +61,7 @@ pub enum Reply {
     Show(Box<JobView>),
     Nodes(Vec<NodeView>),
     Why(Box<WhyView>),
-    /// The controller sent the question to these hosts; the other hosts are not connected.
+    /// The controller sent the question to the hosts in `asked`; the hosts in `unreachable` are not connected.
     Asked {
         question: u64,
         asked: HostList,
@@ -70,22 +74,22 @@ pub enum Reply {
         job: JobId,
         attempt: Attempt,
         hosts: HostList,
-        /// `true` if the attempt existed exactly as requested.
+        /// `true` if the attempt existed before the request.
         attached: bool,
-        /// `true` if the job no longer holds anything of the attempt.
+        /// `true` if the job holds nothing of the attempt any more.
         over: bool,
     },
-    /// The part that the job has just handed over.
+    /// The part that the job has handed over with this request.
     Finished(Part),
-    /// The failed part of a job. Each of `resources` is `{resource, action, outcome, result, message, checks}`. Each of
-    /// `checks`, which concern ranks, is `{check, message, ranks, hosts}`.
+    /// The failed ranks and resources of a job. An entry of `resources` is `{resource, action, outcome, result,
+    /// message, checks}`. An entry of `checks` is about ranks: `{check, message, ranks, hosts}`.
     Failed {
         ranks: IdSet,
         hosts: HostList,
         resources: Vec<serde_json::Value>,
         checks: Vec<serde_json::Value>,
     },
-    /// Ranks that newly reached the milestone; `reached`: the whole job has reached it.
+    /// Ranks that had not reported the milestone before; `reached`: the job has reached the milestone.
     Said {
         ranks: IdSet,
         reached: bool,
@@ -103,11 +107,12 @@ pub enum Reply {
 /// The result of an [`Assert`](crate::controller::request::Assert).
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Asserted {
-    /// Number of listed attempts that the store knew. The assertion vouches for them.
+    /// Number of listed attempts that the store knew, and that the list vouches for.
     pub vouched: u64,
+    /// Number of listed attempts that the store did not know.
     pub added: u64,
-    /// Attempts of this source that the store knows and the list lacks: their jobs are over.
+    /// Attempts of this source that the store has and the list lacks: they are over.
     pub over: Vec<(JobId, Attempt)>,
-    /// Listed attempts that contradict the store, each with the reason. The assertion left these attempts unchanged.
+    /// Listed attempts that contradict the store, each with the reason; they stay unchanged.
     pub refused: Vec<(JobId, Attempt, String)>,
 }

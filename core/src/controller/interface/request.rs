@@ -1,4 +1,4 @@
-//! Requests that people and programs make of the controller's machine.
+//! Requests that people and programs send to the controller.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,17 +16,18 @@ use crate::targets::Targets;
 pub use crate::controller::interface::refusal::Refusal;
 pub use crate::controller::interface::reply::{Asserted, Reply};
 
+/// A request to the controller, on its local API.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Request {
-    /// Starts an action, or attaches to the action if the attempt already has it.
+    /// Begins an action, or attaches to the action if the attempt already has it.
     Run(RunRequest),
-    /// Starts an external action, or attaches to it.
+    /// Begins an external action, or attaches its service to it again.
     ActionStart(Box<ActionStart>),
-    /// A report or a sign of life from the service of an external action.
+    /// Reports ends or milestones of an external action, or only that its service is alive.
     Report(Box<Report>),
-    /// Adds a job and its nodes; repeating the request changes nothing.
+    /// Adds an attempt of a job on its nodes. Repeating the request changes nothing.
     JobAdd(Box<JobAdd>),
-    /// Hands these ranks and resources of the job over to the after-actions, in one step. `targets` and `resources`
+    /// Hands ranks and named resources of the job over to the after-actions, in one step. `targets` and `resources`
     /// both `None`: everything that the job holds.
     JobFinish {
         job: JobId,
@@ -34,53 +35,54 @@ pub enum Request {
         targets: Option<Targets>,
         resources: Option<BTreeSet<ResourceName>>,
     },
-    /// Cancels the job's actions, and hands everything that the job holds over to the after-actions.
+    /// Cancels the job's actions but the after-actions, and hands everything that the job holds over to the
+    /// after-actions.
     JobCancel {
         job: JobId,
         attempt: Option<Attempt>,
         why: String,
     },
-    /// Drops the notices of the job that the release hook has not carried out. Refused unless `releases` is set.
+    /// Drops the releases of the job that the release hook has not carried out. Refused unless `releases` is set.
     JobForget {
         job: JobId,
         attempt: Option<Attempt>,
         releases: bool,
         reason: String,
     },
-    /// Records that ranks of a job have reached a milestone; `targets` `None`: all ranks of the job.
+    /// Reports by hand that ranks of a job have reached a milestone; `targets` `None`: all ranks of the job.
     Milestone {
         job: JobId,
         attempt: Option<Attempt>,
         name: MilestoneName,
         targets: Option<Targets>,
     },
-    /// Asks which ranks failed in the setup actions of the job.
+    /// Lists the ranks and resources that failed in the setup actions of the job.
     Failed {
         job: JobId,
         attempt: Option<Attempt>,
     },
-    /// Lists the drained hosts with time and reason.
+    /// Lists the drained hosts, each with the time and the reason.
     Drains,
     Drain {
         hosts: HostList,
         reason: String,
-        /// Allows hosts that this controller has never heard of.
+        /// Drains also hosts whose agent has never connected to this controller.
         force: bool,
     },
     Undrain {
         hosts: HostList,
-        /// Deletes the drain at once, without a notice to the drain hook.
+        /// Removes the drain at once, without a notice to the drain hook.
         forget: bool,
     },
-    /// Confirms that the drain hook has carried out the notice with the number `telling` of the drain's row: the
-    /// host is drained, or undrained if `lifted`. A newer notice stays owed.
+    /// Confirms that the drain hook has carried out the notice with the number `telling`: the host is drained, or
+    /// undrained if `lifted`. The controller ignores it if the drain has a newer notice.
     DrainDone {
         host: HostName,
         telling: u64,
         lifted: bool,
     },
-    /// Returns the next notices for the release hook, the oldest of each job: first of the jobs in `first`, in that
-    /// order, then of any job that is not in `except`.
+    /// Returns the next notices for the release hook, the oldest of each job. The jobs in `first` come first, in that
+    /// order; then every job that is not in `except`.
     Releases {
         first: Vec<JobId>,
         except: BTreeSet<JobId>,
@@ -90,12 +92,12 @@ pub enum Request {
     OutboxDone {
         sequence: u64,
     },
-    /// Reports that a hook failed. The controller will send the notice again; `ps` shows the failure.
+    /// Reports that a hook failed on a notice. The controller sends the notice again; `ps` shows the failure.
     HookFailed {
         what: Hooked,
         why: String,
     },
-    /// Stops the tasks that `which` names.
+    /// Cancels the tasks that `which` names. After-actions are cancelled only if `which` names them.
     Cancel {
         which: Which,
         why: String,
@@ -109,7 +111,8 @@ pub enum Request {
         ok: bool,
         reason: String,
     },
-    /// Lists unfinished work. `held` adds the resources that jobs and actions hold.
+    /// Lists unfinished work that is at least `older_than_ms` old. `held` adds the ranks and resources that jobs and
+    /// ended ranks of actions hold.
     Ps {
         older_than_ms: u64,
         held: bool,
@@ -123,45 +126,46 @@ pub enum Request {
     Why {
         host: HostName,
     },
-    /// Removes dismantled nodes from the list of nodes: all of them, or none.
+    /// Removes dismantled nodes from the list of nodes: all of `hosts`, or none.
     NodeForget {
         hosts: HostList,
     },
-    /// Asks the agents of some hosts, or of a job's ranks. Their answers come as `Effect::Answer`.
+    /// Asks the agents of some hosts, or of a job's ranks. The answers come as `Effect::Answer`.
     Ask {
         which: AskWhich,
         ask: Ask,
     },
-    /// Ends a question: the client that asked has gone.
+    /// Ends a question, because its client has gone.
     AskEnds {
         question: u64,
     },
     Status,
-    /// A look at the cluster, a job or a node; the answer is bounded.
+    /// Returns a bounded view of the cluster, a job or a node, for the web page.
     Look(Look),
-    /// Stops the controller from beginning new work. With `wait`, the reply comes when no action is open.
+    /// Quiesces the controller. With `wait`, the reply comes when no action is open.
     Quiesce {
         reason: String,
         wait: bool,
     },
     Resume,
-    /// Asserts an edge's list: the attempts that exist in its source, and the ranks that each attempt holds.
+    /// Applies an edge's list of the attempts that exist in its source, with the ranks that each holds.
     Assert(Box<Assert>),
-    /// Shows the open points of a recovery, or records an operator's decision about one.
+    /// Shows what a recovery waits for, or records an operator's decision about it.
     Recover(Recover),
-    /// Returns the attempts of a source and their state, for the source's edge.
+    /// Returns the attempts of a source and their state, to the source's edge.
     Attempts(AttemptsOf),
-    /// Returns the oldest `limit` entries of the outbox after sequence number `after`.
+    /// Returns the oldest `limit` notices to the resource manager after sequence number `after`.
     Outbox {
         after: u64,
         limit: usize,
     },
-    /// Confirms that an edge has applied every entry up to and including `through`.
+    /// Confirms that the reader of the outbox has applied every notice up to and including `through`.
     OutboxApplied {
         through: u64,
     },
 }
 
+/// The request for an action on ranks of an attempt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunRequest {
     pub job: JobId,
@@ -179,18 +183,19 @@ pub struct RunRequest {
     pub known: bool,
 }
 
-/// A choice of a source's attempts. See `crate::controller::show::edge`.
+/// A choice of a source's attempts ([`crate::controller::show::edge`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttemptsOf {
     pub source: Source,
-    /// `Some`: all attempts of these jobs; `None`: the attempts that hold ranks or resources, after `after`.
+    /// `Some`: all attempts of these jobs. `None`: the attempts that are not released whole or are unvouched, after
+    /// `after`.
     pub jobs: Option<Vec<JobId>>,
     pub after: Option<(JobId, Attempt)>,
     pub limit: usize,
 }
 
-/// The start of an external action. `run` names the action; its `nodes` and `targets` choose the ranks. A request that
-/// names only `resources` covers no ranks.
+/// The request for an external action. `run` names the action, and its `nodes` and `targets` choose the ranks. A
+/// request that names only `resources` covers no ranks.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ActionStart {
     pub run: RunRequest,
@@ -199,11 +204,12 @@ pub struct ActionStart {
     pub lease_ms: u64,
 }
 
-/// A report from the service of an external action. Any report renews the lease.
+/// A report from the service of an external action. Every report renews the lease.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
     pub job: JobId,
-    /// The attempt that the service works for; `None`: the open attempt, or the last.
+    /// The attempt that the service works for; `None`: the open attempt, or the last. If that attempt lacks the action,
+    /// the only attempt in which the action is open.
     pub attempt: Option<Attempt>,
     pub action: ActionName,
     /// The ranks and resources of the report; if both are `None`, all that the action covers.
@@ -212,6 +218,7 @@ pub struct Report {
     pub said: Said,
 }
 
+/// The content of a service's report.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Said {
     /// The service is alive; no rank ends.
@@ -229,16 +236,16 @@ pub enum Said {
     Milestone(MilestoneName),
 }
 
-/// Notice that a hook received.
+/// A notice on which a hook failed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hooked {
     /// An entry of the outbox, by its sequence number.
     Release(u64),
-    /// A notice about a drain or a lifted drain, by its number.
+    /// A notice about a drain, or about a lifted drain, by its number.
     Drain { host: HostName, telling: u64, lifted: bool },
 }
 
-/// All attempts of a source, as its resource manager lists them. The controller carries an assertion out in one step; a
+/// All attempts of a source, as its resource manager lists them. The controller applies the list in one step; a
 /// repetition changes nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assert {
@@ -248,7 +255,7 @@ pub struct Assert {
     pub drains: Vec<ListedDrain>,
 }
 
-/// An attempt that exists in its source.
+/// An attempt that its source lists.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listed {
     pub job: JobId,
@@ -261,11 +268,11 @@ pub struct Listed {
     pub phase: Phase,
 }
 
-/// Phase of a job as its resource manager sees the job.
+/// Phase of a job, as its resource manager sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
-    /// The setup actions of the attempt have not all ended.
+    /// The job waits for its setup actions.
     Preparing,
     Running,
     /// The job is over, as after `job finish`.
@@ -277,22 +284,22 @@ pub enum Phase {
 pub struct ListedDrain {
     pub host: HostName,
     pub reason: String,
-    /// `true` if an edge drained the host for perilog: the reason bears perilog's marker.
+    /// `true` if an edge drained the host for perilog: the reason bears perilog's mark.
     pub ours: bool,
 }
 
-/// An operator's request about a recovery.
+/// An operator's request in a recovery.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Recover {
-    /// Shows the open points of the recovery.
+    /// Shows what the recovery waits for.
     List,
-    /// Makes this controller the one that agents obey, whatever epoch the agents have obeyed before. The store enters
-    /// recovery.
+    /// Begins an epoch above every epoch that agents have reported, so that the agents obey this controller. The store
+    /// enters recovery.
     TakeOver,
-    /// Vouches for one job, or for all unvouched jobs.
+    /// Decides about one job, or about every attempt that waits for an operator.
     Confirm { job: Option<JobId>, attempt: Option<Attempt>, word: Confirm },
-    /// Drops everything that this host reported and the store does not know. The host's session ends, and its agent
-    /// reports again.
+    /// Drops everything that this host reported and the store does not know. The controller ends the host's session,
+    /// and the agent reports again.
     Forget { host: HostName },
 }
 
@@ -300,15 +307,16 @@ pub enum Recover {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Confirm {
-    /// The job still has its nodes, and is over: the after-actions begin.
+    /// The job is over, and still has its nodes: the after-actions begin.
     Over,
     /// The job is still running.
     Running,
-    /// The job is over, and its nodes were released before the store was restored. No action of the job begins, and the
+    /// The job is over, and its nodes were released before the store was restored. No task of the job begins, and the
     /// resource manager gets no notice.
     Gone,
 }
 
+/// The request to add an attempt of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobAdd {
     /// The edge that adds the job; `None`: a hook or an operator adds the job.
@@ -322,18 +330,19 @@ pub struct JobAdd {
     pub terms: Terms,
 }
 
-/// A choice of tasks. `attempt` `None`: the open attempt. `action` `None`: every action that has not ended. `targets`
-/// and `resources` both `None`: all ranks and resources; else only the named ones.
+/// A choice of tasks. `attempt` `None`: the open attempt, or the last. `action` `None`: every action of the attempt.
+/// `targets` and `resources` both `None`: all ranks and resources; otherwise only those named.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Which {
     pub job: JobId,
     pub attempt: Option<Attempt>,
     pub action: Option<ActionName>,
     pub targets: Option<Targets>,
-    /// The named resources of external actions.
+    /// Named resources, which only external actions cover.
     pub resources: Option<BTreeSet<ResourceName>>,
 }
 
+/// The receivers of a question.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AskWhich {
     Hosts(HostList),
