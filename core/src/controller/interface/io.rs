@@ -39,7 +39,7 @@ pub struct Now {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     pub cluster: ClusterId,
-    /// Start-grace: time within which a connected node must accept a Start. After that the task is `lost (offline)`.
+    /// Start-grace: time within which a node must accept a Start. After that the task is `lost (offline)`.
     pub start_grace_ms: u64,
     /// Grace for an absent node: the node's task is `lost (unreachable)` when its limit and this grace have passed.
     pub unreachable_grace_ms: u64,

@@ -1,5 +1,5 @@
-//! The controller's state as a page for people shows it: folded and bounded, so that it stays small at ten thousand
-//! nodes. Times of the past are ages in milliseconds, because a reader's clock may differ from the controller's.
+//! Views for the controller's web page. Each is folded and bounded, so that it stays small with ten thousand nodes.
+//! Past times are ages in milliseconds, because a reader's clock may differ from the controller's.
 //!
 //! | view | of | bound |
 //! |---|---|---|
@@ -7,7 +7,7 @@
 //! | [`Timeline`] | a job | [`MAX_ATTEMPTS`] attempts, [`MAX_ACTIONS`] actions of each |
 //! | [`WhyView`] | a node | [`MAX_ROWS`] tasks and holds; no output of scripts |
 //!
-//! A list that was cut says how much it left out.
+//! If a list is cut, a field beside it has the number of entries left out.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,23 +16,23 @@ use crate::hostlist::HostList;
 use crate::ids::{ActionName, Attempt, HostName, JobId, MilestoneName, ResourceName};
 use crate::outcome::Verdict;
 
-/// Most nodes that an overview names; it counts all.
+/// Maximum number of nodes that an overview names. It counts all nodes.
 pub const MAX_NODES: usize = 1 << 15;
-/// Most rows of a list.
+/// Maximum number of rows in a list.
 pub const MAX_ROWS: usize = 100;
-/// Most verdicts of an overview.
+/// Maximum number of verdicts in an overview.
 pub const MAX_VERDICTS: usize = 25;
-/// Most attempts of a timeline, the newest; and most actions of each, the newest.
+/// Maximum number of attempts in a timeline, and of actions in an attempt; the newest are shown.
 pub const MAX_ATTEMPTS: usize = 8;
 pub const MAX_ACTIONS: usize = 32;
-/// Most hosts that a row names; it counts all.
+/// Maximum number of hosts that a row names. The row counts all hosts.
 pub const MAX_HOSTS: usize = 64;
-/// Most reasons of an action in a timeline.
+/// Maximum number of faults of an action in a timeline.
 pub const MAX_FAULTS: usize = 16;
-/// Most characters of a reason.
+/// Maximum number of characters in a reason.
 pub const MAX_TEXT: usize = 500;
 
-/// The questions of the controller's web page.
+/// A question of the controller's web page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Look {
     Cluster,
@@ -40,7 +40,7 @@ pub enum Look {
     Node(HostName),
 }
 
-/// The answer to a [`Look`]; as JSON it is the view alone.
+/// The answer to a [`Look`]. Its JSON is the view alone, without the variant's name.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Looked {
@@ -49,52 +49,55 @@ pub enum Looked {
     Node(Box<WhyView>),
 }
 
+/// The cluster at a glance.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Overview {
     pub status: StatusView,
-    /// All nodes, by what they do.
+    /// All nodes, in groups of nodes that do the same.
     pub groups: Vec<NodeGroup>,
-    /// Nodes that the groups count and do not name.
+    /// Number of nodes that the groups count and do not name.
     pub nodes_left_out: u64,
-    /// Drains that stand, by reason; the oldest first.
+    /// Drained hosts in groups with the same reason, the oldest group first.
     pub drains: Vec<DrainGroup>,
     pub drains_left_out: u64,
-    /// Rows of `perilog ps`: the stuck ones first, then the oldest.
+    /// Rows of `perilog ps`: stuck rows first, then the oldest.
     pub open: Vec<OpenRow>,
     pub open_left_out: u64,
-    /// The last verdicts, the newest first.
+    /// The last verdicts, newest first.
     pub verdicts: Vec<VerdictRow>,
 }
 
-/// Nodes that do the same.
+/// Nodes in the same state, with the same action.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeGroup {
-    /// The first of these that is true: `offline`, `drained`, `busy` (an action has not ended there), `held` (a job or
-    /// an action holds it), `free`.
+    /// The first state that is true: `offline`, `drained`, `busy` (an action has not ended there), `held` (a job or an
+    /// action holds a rank there), `free`.
     pub state: String,
-    /// The action that has not ended there.
+    /// The action that has come furthest of those that have not ended there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<ActionName>,
-    /// The action is an after-action, such as an epilog.
+    /// `true` if `action` is an after-action, such as an epilog.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub after: bool,
-    /// A script is past its limit there, or has left processes behind.
+    /// `true` if a script is past its limit there, or has left processes behind.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stuck: bool,
-    /// Beside `state`.
+    /// `true` if the nodes are drained and `state` does not say so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drained: bool,
+    /// `true` if a job or an action holds a rank there and `state` does not say so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
     pub count: u64,
-    /// In the order of their names, numbers by value.
+    /// Hosts in the order of their names; `n2` comes before `n10`.
     pub hosts: HostList,
 }
 
+/// Hosts that are drained for the same reason.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DrainGroup {
     pub reason: String,
-    /// The age of the oldest.
+    /// Age of the group's oldest drain.
     pub age_ms: u64,
     pub count: u64,
     pub hosts: HostList,
@@ -107,9 +110,9 @@ pub struct OpenRow {
     pub job: Option<JobId>,
     pub attempt: Attempt,
     pub action: ActionName,
-    /// As in [`crate::controller::view::PsRow`].
+    /// The state, as in [`crate::controller::view::PsRow`].
     pub state: String,
-    /// Time alone will not end it, as far as the controller knows.
+    /// `true` if the work does not end by itself, as far as the controller knows.
     pub stuck: bool,
     pub why: String,
     pub age_ms: u64,
@@ -119,6 +122,7 @@ pub struct OpenRow {
     pub resources: Vec<ResourceName>,
 }
 
+/// The verdict of an action.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VerdictRow {
     pub job: JobId,
@@ -127,20 +131,20 @@ pub struct VerdictRow {
     pub verdict: Verdict,
     pub age_ms: u64,
     pub elapsed_ms: u64,
-    /// Ranks of the action.
+    /// Number of the action's ranks.
     pub count: u64,
-    /// Ranks that failed; with the verdict `ok`, within the tolerance of the job.
+    /// Number of ranks that failed. If the verdict is `ok`, the job's tolerance forgave them.
     pub bad: u64,
-    /// Why: the reason of the most ranks.
+    /// The fault that most failed ranks share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
 }
 
-/// Ranks that failed alike.
+/// Ranks that failed with the same result, script and last line; or one named resource, with `count` 0.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fault {
     pub result: String,
-    /// The script to blame, and its last line of output.
+    /// The script to blame, and the last line of its output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -149,43 +153,46 @@ pub struct Fault {
     pub hosts: HostList,
 }
 
+/// A job over time: its attempts, and the actions of each.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Timeline {
     pub job: JobId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub userid: Option<u32>,
-    /// The oldest first.
+    /// The newest attempts, oldest first.
     pub attempts: Vec<AttemptLine>,
     pub attempts_left_out: u64,
 }
 
+/// An attempt in a timeline.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AttemptLine {
     pub attempt: Attempt,
     pub open: bool,
-    /// Ranks of the attempt; those that the job still holds; those that were given back.
+    /// Number of the attempt's ranks, of the ranks that the job itself holds, and of the released ranks.
     pub count: u64,
     pub held: u64,
     pub released: u64,
     pub hosts: HostList,
-    /// Why recovery keeps it waiting, and what to type.
+    /// The reason why recovery makes the attempt wait, with the command to type; `None`: it does not wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub milestones: Vec<MilestoneName>,
-    /// In the order of their begins.
+    /// The newest actions, in the order in which they began.
     pub actions: Vec<ActionLine>,
     pub actions_left_out: u64,
 }
 
+/// An action in a timeline.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ActionLine {
     pub action: ActionName,
     pub after: bool,
-    /// A service outside runs it.
+    /// `true` for an external action.
     pub external: bool,
     pub began_age_ms: u64,
-    /// `None`: it has not ended.
+    /// Age of the verdict; `None`: the action has no verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_age_ms: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -13,7 +13,7 @@ use crate::message::Phase;
 use crate::outcome::Verdict;
 use crate::task::Ended;
 
-/// A row of `perilog ps`: unfinished work, folded over ranks in the same state.
+/// A row of `perilog ps`: unfinished work of ranks that are in the same state for the same reason.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PsRow {
     /// The job of the row; `None`: the row shows a drain.
@@ -26,19 +26,20 @@ pub struct PsRow {
     /// One of `waiting`, `sent`, `accepted`, `running`, `overdue`, `lingering`, `rebooting`, `resolving`, `unknown`,
     /// `external`, `telling`, `draining`, `held`.
     pub state: String,
-    /// The reason for the wait, or the name of the running script.
+    /// The reason for the wait, or the name of the running script, as a text for people.
     pub why: String,
     pub age_ms: u64,
-    /// `true` for a local task of the host itself, listed for completeness.
+    /// `true` for a task that the host runs for itself, without the controller: a host's own agent lists those.
     pub local: bool,
     /// The named resources of the row.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub resources: BTreeSet<ResourceName>,
-    /// For an external action: the remaining time within which its service must report.
+    /// The rest of the lease of an external action; `None` for every other action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_left_ms: Option<u64>,
 }
 
+/// A job, as `perilog show` shows it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobView {
     pub job: JobId,
@@ -46,15 +47,18 @@ pub struct JobView {
     pub attempts: Vec<AttemptView>,
 }
 
+/// An attempt of a job, as `perilog show` shows it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AttemptView {
     pub attempt: Attempt,
     pub open: bool,
     pub hosts: HostList,
-    /// The reason why recovery makes the attempt or a part of it wait, and the command to type.
+    /// The reason why recovery makes the attempt or a part of it wait, with the command to type; `None`: it does not
+    /// wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,
-    /// The resources that jobs and actions hold, each with holder and reason.
+    /// The ranks and resources that the job holds, and the ended ones that its actions still hold, each with the
+    /// reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<PsRow>,
     #[serde(default, skip_serializing_if = "Part::is_empty")]
@@ -62,6 +66,7 @@ pub struct AttemptView {
     pub actions: Vec<ActionView>,
 }
 
+/// An action of an attempt, as `perilog show` shows it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ActionView {
     pub id: ActionId,
@@ -75,15 +80,16 @@ pub struct ActionView {
     /// Remarks about `ok` ranks, by text: no script ran there, or the runner skipped a file.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub remarks: BTreeMap<String, IdSet>,
-    /// Ranks that have not ended, folded.
+    /// Ranks and resources that have not ended; ranks in the same state share a row.
     pub open: Vec<PsRow>,
-    /// Ranks that ended other than `ok`, one row each; and `ok` ranks with further details.
+    /// One row for each rank that ended with another outcome than `ok`, and for each `ok` rank with details.
     pub ended: Vec<RankView>,
     /// `Some` for an external action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<External>,
 }
 
+/// A rank that has ended, with its outcome and late results.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RankView {
     pub rank: Rank,
@@ -92,6 +98,7 @@ pub struct RankView {
     pub late: Vec<Ended>,
 }
 
+/// A node, as `perilog nodes` shows it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeView {
     pub host: String,
@@ -103,15 +110,14 @@ pub struct NodeView {
     pub boot_number: Option<u32>,
     pub version: Option<String>,
     pub peer: Option<String>,
-    /// End of the certificate that the node has, as far as this controller knows: milliseconds since 1970. `None`: the
-    /// node is not connected, or TLS is off.
+    /// End of the node's certificate, in milliseconds since 1970. `None`: the node is not connected, or TLS is off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_until_ms: Option<u64>,
     /// Number of tasks on the node that have not ended.
     pub tasks: u64,
-    /// A note for operators: a second machine that claims this name, or an agent that refused the epoch.
+    /// A note for operators, such as a second machine that claims this name, or an agent that refused the epoch.
     pub note: Option<String>,
-    /// The drain of the host, in force or not yet lifted by the hook.
+    /// The host's drain, in force or not. A lifted drain stays until the drain hook has confirmed the lift.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<DrainRow>,
     /// `true` if a job or an action holds a rank of the node.
@@ -119,22 +125,23 @@ pub struct NodeView {
     pub held: bool,
 }
 
-/// Explanation of a stuck node: the chain from the node to the script to blame.
+/// Explanation of a stuck node: the chain from the node to the script that is stuck on it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WhyView {
     pub node: NodeView,
-    /// Tasks on the node that have not ended.
+    /// Tasks on the node that have not ended, and tasks whose scripts go on after their end; the oldest first.
     pub open: Vec<WhyTask>,
     /// The last few tasks that ended badly, newest first.
     pub failed: Vec<WhyTask>,
-    /// Jobs and actions that hold ranks of the node, each with the end of its hold.
+    /// Jobs and actions that hold a rank of the node, each with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<PsRow>,
-    /// Commands to type next about the node itself, most useful first.
+    /// Commands to type next about the node itself, most useful first; empty while a task is open on a connected node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub next: Vec<String>,
 }
 
+/// A task on a node, as `perilog why` shows it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WhyTask {
     pub job: JobId,
@@ -151,40 +158,41 @@ pub struct WhyTask {
     pub next: Vec<String>,
 }
 
+/// The controller's state in numbers, as `perilog status` shows it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StatusView {
     pub version: String,
     /// The cluster's id.
     pub cluster: String,
-    /// The cluster's name in the configuration. The machine does not know it: the API adds it.
+    /// The cluster's name in the configuration. The machine leaves it empty; the API adds it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
     pub epoch: u64,
     pub nodes: u64,
     pub online: u64,
-    /// Number of drained hosts, including drains that are not in force yet and hosts that are no known nodes.
+    /// Number of drained hosts, including hosts whose drain is not in force yet, and hosts that are no known nodes.
     #[serde(default)]
     pub drained: u64,
-    /// Number of hosts with a rank that is not released.
+    /// Number of hosts of which a job or an action holds a rank.
     #[serde(default)]
     pub held: u64,
     pub jobs: u64,
     pub actions_open: u64,
     pub tasks_open: u64,
-    /// The quiesced state: the controller begins no new work.
+    /// The quiesced state; `None`: the controller begins new work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quiet: Option<Quiet>,
-    /// The recovery, if the store may be behind what its nodes obeyed. Notices wait until every job is vouched for.
+    /// The recovery that is under way; `None`: the controller is in no recovery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<RecoveryRow>,
-    /// Number of releases that the release hook has not carried out. Notices for a reader of the outbox do not count:
-    /// no reader may exist.
+    /// Number of releases that the release hook has not carried out. Notices to the resource manager do not count,
+    /// because a site may have no reader for them.
     pub outbox: u64,
-    /// Notes for operators: a full disk, or agents that obey another controller.
+    /// Notes for operators, such as a full disk or agents that obey another controller.
     pub notes: Vec<String>,
 }
 
-/// An attempt as shown to the edge that added it.
+/// An attempt, as the controller shows it to the edge of its source.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EdgeAttempt {
     pub job: JobId,
@@ -192,15 +200,16 @@ pub struct EdgeAttempt {
     /// The ranks that the job was given, and the host of each rank in rank order.
     pub ranks: IdSet,
     pub hosts: HostList,
-    /// `true` for the newest attempt of its job. A closed attempt begins only its after-actions.
+    /// `true` until a newer attempt, the edge or an operator closes the attempt. A closed attempt begins only its
+    /// after-actions.
     pub open: bool,
-    /// Ranks that the job itself still holds. Empty: the job has handed all its ranks over.
+    /// Ranks that the job itself still holds; empty once the job has handed all ranks over.
     pub hold: IdSet,
     /// Ranks that were released.
     pub released: IdSet,
-    /// `true` if all ranks were released.
+    /// `true` if all ranks and named resources were released.
     pub complete: bool,
-    /// `true` if recovery asks about this attempt: this view may be out of date.
+    /// `true` if no edge and no operator has vouched for the attempt in this recovery: the view may be out of date.
     pub unvouched: bool,
     /// Actions in the order in which they began.
     pub actions: Vec<EdgeAction>,
@@ -208,43 +217,47 @@ pub struct EdgeAttempt {
     pub milestones: Vec<MilestoneName>,
 }
 
-/// An action of an attempt, as shown to an edge.
+/// An action of an attempt, as the controller shows it to an edge.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EdgeAction {
     pub name: ActionName,
     /// The verdict; `None`: the action has not ended.
     pub verdict: Option<Verdict>,
     pub ended_ms: Option<u64>,
-    /// Ranks that failed, and their hosts. With the verdict `ok`, the job's tolerance forgave the failures. Empty until
-    /// the verdict.
+    /// Ranks that failed, and their hosts. If the verdict is `ok`, the job's tolerance forgave the failures. Empty
+    /// before the verdict.
     pub bad: IdSet,
     pub bad_hosts: HostList,
-    /// Named resources that failed, each with its result and its service's message.
+    /// Named resources that failed, each with its outcome and the checks that its service reported. Empty before the
+    /// verdict.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub bad_resources: BTreeMap<ResourceName, String>,
-    /// Failures as in the reply of `Failed`: each is `{check, message, ranks, hosts}`. Where a script reported no
-    /// check, the outcome takes the check's place.
+    /// Failures as in the reply `Failed`: each is `{check, message, ranks, hosts}`. If a script reported no check,
+    /// `check` is the outcome's word.
     pub failures: Vec<serde_json::Value>,
 }
 
-/// Everything that a recovery waits for.
+/// Everything that a recovery waits for, for operators.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RecoveryView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<RecoveryRow>,
     pub epoch: u64,
-    /// The highest epoch that a node has obeyed, if above this controller's epoch: only a take-over helps.
+    /// The highest epoch that a node has obeyed, if that node refuses this controller's epoch. Then only a take-over
+    /// helps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub obeyed: Option<u64>,
-    /// Attempts for which no edge and no operator has vouched.
+    /// Attempts that wait for an operator.
     pub attempts: Vec<UnvouchedView>,
     /// Orphans: tasks that nodes hold and the store does not know.
     pub orphans: Vec<OrphanView>,
-    /// Hosts that get no Welcome: each alone reports a commit that this store never made.
+    /// Hosts that the controller turns away: each reports a commit that this store never made, and no other host
+    /// confirms that commit's life.
     pub suspects: Vec<String>,
 }
 
-/// An attempt for which no edge and no operator has vouched.
+/// An attempt that waits for an operator: it is unvouched, or no edge can name the holders of the hosts of its disowned
+/// ranks.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UnvouchedView {
     pub job: JobId,
@@ -254,7 +267,7 @@ pub struct UnvouchedView {
     pub source: Option<String>,
     /// Actions that have not ended, by name.
     pub open: Vec<ActionName>,
-    /// Vouched jobs that hold some of the same hosts, each with those hosts.
+    /// Other jobs that hold some of these hosts, each with those hosts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub beside: BTreeMap<JobId, HostList>,
 }

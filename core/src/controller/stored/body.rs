@@ -1,6 +1,6 @@
-//! Body of a notice to the resource manager, kept as the text that is sent and stored. A hook that is away for a day
-//! leaves thousands of notices, each with a fragment of R. As trees they would take ten times the memory, and no code
-//! walks a tree.
+//! Body of a notice to the resource manager, kept as JSON text, which is what perilog stores and sends. A hook that is
+//! away for a day leaves thousands of notices, each with a fragment of R. As trees these would take ten times the
+//! memory.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,27 +8,30 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-/// A JSON text. A clone shares the text.
+/// A JSON text; clones share it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Body(Arc<str>);
 
 impl Body {
+    /// Creates a body from a JSON text.
+    ///
     /// # Errors
     /// The text is not JSON.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str::<serde::de::IgnoredAny>(text).map(|_| Self(text.into()))
     }
 
+    /// Returns the JSON text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Parses the body into a tree.
+    /// Parses the whole body.
     pub fn value(&self) -> Value {
         self.read().unwrap_or_default()
     }
 
-    /// Parses a part of the body; `None` if the body has another shape.
+    /// Parses the members that `T` names; `None` if the body has another shape.
     pub fn read<'a, T: Deserialize<'a>>(&'a self) -> Option<T> {
         serde_json::from_str(&self.0).ok()
     }

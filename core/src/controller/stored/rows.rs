@@ -1,6 +1,6 @@
-//! The rows of the store: nodes, attempts, actions with their ranks, drains. A
-//! [`Record`](crate::controller::io::Record) writes rows; a [`Snapshot`](crate::controller::io::Snapshot) contains all
-//! of them.
+//! Rows of the store: nodes, attempts, actions with their ranks, drains. A [`Record`](crate::controller::io::Record)
+//! writes a row; a [`Snapshot`](crate::controller::io::Snapshot) contains all rows. Times are in milliseconds; those
+//! that end in `_ms` and name a moment count since 1970.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,7 +15,8 @@ use crate::milestone::Milestones;
 use crate::outcome::Verdict;
 use crate::task::Ended;
 
-/// A node with which the controller has had a session. `boot_number` counts the boots that this controller saw.
+/// A node with which the controller has had a session. `boot_number` grows with each boot of the node that the
+/// controller learns of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeRow {
     pub host: HostName,
@@ -26,48 +27,50 @@ pub struct NodeRow {
     pub seen_ms: u64,
 }
 
+/// An attempt of a job: its ranks, what holds them, and what recovery knows of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AttemptRow {
     pub job: JobId,
     pub attempt: Attempt,
-    /// The attempt's ranks, and the host of each rank in rank order.
+    /// The attempt's ranks. `hosts` has the host of each rank, in rank order.
     pub ranks: IdSet,
     pub hosts: HostList,
     pub userid: Option<u32>,
     pub open: bool,
     pub touched_ms: u64,
     pub terms: Terms,
-    /// `job add` created the attempt: the resource manager will finish it, so idleness does not close it.
+    /// A resource manager will finish the attempt: `job add`, an edge or an operator said so. Until then retention
+    /// keeps the attempt.
     pub added: bool,
     /// The part that the job itself still holds.
     pub hold: Part,
     pub released: Part,
-    /// Everything is released, for good: the last release bore `final`.
+    /// All ranks and named resources of the attempt are released.
     pub complete: bool,
     pub milestones: Milestones,
-    /// The source whose edge added the attempt; `None`: a hook or an operator added it.
+    /// The source whose edge added the attempt; `None`: a hook, a request or an operator added it.
     pub source: Option<Source>,
-    /// No source and no operator has vouched for the attempt in this recovery: the controller begins nothing of the
-    /// attempt, sends no notice about it and releases none of its ranks.
+    /// No edge, request or operator has vouched for the attempt in this recovery. The controller begins nothing of the
+    /// attempt, sends no notice about it, and releases none of its ranks.
     pub unvouched: bool,
-    /// The attempt was added or vouched for in recovery. The store may lack the tasks that had begun, so every rank
-    /// that the attempt held counts as begun.
+    /// The attempt was added or vouched for in a recovery. The store may lack tasks that had begun, so a setup action
+    /// counts as begun on every rank.
     pub recovered: bool,
-    /// Ranks that the resource manager no longer holds for the attempt, as its edge reported. An after-action begins on
-    /// a disowned rank only if the host is drained and no other attempt holds the host. The controller releases
+    /// Ranks that the resource manager no longer holds for the attempt. An after-action begins there only if the host
+    /// is drained and no other attempt holds it, or if an operator has vouched for the host. The controller releases
     /// disowned ranks without a notice.
     pub disowned: IdSet,
-    /// An operator has vouched for the hosts of the disowned ranks: the after-actions clean up there.
+    /// An operator has vouched for the hosts of the disowned ranks, so after-actions may clean up there.
     pub by_hand: bool,
 }
 
-/// The source of attempts: one instance of a resource manager. Its edge adds attempts and reports which attempts exist.
+/// The source of attempts: one instance of a resource manager. Its edge adds attempts, and lists those that exist.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Source {
-    /// Name of the kind of resource manager, such as `flux`.
+    /// The kind of resource manager, such as `flux`.
     pub name: String,
-    /// Distinguishes instances of one resource manager: the edge of a test instance reports nothing about the jobs of
-    /// another instance.
+    /// The instance of the resource manager. The edge of a test instance says nothing about the jobs of another
+    /// instance.
     pub instance: String,
 }
 
@@ -77,65 +80,70 @@ impl fmt::Display for Source {
     }
 }
 
-/// The last recovery of a store, with its reason and start. The row stays when the recovery is over.
+/// The last recovery of a store. The row stays when the recovery is over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecoveryRow {
     pub since_ms: u64,
-    /// The evidence, as a text for people.
+    /// The reason, as a text for people.
     pub why: String,
-    /// The epoch that entered recovery. This store has lost every foreign commit of an earlier epoch.
+    /// The epoch that entered recovery. Foreign commits of lower epochs are known to be lost, and count as evidence no
+    /// more.
     pub epoch: u64,
-    /// Time at which everything was vouched for; `None`: the store is in recovery.
+    /// Time at which the recovery ended; `None`: the store is in recovery.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_ms: Option<u64>,
 }
 
-/// A drained host: the resource manager must give it no new job.
+/// The drain of a host: the resource manager must give the host no new job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DrainRow {
     pub host: HostName,
     pub since_ms: u64,
     pub reason: String,
-    /// The user id of the person who asked for the drain; `None`: the controller drained the host for an event on it.
+    /// The user id of the operator who drained the host; `None`: the controller drained it.
     pub by: Option<u32>,
-    /// The drain is in force: the hook has confirmed it, or no hook is configured.
+    /// The drain is in force: the drain hook has confirmed it, or no drain hook is configured.
     pub confirmed: bool,
-    /// An operator has lifted the drain, and the hook has not confirmed the lift yet.
+    /// An operator or the controller has lifted the drain, and the drain hook has not confirmed the lift yet.
     pub lifted: bool,
-    /// A hook has confirmed the drain. A hook that the site configures later gets a notice of every drain that has no
-    /// such confirmation.
+    /// A drain hook has confirmed the drain. If the site configures a drain hook later, the hook gets a notice of each
+    /// drain without such a confirmation.
     #[serde(default)]
     pub told: bool,
-    /// Set if the drain's only reason is a stuck script: the number of the host's boot in which the script was stuck. A
-    /// later boot has ended the script.
+    /// The number of the host's boot in which a script was stuck, if stuck scripts are the drain's only reason. A later
+    /// boot has ended the script.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stuck: Option<u32>,
-    /// The newest problem found on the host since the drain began.
+    /// The newest reason to drain the host, if it came after the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub again: Option<Again>,
-    /// Number of the current notice to the hook: milliseconds since 1970, larger with each notice. The hook returns the
-    /// number of the notice that it has carried out.
+    /// Number of the drain's newest notice to the drain hook. The hook returns it when it has carried the notice out,
+    /// so that an answer to an earlier notice counts for nothing. At least the time of the notice in milliseconds since
+    /// 1970, and larger with each notice.
     #[serde(default)]
     pub telling: u64,
-    /// Time of the first notice that the hook has not carried out, in milliseconds since 1970.
+    /// Time of the first notice that the drain hook has not carried out.
     #[serde(default)]
     pub asked_ms: u64,
     /// The drain comes from a restored store, and the resource manager has not listed it since. An operator may have
     /// lifted the drain after the backup.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unvouched: bool,
-    /// The cause, if recovery made the drain for that cause only: the drain ends with the cause.
+    /// The cause, if recovery drained the host and no other reason came later. The controller lifts the drain with the
+    /// end of the cause.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passing: Option<Passing>,
 }
 
-/// Cause for which recovery drained a host. The controller lifts the drain when the cause has ended.
+/// Cause for which recovery drains a host. The controller lifts the drain when the cause has ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Passing {
-    /// An orphan is on the host. The cause ends when a request adopts the orphan or an operator confirms it.
+    /// An orphan is on the host. The cause ends when the host has no orphan any more: requests adopted them, or an
+    /// operator gave them up.
     Orphan,
-    /// After-actions of this attempt clean up on the host. The cause ends when all of them have ended `ok`.
+    /// After-actions of this attempt clean up a disowned rank on the host. The cause ends when the rank is released or
+    /// is the attempt's again. An after-action that fails there gives the drain a further reason, and the drain stays.
     Cleaning { job: JobId, attempt: Attempt },
 }
 
@@ -144,18 +152,17 @@ pub enum Passing {
 pub struct Again {
     pub at_ms: u64,
     pub reason: String,
-    /// The user id of the person who asked, as in [`DrainRow::by`].
+    /// The user id of the operator, as in [`DrainRow::by`].
     pub by: Option<u32>,
 }
 
 impl DrainRow {
-    /// Returns `true` if the hook is owed a notice: it has not carried out the newest one. The drain of a restored
-    /// store causes no notice before it is vouched for.
+    /// Returns `true` if the drain hook has not carried out the newest notice. An unvouched drain causes no notice.
     pub const fn is_owed(&self) -> bool {
         (self.lifted || !self.confirmed) && !self.unvouched
     }
 
-    /// Creates a drain that begins at `since_ms`, asked for by a person (`by`) or by the controller.
+    /// Creates a drain that begins at `since_ms`; `by`: the operator who asked for it, or `None` for the controller.
     pub fn new(host: HostName, reason: String, by: Option<u32>, since_ms: u64) -> Self {
         Self {
             host,
@@ -174,8 +181,8 @@ impl DrainRow {
         }
     }
 
-    /// Returns the newest problem on the host, for the hook. A resource manager in which the first reason still stands
-    /// keeps the first reason.
+    /// Returns the newest reason of the drain, for the drain hook. In the resource manager an earlier reason may still
+    /// stand.
     #[must_use]
     pub fn newest(&self) -> Again {
         let first = || Again { at_ms: self.since_ms, reason: self.reason.clone(), by: self.by };
@@ -183,7 +190,7 @@ impl DrainRow {
     }
 }
 
-/// An action, with its ranks in one idset for each rank state.
+/// An action. Each of its ranks is in one of `waiting`, `sent`, `accepted`, `ok` and `ended`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ActionRow {
     pub id: ActionId,
@@ -193,60 +200,63 @@ pub struct ActionRow {
     pub ranks: IdSet,
     pub userid: Option<u32>,
     pub env: BTreeMap<String, String>,
-    /// The limit that the request named, or the configured default for the action.
+    /// The time limit that the request named, or the configured default for the action.
     pub timeout_ms: Option<u64>,
     pub began_ms: u64,
-    /// Ranks without a committed Start.
+    /// Ranks to which the controller has sent no Start.
     pub waiting: IdSet,
-    /// Ranks with a committed Start that the node has not accepted.
+    /// Ranks with a Start that the node has not accepted.
     pub sent: IdSet,
-    /// Ranks that the node has accepted and that have not ended.
+    /// Ranks whose Start the node has accepted, and which have not ended.
     pub accepted: IdSet,
     pub ok: IdSet,
-    /// Ranks that ended with another outcome than `ok`; a [`RankRow`] has the details of each.
+    /// Ranks that ended with another outcome than `ok`. A [`RankRow`] has the details of each.
     pub ended: IdSet,
-    /// Ranks to cancel: the controller sends the cancel to each node that has not confirmed it.
+    /// Open ranks to cancel. The controller repeats the Cancel at each session of their nodes, until they have ended.
     pub cancelling: IdSet,
     pub cancel_why: Option<String>,
-    /// Ranks by the number of the boot to which their Start was addressed.
+    /// Ranks by the number of the boot in which their node got the Start, or holds the task.
     pub boots: BTreeMap<u32, IdSet>,
     pub verdict: Option<Verdict>,
     pub ended_ms: Option<u64>,
-    /// Position in the job's event log: every event of this action comes after this position.
+    /// Last sequence number of the job's event log before the action began: all events of the action have higher
+    /// numbers.
     pub events_from: u64,
-    /// The part that the action holds: at first all that the action covers; later, ended ranks and resources leave the
-    /// hold.
+    /// The part that the action holds. At first that is all that the action covers; ended ranks and resources leave it.
     pub held: Part,
-    /// The action is an after-action of a job that still holds ranks; those ranks join the action later.
+    /// The action is an after-action of a job that still holds ranks: those ranks join the action when the job hands
+    /// them over.
     pub growing: bool,
-    /// Resolutions of tasks that may be alive. A resolution becomes the outcome once the drain of the node is in force.
+    /// Resolutions that wait: each becomes the outcome once the drain of its node is in force.
     pub resolving: Vec<Resolving>,
-    /// `Some` for an external action.
+    /// What is special to an external action; `None` for any other action.
     pub external: Option<Box<External>>,
-    /// Scripts that nodes reported as overdue, with the open ranks of each; the last script of each rank counts.
+    /// Scripts past their limit, by name, with their ranks. For each rank the last reported script counts.
     pub overdue: BTreeMap<String, IdSet>,
-    /// Ranks with lingering processes on a drained node. Either the rank is open and its scripts left processes. Or
-    /// the rank was `lost` or was released as never begun, and turned out to be alive.
+    /// Ranks whose nodes the controller has drained for what lives there. Either the rank is open and its scripts left
+    /// processes past the limit, or the rank ended as `lost` and its scripts turned out to live.
     pub lingering: IdSet,
-    /// Limits in milliseconds that nodes reported and that differ from the action's own limit, with their ranks.
+    /// Time limits (ms) that nodes reported and that differ from `timeout_ms`, with their ranks.
     pub limits: BTreeMap<u64, IdSet>,
-    /// Recovery set this mark, and no request has named the action since: a marked setup action begins on no rank.
+    /// A recovery began, and no request has named the action since: as a setup action, it begins on no further rank.
     pub unvouched: bool,
     /// Remarks about `ok` ranks, by text: no script ran there, or the runner skipped a file.
     pub remarks: BTreeMap<String, IdSet>,
 }
 
-/// A resolution that waits for a drain or for its node: an operator's, or the site's about a script past its limit.
+/// A resolution that waits for a drain or for a node. An operator made it, or the controller for a script past its
+/// limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resolving {
     pub ranks: IdSet,
     pub ok: bool,
     pub reason: String,
     pub by: u32,
-    /// Nobody's word: the ranks are past their limit, and the job goes on without them.
+    /// The controller gave these ranks up: a script is past its limit, and the job goes on without them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overdue: bool,
-    /// The resolution waits until each node says that its task never began, and not for a drain.
+    /// The resolution waits for no drain: it waits until each node reports that its task never began, or how the task
+    /// ended.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unbegun: bool,
 }
@@ -261,7 +271,7 @@ pub struct Quiet {
 }
 
 impl ActionRow {
-    /// Creates the row of an action that begins: every rank waits, and the action holds every rank.
+    /// Creates the row of an action that begins now: every rank waits, and the action holds every rank.
     pub fn new(id: ActionId, job: JobId, attempt: Attempt, name: ActionName, ranks: IdSet, began_ms: u64) -> Self {
         Self {
             id,
@@ -304,43 +314,44 @@ impl ActionRow {
     }
 }
 
-/// The additional columns of an external action.
+/// What the row of an external action has beside.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct External {
     /// Lease: the longest time that the service may stay silent.
     pub lease_ms: u64,
-    /// Time (wall clock) of the last report from the service, for people.
+    /// Time of the last report from the service, for people; up to half a lease too old.
     pub heard_ms: u64,
-    /// The named resources that the action covers, ended or not.
+    /// All named resources that the action covers.
     pub resources: BTreeSet<ResourceName>,
     pub ended: BTreeMap<ResourceName, ResourceEnd>,
-    /// The service should stop work on the resources too; the ranks on which it should stop are in `cancelling`.
+    /// The service should stop work on the resources that have not ended. For ranks, see [`ActionRow::cancelling`].
     pub cancelling: bool,
 }
 
-/// The end of a named resource, as [`RankRow`] is the end of a rank.
+/// The end of a named resource.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResourceEnd {
     pub ended: Ended,
     pub late: Vec<Ended>,
 }
 
+/// The end of a rank with its details, or the end that an announced reboot will bring.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RankRow {
     pub task: TaskId,
     pub ended: Ended,
-    /// Results that arrived after the outcome was settled.
+    /// Results that arrived after the end.
     pub late: Vec<Ended>,
-    /// `Some`: the rank is open, and `ended` becomes its outcome when the node boots, because a script announced a
-    /// reboot.
+    /// `Some`: a script announced a reboot of the node. The rank is open, and `ended` becomes its outcome when the node
+    /// has rebooted.
     pub expects: Option<Expects>,
 }
 
 /// An announced reboot that ends a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expects {
-    /// The machine that is expected to boot; a replacement machine does not count.
+    /// The machine that is to reboot. If another machine takes the node's place, its boot does not count.
     pub machine: MachineId,
-    /// The remaining part of the task's limit when the script announced the reboot; `None`: no limit.
+    /// The rest of the task's time limit when the script announced the reboot; `None`: no limit.
     pub within_ms: Option<u64>,
 }

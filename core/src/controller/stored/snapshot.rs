@@ -1,10 +1,11 @@
-//! The meaning of records: the reference for every store. The simulator's disk and the tests' store are snapshots.
+//! Applies records to a snapshot. This is the reference for every store; the simulator and the tests use a snapshot as
+//! the store.
 
 use crate::controller::io::{Edge, Record, Snapshot};
 
 impl Snapshot {
-    /// Applies one record, as a store does within its transaction. Keeps only the last sequence number of each event
-    /// log.
+    /// Applies one record, as the store does in its transaction. Of each event log, only the last sequence number is
+    /// kept.
     pub fn apply(&mut self, record: &Record) {
         match record {
             Record::Commit(number) => self.history.last = *number,
