@@ -1,7 +1,8 @@
-//! Announced reboot (`perilog-report expect-reboot`): the reboot is the task's end, not its loss.
+//! Announced reboot (`perilog-report expect-reboot`): decides how a rank ends whose script announced a reboot of the
+//! node. The reboot is the task's end, not its loss.
 //!
-//! The agent reports the outcome with which the reboot will end the task. The controller stores the outcome beside the
-//! rank; the rank stays open until one of these events:
+//! With the announcement, the agent reports the outcome that the task has after the reboot. The controller stores this
+//! outcome; the rank stays open until one of these events:
 //!
 //! | event, while the rank expects a reboot    | then |
 //! |-------------------------------------------|------|
@@ -17,9 +18,9 @@
 //! | the task is cancelled, its scripts ended  | `cancelled` |
 //! | an operator resolves the task             | the resolution |
 //!
-//! An earlier failure of a script stands if it is worse. An announcement that never reached the controller does not
-//! count: the task is `lost (rebooted)`. Therefore `perilog-report` waits until the controller has stored the
-//! announcement. For the reasons see docs/decisions/0008-the-boot-is-the-end.md.
+//! If a script had failed before with a worse outcome, that outcome stands. An announcement that never reached the
+//! controller does not count: the task is `lost (rebooted)`. So `perilog-report` waits until the controller has stored
+//! the announcement (docs/decisions/0008-the-boot-is-the-end.md).
 
 use std::collections::BTreeSet;
 
@@ -38,22 +39,22 @@ use crate::message::ToAgent;
 use crate::outcome::{Loss, Outcome};
 use crate::task::{Ended, Reboot, survives_reboot};
 
-/// Boot number for a boot before the node's present boot to which this store gave no number.
+/// Boot number of a task that ended in an earlier boot to which this store gave no number.
 const EARLIER: u32 = u32::MAX;
 
-/// Expected reboot of a rank's node.
+/// A reboot that a script of the rank has announced.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Expected {
-    /// The rank's row; the row's `ended` is the end that the reboot brings.
+    /// The rank's row; `ended` in it is the end that the reboot brings.
     pub(crate) row: RankRow,
-    /// Deadline (CLOCK_MONOTONIC) for the Hello of the next boot; `None`: no deadline.
+    /// Time (CLOCK_MONOTONIC, ms) until which the next boot must say Hello; `None`: the task has no limit.
     pub(crate) until_ms: Option<u64>,
-    /// `true` if the task's scripts have ended, and only the reboot is left.
+    /// `true` if the task's scripts have ended, and only the reboot is to come.
     pub(crate) is_over: bool,
 }
 
 impl Expected {
-    /// Restores an expectation from the stored row. The rest of the row's limit counts from `armed_ms`.
+    /// Creates the expectation from its stored row. The rest of the task's limit counts from `armed_ms`.
     pub(crate) fn stored(row: RankRow, armed_ms: u64, grace_ms: u64) -> Self {
         let until_ms = Self::until(&row, armed_ms, grace_ms);
         Self { row, until_ms, is_over: false }
@@ -68,7 +69,7 @@ impl Expected {
         self.until_ms.is_some_and(|until| until <= now.mono_ms)
     }
 
-    /// Returns the reported end with another outcome, unless the scripts' own outcome is worse.
+    /// Returns the announced end with another outcome and a note. A worse outcome of the scripts stands.
     fn but(&self, outcome: Outcome, note: &str, now: Now) -> Ended {
         let told = &self.row.ended;
         let outcome = if told.outcome.severity() > outcome.severity() { told.outcome.clone() } else { outcome };
@@ -78,7 +79,8 @@ impl Expected {
 }
 
 impl Jobs {
-    /// Returns the ranks of the action's attempt whose nodes will reboot; the action waits for the reboots.
+    /// Returns the ranks of the action's attempt on hosts whose reboot was announced. Start-grace does not end tasks
+    /// there.
     pub(crate) fn to_boot(&self, id: ActionId) -> IdSet {
         let mut hosts = BTreeSet::new();
         for action in self.actions.values() {
@@ -89,7 +91,7 @@ impl Jobs {
         of.filter(|(_, host)| hosts.contains(*host)).map(|(rank, _)| rank).collect()
     }
 
-    /// Starts the limits of ranks whose node is expected to reboot.
+    /// Starts the limits of the action's announced reboots anew: they count from now.
     pub(crate) fn arm_boots(&mut self, id: ActionId, cx: &Context) {
         let Some(action) = self.action_mut(id) else { return };
         let mut first = None::<u64>;
@@ -104,7 +106,7 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Returns the end of a task whose node is lost. An earlier result of the task's scripts stands if it is worse.
+    /// Returns the end of a task as `lost`. If the rank expects a reboot, a worse outcome of its scripts stands.
     pub(crate) fn lost(&self, task: TaskId, why: Loss, cx: &Context) -> Ended {
         let outcome = Outcome::Lost { why };
         match self.action(task.action).and_then(|action| action.expected.get(&task.rank)) {
@@ -115,7 +117,8 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Ends the rank if the rank expects the reboot of its node; returns `false` if no reboot was expected.
+    /// Ends a rank whose node has rebooted as announced. Returns `false` if the rank expects no reboot, or the node is
+    /// still in the same boot.
     pub(crate) fn booted(&mut self, task: TaskId, boot_number: u32, machine: &MachineId, cx: &mut Context) -> bool {
         let Some(action) = self.action_mut(task.action) else { return false };
         let Some(expected) = action.expected.get(&task.rank) else { return false };
@@ -129,7 +132,7 @@ impl Jobs {
         }
         let is_next = action.boot(task.rank).is_some_and(|boot| boot.saturating_add(1) == boot_number);
         if !is_next && !survives_reboot(&action.row.name) {
-            // A later soft reboot has invalidated the task.
+            // The node rebooted again after the announced reboot, which has invalidated the prolog.
             self.lose(task, Loss::Rebooted, cx);
             return true;
         }
@@ -138,7 +141,7 @@ impl Jobs {
         } else {
             expected.but(expected.row.ended.outcome.clone(), "the boot that it expected is its end", cx.now)
         };
-        // The rank has ended in the announced boot; a later reboot is an ordinary one.
+        // From now on the rank belongs to the announced boot: a later reboot is an ordinary one.
         action.seen_in(task.rank, boot_number);
         self.end_task(task, Ended { booted: true, ..ended }, cx);
         true
@@ -146,7 +149,7 @@ impl Jobs {
 }
 
 impl Machine {
-    /// Ends a task by its node's report, unless the rank still waits for an announced reboot.
+    /// Ends a task as its node reports, unless the rank still waits for an announced reboot or for a resolution.
     pub(crate) fn end_reported(&mut self, task: TaskId, ended: Ended) {
         let Some(ended) = self.end_or_boot(task, ended) else { return };
         let Some(ended) = self.jobs.weigh(task, ended, &self.cx) else { return };
@@ -158,6 +161,8 @@ impl Machine {
         self.jobs.give_outcome(task, ended, &mut self.cx);
     }
 
+    /// Records a script's announcement of a reboot, and confirms it to the node; `ended`: the end that the reboot
+    /// brings.
     pub(crate) fn on_expects_boot(
         &mut self,
         id: SessionId,
@@ -173,14 +178,14 @@ impl Machine {
         let Some((boot_number, machine)) = self.facts().boot_of(task) else { return };
         let Some(action) = self.jobs.action_mut(task.action) else { return };
         if !action.is_open_on(task.rank) {
-            // The rank has ended: no reboot will end the rank, and the script gets no confirmation.
+            // The rank has ended, so no reboot will end it. Without a confirmation the script does not reboot.
             return;
         }
         if action.stand(task.rank) != Stand::Accepted {
             action.accept(task.rank);
         }
         let news = !action.expected.contains_key(&task.rank);
-        // The Start may come from a lost store, or name an earlier boot: the task runs in the present boot.
+        // The stored boot may be missing or older: the task runs in the present boot.
         action.seen_in(task.rank, boot_number);
         action.expect(task.rank, Expects { within_ms, machine }, ended, self.cx.now.mono_ms, grace);
         let until_ms = action.expected.get(&task.rank).and_then(|expected| expected.until_ms);
@@ -197,8 +202,8 @@ impl Machine {
         self.cx.send(id, ToAgent::BootExpected { task });
     }
 
-    /// Turns a node's report of an end into the rank's end; `None` while the rank still waits for the reboot, or if the
-    /// reboot is the end.
+    /// Returns the end that a node's report gives the rank now. `None`: the rank waits for the reboot, or the reboot
+    /// has just ended it.
     pub(crate) fn end_or_boot(&mut self, task: TaskId, ended: Ended) -> Option<Ended> {
         let node = self.facts().boot_of(task);
         let (Some((boot_number, machine)), Some(action)) = (node, self.jobs.action_mut(task.action)) else {
@@ -238,8 +243,8 @@ impl Machine {
         None
     }
 
-    /// Ends ranks whose reboot did not come in time; returns the time of the next check. A live script is left to its
-    /// runner, unless the node goes away.
+    /// Ends the ranks whose reboot did not come in time; returns the time of the next check. While the node is
+    /// connected and a script lives, the runner's own limit ends the script.
     pub(crate) fn check_boots(&mut self, id: ActionId) -> Option<u64> {
         let grace = self.cx.settings.unreachable_grace_ms;
         let action = self.jobs.action(id)?;
@@ -247,7 +252,7 @@ impl Machine {
         for (rank, expected) in &action.expected {
             let task = action.task(*rank);
             let Some(until) = expected.until_ms else { continue };
-            // A node that left just now may be rebooting; the usual grace applies.
+            // A node that left a moment ago may be rebooting: it gets the grace of an absent node.
             let away = self.nodes.of(&self.jobs, task).filter(|node| node.session.is_none());
             let due = away.map_or(until, |node| until.max(node.since_ms.saturating_add(grace)));
             if self.cx.now.mono_ms < due {
@@ -269,13 +274,13 @@ impl Machine {
 }
 
 impl Facts<'_> {
-    /// Returns the number of the present boot of the task's node, and the node's machine.
+    /// Returns the number of the present boot of the task's node, and its machine.
     fn boot_of(&self, task: TaskId) -> Option<(u32, MachineId)> {
         let node = self.nodes.of(&self.jobs, task);
         node.map(|node| (node.row.boot_number, node.row.machine.clone()))
     }
 
-    /// Returns `true` if an announced reboot keeps this node away, or soon will.
+    /// Returns `true` if a task of the node has announced a reboot that has not come yet.
     pub(crate) fn is_to_boot(&self, host: &HostName) -> bool {
         let expects = |task: &TaskId| {
             self.jobs.action(task.action).is_some_and(|action| action.expected.contains_key(&task.rank))
@@ -284,28 +289,28 @@ impl Facts<'_> {
     }
 }
 
-/// What a node's report of an end says of a rank whose node may have announced a reboot.
+/// Meaning of a node's report of an end, for a rank that may expect a reboot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Report {
-    /// The rank ends as reported: no reboot is expected, or the scripts failed.
+    /// The rank ends as reported: it expects no reboot, or its scripts failed.
     End,
-    /// The node has rebooted, and has lost its mark of the announcement.
+    /// The node has rebooted as announced, and has lost its record of the announcement.
     Booted,
-    /// The scripts ended well, or by the shutdown: the rank waits for the reboot.
+    /// The scripts ended well, or the shutdown ended them: the rank waits for the reboot.
     ScriptsEnded,
-    /// The scripts ended well, and the task is cancelling: nothing waits for the reboot.
+    /// The scripts ended well, and the task is to be cancelled: the rank does not wait for the reboot.
     Cancelled,
 }
 
 impl Action {
-    /// Reads a node's report of an end. `boot_number` is the node's present boot.
+    /// Returns the meaning of a node's report of an end. `boot_number`: the node's present boot.
     fn report_of(&self, rank: Rank, ended: &Ended, boot_number: u32) -> Report {
         let expects = self.expected.contains_key(&rank);
         if !(expects || ended.expect_reboot) || !self.is_open_on(rank) || defect!(BootNotAwaited) {
             return Report::End;
         }
         let is_same_boot = self.boot(rank) == Some(boot_number);
-        // A report of a coming reboot proves that the task began in the node's present boot.
+        // If the node reports that a reboot is still to come, the task began in the present boot.
         let in_its_boot = is_same_boot || ended.reboot() == Reboot::Expected;
         match &ended.outcome {
             Outcome::Lost { why: Loss::Rebooted } if expects && !is_same_boot && !defect!(UnmarkedBootIsLoss) => {
@@ -319,23 +324,23 @@ impl Action {
         }
     }
 
-    /// Records the boot in which an open rank has ended well, as its node reports it.
+    /// Records the boot in which an open rank has ended well, as far as the node's report shows it.
     fn boot_of_end(&mut self, rank: Rank, ended: &Ended, boot_number: u32) {
         if !ended.outcome.went_well() || !self.is_open_on(rank) {
             return;
         }
         if ended.expect_reboot && !defect!(BootNotAwaited) {
-            // The node may have rebooted while no controller heard of the reboot: after a soft reboot, the record and
-            // the announcement are still on the node.
+            // The present boot may be the announced one: after a soft reboot the node still has the task's record and
+            // the announcement.
             self.seen_in(rank, boot_number);
         } else if ended.reboot() == Reboot::Since {
-            // A lost store sent the Start, and only the node knows in which boot.
+            // A lost life sent the Start, and only the node knows in which boot.
             self.seen_in(rank, EARLIER);
         }
     }
 
-    /// Records a good end as the end that the reboot brings. If the announcement reaches the controller only with this
-    /// end, the limit counts from now.
+    /// Records that the rank ends like this with the reboot. If the controller hears of the announcement only now, the
+    /// limit counts from now.
     fn expect_end(&mut self, rank: Rank, machine: MachineId, ended: Ended, cx: &Context) {
         let known = self.expected.get(&rank).map(|known| (known.row.expects.clone(), known.until_ms));
         let (expects, until_ms) = known.unwrap_or_default();
@@ -347,7 +352,7 @@ impl Action {
         }
     }
 
-    /// Records that a reboot of the node will end the rank. A tombstone has no details: earlier details stand.
+    /// Records that a reboot of the node will end the rank. The end of a tombstone has no details: known details stand.
     fn expect(&mut self, rank: Rank, expects: Expects, ended: Ended, mono_ms: u64, grace_ms: u64) {
         let told = self.expected.get(&rank).map(|expected| &expected.row.ended).filter(|_| ended.steps.is_empty());
         let ended = match told {

@@ -1,4 +1,4 @@
-//! Clock: what is due when time has passed. [`super::limits`] keeps the times.
+//! Clock: decides which limits have passed, and ends or drains accordingly. [`super::limits`] keeps the times.
 
 use crate::controller::facts::Facts;
 use crate::controller::machine::Machine;
@@ -10,8 +10,8 @@ use crate::message::Phase;
 use crate::outcome::Loss;
 
 impl Machine {
-    /// Drains the nodes with processes that linger past the limit; returns the time of the next check. An action
-    /// without a limit drains no node for lingering processes.
+    /// Drains the nodes on which processes linger longer than the task's time limit. Returns the time of the next
+    /// check. Without a limit, no node is drained.
     fn check_lingering(&mut self, id: ActionId) -> Option<u64> {
         let action = self.jobs.action_mut(id)?;
         let (mut next, mut due) = (None::<u64>, Vec::new());
@@ -24,7 +24,7 @@ impl Machine {
                 next = Some(next.map_or(at, |next| next.min(at)));
             }
         }
-        // A restart of the controller does not drain again: the operator who undrains the node has seen the processes.
+        // A restarted controller does not drain again: the operator who undrains the node has seen the processes.
         due.iter().for_each(|(task, _)| action.lingers_too_long(task.rank));
         for (task, limit) in due {
             let node = self.nodes.of(&self.jobs, task);
@@ -38,8 +38,9 @@ impl Machine {
         next
     }
 
+    /// Carries out everything that is due.
     pub(crate) fn on_tick(&mut self) {
-        // The next wake-up is computed anew.
+        // The end of the batch asks for the next tick.
         self.cx.wake_ms = None;
         self.drain_orphans();
         let due = |check: Option<u64>| check.is_some_and(|at| at <= self.cx.now.mono_ms);
@@ -56,6 +57,7 @@ impl Machine {
         self.prune();
     }
 
+    /// Checks all limits of an action, and schedules the next check.
     fn check(&mut self, id: ActionId) {
         let Some(action) = self.jobs.action_mut(id) else {
             return;
@@ -77,17 +79,17 @@ impl Machine {
         if let Some(at) = self.check_boots(id) {
             self.jobs.check_by(id, at);
         }
-        // A batch of releases may be due by its policy.
+        // The action may be due to drop holds, by its release policy.
         self.cx.touched.insert(id);
     }
 
-    /// Gives up Starts that their node did not accept in time; returns the time of the next check. A rank that waits
-    /// for an earlier action has unlimited time.
+    /// Gives up the Starts that nodes did not accept within start-grace. Returns the time of the next check.
+    /// Start-grace does not count for a rank that an earlier action or recovery keeps waiting.
     fn check_starts(&mut self, id: ActionId) -> Option<u64> {
         let grace = self.cx.settings.start_grace_ms;
         let action = self.jobs.action(id)?;
         let (mut next, mut late) = (None::<u64>, Vec::new());
-        // A node with an announced reboot comes back, or the announcing task ends by its own limit.
+        // Where a reboot was announced, the task that announced it ends in time: by the reboot or by its limit.
         let to_boot = self.jobs.to_boot(id);
         let held = self.facts().may_be_held_back(id);
         let is_kept =
@@ -112,8 +114,8 @@ impl Machine {
         next
     }
 
-    /// Gives up a Start past start-grace: the task is lost. A connected node gets a Cancel, which keeps the task from
-    /// beginning; an absent node gets the Cancel in answer to its Hello.
+    /// Gives up a Start past start-grace: the task is lost. A Cancel keeps the task from beginning later: a connected
+    /// node gets it now, an absent node in answer to its Hello.
     fn give_up_start(&mut self, task: TaskId) {
         let node = self.nodes.of(&self.jobs, task);
         let (session, known) = (node.and_then(|node| node.session), node.is_some());
@@ -123,9 +125,9 @@ impl Machine {
         }
     }
 
-    /// Gives up accepted tasks of nodes that are away. The task must be past its limit, past the grace, and past the
-    /// last moment at which it could begin. Returns the time of the next check. A task without a limit stays open; `ps`
-    /// shows it, and an operator can resolve it.
+    /// Gives up the accepted tasks of absent nodes as `lost (unreachable)`. Such a task must be past its limit, the
+    /// grace, and its not-after, and its node away for the grace. Returns the time of the next check. A task without a
+    /// limit stays open until an operator resolves it.
     fn check_absent(&mut self, id: ActionId) -> Option<u64> {
         let grace = self.cx.settings.unreachable_grace_ms;
         let action = self.jobs.action(id)?;
@@ -146,7 +148,7 @@ impl Machine {
             let task = TaskId { action: id, rank };
             let Some(limit) = action.limit(rank) else { continue };
             let limit_at = action.armed(rank).saturating_add(after(limit));
-            // Before this moment no check is needed.
+            // The node may come back until then.
             let at = if self.cx.now.mono_ms < limit_at {
                 limit_at
             } else {
@@ -168,6 +170,7 @@ impl Machine {
 }
 
 impl Facts<'_> {
+    /// Returns the time (monotonic) of the next tick that the machine needs; `None`: nothing is running.
     pub(crate) fn next_check(&self) -> Option<u64> {
         let open = self
             .jobs

@@ -1,5 +1,5 @@
-//! End of a task: only [`Machine::end_task`] gives a task its outcome. An end drains the node that is at fault for it.
-//! Rooms above this one find out that a task has ended; this room calls none of them.
+//! End of a task: only [`Jobs::give_outcome`] gives a task its outcome. The consequences for the task's node, and for a
+//! drain of its host, are a change (`Change::Ended`).
 
 use serde_json::json;
 
@@ -22,28 +22,30 @@ use crate::outcome::{Loss, Outcome};
 use crate::task::{Ended, survives_reboot};
 
 impl Jobs {
+    /// Ends a task as `lost`, for this reason.
     pub(crate) fn lose(&mut self, task: TaskId, why: Loss, cx: &mut Context) {
         self.end_task(task, self.lost(task, why, cx), cx);
     }
 
-    /// Ends a task, unless a resolution of the task still waits.
+    /// Ends a task. If a resolution of the task waits, the task stays open, or the resolution becomes the outcome.
     pub(crate) fn end_task(&mut self, task: TaskId, ended: Ended, cx: &mut Context) {
         if let Some(ended) = self.weigh(task, ended, cx) {
             self.give_outcome(task, ended, cx);
         }
     }
 
-    /// Gives a task its outcome; no other function does.
+    /// Gives a task its outcome: the end for the event log, the milestones, and the change for the node. No other
+    /// function does.
     pub(crate) fn give_outcome(&mut self, task: TaskId, ended: Ended, cx: &mut Context) {
         let is_ok = ended.outcome.is_ok();
         let is_unfollowed = self.unfollowed(task, &ended).is_some();
         let milestones = ended.milestones.clone();
         let Some(action) = self.action_mut(task.action) else { return };
-        // The controller drained the node when the script became overdue: the drain covers the end.
+        // The node was drained when the script passed its limit: that drain covers the end.
         let told = action.was_overdue(task.rank) && matches!(ended.outcome, Outcome::Timeout { .. });
         let blame = (!is_ok && !told || is_unfollowed).then(|| ended.clone());
         let rebooted = action.expected.contains_key(&task.rank);
-        // An end without a duration is the controller's own: it gave up a script past its limit.
+        // An end without a duration is none of the node's: the controller gave the script up, and the script may go on.
         let goes_on = matches!(ended.outcome, Outcome::Resolved { .. }) || told && ended.elapsed_ms.is_none();
         action.end(task.rank, ended);
         cx.changes.push_back(Change::Ended(End { task, rebooted, goes_on, is_ok, blame }));
@@ -53,12 +55,15 @@ impl Jobs {
         self.touch(task.action, cx);
     }
 
+    /// Ends a task that never begins as `cancelled`; `note`: the reason, for people.
     pub(crate) fn withdraw_task(&mut self, task: TaskId, note: &str, cx: &mut Context) {
         let ended =
             Ended { note: Some(note.to_owned()), ..Ended::bare(Outcome::Cancelled { status: None }, cx.now.wall_ms) };
         self.end_task(task, ended, cx);
     }
 
+    /// Records a result that arrived after the task had ended. Drains the host if the result shows a fault that the
+    /// earlier end, `lost`, could not show.
     pub(crate) fn on_late(&mut self, host: &HostName, task: TaskId, ended: Ended, cx: &mut Context) {
         for name in &ended.milestones {
             self.task_says(task, name, cx);
@@ -73,10 +78,10 @@ impl Jobs {
         let context = json!({"action": action.row.name, "attempt": action.row.attempt, "rank": task.rank, "host": host,
             "outcome": outcome.word(), "result": outcome.to_string()});
         let (job, found) = (action.row.job.clone(), action.late_of_lost(task.rank));
-        // A result that a reboot has invalidated does not blame the node.
+        // A good result that a reboot has invalidated is no reason for a drain.
         let undone = |ended: &Ended| ended.outcome.went_well() && ended.reboot().is_past();
-        // Drains the node again: the operator who undrained the node knew that the task was lost or alive, but not how
-        // the task ended. `reboot-cleans` does not apply to a failure.
+        // Drains the node again: the operator who undrained it knew that the task was lost, but not how it ended.
+        // `reboot-cleans` does not apply to such a drain.
         let blame = found.filter(|ended| has_run && !undone(ended));
         cx.changes.push_back(Change::Ended(End { task, rebooted: false, goes_on: false, is_ok: true, blame }));
         self.event(&job, "late", context, cx);
@@ -91,9 +96,8 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Drains the host of a live task that ended as `lost`. The operator who lifted the drain for the loss could not
-    /// know that the task lives. The new drain comes only once: the operator who lifts the new drain has seen the
-    /// task.
+    /// Drains the host of a task that ended as `lost` and lives, once. The operator who lifted an earlier drain could
+    /// not know that the task lives; the operator who lifts this one can.
     pub(crate) fn lives_after_all(&mut self, task: TaskId, phase: &Phase, cx: &mut Context) {
         let Some(action) = self.action_mut(task.action).filter(|_| !is_before_its_begin(phase)) else { return };
         if action.lives_after_all(task.rank) && !defect!(LostMayLive) {
@@ -105,8 +109,9 @@ impl Jobs {
 }
 
 impl Machine {
-    /// Gives up the rank of a script past its limit, if the job may go on without that rank: one straggler would hold
-    /// all nodes of the job. Its node is drained first; the script continues, and its own end is recorded as late.
+    /// Gives up the rank of a script past its limit, if the job may go on without the rank: otherwise one straggler
+    /// would hold all nodes of the job. The node's drain must be in force first. The script goes on, and its own end is
+    /// recorded as late.
     pub(crate) fn give_up_overdue(&mut self, task: TaskId, what: &str) {
         let forgiveness = self.jobs.forgiveness(task.action, &self.cx);
         let Some(action) = self.jobs.action_mut(task.action) else { return };
@@ -123,8 +128,8 @@ impl Machine {
         }
     }
 
-    /// Handles an overdue script: logs the script once, and drains the node once. The operator who lifts the drain has
-    /// seen the script, even if a later controller hears of the script again.
+    /// Logs a script past its limit and drains its node, once for each script. The operator who lifts the drain has
+    /// seen the script, even if a later controller hears of it again.
     pub(crate) fn past_its_limit(&mut self, host: &HostName, task: TaskId, phase: &Phase) {
         let Phase::Overdue { script, limit_ms, doing } = phase else { return };
         let script = script_name(script);
@@ -140,7 +145,7 @@ impl Machine {
         self.jobs.event(&job, "overdue", context, &mut self.cx);
         self.jobs.touch(task.action, &mut self.cx);
         if ended {
-            // An operator resolved the task, and may have lifted the drain of its node.
+            // The task has ended by a resolution, and an operator may have lifted its drain since.
             return;
         }
         let what = format!("{script} is past its limit of {}", crate::duration::Span::from_millis(*limit_ms));
@@ -150,13 +155,13 @@ impl Machine {
 }
 
 impl Facts<'_> {
-    /// Returns `true` for the good end of a setup task in an earlier boot. A soft reboot ends all processes, but
-    /// leaves /run with the records of their ends.
+    /// Returns `true` if a reboot has invalidated this good end of a prolog. After a soft reboot, /run still has the
+    /// record of the end, so the node may report it.
     pub(crate) fn is_undone(&self, task: TaskId, ended: &Ended) -> bool {
         let Some(action) = self.jobs.action(task.action) else { return false };
         let node = self.nodes.of(&self.jobs, task);
         if self.jobs.is_frozen_action(task.action) {
-            // The reboot counts when the attempt is vouched for.
+            // The thaw of the attempt looks at the reboot.
             return false;
         }
         let other = |node: &Node| action.boot(task.rank).is_some_and(|boot| boot != node.row.boot_number);
@@ -167,14 +172,14 @@ impl Facts<'_> {
     }
 }
 
-/// Maximum number of late results kept for one rank; a node may send any number.
+/// Maximum number of late results kept for a rank, because a node may send any number.
 const MAX_LATE: usize = 8;
-/// Maximum number of remarks kept for one action, and longest remark in characters. Many ranks can share a remark.
+/// Maximum number of remarks kept for an action, and longest remark in characters. Ranks share equal remarks.
 const MAX_REMARKS: usize = 16;
 const MAX_REMARK: usize = 200;
 
 impl Action {
-    /// Ends a rank with its outcome. The rank must be open, or be an `ok` that a reboot has invalidated.
+    /// Ends a rank with its outcome. The rank must be open, or have ended well before a reboot invalidated it.
     pub(crate) fn end(&mut self, rank: Rank, ended: Ended) {
         self.leave(rank);
         self.row.cancelling.remove(rank.0);
@@ -200,21 +205,21 @@ impl Action {
         if ended.outcome == Outcome::Ok {
             self.row.ok.insert(rank.0);
             self.remark(rank, &ended);
-            // A rank that expected a reboot has a row already, and the row must contain the end.
+            // A rank that expected a reboot has a stored row, which must now contain the end.
             if ended.note.is_none() && ended.lingering.is_empty() && ended.user_message.is_none() && !expected {
                 return;
             }
         } else {
             self.row.ended.insert(rank.0);
         }
-        // Late results of an `ok` that a reboot has invalidated stay.
+        // The late results stay, also those of an end that a reboot has invalidated.
         let late = self.ended.remove(&rank).map(|row| row.late).unwrap_or_default();
         let row = RankRow { task: self.task(rank), ended, late, expects: None };
         self.ended.insert(rank, row);
         self.changed_ranks.insert(rank);
     }
 
-    /// Stores the remark of an `ok` end. Ranks with the same remark share one entry.
+    /// Stores the remark of an `ok` end. Equal remarks share one entry; past the maximum a new remark is dropped.
     fn remark(&mut self, rank: Rank, ended: &Ended) {
         let Some(remark) = ended.remark() else { return };
         let remark: String = remark.chars().take(MAX_REMARK).collect();
@@ -224,7 +229,7 @@ impl Action {
         }
     }
 
-    /// Returns `true` if this end is recorded already.
+    /// Returns `true` if an end with this outcome is recorded for the rank, as its outcome or as a late result.
     pub(crate) fn knows(&self, rank: Rank, ended: &Ended) -> bool {
         match self.ended.get(&rank) {
             Some(row) => {
@@ -234,8 +239,8 @@ impl Action {
         }
     }
 
-    /// Appends a result that arrived after the outcome was settled. Returns `false` if the result is known, or if the
-    /// rank has too many.
+    /// Adds a result that arrived after the rank had ended. Returns `false` if the result is known, or if the rank has
+    /// too many.
     pub(crate) fn late(&mut self, rank: Rank, ended: Ended, wall_ms: u64) -> bool {
         if self.knows(rank, &ended) {
             return false;
@@ -257,8 +262,8 @@ impl Action {
 }
 
 impl Jobs {
-    /// Returns `true` if the job goes on with ranks of this outcome. A job that sheds failed ranks goes on only with
-    /// `ok`.
+    /// Returns `true` if the job uses a rank with this outcome. A job that hands failed ranks over uses only `ok`
+    /// ranks.
     pub(crate) fn counts_on(&self, action: &Action, outcome: &Outcome) -> bool {
         let row = &action.row;
         let sheds = || {
@@ -268,11 +273,12 @@ impl Jobs {
         outcome.went_well() && (*outcome == Outcome::Ok || !sheds())
     }
 
-    /// Returns the after-action that should have cleaned up after the end, but was cancelled before the node got its
-    /// Start. The operator who undrained the node after the cancel could not know the task, or how the task would end.
+    /// Returns the after-action that should clean up after this end, but was cancelled before a Start was sent. The
+    /// host is then drained: the operator who undrained it after that cancel could not know the task, or how it would
+    /// end.
     pub(crate) fn unfollowed(&self, task: TaskId, ended: &Ended) -> Option<&ActionName> {
         let action = self.action(task.action).filter(|action| !self.follows(action))?;
-        // A cancelled service reports no work, although it may have worked.
+        // A cancelled service may have worked, but reports no work.
         let by_service = action.row.external.is_some() && matches!(ended.outcome, Outcome::Cancelled { .. });
         if !(ended.has_run() || by_service) {
             return None;

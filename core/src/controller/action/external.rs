@@ -1,18 +1,19 @@
-//! External actions: carried out by a service instead of agents. The service starts an external action over ranks,
-//! named resources, or both, and reports each end. The action holds everything that it covers, like an action of
-//! scripts; the controller sends no message about it to a node.
+//! External actions: decides how an action ends that a service outside of perilog carries out. The service starts the
+//! action over ranks, named resources, or both, and reports each end. The action holds what it covers, like every
+//! action. The controller sends no message about it to a node.
 //!
 //! ```text
 //!   open --reported--> ended: ok, tolerable, failed      a failure after a `cancel` is `cancelled`
 //!    |---- lease ran out ----> ended: lost               its hosts are drained: their state is unknown
 //!    '---- resolve ----------> ended: resolved           as for every action
 //! ```
-//! Every message of the service (`report`) renews the action's lease. The lease counts on the monotonic clock and
-//! starts anew with each controller, so only the service's own silence ends the lease.
+//! Every message of the service (`report`) renews the action's lease. The lease counts on the monotonic clock, and
+//! starts anew with each controller: only the service's own silence ends it.
 //!
-//! The ranks of an external action are `accepted` from the beginning. An external action waits for no other action of
-//! its attempt. Later actions and every after-action wait for its end, rank by rank. The controller refuses to start an
-//! external action while an older attempt is at work on one of its hosts or resources; the service asks again later.
+//! The ranks of an external action are `accepted` from the begin. An external action waits for no other action of its
+//! attempt; later setup actions and every after-action wait for it, rank by rank. The controller refuses to start an
+//! external action while an older attempt is at work on one of its hosts or resources, and the service asks again
+//! later.
 
 use std::collections::BTreeSet;
 
@@ -43,20 +44,23 @@ impl External {
         self.ended.len() < self.resources.len()
     }
 
-    /// Returns the resources that did not end well.
+    /// Returns the resources that have ended, but not well.
     pub(crate) fn bad(&self) -> impl Iterator<Item = (&ResourceName, &Ended)> {
         self.ended.iter().map(|(name, end)| (name, &end.ended)).filter(|(_, ended)| !ended.outcome.is_ok())
     }
 }
 
-/// Returns the row of a new external action: the action holds its part, and the ranks are accepted.
+/// Returns the row of a new external action. It holds its ranks and resources, and its ranks are accepted.
 pub(crate) fn row(row: ActionRow, external: External) -> ActionRow {
     let held = Part { ranks: row.ranks.clone(), resources: external.resources.clone() };
     let (accepted, external) = (row.ranks.clone(), Some(Box::new(external)));
     ActionRow { waiting: IdSet::new(), accepted, timeout_ms: None, held, external, ..row }
 }
 
-/// Checks that the job has the resources, and has not released any of them.
+/// Checks that the job has these resources, and that none of them is released.
+///
+/// # Errors
+/// A `Conflict` that names the first other resource.
 pub(crate) fn check_resources(entry: Option<&JobAttempt>, run: &RunRequest, asked: &External) -> Result<(), Refusal> {
     let none = BTreeSet::new();
     let (has, released) = entry.map_or((&none, &none), |entry| (&entry.terms.resources, &entry.released.resources));
@@ -71,12 +75,12 @@ pub(crate) fn check_resources(entry: Option<&JobAttempt>, run: &RunRequest, aske
 }
 
 impl Jobs {
-    /// Checks that no older attempt is at work on these hosts and resources. Attempts never overlap there. The
-    /// controller cannot make a service wait, so it refuses the start until the older work has ended.
+    /// Checks that no older attempt is at work on these hosts and resources. The controller cannot make a service wait,
+    /// so it refuses the start until the older work has ended.
     ///
     /// # Errors
-    /// `Unavailable`, with the older action and its host or resource. Also if this attempt is new, or an older one is
-    /// open, and the older one is not released whole.
+    /// `Unavailable`, with the older action and its host or resource. Also if an older attempt is not released whole,
+    /// and is open or this attempt is new.
     pub(crate) fn check_alone(
         &self,
         run: &RunRequest,
@@ -117,7 +121,7 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Ends the resources with one outcome.
+    /// Ends these resources of an external action with one outcome.
     pub(crate) fn end_resources(
         &mut self,
         id: ActionId,
@@ -145,7 +149,7 @@ impl Jobs {
         (action.armed_ms, action.heard_ms) = (cx.now.mono_ms, cx.now.wall_ms);
         let Some(external) = &action.row.external else { return };
         let (lease_ms, stored_ms) = (external.lease_ms, external.heard_ms);
-        // The stored time is for people only, so not every report is worth a row.
+        // The stored time is for people, so it need not be exact.
         if cx.now.wall_ms.abs_diff(stored_ms) >= lease_ms / 2
             && let Some(external) = action.external_mut()
         {
@@ -156,8 +160,7 @@ impl Jobs {
         self.touch(id, cx);
     }
 
-    /// Ends with `lost` everything that the service had not reported when its lease ran out. Returns the time of the
-    /// next check.
+    /// Ends everything that is still open as `lost`, if the lease has run out. Returns the time of the next check.
     pub(crate) fn check_lease(&mut self, id: ActionId, cx: &mut Context) -> Option<u64> {
         let action = self.action(id).filter(|action| action.is_open())?;
         let external = action.row.external.as_ref()?;
@@ -171,7 +174,7 @@ impl Jobs {
             return Some(at);
         }
         let (row, mut open) = (action.row.clone(), action.open_part());
-        // Resolutions of these ranks wait for their drains, whatever the service does.
+        // Ranks with a resolution wait for their drain, whatever the service does.
         row.resolving.iter().for_each(|word| open.ranks.subtract(&word.ranks));
         if open.is_empty() {
             return None;
@@ -191,8 +194,8 @@ impl Jobs {
         None
     }
 
-    /// Marks resources as cancelling. The service learns of the cancel from the answer to the service's next message,
-    /// and from the job's events.
+    /// Cancels the open resources that `which` names; returns their number. The service learns of the cancel from the
+    /// reply to its next report, and from the job's event log.
     pub(crate) fn cancel_resources(&mut self, which: &Which, why: &str, uid: u32, cx: &mut Context) -> u64 {
         let mut count = 0;
         for (id, names) in self.open_resources(which) {
@@ -209,8 +212,7 @@ impl Jobs {
         count
     }
 
-    /// Returns the open resources of the external actions that `which` names. A choice of ranks includes a resource
-    /// only if the choice names the resource.
+    /// Returns the open resources that `which` names, by external action. If `which` names only ranks, none.
     pub(crate) fn open_resources(&self, which: &Which) -> Vec<(ActionId, BTreeSet<ResourceName>)> {
         let Ok((_, attempt)) = self.attempt_meant(&which.job, which.attempt) else { return Vec::new() };
         let is_meant = |name: &ResourceName| match &which.resources {
@@ -224,8 +226,10 @@ impl Jobs {
         meant.filter(|(_, names)| !names.is_empty()).collect()
     }
 
+    /// Checks that the job has every resource that `which` names.
+    ///
     /// # Errors
-    /// A refusal with the first named resource that the job does not have.
+    /// `Invalid`, with the first named resource that the job does not have.
     pub(crate) fn check_named(&self, which: &Which) -> Result<(), Refusal> {
         let (number, attempt) = self.attempt_meant(&which.job, which.attempt)?;
         let has = &attempt.terms.resources;
@@ -241,7 +245,10 @@ impl Jobs {
 }
 
 impl Machine {
-    /// Attaches the service to its action again; the service may name another lease.
+    /// Attaches a service to its action again. The request may name another lease.
+    ///
+    /// # Errors
+    /// The request names other ranks or resources than the action covers.
     pub(crate) fn attach_external(
         &mut self,
         id: ActionId,
@@ -258,7 +265,7 @@ impl Machine {
             let text = format!("{}; asked for {asked}", action.is_over(&covers));
             return Err(Refusal::Conflict(text));
         }
-        // A finished action has no lease, and the controller does not write the action's row any more.
+        // An action with a verdict has no lease any more.
         if !over && let Some(external) = action.external_mut() {
             external.lease_ms = asked.lease_ms;
         }
@@ -279,8 +286,7 @@ impl Action {
         Part { ranks: self.open(), resources }
     }
 
-    /// Returns the resources that did not end well, with the result of each: `{name: result}`; `None` if every
-    /// resource ended well.
+    /// Returns the resources that have ended, but not well, as `{name: outcome}`; `None`: there are none.
     pub(crate) fn bad_resources(&self) -> Option<serde_json::Value> {
         let bad = self.row.external.iter().flat_map(|external| external.bad());
         let bad: serde_json::Map<_, _> =
@@ -288,14 +294,14 @@ impl Action {
         (!bad.is_empty()).then_some(serde_json::Value::Object(bad))
     }
 
-    /// Returns the ranks and resources that have not ended and are not cancelling.
+    /// Returns the open ranks and resources that are not to be cancelled.
     pub(crate) fn not_cancelling(&self) -> Part {
         let mut part = self.open_part();
         part.subtract(&self.cancelling_part());
         part
     }
 
-    /// Asks the service to stop work on the part.
+    /// Asks the service to stop work on this part; the reply to its next report says so.
     pub(crate) fn stop_service(&mut self, part: &Part, why: &str) {
         part.ranks.iter().for_each(|rank| self.cancelling(Rank(rank), why));
         if let Some(external) = self.external_mut().filter(|_| !part.resources.is_empty()) {
@@ -303,7 +309,7 @@ impl Action {
         }
     }
 
-    /// Returns the part that has not ended and is cancelling.
+    /// Returns the open part on which the service should stop work.
     pub(crate) fn cancelling_part(&self) -> Part {
         let open = self.open_part();
         let all = self.row.external.as_ref().is_some_and(|external| external.cancelling);

@@ -1,5 +1,6 @@
-//! Time limits: start-grace, absent nodes, lingering processes. All limits use the monotonic clock and count only
-//! while this controller runs. So neither a restart nor a clock step makes a task late.
+//! Time limits of actions: keeps from when each limit counts, and what nodes reported of limits. [`super::clock`]
+//! decides which have passed. All limits count on the monotonic clock while this controller runs, so neither a restart
+//! nor a clock step makes a task late.
 
 use std::collections::BTreeSet;
 
@@ -14,25 +15,25 @@ use crate::message::Phase;
 use crate::outcome::Outcome;
 use crate::task::Ended;
 
-/// Delay between a Start and the begin of its scripts up to which the limit counts from the Start. Most ranks of a
-/// large action begin that fast and need no time of their own.
+/// Delay (ms) between a Start and the begin of its scripts up to which the limit simply counts from the Start. Most
+/// ranks of a large action begin that fast, and need no time of their own.
 const AT_ONCE_MS: u64 = 1_000;
-/// Maximum number of events that one task may add to its job's log about overdue scripts and lingering processes. A
-/// node that reports more invents them.
+/// Maximum number of events about overdue scripts and lingering processes that one task may cause in its job's log. No
+/// honest node reports more.
 const MAX_TOLD: u8 = 32;
-/// Longest name of a script, in bytes: no file name is longer.
+/// Longest name of a script, in bytes; no file name is longer.
 const MAX_SCRIPT: usize = 255;
 
 impl Action {
-    /// Counts an event that a rank's node adds to the job's log. Returns `false` if the node has added too many.
+    /// Counts an event that a rank's node causes in the job's log. Returns `false` if that is one too many.
     pub(crate) fn may_tell(&mut self, rank: Rank) -> bool {
         let told = self.told.entry(rank).or_default();
         *told = told.saturating_add(1);
         *told <= MAX_TOLD
     }
 
-    /// Records an overdue script of this rank. Returns `false` if the script was known as overdue, or if the node has
-    /// reported too much.
+    /// Records that a script of the rank is overdue. Returns `false` if that is known, or if the node has reported too
+    /// much.
     pub(crate) fn is_overdue_now(&mut self, rank: Rank, script: &str) -> bool {
         if self.row.overdue.get(script).is_some_and(|ranks| ranks.contains(rank.0)) || !self.may_tell(rank) {
             return false;
@@ -43,7 +44,7 @@ impl Action {
         true
     }
 
-    /// Returns `true` if a node has reported a script of this rank as overdue.
+    /// Returns `true` if a script of the rank is recorded as overdue.
     pub(crate) fn was_overdue(&self, rank: Rank) -> bool {
         self.row.overdue.values().any(|ranks| ranks.contains(rank.0))
     }
@@ -55,14 +56,14 @@ impl Action {
         });
     }
 
-    /// Records that the rank's node is drained for the task's lingering processes.
+    /// Records that the node was drained for the processes of this rank.
     pub(crate) fn lingers_too_long(&mut self, rank: Rank) {
         self.lingering.remove(&rank);
         self.row.lingering.insert(rank.0);
         self.moved.insert(rank.0);
     }
 
-    /// Records that scripts of the rank live, although the rank is `lost`. Returns `true` the first time.
+    /// Records that scripts of a `lost` rank live. Returns `true` only the first time.
     pub(crate) fn lives_after_all(&mut self, rank: Rank) -> bool {
         let lost = self.ended.get(&rank).is_some_and(|row| matches!(row.ended.outcome, Outcome::Lost { .. }));
         let is_news = lost && !self.row.lingering.contains(rank.0);
@@ -78,7 +79,7 @@ impl Action {
         row.late.last().cloned()
     }
 
-    /// Records the limit that the node reported for the rank.
+    /// Records the time limit that the node reported for the rank.
     pub(crate) fn limited(&mut self, rank: Rank, limit_ms: Option<u64>) {
         let Some(limit) = limit_ms.filter(|limit| Some(*limit) != self.limit(rank) && !defect!(NodesLimitUnknown))
         else {
@@ -95,7 +96,8 @@ impl Action {
         self.moved.insert(rank.0);
     }
 
-    /// Returns the time limit of a rank's scripts: the limit that the node reported, or else the request's limit.
+    /// Returns the time limit (ms) of a rank's scripts: the node's, if it reported one, else the action's. `None`: no
+    /// limit.
     pub(crate) fn limit(&self, rank: Rank) -> Option<u64> {
         let told = self.row.limits.iter().find_map(|(limit, ranks)| ranks.contains(rank.0).then_some(*limit));
         told.or(self.row.timeout_ms)
@@ -106,26 +108,26 @@ impl Action {
     }
 }
 
-/// Shortens a script's name to the longest possible file name.
+/// Returns the name of a script, cut at the length of the longest file name.
 pub(crate) fn script_name(script: &str) -> &str {
     let end = (0..=script.len().min(MAX_SCRIPT)).rev().find(|end| script.is_char_boundary(*end));
     &script[..end.unwrap_or(0)]
 }
 
 impl Jobs {
-    /// Schedules a check of the action's limits at `at_ms`, unless an earlier check is scheduled.
+    /// Schedules a check of the action's limits at `at_ms` (monotonic), unless an earlier check is scheduled.
     pub(crate) fn check_by(&mut self, id: ActionId, at_ms: u64) {
         if let Some(action) = self.action_mut(id) {
             action.check_ms = Some(action.check_ms.map_or(at_ms, |before| before.min(at_ms)));
         }
     }
 
-    /// Schedules a check of the actions of these tasks.
+    /// Schedules a check of the limits of these tasks' actions.
     pub(crate) fn check_all(&mut self, tasks: &BTreeSet<TaskId>, at_ms: u64) {
         tasks.iter().for_each(|task| self.check_by(task.action, at_ms));
     }
 
-    /// Starts the limits of an action: they count from `now`.
+    /// Starts all limits of an action: they count from now.
     pub(crate) fn arm(&mut self, id: ActionId, cx: &Context) {
         if let Some(action) = self.action_mut(id) {
             let first = action.row.external.as_ref().map_or(cx.settings.start_grace_ms, |external| external.lease_ms);
@@ -134,7 +136,7 @@ impl Jobs {
         }
     }
 
-    /// Starts a rank's start-grace, because its node is connected now, however long the node was away.
+    /// Starts the start-grace of a rank whose node has just connected.
     pub(crate) fn arm_start(&mut self, task: TaskId, cx: &Context) {
         if let Some(action) = self.action_mut(task.action) {
             action.ready(&IdSet::from(task.rank.0..=task.rank.0), cx.now.mono_ms);
@@ -142,7 +144,8 @@ impl Jobs {
         self.check_by(task.action, cx.now.mono_ms.saturating_add(cx.settings.start_grace_ms));
     }
 
-    /// Starts a task's limit when its scripts begin, not when the Start was sent: the task may have waited on its node.
+    /// Starts a task's limit at the begin of its scripts (`since_ms`, monotonic), which may be long after the Start:
+    /// the task may have waited on its node.
     pub(crate) fn begins(&mut self, task: TaskId, since_ms: u64) {
         if let Some(action) = self.action_mut(task.action)
             && since_ms > action.armed(task.rank).saturating_add(AT_ONCE_MS)
@@ -151,7 +154,7 @@ impl Jobs {
         }
     }
 
-    /// Records the limit that a node reported for the task.
+    /// Records the time limit that a node reported for its open task.
     pub(crate) fn limit_told(&mut self, host: &HostName, task: TaskId, limit_ms: Option<u64>) {
         if self.host_of(task).as_ref() != Some(host) {
             return;
@@ -161,7 +164,8 @@ impl Jobs {
         }
     }
 
-    /// Starts the action's limit anew for lingering processes, from the moment when the controller knows of them.
+    /// Starts the time limit anew for the lingering processes of a task. It counts from the first report of them to
+    /// this controller.
     pub(crate) fn watch_lingering(&mut self, task: TaskId, phase: &Phase, now: Now) {
         let lingers = matches!(phase, Phase::Lingering { .. });
         let Some(action) = self.action_mut(task.action).filter(|a| lingers && a.is_open_on(task.rank)) else {

@@ -1,11 +1,11 @@
-//! Action of an attempt, with the rank state of each of its ranks.
+//! Action of an attempt: decides which rank state each of its ranks is in.
 //!
 //! ```text
 //!   waiting --Start committed--> sent --Accepted--> accepted --Finished--> ok | ended
 //!      |                          |                    |
 //!      +----- cancel, grace ------+---- lost, resolve -+--------------------> ended
 //! ```
-//! Each rank is in exactly one of these sets; together they are the action's ranks.
+//! Each rank is in exactly one of these states. All changes of a rank's state are methods of [`Action`].
 
 pub(crate) mod announced_reboot;
 mod clock;
@@ -31,42 +31,47 @@ use crate::idset::IdSet;
 use crate::outcome::Outcome;
 use crate::task::Start;
 
+/// An action of an attempt: its row, and what the controller knows beside the row.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Action {
     pub(crate) row: ActionRow,
     pub(crate) ended: BTreeMap<Rank, RankRow>,
-    /// Open ranks that an announced reboot of the node will end.
+    /// Open ranks that an announced reboot of their node will end.
     pub(crate) expected: BTreeMap<Rank, Expected>,
-    /// CLOCK_MONOTONIC at which the limits began to count: when the action began, or when this controller did.
+    /// Time (CLOCK_MONOTONIC, ms) from which the limits count: the begin of the action, the start of this controller,
+    /// or the thaw of the attempt. For an external action, the last message of its service.
     pub(crate) armed_ms: u64,
-    /// Ranks that waited for an earlier action, and the time (monotonic) at which each could begin.
+    /// Ranks whose limits count from a time (monotonic) of their own, because they waited for an earlier action or for
+    /// their node.
     ready_ms: BTreeMap<u32, u64>,
-    /// Time of the next check of the limits; `None`: no limit is running.
+    /// Time (monotonic) of the next check of the limits; `None`: no limit is running.
     pub(crate) check_ms: Option<u64>,
     pub(crate) batches: Batches,
-    /// External action: time (wall clock) of the last message of its service; the row holds an approximation.
+    /// For an external action: time (wall clock) of the last message of its service. The row's value may be half a
+    /// lease older.
     pub(crate) heard_ms: u64,
-    /// Ranks that ended in the batch and are not in the event log yet.
+    /// Ends of this batch that the event log does not have yet.
     pub(crate) fresh: Vec<Fresh>,
-    /// Ranks that ended in the batch; later actions that waited for these ranks may begin.
+    /// Ranks that ended in this batch: actions that waited for them may begin there.
     freed: IdSet,
-    /// Ended ranks that the action still holds.
+    /// Ended ranks that the action still holds, until its release policy lets it drop the hold.
     pub(crate) done: IdSet,
-    /// Ranks with lingering processes whose nodes are not drained for these processes yet. The value is the time
-    /// (monotonic) at which this controller learned of the processes.
+    /// Ranks with lingering processes whose nodes are not drained for these yet. The value is the time (monotonic) at
+    /// which this controller learned of the processes.
     pub(crate) lingering: BTreeMap<Rank, u64>,
+    /// `true` if a field of the row changed that no delta has: the batch stores the whole row.
     pub(crate) changed: bool,
     changed_ranks: BTreeSet<Rank>,
-    /// Ranks whose present state the store has not written yet.
+    /// Ranks whose state changed in this batch.
     pub(crate) moved: IdSet,
-    /// Approximate bytes of the deltas written since the whole row; `None`: unknown, because an earlier controller
-    /// wrote the row.
+    /// Approximate size (bytes) of the deltas that the store has beside the whole row; `None`: unknown, because an
+    /// earlier controller wrote the row.
     beside: Option<usize>,
-    /// Number of events that each rank's node has added to the job's log ([`Self::may_tell`]).
+    /// Number of events that each rank's node has caused in the job's log ([`Self::may_tell`]).
     pub(crate) told: BTreeMap<Rank, u8>,
 }
 
-/// End of a rank for the event log, where equal ends share one event.
+/// End of a rank, for the event log. Equal ends share an event.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Fresh {
     pub(crate) rank: Rank,
@@ -78,9 +83,10 @@ pub(crate) struct Fresh {
     pub(crate) checks: Vec<crate::task::Check>,
 }
 
-/// State of a rank within an action.
+/// Rank state: how far a rank of an action is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stand {
+    /// The action does not cover the rank.
     NotMine,
     Waiting,
     Sent,
@@ -114,7 +120,7 @@ impl Action {
         }
     }
 
-    /// Restores an action from its stored row.
+    /// Creates an action from its stored row.
     pub(crate) fn stored(mut row: ActionRow, armed_ms: u64) -> Self {
         if defect!(StuckForgotten) {
             (row.overdue, row.lingering) = (BTreeMap::new(), IdSet::new());
@@ -140,7 +146,7 @@ impl Action {
         .unwrap_or(Stand::NotMine)
     }
 
-    /// Marks ranks as ready: no earlier action keeps them waiting any more.
+    /// Starts the limits of ranks at `mono_ms`, because nothing keeps the ranks waiting any more.
     pub(crate) fn ready(&mut self, ranks: &IdSet, mono_ms: u64) {
         if mono_ms != self.armed_ms {
             self.ready_ms.extend(ranks.iter().map(|rank| (rank, mono_ms)));
@@ -160,7 +166,7 @@ impl Action {
         std::mem::take(&mut self.freed)
     }
 
-    /// Adds ranks to the action, such as the ranks of a later hand-over.
+    /// Adds waiting ranks to the action, such as those of a later hand-over.
     pub(crate) fn grow(&mut self, ranks: &IdSet) {
         self.row.waiting.extend_with(ranks);
         self.grow_by(ranks);
@@ -172,7 +178,7 @@ impl Action {
         self.changed = true;
     }
 
-    /// Seals the action: no ranks will be added later.
+    /// Seals the action: no further rank will join it.
     pub(crate) fn grown(&mut self) {
         self.changed |= std::mem::take(&mut self.row.growing);
     }
@@ -183,7 +189,7 @@ impl Action {
     }
 
     pub(crate) fn count_open(&self) -> u64 {
-        // The sets are disjoint: each rank has one state.
+        // The sets are disjoint, because each rank has one state.
         [&self.row.waiting, &self.row.sent, &self.row.accepted].map(IdSet::len).into_iter().sum()
     }
 
@@ -194,7 +200,7 @@ impl Action {
             && !self.row.external.as_ref().is_some_and(|external| external.is_open()))
     }
 
-    /// Returns the external part for a change, and marks the row as changed.
+    /// Returns the row's external part to be changed, and marks the row as changed; `None`: the action is not external.
     pub(crate) fn external_mut(&mut self) -> Option<&mut External> {
         let external = self.row.external.as_deref_mut()?;
         self.changed = true;
@@ -215,7 +221,7 @@ impl Action {
         self.moved.insert(rank.0);
     }
 
-    /// Moves a rank to `sent`: the batch commits a Start for the node's boot with this number.
+    /// Moves a rank to `sent`. The batch commits the Start, which is meant for the node's boot with this number.
     pub(crate) fn send(&mut self, rank: Rank, boot_number: u32) {
         self.leave(rank);
         self.row.sent.insert(rank.0);
@@ -226,7 +232,7 @@ impl Action {
         self.row.boots.retain(|_, ranks| !ranks.is_empty());
     }
 
-    /// Moves a rank back to `waiting`: the node did not get the Start, and must not get the Start now.
+    /// Moves a rank back from `sent` to `waiting`: the node did not get the Start, and must not begin the task now.
     pub(crate) fn unsend(&mut self, rank: Rank) {
         self.leave(rank);
         self.row.waiting.insert(rank.0);
@@ -237,12 +243,13 @@ impl Action {
         self.row.accepted.insert(rank.0);
     }
 
-    /// Returns the number of the boot to which the rank's Start was addressed, or which the node reported for the task.
+    /// Returns the number of the boot for which the rank's Start was meant, or in which its node holds the task.
+    /// `None`: no Start was sent.
     pub(crate) fn boot(&self, rank: Rank) -> Option<u32> {
         self.row.boots.iter().find_map(|(number, ranks)| ranks.contains(rank.0).then_some(*number))
     }
 
-    /// Records the node's present boot as the rank's boot.
+    /// Records the boot in which the node holds the task of the rank.
     pub(crate) fn seen_in(&mut self, rank: Rank, boot_number: u32) {
         if self.boot(rank) != Some(boot_number) {
             for set in self.row.boots.values_mut() {
@@ -254,12 +261,12 @@ impl Action {
         }
     }
 
-    /// Returns the reason of the rank's cancel; `None` if the rank is not cancelling.
+    /// Returns the reason of the rank's cancel; `None`: nobody has cancelled the rank.
     pub(crate) fn cancel_of(&self, rank: Rank) -> Option<String> {
         self.row.cancelling.contains(rank.0).then(|| self.row.cancel_why.clone().unwrap_or_default())
     }
 
-    /// Returns the reason why the rank must not begin: a cancel, or a resolution that waits.
+    /// Returns the reason why the rank must not begin: its cancel, or a resolution that waits. `None`: it may.
     pub(crate) fn must_not_begin(&self, rank: Rank) -> Option<String> {
         self.cancel_of(rank).or_else(|| self.resolving(rank).map(|word| before_its_begin(&word.reason)))
     }
@@ -273,7 +280,8 @@ impl Action {
         }
     }
 
-    /// Builds the Start of a rank for a boot of its node; everything but rank and boot is the same for all ranks.
+    /// Builds the Start of a rank for a boot of its node. The caller adds `after` and `milestones`. Starts of other
+    /// ranks differ only in rank and boot.
     pub(crate) fn start(&self, layout: &Layout, not_after_ms: u64, rank: Rank, boot: &crate::ids::BootId) -> Start {
         Start {
             task: self.task(rank),
@@ -297,7 +305,7 @@ impl Action {
         self.changed_ranks.insert(rank);
     }
 
-    /// Takes the changes since the last call, for the store.
+    /// Adds the records of this batch's changes: the whole row or a delta, and the rows of ended ranks.
     pub(crate) fn take_records(&mut self, records: &mut Vec<Record>) {
         let moved = std::mem::take(&mut self.moved);
         let stands = self.row.stands(&moved);

@@ -1,18 +1,18 @@
-//! Order of an attempt's actions on a rank:
+//! Order: decides whether a rank of an action may begin now, and starts the ranks that may. On each rank:
 //!
 //! * a setup action (prolog, check) begins when the earlier setup actions have ended there;
-//! * an after-action (epilog) begins when all setup actions and external actions have ended there. The order in which
-//!   the actions were requested does not matter: an epilog may grow by ranks on which a setup action was requested
-//!   later.
+//! * an after-action (epilog) begins when all setup actions, all external actions and the earlier after-actions have
+//!   ended there. A setup action goes first even if a request began it later, because the epilog may grow by the ranks
+//!   of such an action.
 //!
-//! So an epilog never runs beside its prolog, and always after it. An attempt begins no action on a host where an
-//! earlier attempt has not ended: attempts never overlap on a host.
+//! So an epilog runs after its prolog and never beside it. An attempt begins no action on a host where an earlier
+//! attempt of the job has not ended.
 //!
-//! Each action waits only for actions before it (by attempt, then kind, then begin), or for work that waits for
-//! nothing. So no circle can form. `ps` names the action for which a rank waits.
+//! An action waits only for actions before it (by attempt, then kind, then begin), or for tasks that were sent. So no
+//! two actions wait for each other. `ps` names the action for which a rank waits.
 //!
-//! The node's own guard keeps the same order. The controller keeps the order as well: a Start that waits on its node
-//! approaches its not-after, and the node does not know its later tasks yet.
+//! The node keeps the same order, but knows only tasks that it holds. The controller keeps the order too, because a
+//! Start that waits on its node may pass its not-after there.
 
 use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -32,13 +32,13 @@ use crate::idset::IdSet;
 use crate::outcome::Loss;
 
 impl Jobs {
-    /// Returns `true` if an earlier action blocks this action on the rank.
+    /// Returns `true` if another action keeps this action waiting on the rank.
     pub(crate) fn is_behind(&self, id: ActionId, rank: Rank) -> bool {
         self.before(id, rank).is_some()
     }
 
-    /// Returns the action that blocks the given action on a rank: an action of the same or an earlier attempt that has
-    /// not ended on the rank's host.
+    /// Returns the action that keeps the action `id` waiting on a rank: an action of the same or an earlier attempt
+    /// that has not ended on the rank's host.
     pub(crate) fn before(&self, id: ActionId, rank: Rank) -> Option<&Action> {
         let action = self.action(id)?;
         let row = &action.row;
@@ -47,8 +47,8 @@ impl Jobs {
         let older = entry.attempts.range(..row.attempt).map(|(_, older)| older);
         for older in older.filter(|older| self.is_at_work(older) && !defect!(AttemptsOverlap)) {
             let there = attempt.layout.host(rank).and_then(|host| older.layout.rank(host.as_str())).map(Rank);
-            // The older attempt's action waits until the newer attempt has released the host, and must not block the
-            // newer attempt.
+            // On a disowned rank, the older attempt's action itself waits until the newer attempt has released the
+            // host.
             let waits = |action: &Action, there: Rank| {
                 older.disowned.contains(there.0) && action.stand(there) == Stand::Waiting
             };
@@ -65,7 +65,7 @@ impl Jobs {
             let waits = match (follows, self.follows(other)) {
                 (true, false) if defect!(EpilogInTurn) => earlier,
                 (true, false) => other.row.external.is_none() || !defect!(EpilogBesideService),
-                // The after-action was sent already, and waits for no action.
+                // An after-action that was sent waits for nothing: the setup action waits for it.
                 (false, true) => other.stand(rank) != Stand::Waiting,
                 (true, true) | (false, false) => earlier,
             };
@@ -73,18 +73,18 @@ impl Jobs {
         })
     }
 
-    /// Returns the milestones that the action's attempt has so far.
+    /// Returns the names of the milestones that ranks of the action's attempt have reported.
     pub(crate) fn milestones_of(&self, action: &Action) -> BTreeSet<MilestoneName> {
         let attempt = self.attempt(&action.row.job, action.row.attempt);
         attempt.map(|attempt| attempt.milestones.names()).unwrap_or_default()
     }
 
-    /// Returns `true` if an action of this attempt has not ended.
+    /// Returns `true` if an action of the attempt has not ended.
     fn is_at_work(&self, attempt: &JobAttempt) -> bool {
         self.of(attempt).any(|action| action.is_open())
     }
 
-    /// Returns the waiting actions of newer attempts, each with its ranks on the freed hosts.
+    /// Returns the actions of newer attempts that have waiting ranks, each with its ranks on the hosts of `freed`.
     fn of_newer(&self, job: &JobId, number: Attempt, layout: &Layout, freed: &IdSet) -> Vec<(ActionId, IdSet)> {
         let newer = self.get(job).into_iter().flat_map(|job| job.attempts.range((Excluded(number), Unbounded)));
         let mut found = Vec::new();
@@ -101,8 +101,8 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Lets waiting ranks begin, as far as the attempt knows. A frozen attempt begins nothing: its thaw looks at all of
-    /// its ranks.
+    /// Queues a look at these ranks: those that may begin then do. Does nothing for a frozen attempt, whose thaw looks
+    /// at all ranks.
     pub(crate) fn ready(&self, action: ActionId, ranks: IdSet, cx: &mut Context) {
         if !self.is_frozen_action(action) {
             cx.changes.push_back(Change::Ready(action, ranks));
@@ -111,7 +111,7 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Starts actions that waited for ranks of the given action, once these ranks have ended.
+    /// Looks at the actions that may have waited for ranks of this action that ended in the batch.
     pub(crate) fn start_later(&mut self, id: ActionId, cx: &mut Context) {
         let Some(action) = self.action_mut(id) else { return };
         let freed = action.take_freed();
@@ -129,7 +129,7 @@ impl Jobs {
         }
     }
 
-    /// Starts actions that need not wait any more, after the list of after-actions changed.
+    /// Looks at every waiting rank, for example after the list of after-actions changed.
     pub(crate) fn reordered(&mut self, cx: &mut Context) {
         let waiting = self.actions.values().filter(|action| !action.row.waiting.is_empty());
         let waiting: Vec<(ActionId, IdSet)> =
@@ -139,7 +139,7 @@ impl Jobs {
         }
     }
 
-    /// Starts actions that waited on the host for a cause other than an action, after the end of the cause.
+    /// Looks at every waiting rank on the host, because a cause that kept ranks waiting there has ended.
     pub(crate) fn reordered_on(&mut self, host: &HostName, cx: &mut Context) {
         let waiting = self.actions.iter().filter(|(_, action)| !action.row.waiting.is_empty());
         let there = waiting.filter_map(|(id, _)| Some((*id, self.layout(*id)?.rank(host.as_str())?)));
@@ -150,8 +150,9 @@ impl Jobs {
 }
 
 impl Machine {
-    /// Starts the waiting ranks that may begin and whose nodes are connected. Ranks on nodes that are down, or that
-    /// never connected, end as `lost`. Right after a start with an empty store, an unknown node gets time to connect.
+    /// Sends a Start for each waiting rank of `ranks` that may begin and whose node is connected. Ranks on a node that
+    /// is down, or that the store does not know, end as `lost`. Ranks on a node that left a moment ago keep waiting. So
+    /// do ranks on unknown nodes for a while, after a start with an empty store.
     pub(crate) fn start_ready(&mut self, id: ActionId, ranks: &IdSet) {
         let Some(action) = self.jobs.action(id) else { return };
         let waiting = action.row.waiting.intersection(ranks);
@@ -163,18 +164,18 @@ impl Machine {
         if let Some(action) = self.jobs.action_mut(id) {
             action.ready(&ready, self.cx.now.mono_ms);
         }
-        // The batch that sends a Start also commits the Start.
+        // The batch commits the Start before the Start leaves.
         self.jobs.touch(id, &mut self.cx);
         self.jobs.check_by(id, self.cx.now.mono_ms.saturating_add(self.cx.settings.start_grace_ms));
         let mut to: Vec<(SessionId, Rank, BootId)> = Vec::new();
         let (mut unknown, mut down) = (Vec::new(), Vec::new());
         for (rank, host) in layout.pairs(&ready) {
             match self.nodes.get(host) {
-                // The task may run there already: a lost store may have sent the Start.
+                // A lost life may have sent the Start: the node's Hello will tell.
                 None if self.cx.now.mono_ms < self.young_until_ms => {}
                 None => unknown.push(rank),
                 Some(node) if self.facts().is_down(node) => down.push(rank),
-                // The thaw of the attempt is under way, and sends the Start.
+                // The thaw of the attempt has not come to this task yet: it sends the Start.
                 Some(node) if node.unsettled.is_absent(TaskId { action: id, rank }) => {}
                 Some(node) => {
                     if let (Some(session), Some(action)) = (node.session, self.jobs.action_mut(id)) {
@@ -200,9 +201,9 @@ impl Machine {
 }
 
 impl Facts<'_> {
-    /// Returns `true` if the node has been away longer than start-grace while this controller ran. When the node
-    /// connects, the answer to its Hello cancels the tasks that ended meanwhile. An announced reboot does not count as
-    /// down.
+    /// Returns `true` if the node is down: it has been away for start-grace while this controller ran, and no announced
+    /// reboot explains that. When the node comes back, the controller cancels what it still holds of tasks that have
+    /// ended.
     fn is_down(&self, node: &Node) -> bool {
         let away = node.session.is_none()
             && self.cx.now.mono_ms >= node.since_ms.saturating_add(self.cx.settings.start_grace_ms);

@@ -1,5 +1,5 @@
-//! Progress of tasks, as a node's session reports it: accepted, moved, finished. [`super::end`] gives a
-//! task its outcome.
+//! Progress: decides what a node's report (accepted, moved, finished) changes for a task. [`super::end`] gives the task
+//! its outcome.
 
 use serde_json::json;
 
@@ -13,6 +13,7 @@ use crate::message::{Phase, ToAgent};
 use crate::task::Ended;
 
 impl Machine {
+    /// Records that the node has accepted the task; `limit_ms`: the task's time limit there.
     pub(crate) fn on_accepted(&mut self, id: SessionId, host: &HostName, task: TaskId, limit_ms: Option<u64>) {
         if !self.nodes.speaks_for(host, task, &self.jobs, &mut self.cx) {
             return;
@@ -27,7 +28,7 @@ impl Machine {
                 action.limited(task.rank, limit_ms);
                 self.jobs.touch(task.action, &mut self.cx);
             }
-            // The task has ended for the controller and must not begin. If the task has begun, the Cancel stops the
+            // The task has ended for the controller, so it must not begin. If it has begun, the Cancel stops its
             // scripts.
             Stand::Ended => {
                 self.cx.send_cancel(id, &self.jobs, task, "it has ended for the controller");
@@ -36,6 +37,7 @@ impl Machine {
         }
     }
 
+    /// Records a new phase of the task, which began `age_ms` ago. A milestone is no phase: it goes to the job.
     pub(crate) fn on_moved(&mut self, host: &HostName, task: TaskId, phase: Phase, age_ms: u64) {
         let Some(action) = self.jobs.action_mut(task.action) else {
             return;
@@ -63,18 +65,20 @@ impl Machine {
         self.nodes.remember_phase(&mut self.jobs, host, task, phase, self.cx.now.mono_ms.saturating_sub(age_ms));
     }
 
+    /// Records the end that a node reports, and acknowledges it. The end of an orphan is acknowledged only if an
+    /// operator gave the orphan up.
     pub(crate) fn on_finished(&mut self, id: SessionId, host: &HostName, task: TaskId, ended: Ended) {
         let ack = Effect::Send { session: id, message: ToAgent::Ack { task, commit: 0 } };
         let is_orphan = self.nodes.get(host).is_some_and(|node| node.unsettled.orphans.contains_key(&task));
         let Some(action) = self.jobs.action(task.action).filter(|_| !is_orphan) else {
-            // The task is an orphan, or belongs to a pruned attempt.
+            // The task is an orphan, or its attempt was forgotten.
             if self.nodes.unknown_ended(host, task, &mut self.cx) {
                 self.cx.effects.push(ack);
             }
             return;
         };
         let stand = action.stand(task.rank);
-        // If a resolution becomes the outcome, the scripts' own result is recorded as late.
+        // The scripts have run, but a resolution may become the outcome: then their own result is recorded as late.
         let by_hand = action.resolving(task.rank).is_some() && !ended.steps.is_empty();
         if stand != Stand::NotMine && self.nodes.is_anothers(host, task, &self.jobs, &mut self.cx) {
             self.cx.effects.push(ack);

@@ -1,6 +1,6 @@
-//! Reports from the service of an external action ([`crate::controller::action::external`]): finds the attempt, and
-//! turns each report into ends. A rank that has ended stays ended: a repeated report changes nothing, and a different
-//! report is recorded as late.
+//! Reports from the service of an external action ([`crate::controller::action::external`]): decides which attempt a
+//! report means, and which ends it makes. A rank that has ended stays ended: a repeated report changes nothing, and a
+//! different report is recorded as late.
 
 use std::collections::BTreeSet;
 
@@ -18,10 +18,14 @@ use crate::job::Part;
 use crate::outcome::{Failure, Outcome};
 use crate::task::{Check, Ended, Tail};
 
-/// Maximum number of late reports kept for one resource; a service may send any number.
+/// Maximum number of late reports kept for a resource, because a service may send any number.
 const MAX_LATE: usize = 8;
 
 impl Jobs {
+    /// Carries out a report: renews the lease, and ends the ranks and resources that it names.
+    ///
+    /// # Errors
+    /// The attempt has no such external action, or the action does not cover the named parts.
     pub(crate) fn report(&mut self, report: &Report, cx: &mut Context) -> Result<Reply, Refusal> {
         let (number, attempt) = self.attempt_reported(report, cx)?;
         let id = ActionId::of(cx.settings.cluster, &report.job, number, &report.action);
@@ -104,9 +108,9 @@ impl Jobs {
         self.end_resources(id, fresh, &end_of(said, &row, asked, cx.now), cx);
     }
 
-    /// Finds the attempt of a report. A service may name no attempt, and may have begun before a newer attempt opened.
-    /// Then the open attempt has no such action; if exactly one attempt has the action open, the report means that
-    /// attempt.
+    /// Returns the attempt that a report means. A service may name none, and may have begun before a newer attempt
+    /// opened. So if the open attempt lacks the action, and exactly one attempt has the action open, the report means
+    /// that attempt.
     fn attempt_reported(&self, report: &Report, cx: &Context) -> Result<(Attempt, &JobAttempt), Refusal> {
         let (number, attempt) = self.attempt_meant(&report.job, report.attempt)?;
         let of = |number| self.actions.get(&ActionId::of(cx.settings.cluster, &report.job, number, &report.action));
@@ -123,7 +127,10 @@ impl Jobs {
     }
 }
 
-/// Returns the ranks and resources that a report names.
+/// Returns the ranks and resources that a report names; without names, all that the action covers.
+///
+/// # Errors
+/// A `Conflict`: the action does not cover them.
 fn meant(report: &Report, action: &Action, layout: &Layout) -> Result<Part, Refusal> {
     let covers = action.covers();
     if report.targets.is_none() && report.resources.is_none() {
@@ -144,7 +151,7 @@ const fn is_cancelled(outcome: Option<&Outcome>) -> bool {
     matches!(outcome, Some(Outcome::Cancelled { .. }))
 }
 
-/// Turns a service's report into an end; `asked`: the service was asked to stop.
+/// Turns a service's report into an end; `asked`: the controller has asked the service to stop.
 fn end_of(said: &Said, row: &ActionRow, asked: bool, now: Now) -> Ended {
     let (outcome, check, message) = match said {
         Said::Tolerable { check, message } => {

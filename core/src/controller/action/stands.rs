@@ -1,11 +1,9 @@
-//! Deltas of rows: the state of some ranks, without the other ranks. The machine writes deltas of an action or attempt
-//! while its ranks end one by one.
+//! Deltas of rows: the state of some ranks of an action or attempt, without its other ranks. The store gets deltas
+//! while ranks end one by one.
 //!
-//! A row contains all of its ranks. Thousands of ranks that end in any order are scattered: such a row is a text of a
-//! hundred kilobytes. A whole row for every ended rank would add up to gigabytes. So the machine writes a whole row
-//! only in two cases: another field changes, or the deltas since the last whole row weigh as much as the row. In
-//! between the machine writes deltas; a delta replaces the state of its ranks. Applying a delta twice changes nothing,
-//! nor does a delta that the row already includes.
+//! A row contains all its ranks. If thousands of ranks end in any order, their sets are scattered, and the row is a
+//! text of a hundred kilobytes. A whole row for every ended rank would add up to gigabytes. So the machine stores a
+//! whole row only if another field changes, or if the deltas since the last whole row weigh as much as the row.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::controller::io::{ActionRow, AttemptRow};
 use crate::idset::IdSet;
 
-/// Delta of an action's row.
+/// Delta of an action's row: the states of `ranks`. The fields are those of [`ActionRow`], for these ranks alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Stands {
@@ -46,13 +44,13 @@ pub struct Stands {
     pub remarks: BTreeMap<String, IdSet>,
 }
 
-/// Delta of an attempt's row.
+/// Delta of an attempt's row: the holds of `ranks`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Holds {
     /// The ranks of this delta.
     pub ranks: IdSet,
-    /// Ranks of the delta that the job itself holds.
+    /// Ranks that the job itself holds.
     #[serde(skip_serializing_if = "IdSet::is_empty")]
     pub hold: IdSet,
     #[serde(skip_serializing_if = "IdSet::is_empty")]
@@ -95,9 +93,9 @@ impl Stands {
 }
 
 fn weigh<'a>(sets: impl Iterator<Item = &'a IdSet>) -> usize {
-    /// Estimated size of one range of ranks as text, including a comma.
+    /// Estimated size (bytes) of one range of ranks as text, with its comma.
     const RANGE: usize = 8;
-    /// Estimated size of the field names, numbers and punctuation around the ranges.
+    /// Estimated size (bytes) of field names, numbers and punctuation.
     const AROUND: usize = 32;
     AROUND + RANGE * sets.map(IdSet::pieces).sum::<usize>()
 }
@@ -127,7 +125,7 @@ impl ActionRow {
         }
     }
 
-    /// Applies a delta: replaces the state of the delta's ranks.
+    /// Applies a delta: replaces the states of the delta's ranks. A delta may be applied twice.
     pub fn put(&mut self, part: &Stands) {
         let Stands {
             ranks,
@@ -190,7 +188,7 @@ impl ActionRow {
 }
 
 impl AttemptRow {
-    /// Applies a delta: replaces the holds of the delta's ranks.
+    /// Applies a delta: replaces the holds of the delta's ranks. A delta may be applied twice.
     pub fn put(&mut self, part: &Holds) {
         let Holds { ranks, hold, released, left, disowned } = part;
         replace(&mut self.hold.ranks, ranks, hold);

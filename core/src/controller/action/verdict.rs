@@ -1,4 +1,5 @@
-//! Verdict: the sum of the ends of an action's ranks, with the failed ranks and the script to blame.
+//! Verdict: decides how an action ended, from the ends of its ranks and what the job forgives. Also names the failed
+//! ranks and the script to blame.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ use crate::outcome::{ExitStatus, Outcome, Verdict};
 use crate::task::{Ended, Step};
 
 impl Action {
-    /// Returns `true` if every rank has ended and the action has no verdict yet.
+    /// Returns `true` if every rank and resource has ended, no rank will join, and the action has no verdict yet.
     pub(crate) fn is_to_be_decided(&self) -> bool {
         let open = if defect!(VerdictTooEarly) {
             !self.row.waiting.is_empty() || !self.row.sent.is_empty()
@@ -21,7 +22,7 @@ impl Action {
         !open && !self.row.growing && self.row.verdict.is_none()
     }
 
-    /// Decides the verdict; `None` unless every rank has ended and the action has no verdict.
+    /// Decides the verdict; `None`: ranks are open, may still join, or the verdict exists.
     pub(crate) fn decide(&mut self, forgiveness: Forgiveness, wall_ms: u64) -> Option<Verdict> {
         if !self.is_to_be_decided() {
             return None;
@@ -49,7 +50,7 @@ impl Action {
         Verdict::of(forgiven.into_iter().chain(fatal).map(|ended| &ended.outcome))
     }
 
-    /// Returns the ranks that failed, even if the job's tolerance forgave them.
+    /// Returns the ranks that did not end well, even if the job's tolerance forgave them.
     pub(crate) fn bad(&self) -> IdSet {
         self.ended
             .iter()
@@ -68,14 +69,14 @@ impl Action {
         ranks
     }
 
-    /// Returns the never-begun ranks that the job has handed over while the job continues with other ranks of the
-    /// action. An action that began on no rank sheds no ranks: the action did not end well.
+    /// Returns the never-begun ranks that the job has handed over while it goes on with others. Empty if the action
+    /// began on no rank: such an action did not end well.
     pub(crate) fn shed(&self, hold: &IdSet) -> IdSet {
         let shed = self.never_begun().difference(hold);
         if hold.is_empty() || shed == self.row.ranks { IdSet::new() } else { shed }
     }
 
-    /// Returns the ended ranks by the word of their outcome, without the plain `ok` ranks.
+    /// Returns the ended ranks by the word of their outcome. Plain `ok` ranks are left out.
     pub(crate) fn by_outcome(&self) -> BTreeMap<&'static str, IdSet> {
         let mut by = BTreeMap::<_, IdSet>::new();
         for (rank, row) in self.ended.iter().filter(|(rank, _)| self.row.ended.contains(rank.0)) {
@@ -84,14 +85,14 @@ impl Action {
         by
     }
 
-    /// Returns the largest status of the scripts of all ranks.
+    /// Returns the largest exit status of a script, over all ranks; 0: no script failed.
     pub(crate) fn status(&self) -> u8 {
         self.ended.values().filter_map(|row| row.ended.outcome.status()).max().unwrap_or(0)
     }
 }
 
-/// Returns the script to blame for the outcome: the first script that ended with the outcome's status. For a tolerable
-/// outcome, returns the first failed script whose failure a job may tolerate.
+/// Returns the script to blame for an outcome: the first that ended with the outcome's status. For `tolerable`, the
+/// first failed script whose failure a job may tolerate.
 pub(crate) fn blamed(ended: &Ended) -> Option<&Step> {
     if ended.outcome == Outcome::Tolerable {
         return ended
@@ -103,8 +104,8 @@ pub(crate) fn blamed(ended: &Ended) -> Option<&Step> {
     ended.steps.iter().find(|step| status.is_some() && step.status.map(ExitStatus::shell) == status)
 }
 
-/// Returns the last output line of the script to blame, for one-line reports. Without a script to blame, returns the
-/// last line of the last output.
+/// Returns the last line that the script to blame wrote. Without a script to blame, returns the last line of any
+/// script's output.
 pub(crate) fn last_line(ended: &Ended) -> Option<String> {
     let tail = match blamed(ended) {
         Some(step) => ended.tails.iter().find(|tail| tail.script == step.script)?,

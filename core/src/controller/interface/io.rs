@@ -208,7 +208,7 @@ pub enum Effect {
         last: bool,
         lost: bool,
     },
-    /// Wakes the hooks: the outbox or the drains have notices that a hook can carry out now.
+    /// Wakes the hooks and the readers of the outbox: there may be a notice for them.
     OutboxGrew,
     /// Asks for a `Tick` at this time (CLOCK_MONOTONIC, ms), in place of any earlier `WakeAt`.
     WakeAt {

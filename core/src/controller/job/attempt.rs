@@ -1,9 +1,9 @@
-//! Attempt of a job: its ranks and their hosts, the part that the job itself holds, and the released part.
+//! Attempt of a job: decides which of its ranks and named resources the job itself holds, and which are released.
 //!
 //! ```text
 //!   job add, run --> held by the job --finish--> held by its after-actions --each drops its hold--> released
 //! ```
-//! A rank or named resource is free when neither the job nor an action holds it. Each is released once.
+//! A rank or named resource is free when neither the job nor an action holds it. The controller then releases it, once.
 
 use std::collections::BTreeSet;
 
@@ -20,13 +20,13 @@ use crate::milestone::Milestones;
 ///
 /// | flag | set | cleared | stored |
 /// |---|---|---|---|
-/// | `open` | by its begin | when a newer attempt, its edge or an operator closes it | yes |
-/// | `added` | by `job add` or an edge: a resource manager will finish the attempt | never | yes |
-/// | `complete` | when all of it is released | never | yes |
-/// | `asserted` | when the attempt thaws: the gate opens, or somebody vouches for it | by a start, by a recovery | no |
-/// | `unvouched` | by a recovery that finds unfinished work | when an edge or an operator vouches for it | yes |
-/// | `recovered` | when it was unvouched, or came in a recovery: its actions may have begun on any rank | never | yes |
-/// | `by_hand` | when an operator vouches for the hosts of `disowned` ranks | when further ranks are disowned | yes |
+/// | `open` | when the attempt begins | when a newer attempt, an edge or an operator closes the attempt | yes |
+/// | `added` | when `job add`, an edge or an operator says that a resource manager will finish it | never | yes |
+/// | `complete` | when all its ranks and resources are released | never | yes |
+/// | `asserted` | when the attempt begins or thaws | by a start of the controller, or the begin of a recovery | no |
+/// | `unvouched` | by a recovery, if work is unfinished | when an edge, request or operator vouches for it | yes |
+/// | `recovered` | when vouched for, or begun, in a recovery: may have begun on any rank | never | yes |
+/// | `by_hand` | when an operator vouches for hosts of `disowned` ranks | by a recovery, or more disowned ranks | yes |
 ///
 /// An attempt that is not asserted is frozen. An unvouched attempt is never asserted.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,45 +43,47 @@ pub(crate) struct JobAttempt {
     pub(crate) released: Part,
     pub(crate) complete: bool,
     pub(crate) milestones: Milestones,
-    /// `true` if the event log has reported that the attempt has the maximum number of milestones.
+    /// `true` if the event log says already that the attempt has room for no further milestone.
     pub(crate) too_many_milestones: bool,
     pub(crate) source: Option<Source>,
     pub(crate) unvouched: bool,
     pub(crate) recovered: bool,
-    /// Ranks that the resource manager no longer holds for the attempt, as the attempt's edge or an operator said.
+    /// Ranks that the resource manager no longer holds for the attempt, as an edge, a request or an operator said.
     pub(crate) disowned: IdSet,
     pub(crate) asserted: bool,
     pub(crate) by_hand: bool,
 }
 
 impl JobAttempt {
-    /// Returns `true` if the attempt waits for an operator: the attempt is unvouched, or no edge can name the holders
+    /// Returns `true` if the attempt waits for an operator's decision: it is unvouched, or no edge can name the holders
     /// of the hosts of its disowned ranks.
     pub(crate) fn waits_for_a_word(&self) -> bool {
         self.unvouched || self.wants_a_word_on_hosts()
     }
 
-    /// Has a resource manager added this attempt, and is the attempt vouched for?
+    /// Returns `true` if a resource manager will finish the attempt, and the attempt is not unvouched.
     pub(crate) const fn is_vouched(&self) -> bool {
         self.added && !self.unvouched
     }
 
-    /// Returns the ranks about which an operator must decide: for an unvouched attempt all ranks that are not released,
-    /// for any other attempt the disowned ranks that are not released.
+    /// Returns the ranks about which an operator must decide. Of an unvouched attempt these are all ranks that are not
+    /// released; of any other attempt, the disowned ones among them.
     pub(crate) fn in_doubt(&self) -> IdSet {
         let of = if self.unvouched { self.layout.ranks() } else { &self.disowned };
         of.difference(&self.released.ranks)
     }
 
-    /// Returns `true` if the attempt has disowned ranks, and no edge can name the holders of the ranks' hosts.
+    /// Returns `true` if the attempt has disowned ranks for whose hosts nobody has vouched, and has no source whose
+    /// edge could name the hosts' holders.
     pub(crate) fn wants_a_word_on_hosts(&self) -> bool {
         self.has_disowned() && self.source.is_none()
     }
 
-    /// Returns `true` if the attempt has disowned ranks that an operator has not vouched for.
+    /// Returns `true` if the attempt has disowned ranks that are not released, and no operator has vouched for their
+    /// hosts.
     pub(crate) fn has_disowned(&self) -> bool {
         let disowned = !self.disowned.is_subset(&self.released.ranks);
-        // A bare run of a lost life needs no operator as long as the run itself holds its ranks.
+        // An attempt that `perilog run` opened without `job add` needs no operator while the job itself holds ranks.
         let is_bare = self.open && !self.added && !self.hold.is_empty();
         disowned && !self.complete && !self.by_hand && !is_bare
     }
@@ -111,12 +113,11 @@ impl JobAttempt {
         }
     }
 
-    /// Creates the attempt of a requeue without `job add`: it inherits owner and terms of the attempt `before`. R and
-    /// named resources belong to the ranks that were handed out, so the requeue inherits them only with the same
-    /// layout.
+    /// Creates the attempt of a requeue without `job add`, with the owner and terms of the attempt `before`. R and
+    /// named resources describe the hosts of `before`, so the requeue inherits these only if its layout is the same.
     ///
     /// # Errors
-    /// A text: the attempt has fewer ranks than its terms say it must keep.
+    /// A text for the requester: the attempt has fewer ranks than its terms must keep.
     pub(crate) fn requeue(
         layout: Layout,
         userid: Option<u32>,
@@ -132,7 +133,8 @@ impl JobAttempt {
         Ok(Self::new(layout, userid, terms, false, wall_ms))
     }
 
-    /// Creates an attempt from a stored row; `None` if ranks and hosts of the row do not match.
+    /// Creates an attempt, with its job and number, from the stored row. `None`: the row's ranks and hosts do not
+    /// match.
     pub(crate) fn stored(row: AttemptRow) -> Option<(JobId, Attempt, Self)> {
         let layout = Layout::new(row.ranks, row.hosts).ok()?;
         let entry = Self {
@@ -181,28 +183,28 @@ impl JobAttempt {
         }
     }
 
-    /// Returns the holds of these ranks, for the store.
+    /// Returns the delta of these ranks, for the store.
     pub(crate) fn holds(&self, ranks: &IdSet) -> Holds {
         let of = |set: &IdSet| set.intersection(ranks);
         let (hold, released, left) = (of(&self.hold.ranks), of(&self.released.ranks), of(self.milestones.left()));
         Holds { ranks: ranks.clone(), hold, released, left, disowned: of(&self.disowned) }
     }
 
-    /// Returns everything that the resource manager handed out to the attempt.
+    /// Returns all ranks and named resources that the resource manager gave the attempt.
     pub(crate) fn whole(&self) -> Part {
         Part { ranks: self.layout.ranks().clone(), resources: self.terms.resources.clone() }
     }
 
-    /// Returns the part whose release the resource manager waits for: everything except disowned ranks. An attempt with
-    /// only disowned ranks owes no named resources either.
+    /// Returns the part whose release the resource manager waits for: all but the disowned ranks, and no named
+    /// resources if all ranks are disowned.
     pub(crate) fn owed(&self) -> Part {
         let ranks = self.layout.ranks().difference(&self.disowned);
         let resources = if ranks.is_empty() { BTreeSet::new() } else { self.terms.resources.clone() };
         Part { ranks, resources }
     }
 
-    /// Drops the job's hold on the part of `asked` that the job still holds. With its last rank the job is over: the
-    /// named resources leave the hold too, because no later request would name them.
+    /// Drops the job's hold on `asked`, and returns what the job held of it. With its last rank the job drops its named
+    /// resources too, because no later request would name them.
     pub(crate) fn let_go(&mut self, asked: &Part) -> Part {
         let mut part = self.hold.intersection(asked);
         if part.ranks == self.hold.ranks && !defect!(ResourcesStay) {
@@ -212,7 +214,7 @@ impl JobAttempt {
         part
     }
 
-    /// Will a resource manager finish this attempt? Until then idleness neither closes nor prunes the attempt.
+    /// Returns `true` if a resource manager will still finish the attempt. Retention keeps such an attempt.
     pub(crate) fn is_expected(&self) -> bool {
         self.added && self.open && !self.complete
     }

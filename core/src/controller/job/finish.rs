@@ -1,5 +1,5 @@
-//! `job add`, `job finish`, `job cancel`: the requests that give a job its hold and end it. [`super::hand_over`] hands
-//! the ranks over.
+//! `job add`, `job finish`, `job cancel`: decides what a job holds at its begin, and what its end hands over.
+//! [`super::hand_over`] carries the hand-over out.
 
 use crate::controller::context::Context;
 use crate::controller::io::{JobAdd, Refusal, Reply, Which};
@@ -22,10 +22,15 @@ impl Jobs {
 }
 
 impl Jobs {
+    /// Adds an attempt, or vouches for the attempt that exists. A repeated request changes nothing.
+    ///
+    /// # Errors
+    /// The request is wrong, or contradicts the attempt that exists.
     pub(crate) fn job_add(&mut self, add: JobAdd, in_recovery: bool, cx: &mut Context) -> Result<Reply, Refusal> {
         let number = self.choose_attempt(&add.job, add.attempt, |number| self.is_unvouched(&add.job, number))?;
         let layout = layout_of(&add)?;
-        // A request in recovery may list only some of the hosts: those hosts keep the rank numbers that the store has.
+        // In a recovery the request may name fewer hosts than the attempt has: these hosts keep their stored rank
+        // numbers.
         let there = self.attempt(&add.job, number).filter(|there| there.unvouched && add.terms.r.is_none());
         let layout = there.and_then(|there| there.layout.on(layout.hosts())).unwrap_or(layout);
         check(&add.terms, &layout)?;
@@ -45,7 +50,7 @@ impl Jobs {
                 let text = format!("job {} attempt {number} is of another user: its number came again?", add.job);
                 return Err(Refusal::Conflict(text));
             }
-            // In recovery: ranks that the request no longer names were released in the lost life.
+            // The lost life had released the ranks that the request no longer names.
             Some(there) if there.unvouched && layout.is_part_of(&there.layout) => true,
             Some(there) if there.layout != layout => {
                 let on = |layout: &Layout| format!("{} ({})", Part::of_ranks(layout.ranks().clone()), layout.hosts());
@@ -71,7 +76,7 @@ impl Jobs {
                 return Err(Refusal::Conflict(text));
             }
             Some(_) if let Some(text) = missing => return Err(Refusal::Conflict(text)),
-            // An action came before `job add`: from now on the resource manager will finish the job.
+            // An action came before `job add`. From now on a resource manager will finish the job.
             Some(there) => {
                 there.added = true;
                 there.hold.resources = &add.terms.resources - &there.released.resources;
@@ -97,6 +102,7 @@ impl Jobs {
         Ok(Reply::Added { job: add.job, attempt: number, hosts, attached, over })
     }
 
+    /// Hands ranks and named resources of a job over to its after-actions; returns those that the job still held.
     pub(crate) fn job_finish(&mut self, which: &Which, cx: &mut Context) -> Result<Reply, Refusal> {
         let (number, entry) = self.attempt_meant(&which.job, which.attempt)?;
         self.check_named(which)?;
@@ -112,6 +118,7 @@ impl Jobs {
         Ok(Reply::Finished(self.let_go(&which.job, number, &part, cx)))
     }
 
+    /// Cancels all actions of a job but its after-actions, and hands over everything that the job holds.
     pub(crate) fn job_cancel(
         &mut self,
         job: &JobId,
@@ -133,7 +140,10 @@ impl Jobs {
         self.job_finish(&all, cx)
     }
 
-    /// Returns the attempt that a request means: the named attempt, else the open attempt, else the last.
+    /// Returns the attempt that a request means: the attempt `asked`, else the open attempt, else the last.
+    ///
+    /// # Errors
+    /// The store does not know the job, or the job has no attempt `asked`.
     pub(crate) fn attempt_meant(&self, job: &JobId, asked: Option<Attempt>) -> Result<(Attempt, &JobAttempt), Refusal> {
         let entry = self.get(job).ok_or_else(|| no_job(job))?;
         let number = asked.or_else(|| entry.open_attempt()).or_else(|| entry.last_attempt());
@@ -143,14 +153,14 @@ impl Jobs {
         })
     }
 
-    /// Returns the option with which a command names the attempt; empty if the default is the same attempt.
+    /// Returns ` --attempt N` for a command to type, or nothing if a command without the option means this attempt.
     pub(crate) fn attempt_option(&self, job: &JobId, number: Attempt) -> String {
         let meant = self.attempt_meant(job, None).is_ok_and(|(meant, _)| meant == number);
         if meant { String::new() } else { format!(" --attempt {number}") }
     }
 }
 
-/// Refuses an unknown job.
+/// Returns the refusal of a request for a job that the store does not know.
 pub(crate) fn no_job(job: &JobId) -> Refusal {
     Refusal::NoSuchJob(format!("no job {job}"))
 }

@@ -1,5 +1,5 @@
-//! Hand-over: in one step the job drops its hold and its after-actions take the ranks over, so the ranks are never free
-//! in between. Also the begin of any action, because an after-action is one.
+//! Hand-over: in one step a job drops its hold on ranks and its after-actions take the ranks over, so that no rank is
+//! free in between. Also begins every other action, because an after-action begins in the same way.
 
 use serde_json::json;
 
@@ -15,7 +15,7 @@ use crate::idset::IdSet;
 use crate::job::Part;
 
 impl Jobs {
-    /// Seals the after-actions of a job that holds no ranks any more: no rank joins an after-action later.
+    /// Seals the actions of an attempt whose job holds no rank any more: no rank joins them later.
     pub(crate) fn seal(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
         let ids = self.attempt(job, number).map(|attempt| attempt.actions.clone());
         for id in ids.into_iter().flatten() {
@@ -26,7 +26,7 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Hands a part of the job's hold over to the job's after-actions, in one step; returns the part.
+    /// Hands over to the after-actions what the job holds of `asked`, in one step. Returns that part.
     pub(crate) fn let_go(&mut self, job: &JobId, number: Attempt, asked: &Part, cx: &mut Context) -> Part {
         let Some(entry) = self.attempt_mut(job, number) else {
             return Part::default();
@@ -48,7 +48,8 @@ impl Jobs {
         let context = json!({"attempt": number, "ranks": part.ranks, "hosts": hosts, "resources": part.resources});
         self.event(job, if last { "job-finish" } else { "job-let-go" }, context, cx);
         self.withdraw_stale(job, number, &part.ranks, cx);
-        // At the job's end, requested setup actions go first: they still begin before the after-actions.
+        // With the job's last ranks, waiting setup tasks are not withdrawn: they still begin, and the after-actions
+        // wait for them.
         if !last && !defect!(BeginsWhereLetGo) {
             self.withdraw(job, number, &part.ranks, "the job has let go of them", cx);
         }
@@ -56,14 +57,15 @@ impl Jobs {
             self.follow(job, number, &name, &part.ranks, last, cx);
         }
         if last {
-            // Includes actions that the present configuration no longer lists as after-actions.
+            // The settings may have changed: this includes actions that were after-actions when they began.
             self.seal(job, number, cx);
         }
         cx.hold_dropped(job, number, &part);
         part
     }
 
-    /// Begins an after-action on the ranks, or adds the ranks to the existing after-action.
+    /// Begins the after-action `name` on `ranks`, or adds the ranks to it if it exists. `last`: no further ranks will
+    /// come.
     pub(crate) fn follow(
         &mut self,
         job: &JobId,
@@ -78,7 +80,7 @@ impl Jobs {
             return;
         }
         if let Some(action) = self.action(id) {
-            // An operator may have begun the after-action by hand: only ranks outside the after-action are new.
+            // If an operator began the after-action by hand, it covers some of the ranks already.
             let new = ranks.difference(&action.row.ranks);
             if action.row.verdict.is_none() && action.row.external.is_none() {
                 self.grow(id, &new, cx);
@@ -104,7 +106,7 @@ impl Jobs {
         self.begin(row, cx);
     }
 
-    /// Adds ranks to an action, and begins the action on them.
+    /// Adds ranks to an action; each begins once nothing keeps it waiting.
     pub(crate) fn grow(&mut self, id: ActionId, new: &IdSet, cx: &mut Context) {
         if let Some(action) = self.action_mut(id) {
             action.grow(new);
@@ -114,12 +116,13 @@ impl Jobs {
         }
     }
 
-    /// Begins a new action on all its ranks.
+    /// Adds a new action; each rank begins once nothing keeps it waiting.
     pub(crate) fn begin(&mut self, mut row: ActionRow, cx: &mut Context) {
         let (id, job, ranks) = (row.id, row.job.clone(), row.ranks.clone());
         row.events_from = self.get(&job).map_or(0, |j| j.events_last);
         let (name, attempt, external) = (row.name.clone(), row.attempt, row.external.clone());
-        // The store keeps actions in the order in which they began: the order decides which action waits for which.
+        // The store keeps actions in the order in which they began, because the order decides which action waits for
+        // which.
         cx.records.push(Record::Action(Box::new(row.clone())));
         self.add_action(Action::new(row, cx.now.mono_ms));
         cx.changes.push_back(Change::Joined(id, ranks.clone()));

@@ -1,4 +1,4 @@
-//! Layout: the ranks of an attempt and their hosts in rank order, as in R (RFC 20).
+//! Layout: which host each rank of an attempt has, as in R (RFC 20).
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::ids::{HostName, Rank};
 use crate::idset::{IdSet, Positions};
 use crate::targets::Targets;
 
-/// Layout of an attempt. A clone shares its data; a look-up of a rank or host does not walk the whole layout.
+/// Layout of an attempt. Clones share the data. Looking a rank or host up does not walk the whole layout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout(Arc<Inner>);
 
@@ -16,13 +16,15 @@ struct Inner {
     ranks: IdSet,
     hosts: HostList,
     positions: Positions,
-    /// Positions of the hosts, in the order of the hosts' names.
+    /// Positions of the hosts, sorted by the hosts' names.
     by_name: Vec<u32>,
 }
 
 impl Layout {
+    /// Creates a layout; `hosts` has the host of each rank, in rank order.
+    ///
     /// # Errors
-    /// A text for the requester: a host occurs twice, a name is no host name, or hosts and ranks differ in number.
+    /// A text for the requester: a host occurs twice, a name is no host name, or `hosts` and `ranks` differ in number.
     pub fn new(ranks: IdSet, hosts: HostList) -> Result<Self, String> {
         if ranks.len() != hosts.len() as u64 {
             return Err(format!("{} ranks but {} hosts", ranks.len(), hosts.len()));
@@ -38,7 +40,7 @@ impl Layout {
         Ok(Self(Arc::new(Inner { positions: Positions::of(&ranks), ranks, hosts, by_name })))
     }
 
-    /// Creates the layout of ranks 0, 1, 2 ... on these hosts.
+    /// Creates the layout of ranks 0, 1, 2 and so on, on these hosts.
     ///
     /// # Errors
     /// As [`Layout::new`].
@@ -56,23 +58,25 @@ impl Layout {
         &self.0.ranks
     }
 
+    /// Returns the hosts in rank order.
     pub fn hosts(&self) -> &HostList {
         &self.0.hosts
     }
 
+    /// Returns the host of a rank; `None`: the rank is outside the layout.
     pub fn host(&self, rank: Rank) -> Option<HostName> {
         let position = usize::try_from(self.0.positions.position(rank.0)?).ok()?;
         self.hosts().get(position).and_then(|host| HostName::new(host).ok())
     }
 
-    /// Returns the rank of a host.
+    /// Returns the rank of a host; `None`: the host is outside the layout.
     pub fn rank(&self, host: &str) -> Option<u32> {
         let named = |at: &u32| self.hosts().get(*at as usize);
         let found = self.0.by_name.binary_search_by(|at| named(at).cmp(&Some(host))).ok()?;
         self.0.by_name.get(found).and_then(|at| self.0.positions.id(u64::from(*at)))
     }
 
-    /// Returns the hosts of some ranks, in rank order. Ranks outside the layout have none.
+    /// Returns the hosts of these ranks, in rank order. Ignores ranks outside the layout.
     pub fn hosts_of(&self, ranks: &IdSet) -> HostList {
         if ranks == self.ranks() {
             return self.hosts().clone();
@@ -80,7 +84,7 @@ impl Layout {
         self.hosts().select(&self.0.positions.select(ranks))
     }
 
-    /// Returns the given ranks of this layout with their hosts, in rank order.
+    /// Returns these ranks with their hosts, in rank order. Ignores ranks outside the layout.
     pub fn pairs(&self, ranks: &IdSet) -> impl Iterator<Item = (Rank, &str)> {
         let ranks = ranks.intersection(self.ranks());
         let positions = self.0.positions.select(&ranks);
@@ -88,7 +92,7 @@ impl Layout {
         pairs.into_iter().filter_map(|(rank, at)| Some((rank, self.hosts().get(at as usize)?)))
     }
 
-    /// Returns the ranks of some hosts.
+    /// Returns the ranks of these hosts.
     ///
     /// # Errors
     /// The first host that is outside this layout.
@@ -112,22 +116,22 @@ impl Layout {
         }
     }
 
-    /// Returns `true` if `whole` has each rank of this layout, on the same host.
+    /// Returns `true` if `whole` has every rank of this layout, on the same host.
     pub fn is_part_of(&self, whole: &Self) -> bool {
         self.pairs(self.ranks()).all(|(rank, host)| whole.rank(host) == Some(rank.0))
     }
 
-    /// Returns the part of the layout on the given hosts; `None` if a host is outside the layout.
+    /// Returns the part of this layout on `hosts`; `None`: a host is outside this layout.
     pub fn on(&self, hosts: &HostList) -> Option<Self> {
         let ranks: Option<IdSet> = hosts.iter().map(|host| self.rank(host)).collect();
         let ranks = ranks?;
         Self::new(ranks.clone(), self.hosts_of(&ranks)).ok()
     }
 
-    /// Merges two layouts into one.
+    /// Merges two layouts.
     ///
     /// # Errors
-    /// As [`Layout::new`]; also if a rank has two hosts.
+    /// As [`Layout::new`], or a rank has two hosts.
     pub fn merge(&self, other: &Self) -> Result<Self, String> {
         let mut by_rank: std::collections::BTreeMap<u32, &str> = self.ranks().iter().zip(self.hosts().iter()).collect();
         for (rank, host) in other.ranks().iter().zip(other.hosts().iter()) {

@@ -1,7 +1,7 @@
-//! Milestones. A script reports a milestone while it runs; the agent repeats it in the end of the task. A service
-//! reports milestones of its action, an operator reports them by hand. Each milestone is logged once per rank, and once
-//! for the job when all ranks have reported it ([`crate::milestone`]). The attempt's row stores the reports, so that a
-//! crash repeats no log entry.
+//! Milestones: decides which reports are new, and when a job has reached a milestone. Scripts report milestones while
+//! they run, and the agent repeats them with the end of the task; services and operators report them too. The event log
+//! gets each milestone once per rank, and once for the job when all ranks have reported it ([`crate::milestone`]). The
+//! attempt's row contains the reports, so a crash repeats no log entry.
 
 use serde_json::{Map, json};
 
@@ -15,34 +15,37 @@ use crate::idset::IdSet;
 use crate::milestone::{EVENTS, MAX_NAMES, TooMany};
 use crate::targets::Targets;
 
-/// Report of a milestone. Equal reports of one batch become one event.
+/// Report of a milestone. Equal reports of one batch share an event.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Saying {
     job: JobId,
     attempt: Attempt,
     name: MilestoneName,
-    /// The reporting action; `None` for a report by hand.
+    /// The action whose script or service reported; `None`: an operator reported.
     action: Option<ActionName>,
-    /// The user id of the operator who reported the milestone by hand.
+    /// The user id of the operator who reported; `None`: an action reported.
     by: Option<u32>,
 }
 
 impl Jobs {
-    /// Records a script's report, even if the task has ended meanwhile.
+    /// Records a script's report, even if the task has ended since.
     pub(crate) fn task_says(&mut self, task: TaskId, name: &str, cx: &mut Context) {
         let Some(action) = self.action(task.action).filter(|a| a.stand(task.rank) != Stand::NotMine) else {
             return;
         };
-        // The runner rejects other names: the error does not occur.
+        // The runner rejects every other name, so a real script's report is not dropped here.
         let Ok(name) = MilestoneName::new(name) else { return };
         let (job, attempt, action) = (action.row.job.clone(), action.row.attempt, Some(action.row.name.clone()));
         let saying = Saying { job, attempt, name, action, by: None };
-        // For a milestone beyond the maximum, the log has an entry already.
+        // If the attempt has no room for the milestone, the event log says so already.
         let _ = self.say(saying, &IdSet::from(task.rank.0..=task.rank.0), cx);
     }
 
-    /// Records a report by the service of an external action, for some of its ranks; for all ranks of the job if the
-    /// action covers no rank.
+    /// Records a report by the service of an external action, for `ranks` of the action. If the action covers no rank,
+    /// the report counts for all ranks of the job.
+    ///
+    /// # Errors
+    /// The name is reserved for an event, or the attempt has no room for another milestone.
     pub(crate) fn service_says(
         &mut self,
         id: ActionId,
@@ -58,7 +61,7 @@ impl Jobs {
         self.say(saying.clone(), &ranks, cx).map(drop).map_err(|TooMany| too_many(&saying.job, attempt))
     }
 
-    /// Adds a report to the batch, which logs it at its end. Returns the ranks for which the report is new.
+    /// Records a report; the end of the batch logs it. Returns the ranks that had not reported the milestone before.
     fn say(&mut self, saying: Saying, ranks: &IdSet, cx: &mut Context) -> Result<IdSet, TooMany> {
         let Some(entry) = self.attempt_mut(&saying.job, saying.attempt) else {
             return Ok(IdSet::new());
@@ -70,13 +73,17 @@ impl Jobs {
                 }
                 Ok(news)
             }
-            // When the last name found room, the log got the entry that no further name has room.
+            // The event log said so when the last free place was taken.
             Err(TooMany) => Err(TooMany),
         }
     }
 }
 
 impl Jobs {
+    /// Records an operator's report, and logs it at once.
+    ///
+    /// # Errors
+    /// The attempt is closed, a target is outside it, the name is reserved, or the attempt has no room.
     pub(crate) fn say_by_hand(
         &mut self,
         job: &JobId,
@@ -102,11 +109,11 @@ impl Jobs {
         Ok(Reply::Said { ranks, reached: entry.is_some_and(|entry| entry.milestones.is_reached(name)) })
     }
 
-    /// Logs the batch's reports, and then the milestones that jobs have reached with these reports.
+    /// Logs the reports of this batch, and then each milestone that a job has reached with them.
     pub(crate) fn tell_milestones(&mut self, cx: &mut Context) {
         for (saying, ranks) in std::mem::take(&mut cx.said) {
             let Saying { job, attempt, name, action, by } = saying;
-            // The attempt was pruned in this batch: no log exists.
+            // The attempt was pruned in this batch, and its log with it.
             let Some(entry) = self.attempt(&job, attempt) else { continue };
             let hosts = entry.layout.hosts_of(&ranks);
             let mut context = Map::new();
@@ -121,7 +128,7 @@ impl Jobs {
         }
     }
 
-    /// Logs once that the attempt has no room for another milestone: clients stop waiting for milestones.
+    /// Logs, once, that the attempt has room for no further milestone, so that clients stop waiting for one.
     fn tell_full(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
         let entry = self.attempt_mut(job, number);
         let Some(entry) = entry.filter(|entry| entry.milestones.is_full()) else { return };
@@ -132,7 +139,8 @@ impl Jobs {
         }
     }
 
-    /// Logs milestones that the job has reached, after a report or after some ranks no longer need to report.
+    /// Logs each milestone that the job has reached now, because a rank reported it, or because a rank need not report
+    /// it any more.
     pub(crate) fn reach_milestones(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
         let entry = self.attempt(job, number);
         if !entry.is_some_and(|entry| entry.milestones.is_under_way()) {

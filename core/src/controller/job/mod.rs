@@ -1,4 +1,5 @@
-//! Jobs, their attempts, and the actions of all attempts. Every look-up by id is here.
+//! Jobs: holds all attempts and all actions, and looks them up. The files beside this one decide when an attempt
+//! begins, hands over, is superseded and is forgotten.
 
 pub(crate) mod attempt;
 mod finish;
@@ -23,19 +24,22 @@ use crate::controller::job::layout::Layout;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::job::Part;
 
+/// All jobs with their attempts, and the actions of all attempts.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Jobs {
     by_id: BTreeMap<JobId, Job>,
     pub(crate) actions: BTreeMap<ActionId, Action>,
-    /// Attempts with disowned ranks that are not released.
+    /// Attempts that have disowned ranks and are not released whole.
     pub(crate) cleaning: BTreeSet<(JobId, Attempt)>,
     /// Names of the after-actions, copied from the settings.
     pub(crate) after: Vec<ActionName>,
 }
 
+/// The attempts of a job.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Job {
     pub(crate) attempts: BTreeMap<Attempt, JobAttempt>,
+    /// Last sequence number of the job's event log.
     pub(crate) events_last: u64,
 }
 
@@ -58,17 +62,19 @@ impl Jobs {
         self.action(id).is_some_and(|action| action.row.external.is_some())
     }
 
-    /// Returns `true` if the action is an after-action. Every other action prepares its ranks, or works beside the job.
+    /// Returns `true` if the action is an after-action. An external action never is; every other action is a setup
+    /// action.
     pub(crate) fn follows(&self, action: &Action) -> bool {
         action.row.external.is_none() && self.after.contains(&action.row.name)
     }
 
-    /// Returns `true` if this attempt is unvouched.
+    /// Returns `true` if the attempt exists and is unvouched.
     pub(crate) fn is_unvouched(&self, job: &JobId, number: Attempt) -> bool {
         self.attempt(job, number).is_some_and(|attempt| attempt.unvouched)
     }
 
-    /// Returns `true` if the attempt is frozen: no task begins, no rank is released, and no notice is sent.
+    /// Returns `true` if the attempt is frozen: none of its tasks begins, none of its ranks is released, and no notice
+    /// is sent.
     pub(crate) fn is_frozen(&self, job: &JobId, number: Attempt) -> bool {
         self.attempt(job, number).is_some_and(|attempt| !attempt.asserted)
     }
@@ -77,7 +83,7 @@ impl Jobs {
         self.action(id).is_some_and(|action| self.is_frozen(&action.row.job, action.row.attempt))
     }
 
-    /// Returns the part of an attempt that is not released.
+    /// Returns the ranks and resources of an attempt that are not released.
     pub(crate) fn unreleased(&self, job: &JobId, number: Attempt) -> Part {
         let Some(attempt) = self.attempt(job, number) else { return Part::default() };
         let mut left = attempt.whole();
@@ -110,7 +116,7 @@ impl Jobs {
         self.actions.get_mut(&id)
     }
 
-    /// Adds an attempt from a stored row, unless its ranks and hosts do not match.
+    /// Adds an attempt from its stored row. Ignores a row whose ranks and hosts do not match.
     pub(crate) fn load(&mut self, row: AttemptRow) {
         if let Some((job, number, attempt)) = JobAttempt::stored(row) {
             self.entry(job).or_default().attempts.insert(number, attempt);
@@ -146,7 +152,8 @@ impl Jobs {
         self.layout(task.action)?.host(task.rank)
     }
 
-    /// Returns the tasks of a node that is new to the store: the tasks of actions requested before the node connected.
+    /// Returns the tasks for a node that connects for the first time: those that wait for it, and those of open
+    /// external actions on its host.
     pub(crate) fn waiting_for(&self, host: &HostName) -> BTreeSet<TaskId> {
         let shown = |a: &&Action| a.row.external.is_some() && a.row.verdict.is_none();
         let open = self.actions.values().filter(|a| !a.row.waiting.is_empty() || shown(a));
@@ -159,7 +166,7 @@ impl Jobs {
 }
 
 impl Job {
-    /// Returns the default attempt of a request: the newest open attempt.
+    /// Returns the newest open attempt, which a request means by default.
     pub(crate) fn open_attempt(&self) -> Option<Attempt> {
         self.attempts.iter().rev().find(|(_, attempt)| attempt.open).map(|(number, _)| *number)
     }
@@ -168,7 +175,7 @@ impl Job {
         self.attempts.keys().next_back().copied()
     }
 
-    /// Returns the last attempt, which a requeue continues.
+    /// Returns the last attempt, from which a requeue takes its terms and, if the request names none, its hosts.
     pub(crate) fn before_the_next(&self) -> Option<&JobAttempt> {
         self.attempts.values().next_back()
     }

@@ -1,21 +1,23 @@
-//! Retention: forgets attempts that are over, by age and above a number, so that neither the store nor this machine
-//! grows without end. Retention never forgets an attempt of which the controller still owes anything:
+//! Retention: decides which attempts the controller forgets, so that neither the store nor the machine grows without
+//! end. An attempt of which the controller still owes something is kept:
 //!
 //! | an attempt                                                  | is forgotten |
 //! |-------------------------------------------------------------|--------------|
 //! | with an action that has not ended                           | never |
 //! | that a resource manager will finish                         | never |
 //! | with ranks that are not released: a hold, an awaited drain  | never |
+//! | that is frozen, and every attempt during a recovery         | never |
 //! | with a notice that the release hook has not carried out     | never |
 //! | that is released whole, with every such notice carried out  | past retention, or above `keep-attempts` |
 //! | of a bare `run`, still holding ranks                        | past retention |
 //! | of a bare `run` whose after-actions have ended everywhere   | past retention, or above `keep-attempts` |
 //!
-//! Above `keep-attempts`, the oldest attempts go first. No release is sent for the ranks of a bare `run`: no resource
-//! manager handed them out. An attempt of a job never goes before an older attempt of that job.
+//! A bare `run` is an attempt that `perilog run` opened without `job add`. Its ranks are not released, because no
+//! resource manager gave them to the job. Above `keep-attempts`, the oldest attempts go first. An attempt never goes
+//! before an older attempt of its job.
 //!
-//! Notices that the outbox's reader has not fetched go with their attempt: an outbox without a reader must not grow for
-//! ever (docs/decisions/0005-idle-attempts-are-closed.md).
+//! Notices that no reader of the outbox has confirmed go with their attempt: without a reader, the outbox must not grow
+//! for ever (docs/decisions/0005-idle-attempts-are-closed.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,29 +32,29 @@ use crate::defect;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::message::ToAgent;
 
-/// Interval at which the controller looks for attempts past their retention.
+/// Interval (ms) at which the controller looks for attempts to forget.
 const PRUNE_EVERY_MS: u64 = 3_600_000;
 
-/// Condition under which an attempt may be forgotten.
+/// When an attempt may be forgotten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum May {
     Never,
-    /// The attempt is past its retention.
+    /// Once it is past its retention.
     Old,
-    /// The attempt is past its retention, or the store keeps too many attempts.
+    /// Once it is past its retention, or while the store has more than `keep-attempts` attempts.
     Any,
 }
 
-/// Outstanding drains, which keep attempts.
+/// Drains that are not in force yet, which keep attempts.
 struct Owed<'a> {
-    /// Attempts with ranks that are released only when a drain is in force.
+    /// Attempts with ranks that wait for a drain before their release.
     undrained: BTreeSet<(&'a JobId, Attempt)>,
     draining: Vec<&'a HostName>,
 }
 
 impl Jobs {
-    /// Returns `true` if the after-actions cover all ranks that the attempt holds. Once every action has ended, the
-    /// attempt is over, although no resource manager finished the attempt.
+    /// Returns `true` if the after-actions cover all ranks that the job holds. Once they have ended, the attempt is
+    /// over, although nobody finishes the job.
     fn is_followed(&self, attempt: &JobAttempt) -> bool {
         let after = &self.after;
         let actions = || attempt.actions.iter().filter_map(|id| self.action(*id)).map(|action| &action.row);
@@ -63,7 +65,7 @@ impl Jobs {
 }
 
 impl Machine {
-    /// Forgets an attempt with its actions, and tells the nodes to forget the tasks; `why`: for the journal.
+    /// Forgets an attempt with its actions, and has the nodes forget its tasks; `why` goes into the journal.
     pub(crate) fn forget(&mut self, job: &JobId, number: Attempt, why: &str) {
         let Some(entry) = self.jobs.get_mut(job) else { return };
         let Some(attempt) = entry.attempts.remove(&number) else {
@@ -104,7 +106,7 @@ impl Machine {
         self.cx.note(Level::Info, Some(job), None, format!("attempt {number} is forgotten: {why}"));
     }
 
-    /// Forgets attempts past their retention, once in a while.
+    /// Forgets the attempts that may go, at most once an hour and in no recovery.
     pub(crate) fn prune(&mut self) {
         if self.facts().prune_ms() > self.cx.now.mono_ms {
             return;
@@ -117,8 +119,8 @@ impl Machine {
         let (mut may, mut total) = (Vec::new(), 0);
         for (job, entry) in self.jobs.iter() {
             total += entry.attempts.len();
-            // No attempt goes before an older attempt of its job: the forgotten number, and the ids made from it, would
-            // become free for another attempt.
+            // No attempt goes before an older attempt of its job: the number of the newer one, and the ids made from
+            // it, would become free for another attempt.
             let (mut touched, mut when) = (0, May::Any);
             for (number, attempt) in &entry.attempts {
                 touched = attempt.touched_ms.max(touched);
@@ -142,7 +144,7 @@ impl Machine {
 }
 
 impl<'a> Facts<'a> {
-    /// Returns the time of the next look for attempts past their retention.
+    /// Returns the time (monotonic) of the next search; `None`: no attempt can ever be found.
     pub(crate) fn next_prune(&self) -> Option<u64> {
         let ends = |attempt: &JobAttempt| !attempt.actions.is_empty() || attempt.complete;
         let any = self.jobs.values().any(|job| job.attempts.values().any(ends));
@@ -182,7 +184,7 @@ impl<'a> Facts<'a> {
 }
 
 impl Context {
-    /// Returns, by job, the position of the last record that forgets an attempt of the job.
+    /// Returns the position of each job's last `Prune` in the batch's records.
     pub(crate) fn pruned(&self) -> BTreeMap<JobId, usize> {
         let job = |record: &Record| match record {
             Record::Prune { job, .. } => Some(job.clone()),

@@ -1,4 +1,5 @@
-//! `Run`: begins an action, or attaches to it. A repeated request means the same action.
+//! `Run`: decides whether a request begins an action, and on which ranks. A request for an action that exists attaches
+//! to it: a script that ran does not run again.
 
 use crate::controller::action::external;
 use crate::controller::context::Context;
@@ -15,8 +16,11 @@ use crate::job::Part;
 use crate::targets::Targets;
 
 impl Jobs {
-    /// Finds the attempt of a request. A request without a number means the open attempt. A closed attempt, and a
-    /// number below the last attempt, are refused unless the request only attaches.
+    /// Returns the attempt that a request means: the attempt `asked`, else the open attempt, else the next number.
+    ///
+    /// # Errors
+    /// The attempt is closed or older than the last, unless `attaches` says that the request only attaches to something
+    /// there.
     pub(crate) fn choose_attempt(
         &self,
         job: &JobId,
@@ -40,8 +44,8 @@ impl Jobs {
         Err(Refusal::AttemptClosed(text))
     }
 
-    /// Refuses a setup action on ranks that an after-action already covers: an after-action runs once on each rank, so
-    /// nothing would clean up after a later setup action.
+    /// Refuses a setup action on ranks that an after-action already covers. An after-action runs once on a rank, so
+    /// nothing would clean up after the setup action.
     fn check_not_followed(&self, run: &RunRequest, attempt: Attempt, ranks: &IdSet) -> Result<(), Refusal> {
         if defect!(PrologAfterEpilog) {
             return Ok(());
@@ -57,10 +61,13 @@ impl Jobs {
         )))
     }
 
-    /// Checks the ranks of an action against the ranks that the job holds (`held`). A setup action never begins on a
-    /// rank that the job has handed over, because an after-action is or was there. By hand, an after-action begins only
-    /// over all ranks that the job holds. Over a part, the after-action would end before the job handed over the other
-    /// ranks, and would never run on them.
+    /// Returns the ranks on which an action may begin, of the requested `ranks`; `held`: the ranks that the job holds.
+    /// A setup action never begins on a rank that the job has handed over, because an after-action is or was there. An
+    /// operator may begin an after-action over all ranks that the job holds, or over none of them. Over a part, the
+    /// after-action would end before the job hands the rest over, and would never run there.
+    ///
+    /// # Errors
+    /// Another choice of ranks.
     fn of_what_is_held(
         &self,
         run: &RunRequest,
@@ -84,7 +91,7 @@ impl Jobs {
         if gone.is_empty() || defect!(RunAfterRelease) {
             return Ok(ranks);
         }
-        // `All` means all ranks that the job still holds.
+        // A request without targets means all ranks that the job still holds.
         let left = ranks.intersection(held);
         if run.targets.is_none() && !left.is_empty() {
             return Ok(left);
@@ -99,7 +106,11 @@ impl Jobs {
         Err(Refusal::Conflict(text))
     }
 
-    /// Returns the attempt's layout and the action's ranks in it.
+    /// Returns the layout of the attempt, and the ranks in it that the request means. For a new attempt, the layout is
+    /// made from the request or taken from the attempt before.
+    ///
+    /// # Errors
+    /// A host or rank is outside the layout, or the request must name its nodes.
     fn choose_ranks(&self, run: &RunRequest, attempt: Attempt) -> Result<(Layout, IdSet), Refusal> {
         let job = self.get(&run.job);
         let existing = job.and_then(|j| j.attempts.get(&attempt)).map(|a| &a.layout);
@@ -115,15 +126,15 @@ impl Jobs {
         let all_bare = job.is_none_or(|job| job.attempts.values().all(is_bare));
         let layout = match (&run.nodes, job.and_then(|job| job.before_the_next())) {
             (Some(nodes), _) => Layout::counted(nodes.clone()).map_err(Refusal::Invalid)?,
-            // Only a job of bare runs repeats the nodes of the attempt before: a resource manager chooses them anew.
+            // A resource manager chooses the nodes of each attempt anew. So only a job whose attempts all come from
+            // `run` takes the nodes of the attempt before.
             (None, Some(_)) if !all_bare => {
                 return Err(Refusal::NoSuchAttempt(format!(
                     "no attempt {attempt} of job {}: add it (job add), or name its nodes (--nodes)",
                     run.job
                 )));
             }
-            // A requeue without nodes uses the nodes of the attempt before, as long as that attempt holds the nodes.
-            // Released nodes may belong to other jobs.
+            // The attempt before must still hold its nodes: released nodes may belong to other jobs.
             (None, Some(before)) => {
                 let gone = before.layout.ranks().difference(&before.hold.ranks);
                 if !gone.is_empty() && !defect!(RequeueTakesBack) {
@@ -147,8 +158,8 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Extends an open-ended after-action that an operator begins by hand: all ranks that the job still holds join the
-    /// action.
+    /// Adds the ranks that the job still holds to an after-action that may grow, if an operator's request names all of
+    /// them.
     fn join(&mut self, id: ActionId, number: Attempt, run: &RunRequest, cx: &mut Context) {
         let Some(attempt) = self.attempt(&run.job, number) else { return };
         let named = match (&run.targets, &run.nodes) {
@@ -168,6 +179,10 @@ impl Jobs {
 }
 
 impl Machine {
+    /// Begins an external action, or attaches its service to it again.
+    ///
+    /// # Errors
+    /// As [`Self::begin_or_attach`], or the lease is 0, or the name is an after-action's.
     pub(crate) fn action_start(&mut self, start: ActionStart) -> Result<Reply, Refusal> {
         let ActionStart { run, resources, lease_ms } = start;
         if lease_ms == 0 {
@@ -184,7 +199,10 @@ impl Machine {
         self.begin_or_attach(run, Some(external))
     }
 
-    /// Begins an action, or attaches to it; `external`: `Some` for an external action.
+    /// Begins an action, or attaches to the action if it exists; `external`: `Some` for an external action.
+    ///
+    /// # Errors
+    /// The action may not begin now or on these ranks, or the request contradicts the action that exists.
     pub(crate) fn begin_or_attach(&mut self, run: RunRequest, external: Option<External>) -> Result<Reply, Refusal> {
         let id_in = |attempt| ActionId::of(self.cx.settings.cluster, &run.job, attempt, &run.action);
         let exists = |attempt| self.jobs.actions.contains_key(&id_in(attempt));
@@ -219,11 +237,11 @@ impl Machine {
         let entry = self.jobs.attempt(&run.job, attempt);
         if let Some(asked) = &external {
             external::check_resources(entry, &run, asked)?;
-            // A request that names resources and no ranks means only the resources.
+            // A request that names resources and no ranks covers no ranks.
             if !asked.resources.is_empty() && run.nodes.is_none() && run.targets.is_none() {
                 ranks = IdSet::new();
             } else if let Some(entry) = entry.filter(|_| run.nodes.is_none() && run.targets.is_none()) {
-                // `All` means all ranks that the job still holds.
+                // A request without targets means all ranks that the job still holds.
                 let left = ranks.intersection(&entry.hold.ranks);
                 ranks = if left.is_empty() { ranks } else { left };
             }
@@ -286,6 +304,10 @@ impl Machine {
 }
 
 impl Facts<'_> {
+    /// Returns the reply for an action that exists.
+    ///
+    /// # Errors
+    /// The request names other ranks than the action has.
     pub(crate) fn attach(&self, id: ActionId, run: &RunRequest) -> Result<Reply, Refusal> {
         let (Some(action), Some(layout)) = (self.jobs.action(id), self.jobs.layout(id)) else {
             return Err(Refusal::NoSuchAction(format!("no action {} of job {}", run.action, run.job)));

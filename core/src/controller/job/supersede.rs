@@ -1,15 +1,15 @@
-//! Superseding: a newer attempt of a job takes the place of the open one. No resource manager finishes the older
-//! attempt any more, so superseding is its finish:
+//! Superseding: decides what becomes of the open attempt of a job when a newer attempt begins. No resource manager will
+//! finish the older attempt, so superseding finishes it:
 //!
-//! * tasks that no node was sent never begin;
-//! * running tasks continue;
-//! * on each rank where a setup action had begun, the after-actions run, and hold the rank until they end.
+//! * setup tasks that the controller has not sent never begin;
+//! * running tasks go on, and external services are asked to stop;
+//! * where a setup action has begun, the after-actions run, and hold the rank until they have ended;
 //!
 //! ```text
 //!   held by the job --no setup action began--------------------> released
 //!                  \-> held by its after-actions --all ended---> released      only then the new attempt begins there
 //! ```
-//! [`crate::controller::action::order`] makes the new attempt wait, host by host.
+//! [`crate::controller::action::order`] makes the newer attempt wait, host by host.
 
 use serde_json::json;
 
@@ -20,7 +20,8 @@ use crate::defect;
 use crate::ids::{Attempt, JobId};
 
 impl Jobs {
-    /// Disowns the ranks of an unvouched attempt that is superseded: the resource manager has moved on.
+    /// Disowns the ranks of an unvouched attempt that is superseded: its resource manager may have given the hosts to
+    /// other jobs.
     pub(crate) fn disown_superseded(&mut self, job: &JobId, older: Attempt, cx: &mut Context) {
         if self.is_unvouched(job, older) {
             let left = self.unreleased(job, older);
@@ -29,7 +30,7 @@ impl Jobs {
         }
     }
 
-    /// Opens a new attempt, which supersedes the open attempt ([`crate::controller::job::supersede`]).
+    /// Adds a new attempt to its job. The new attempt supersedes the open one, as the module's header says.
     pub(crate) fn open_attempt(&mut self, job: &JobId, number: Attempt, attempt: JobAttempt, cx: &mut Context) {
         let entry = self.entry(job.clone()).or_default();
         let older: Vec<Attempt> = entry.attempts.iter().filter(|(_, a)| a.open).map(|(number, _)| *number).collect();
@@ -43,7 +44,8 @@ impl Jobs {
         self.event(job, "attempt", context, cx);
     }
 
-    /// Closes an attempt: hands its ranks to the after-actions, or releases the ranks; `why`: for the event log.
+    /// Closes an attempt, and ends the job's hold. Ranks on which a setup action has begun go to the after-actions; all
+    /// others are released. `why` goes into the event log.
     pub(crate) fn close_attempt(&mut self, job: &JobId, number: Attempt, why: &str, cx: &mut Context) {
         let Some(entry) = self.attempt_mut(job, number) else { return };
         let was_open = std::mem::replace(&mut entry.open, false);

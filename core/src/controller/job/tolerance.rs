@@ -1,10 +1,9 @@
-//! Tolerance: the failures that a job forgives. The job forgives `tolerable` ranks up to its tolerance, and fewer for a
-//! check with a tolerance of its own. The job forgives `lost` ranks, and ranks past their limit, if the site allows
-//! that. Every other failure is fatal, whatever a user asks for: no user may ignore a generic failure of a prolog
-//! (flux-core #6842).
+//! Tolerance: decides which failures a job forgives. A job forgives `tolerable` ranks up to its tolerance, and fewer of
+//! them for a check with a tolerance of its own. If the site allows it, a job also forgives `lost` ranks and ranks past
+//! their limit. Every other failure is fatal: no user may ignore a generic failure of a prolog (flux-core #6842).
 //!
-//! Within the tolerance, an action succeeds without the failed ranks. A non-fatal exception names these ranks, with the
-//! message of each check. The job hands the ranks over if it asked for that (`shrink`, `keep`).
+//! Within the tolerance, an action succeeds without its failed ranks. A non-fatal exception names these ranks, with the
+//! message of each check. If the job asked for it (`shrink`, `keep`), the job hands these ranks over.
 
 use std::collections::BTreeMap;
 
@@ -21,13 +20,13 @@ use crate::job::{Part, Tolerance};
 use crate::outcome::{Outcome, Verdict};
 use crate::task::Ended;
 
-/// The type of the exception that names ranks which failed within a job's tolerance (RFC 21: severity 1 is not fatal).
+/// Type of the exception that names ranks which failed within the tolerance (RFC 21: severity 1 is not fatal).
 pub(crate) const EXCEPTION: &str = "node-failure";
 
-/// Limits on the failures that a job forgives in one action.
+/// What a job forgives in one action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Forgiveness {
-    /// Maximum number of forgiven ranks and resources.
+    /// Maximum number of forgiven ranks and named resources.
     pub(crate) ranks: u64,
     /// Maximum number of forgiven failures for each check with a tolerance of its own.
     pub(crate) checks: BTreeMap<CheckName, u64>,
@@ -39,12 +38,13 @@ pub(crate) struct Forgiveness {
     pub(crate) lost: bool,
     /// `true` if the job forgives ranks past their limit too.
     pub(crate) timeout: bool,
-    /// Ranks that the job handed over before any task began there. The job continues without these ranks, and the
-    /// limits ignore them.
+    /// Ranks that the job handed over before a task began there. They count as no failure: the job goes on without
+    /// them.
     pub(crate) shed: IdSet,
 }
 
 impl Forgiveness {
+    /// Returns `true` if a tolerance can forgive this outcome.
     pub(crate) fn forgives(&self, outcome: &Outcome) -> bool {
         match outcome {
             Outcome::Tolerable => true,
@@ -55,7 +55,7 @@ impl Forgiveness {
         }
     }
 
-    /// Returns `true` if these failures are within the limits.
+    /// Returns `true` if these failures are within the maximum numbers, and only of forgiven checks.
     pub(crate) fn covers(&self, forgiven: &[&Ended]) -> bool {
         let few = forgiven.len() as u64 <= self.ranks || defect!(CountIgnored);
         let of_checks = |ended: &&Ended| self.others || is_of(ended, &self.checks);
@@ -70,13 +70,13 @@ fn names(ended: &Ended, check: &CheckName) -> bool {
     ended.checks.iter().any(|failed| failed.check == check.as_str())
 }
 
-/// Returns `true` if the end has failed checks, and each check has a tolerance of its own.
+/// Returns `true` if the end names failed checks, and every one of them has a tolerance of its own.
 fn is_of(ended: &Ended, checks: &BTreeMap<CheckName, u64>) -> bool {
     !ended.checks.is_empty() && ended.checks.iter().all(|failed| checks.contains_key(failed.check.as_str()))
 }
 
 impl Action {
-    /// Returns the ranks on which the check failed.
+    /// Returns the failed ranks that name this check.
     fn failed(&self, check: &CheckName) -> IdSet {
         let bad = self.bad();
         let failed = self.ended.iter().filter(|(rank, row)| bad.contains(rank.0) && names(&row.ended, check));
@@ -85,7 +85,7 @@ impl Action {
 }
 
 impl Jobs {
-    /// Returns the ranks that failed in an action of the attempt with the verdict `ok`.
+    /// Returns the ranks whose failure the attempt has forgiven: they failed in a setup action with the verdict `ok`.
     pub(crate) fn tolerated(&self, job: &JobId, attempt: Attempt) -> IdSet {
         let mut tolerated = IdSet::new();
         let ids = self.attempt(job, attempt).map(|attempt| attempt.actions.clone());
@@ -97,7 +97,8 @@ impl Jobs {
         tolerated
     }
 
-    /// Lists the failures on the ranks: each check with ranks and messages, and each outcome without a check.
+    /// Returns the failures on these ranks: each is `{check, message, hosts, ranks}`. If an end names no check, `check`
+    /// is the outcome's word.
     pub(crate) fn failed_checks(&self, id: ActionId, ranks: &IdSet) -> Vec<Value> {
         let Some(action) = self.action(id) else { return Vec::new() };
         let mut by: BTreeMap<(String, String), IdSet> = BTreeMap::new();
@@ -121,29 +122,29 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Handles an action that succeeded without some ranks: reports the failed ranks with reasons, and hands the ranks
-    /// over if the job asked for that.
+    /// Reports the ranks that failed in an action with the verdict `ok`, with the reasons. Hands the ranks over if the
+    /// job asked for that.
     pub(crate) fn forgive(&mut self, id: ActionId, cx: &mut Context) {
         let Some(action) = self.action(id) else { return };
         let (job, number, name) = (action.row.job.clone(), action.row.attempt, action.row.name.clone());
         if cx.settings.after.contains(&name) {
             return;
         }
-        // The verdict is `ok`: the job had handed over the never-begun ranks before.
+        // The job handed the never-begun ranks over before: they are no failures.
         let bad = action.bad().difference(&action.never_begun());
         let Some(attempt) = self.attempt(&job, number) else { return };
         let terms = &attempt.terms;
         let surplus: IdSet = match terms.keep {
-            // Before the `keep-after` action, further ranks may still fail.
+            // Ranks are surplus only after the `keep-after` action, because further ranks may fail before.
             Some(keep) if name == cx.settings.keep_after => {
-                // Ranks outside the action are not prepared, and do not count towards `keep`.
+                // Ranks outside the action are not prepared: they do not count towards `keep`.
                 let good = attempt.hold.ranks.intersection(&action.row.ranks).difference(&bad);
                 good.iter().skip(keep as usize - usize::from(defect!(KeepsOneLess))).collect()
             }
             _ => IdSet::new(),
         };
         let mut back = if terms.sheds() { bad.union(&surplus) } else { IdSet::new() };
-        // While other actions have still to begin, the job keeps the ranks of those actions.
+        // The job hands over only ranks of this action, and only those that it holds.
         back = back.intersection(&attempt.hold.ranks).intersection(&action.row.ranks);
         let resources = action.bad_resources();
         if !bad.is_empty() || resources.is_some() {
@@ -163,7 +164,7 @@ impl Jobs {
         }
     }
 
-    /// Lets the job continue without these ranks, and hands the ranks to the after-actions.
+    /// Hands ranks over to the after-actions, and tells the resource manager that the job goes on without them.
     fn give_back(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, cx: &mut Context) {
         self.let_go(job, number, &Part::of_ranks(ranks.clone()), cx);
         let Some(attempt) = self.attempt(job, number) else { return };
@@ -175,6 +176,7 @@ impl Jobs {
         self.tell_manager(job, number, "shrink", context, cx);
     }
 
+    /// Returns what the job still forgives in this action.
     pub(crate) fn forgiveness(&self, id: ActionId, cx: &Context) -> Forgiveness {
         let shed = IdSet::new();
         let none = Forgiveness {
@@ -189,11 +191,12 @@ impl Jobs {
         let Some(action) = self.action(id) else { return none };
         let row = &action.row;
         let Some(attempt) = self.attempt(&row.job, row.attempt) else { return none };
-        // The job does not wait for its after-actions, so tolerance does not apply to after-actions.
+        // The job has ended when its after-actions run: tolerance does not apply to them.
         if cx.settings.after.contains(&row.name) {
             return none;
         }
-        // Ranks that other actions forgave use up the tolerance, except ranks that failed again in this action.
+        // Failures that the job forgave in other actions use up the tolerance. A rank that fails again here counts
+        // once.
         let shed = action.shed(&attempt.hold.ranks);
         let bad = action.bad().difference(&shed);
         let others = self.of(attempt);
@@ -204,9 +207,9 @@ impl Jobs {
             .terms
             .forgives(attempt.layout.ranks().len())
             .saturating_sub(if defect!(ToleranceStartsAnew) { 0 } else { before });
-        // Only ranks that the job still holds count: the controller may have released the rest.
+        // Only ranks that the job still holds count as left.
         let left = attempt.hold.ranks.difference(&bad).len();
-        // A job that sheds its last rank cannot continue.
+        // A job that hands failed ranks over needs one rank that is left.
         let sheds = attempt.terms.sheds();
         let least = attempt.terms.keep.map_or(0, u64::from).max(u64::from(sheds && !defect!(NobodyLeft)));
         let enough = attempt.hold.ranks.is_empty() || left >= least;
@@ -216,8 +219,8 @@ impl Jobs {
         Forgiveness { ranks, checks, others, enough, lost, timeout, shed }
     }
 
-    /// Returns, for each check with a tolerance of its own, how many failures of the check are left to this action.
-    /// Other actions may have used up a part. A rank that fails a check in two actions counts once.
+    /// Returns how many failures of each check with a tolerance of its own this action may still have. Failures that
+    /// the job forgave in other actions are used up. A rank that fails a check in two actions counts once.
     fn checks_left(&self, attempt: &JobAttempt, action: &Action, cx: &Context) -> BTreeMap<CheckName, u64> {
         let others = self.of(attempt).filter(|other| {
             other.row.verdict == Some(Verdict::Ok)

@@ -1,5 +1,5 @@
-//! Withdrawal: setup tasks that no node has begun never begin, and services are asked to stop, because the job hands
-//! their ranks over or ends.
+//! Withdrawal: decides which setup tasks never begin, because the job hands their ranks over or ends. Their outcome is
+//! `cancelled`. External services, which cannot be kept from beginning, are asked to stop.
 
 use serde_json::json;
 
@@ -15,7 +15,7 @@ use crate::outcome::Outcome;
 use crate::task::Ended;
 
 impl Jobs {
-    /// Withdraws the setup tasks on ranks `of` that the controller never sent to the node.
+    /// Withdraws the setup tasks on `of` that the controller has not sent; `why` goes into the event log.
     pub(crate) fn withdraw(&mut self, job: &JobId, number: Attempt, of: &IdSet, why: &str, cx: &mut Context) {
         let waiting = |action: &Action| action.row.waiting.intersection(of);
         let unbegun = self.preparing(job, number).map(|action| (action.row.id, waiting(action)));
@@ -32,8 +32,8 @@ impl Jobs {
         }
     }
 
-    /// Withdraws setup actions that wait on the rank of this after-action. A lost life has begun the after-action
-    /// there, so a setup action must not follow.
+    /// Withdraws the setup tasks that wait on the rank of an after-action which its node holds already. A lost life of
+    /// the controller began the after-action, and no setup action may follow it.
     pub(crate) fn withdraw_before(&mut self, task: TaskId, cx: &mut Context) {
         let Some(action) = self.action(task.action).filter(|action| self.follows(action)) else { return };
         let Some(attempt) = self.attempt(&action.row.job, action.row.attempt) else { return };
@@ -45,7 +45,7 @@ impl Jobs {
         }
     }
 
-    /// Withdraws setup actions that no request has named again from ranks of a hand-over.
+    /// Withdraws the waiting setup tasks of a hand-over that no request has named again since a recovery began.
     pub(crate) fn withdraw_stale(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, cx: &mut Context) {
         let Some(attempt) = self.attempt(job, number) else { return };
         let stale = self.of(attempt).filter(|action| action.row.unvouched && action.row.external.is_none());
@@ -60,8 +60,8 @@ impl Jobs {
         }
     }
 
-    /// Asks external services to stop, as `job cancel` does. A service learns of the cancel from the answer to its next
-    /// report, and from the job's events.
+    /// Asks the services of the attempt's external actions to stop. A service learns of the cancel from the reply to
+    /// its next report, and from the job's event log.
     pub(crate) fn stop_services(&mut self, job: &JobId, number: Attempt, why: &str, cx: &mut Context) {
         let at_work = self.preparing(job, number).filter(|action| action.row.external.is_some());
         let parts: Vec<(ActionId, Part)> = at_work
@@ -83,14 +83,15 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Returns the setup actions of this attempt: all actions except the after-actions.
+    /// Returns the setup actions of an attempt, and its external actions: all but the after-actions.
     pub(crate) fn preparing(&self, job: &JobId, number: Attempt) -> impl Iterator<Item = &Action> {
         let attempt = self.attempt(job, number);
         let actions = attempt.into_iter().flat_map(|attempt| &attempt.actions).filter_map(|id| self.action(*id));
         actions.filter(|action| !self.follows(action))
     }
 
-    /// Returns the ranks on which a setup action may have begun, as far as the store knows.
+    /// Returns the ranks on which a setup action may have begun, as far as the store knows. Of a recovered attempt
+    /// these are all ranks.
     pub(crate) fn begun(&self, job: &JobId, number: Attempt) -> IdSet {
         if let Some(attempt) =
             self.attempt(job, number).filter(|attempt| attempt.recovered && !defect!(RecoveredUnbegun))
@@ -104,7 +105,7 @@ impl Jobs {
         begun
     }
 
-    /// Returns `true` if the task never begins: no request has named its setup action since the recovery began, and the
+    /// Returns `true` if this setup task never begins: no request has named its action since a recovery began, and the
     /// job no longer holds its rank.
     pub(crate) fn is_stale(&self, task: TaskId) -> bool {
         let stale = |action: &&Action| action.row.unvouched && !self.follows(action);
@@ -115,8 +116,8 @@ impl Jobs {
 }
 
 impl Action {
-    /// Returns all ranks that the action covers, except ranks that ended without a Start. All ranks of an external
-    /// action count as begun: the controller cannot see when a service begins.
+    /// Returns the action's ranks, without those that ended before a Start was sent. An external action counts as begun
+    /// on all its ranks, because the controller cannot see when a service begins.
     fn begun(&self) -> IdSet {
         let mut never = self.row.ended.clone();
         self.row.boots.values().for_each(|sent| never.subtract(sent));

@@ -1,11 +1,12 @@
-//! Configured actions of nodes, reported by the agents in Hello. The controller uses the reports in two places:
+//! Configured actions: each agent reports in its Hello which actions its node's configuration names. The reports decide
+//! two things:
 //!
-//! * The controller refuses a request for an action if no node of the request configures it. Such a request is a typing
-//!   mistake and leaves no trace.
-//! * A node that refuses an unconfigured action is not at fault. Only after-actions (`after`) must be configured on
-//!   each node.
+//! * A request for an action that no node of the request configures is refused. It is a typing mistake, and leaves no
+//!   trace.
+//! * A node that refuses an action which it does not configure is not drained, unless the action is an after-action:
+//!   every node must configure these.
 //!
-//! An older agent does not report its actions. Then the controller knows nothing, and the node decides.
+//! An older agent reports no actions. Then the controller sends the Start, and the node decides.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +18,10 @@ use crate::idset::IdSet;
 use crate::nearest::nearest;
 
 impl Facts<'_> {
-    /// Refuses an action if every node of these ranks has reported its actions and none configures this action.
+    /// Checks that at least one node of these ranks may configure the action.
+    ///
+    /// # Errors
+    /// `Invalid`: every node has reported its actions, and none of them configures this one.
     pub(crate) fn check_configured(&self, name: &ActionName, layout: &Layout, ranks: &IdSet) -> Result<(), Refusal> {
         let mut known = BTreeSet::new();
         for (_, host) in layout.pairs(ranks) {
@@ -42,7 +46,7 @@ impl Facts<'_> {
         Err(Refusal::Invalid(format!("{text} ({todo})")))
     }
 
-    /// Returns `true` if the node of this task has reported its actions and does not configure the task's action.
+    /// Returns `true` if the task's node has reported its actions, and the task's action is not among them.
     pub(crate) fn is_unconfigured(&self, task: TaskId) -> bool {
         let Some(action) = self.jobs.action(task.action) else { return false };
         let node = self.nodes.of(&self.jobs, task);

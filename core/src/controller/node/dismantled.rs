@@ -1,5 +1,5 @@
-//! `node forget`: an operator takes dismantled nodes out of the list of nodes. A node that something still refers to
-//! stays.
+//! `node forget`: decides whether an operator may remove a dismantled node from the list of nodes. A node that is
+//! connected, holds orphans, or has tasks or held ranks stays.
 
 use crate::agent::io::Level;
 use crate::controller::facts::Facts;
@@ -10,11 +10,11 @@ use crate::hostlist::HostList;
 use crate::ids::HostName;
 
 impl Machine {
-    /// Forgets these nodes: all of them, or none. A drain of such a host stays. A node that says Hello later is a new
-    /// node.
+    /// Removes these nodes from the list: all of them, or none. The drain of such a host stays. A node that says Hello
+    /// later is a new node.
     ///
     /// # Errors
-    /// The first node that is unknown or in use.
+    /// The first node that is unknown or must stay.
     pub(crate) fn node_forget(&mut self, hosts: &HostList, uid: u32) -> Result<Reply, Refusal> {
         let mut dismantled = Vec::new();
         for name in hosts.iter() {
@@ -37,7 +37,7 @@ impl Machine {
 }
 
 impl Facts<'_> {
-    /// Returns why a node must stay, and what to do about that.
+    /// Returns the reason why the node must stay, and what to do; `None`: it may go.
     fn in_use(&self, host: &HostName) -> Option<String> {
         let node = self.nodes.get(host)?;
         if node.session.is_some() {
@@ -60,7 +60,7 @@ impl Facts<'_> {
         if let Some((job, ..)) = open.find(|(.., attempt)| unreleased(attempt)) {
             return Some(format!("is held by job {job}: perilog why {host}"));
         }
-        // Tasks of the node itself, which hold nothing.
+        // Such a task holds no rank.
         (!node.tasks.is_empty()).then(|| format!("has tasks that have not ended: perilog why {host}"))
     }
 }

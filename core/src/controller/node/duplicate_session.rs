@@ -1,6 +1,7 @@
-//! Two sessions that claim one host. A newer session of the same agent replaces the older session. An agent of another
-//! machine, boot or address waits for a probe of the older session: either the older session answers, or its time runs
-//! out. A machine id and boot id prove nothing, because a thief of a node's key can read them there too.
+//! Two sessions that claim one host: decides which speaks for it. A newer session of the same agent replaces the older
+//! session. If machine, boot or address differ, the controller sends the older session a liveness probe. If the older
+//! session answers, the newer one is refused; if its time runs out, the newer one opens. A thief of a node's key can
+//! also read the machine id and boot id there, so these alone prove nothing.
 
 use crate::agent::io::Level;
 use crate::controller::context::{Change, Context};
@@ -11,13 +12,13 @@ use crate::defect;
 use crate::ids::{BootId, MachineId};
 use crate::message::{Hello, ToAgent};
 
-/// Number of past boots remembered for each node. A connection can hold a Hello back for a minute, not for days of
-/// reboots.
+/// Number of past boots remembered for each node. The network can hold a Hello back for a minute, and in that time a
+/// node does not boot more often.
 const BOOTS_KEPT: usize = 8;
-/// Highest plausible session number. Agents number sessions by milliseconds since boot, and no node is up for 34 years.
+/// Highest plausible session number. Agents number sessions by the milliseconds since boot, and this is 34 years.
 const MAX_LINK: u64 = 1 << 40;
-/// Longest time (ms) that a connection can hold a Hello back: the listener ends connections without a complete Hello
-/// earlier.
+/// Longest time (ms) for which the network can hold a Hello back. The listener ends a connection without a complete
+/// Hello earlier.
 const LATE_MS: u64 = 60_000;
 
 /// Returns the address of a peer, without its port.
@@ -26,21 +27,22 @@ pub(crate) fn address(peer: &str) -> &str {
 }
 
 impl Node {
-    /// Returns `true` if the agent's last open session was not older than this Hello's session.
+    /// Returns `true` if a session of the same boot with this number or a higher one has been open: this Hello is an
+    /// old one.
     fn has_heard_after(&self, hello: &Hello) -> bool {
         let same = self.row.machine == hello.machine && self.row.boot == hello.boot;
         same && self.link.is_some_and(|link| link >= hello.link)
     }
 
-    /// Returns `true` if the network may have held back a Hello from this address. For an address other than the last
-    /// session's, returns `true` only within a minute after that session. So a thief's session numbers and boots do
-    /// not lock the true agent out for longer.
+    /// Returns `true` if an old Hello may arrive from this address. From the address of the last session it always may,
+    /// and from another address for a minute after that session. So a thief who sent high session numbers or boots
+    /// locks the true agent out for a minute at most.
     fn may_be_late(&self, from: &str, now: Now) -> bool {
         let recent = self.session.is_none() && now.mono_ms < self.since_ms.saturating_add(LATE_MS);
         self.address == from || recent
     }
 
-    /// Records a new boot of the known machine: the boot before never returns.
+    /// Records a new boot of the node's machine: the boot before is over, and never comes back.
     pub(crate) fn boots(&mut self, machine: &MachineId, boot: &BootId) {
         if self.row.machine == *machine && self.row.boot != *boot {
             self.over.push(self.row.boot.clone());
@@ -49,14 +51,15 @@ impl Node {
         }
     }
 
+    /// Returns `true` if the Hello is of an earlier boot of the node's machine.
     fn is_over(&self, hello: &Hello) -> bool {
         self.row.machine == hello.machine && (self.over.contains(&hello.boot) || hello.boot.is_before(&self.row.boot))
     }
 }
 
 impl Nodes {
-    /// Handles a complete Hello: looks for another session of this host. `note`: what an operator should read once the
-    /// session is open.
+    /// Decides what becomes of a session with a complete Hello: it opens, it is refused, or it waits for a liveness
+    /// probe of the older session. `note`: a text for operators once it is open.
     pub(crate) fn greeted(&mut self, id: SessionId, hello: Box<Hello>, note: Option<String>, cx: &mut Context) {
         if hello.link > MAX_LINK {
             let why = format!("its session has the number {}, which no agent gives", hello.link);
@@ -71,7 +74,7 @@ impl Nodes {
         let is_heard = late.is_some_and(|node| node.has_heard_after(&hello));
         let older = self.get(&hello.host).and_then(|node| node.session).filter(|older| *older != id);
         let Some(older) = older else {
-            // The last frames of a dead agent may arrive even after its successor's session has ended.
+            // The Hello of an agent that has died since may arrive after its successor's session has ended.
             if is_heard {
                 let why = "an older session of this agent than the last one that stood";
                 return self.turn_away(id, &hello.host, why, cx);
@@ -104,7 +107,7 @@ impl Nodes {
                 self.probe_last += 1;
                 let nonce = self.probe_last;
                 let until_ms = cx.now.mono_ms.saturating_add(cx.settings.probe_ms);
-                // A third claimant does not wait for the second: only the latest Hello remains a claim.
+                // Only the latest Hello remains a claim: the claims before it are refused.
                 let rivals: Vec<SessionId> = self.probing_of(older);
                 for rival in rivals {
                     self.turn_away(rival, &hello.host, "another agent claims this host", cx);
@@ -118,8 +121,7 @@ impl Nodes {
         }
     }
 
-    /// Refuses the newer session, because the older session has answered: the newer session comes from another machine
-    /// of the same name.
+    /// Refuses the newer session, because the older one has answered the probe: another machine claims the same host.
     pub(crate) fn on_probed(&mut self, older: SessionId, answer: u64, cx: &mut Context) {
         for id in self.probing_of(older) {
             let Some(Session { peer, stage: Stage::Probing { hello, nonce, .. } }) = self.sessions.get(&id) else {
@@ -141,7 +143,7 @@ impl Nodes {
         }
     }
 
-    /// Ends probes without an answer in time: the older session is dead, and the newer session opens.
+    /// Ends the probes whose time has run out: the older session is dead, and the newer session opens.
     pub(crate) fn probes_due(&mut self, cx: &mut Context) {
         let due: Vec<(SessionId, SessionId)> = self
             .probing()
@@ -164,8 +166,8 @@ impl Nodes {
         }
     }
 
-    /// Opens the sessions that waited for an answer of the older session, which has ended. A session stays closed if
-    /// its agent has meanwhile returned with a newer session.
+    /// Looks again at the sessions that waited for an older session which has ended. A session is refused if its agent
+    /// has a newer session since.
     pub(crate) fn open_waiting(&mut self, waiting: &[SessionId], cx: &mut Context) {
         for id in waiting {
             if let Some(Session { stage: Stage::Probing { hello, .. }, .. }) = self.sessions.get(id) {
@@ -175,16 +177,18 @@ impl Nodes {
         }
     }
 
-    /// Returns the sessions that wait for the answer to a probe. An index keeps these few sessions apart from the many.
+    /// Returns the sessions that wait for the answer to a probe. The index spares a walk over all sessions.
     fn probing(&self) -> impl Iterator<Item = (SessionId, &Session)> {
         self.probing.iter().filter_map(|id| Some((*id, self.sessions.get(id)?)))
     }
 
+    /// Returns the sessions that wait for this older session.
     pub(crate) fn probing_of(&self, of: SessionId) -> Vec<SessionId> {
         let probes = |s: &Session| matches!(&s.stage, Stage::Probing { older, .. } if *older == of);
         self.probing().filter(|(_, s)| probes(s)).map(|(id, _)| id).collect()
     }
 
+    /// Returns the time (monotonic) at which the next probe runs out; `None`: no probe is open.
     pub(crate) fn next_probe(&self) -> Option<u64> {
         let until = |s: &Session| match &s.stage {
             Stage::Probing { until_ms, .. } => Some(*until_ms),
@@ -193,7 +197,7 @@ impl Nodes {
         self.probing().filter_map(|(_, session)| until(session)).min()
     }
 
-    /// Returns `true` while the controller probes this node's session because another session claims the host.
+    /// Returns `true` while a probe of this node's session is open, because another session claims the host.
     pub(crate) fn is_probed(&self, node: &Node) -> bool {
         node.session.is_some_and(|id| !self.probing_of(id).is_empty())
     }

@@ -1,5 +1,5 @@
-//! `job forget`: an operator drops releases that the release hook keeps refusing. An operator cannot forget an attempt:
-//! an attempt is finished.
+//! `job forget`: decides whether an operator may drop releases that the release hook keeps refusing. The job and its
+//! attempts stay; only these notices go.
 
 use serde_json::json;
 
@@ -10,10 +10,11 @@ use crate::controller::job::Jobs;
 use crate::ids::{Attempt, JobId};
 
 impl Jobs {
-    /// Drops the releases of a job, or of one attempt, that the release hook has not carried out.
+    /// Drops the releases of a job, or of one of its attempts, that the release hook has not carried out. Returns their
+    /// number.
     ///
     /// # Errors
-    /// No reason was given, `releases` is not set, or no such release exists.
+    /// The reason is empty, `releases` is not set, or there is no such release.
     pub(crate) fn job_forget(
         &mut self,
         job: &JobId,

@@ -1,4 +1,4 @@
-//! A complete Hello: the session opens, and the node's tasks are settled against the store.
+//! A complete Hello: opens the session, and settles each of the node's tasks against the store.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,8 @@ use crate::ids::{HostName, TaskId};
 use crate::message::{Held, HeldState, Hello, ToAgent};
 
 impl Machine {
-    /// Opens a session: sends Welcome, then settles the differences.
+    /// Opens a session: records the node and its boot, sends Welcome, and settles the node's tasks. Does nothing if the
+    /// Hello shows that the store is behind and the session must end.
     pub(crate) fn open(&mut self, id: SessionId, hello: Hello, note: Option<String>) {
         if !self.judge_hello(id, &hello) {
             return;
@@ -25,7 +26,7 @@ impl Machine {
         let known = self.nodes.get(&host).map(|node| node.row.clone());
         let boot_number = match &known {
             Some(row) if row.machine == machine && (row.boot == boot || defect!(RebootUnnoticed)) => row.boot_number,
-            // A boot id contains a count of soft reboots, so the controller can count the soft reboots that it missed.
+            // The boot id counts soft reboots: the boot number grows also by those that the controller missed.
             Some(row) if row.machine == machine => {
                 row.boot_number.saturating_add(row.boot.soft_reboots_until(&boot).map_or(1, |reboots| reboots.max(1)))
             }
@@ -68,18 +69,18 @@ impl Machine {
         };
         self.cx.effects.push(Effect::Send { session: id, message: welcome });
         self.settle(id, &host, tasks, before);
-        // The recovery gate opens only after it has learned of this node's tasks.
+        // Last, because the gate must not open before the controller knows this node's tasks.
         self.gate_hears(&host);
     }
 
-    /// Settles one Hello. `before` is the unfinished part of the node's earlier Hello.
+    /// Settles the tasks of a Hello (`held`) against the store. `before`: what the node's earlier Hello had left open.
     pub(crate) fn settle(&mut self, id: SessionId, host: &HostName, held: Vec<Held>, before: Unsettled) {
         let Some(node) = self.nodes.get(host) else { return };
         let NodeRow { boot, boot_number, machine, .. } = node.row.clone();
-        // A node takes no part in external actions.
+        // Nodes know nothing of external actions.
         let tasks: Vec<TaskId> =
             node.tasks.iter().filter(|task| !self.jobs.is_external(task.action)).copied().collect();
-        // The controller ignores the host's own tasks: no session reports their ends.
+        // Tasks that the host runs for itself are none of the controller's.
         let held: BTreeMap<TaskId, Held> = held.into_iter().filter(|h| !h.local).map(|h| (h.task, h)).collect();
         for task in &tasks {
             let frozen = self.jobs.is_frozen_action(task.action);
@@ -88,7 +89,7 @@ impl Machine {
             }
         }
         let mut forget = Vec::new();
-        // Orphans come first, because an orphan keeps later tasks from beginning.
+        // Orphans come first: an orphan keeps other tasks from beginning.
         let (known, unknown): (Vec<&Held>, Vec<&Held>) = held
             .values()
             .partition(|held| self.facts().is_known(host, held) && !self.facts().is_of_a_lost_life(host, held));
@@ -119,8 +120,8 @@ impl Machine {
 }
 
 impl Facts<'_> {
-    /// Returns `true` if this store knows the task. A tombstone counts only if the store has the task on this host; any
-    /// other state counts on every host.
+    /// Returns `true` if the store knows the task. A tombstone counts only if the store has the task on this host; a
+    /// task in any other state counts wherever the store has it.
     pub(crate) fn is_known(&self, host: &HostName, held: &Held) -> bool {
         let task = held.task;
         let is_stone = matches!(held.state, HeldState::Tombstone { .. });

@@ -1,4 +1,4 @@
-//! End of a session, from either side: no session speaks for the host any more.
+//! End of a session, from either side: decides what that changes for its host.
 
 use crate::agent::io::Level;
 use crate::controller::context::{Change, Context};
@@ -9,6 +9,7 @@ use crate::ids::HostName;
 use crate::message::ToAgent;
 
 impl Nodes {
+    /// Refuses a session that claims a host, and tells its agent the reason.
     pub(crate) fn turn_away(&mut self, id: SessionId, host: &HostName, why: &str, cx: &mut Context) {
         let peer = self.sessions.get(&id).map(|s| s.peer.clone()).unwrap_or_default();
         cx.note_of_node(Level::Error, host, format!("{peer} is turned away: {why}"));
@@ -16,8 +17,8 @@ impl Nodes {
         self.end_session(id, why, cx);
     }
 
-    /// Ends a session from the controller's side. The controller drops late frames of the session; the transport
-    /// confirms with `Closed`.
+    /// Ends a session from the controller's side. Its late frames are dropped until the transport confirms with
+    /// `Closed`.
     pub(crate) fn end_session(&mut self, id: SessionId, why: &str, cx: &mut Context) {
         cx.effects.push(Effect::Close { session: id, why: why.to_owned() });
         self.probing.remove(&id);
@@ -28,7 +29,8 @@ impl Nodes {
         }
     }
 
-    /// Records that no session speaks for this host any more.
+    /// Records that no session speaks for this host any more, if this session did. The host's answers to open questions
+    /// end.
     pub(crate) fn away(&mut self, host: &HostName, id: SessionId, cx: &mut Context) {
         let Some(node) = self.get_mut(host).filter(|node| node.session == Some(id)) else {
             return;

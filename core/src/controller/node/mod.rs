@@ -1,4 +1,4 @@
-//! Nodes: the session that speaks for a host, and how the tasks in its Hello differ from the store.
+//! Nodes: decides which session speaks for a host, and how the tasks in a node's Hello differ from the store.
 
 pub(crate) mod configured;
 mod dismantled;
@@ -24,7 +24,7 @@ use crate::ids::{ActionId, ActionName, BootId, HostName, TaskId};
 use crate::idset::IdSet;
 use crate::message::{MAX_TASKS, Phase};
 
-/// Number of failed tasks that the machine remembers of each node, for `why`.
+/// Number of failed tasks that the machine remembers for each node, for `perilog why`.
 pub(crate) const FAILED_KEPT: usize = 8;
 
 /// A node with which the controller has had a session.
@@ -32,25 +32,28 @@ pub(crate) const FAILED_KEPT: usize = 8;
 pub(crate) struct Node {
     pub(crate) row: NodeRow,
     pub(crate) session: Option<SessionId>,
-    /// Counter of the last session. Messages from earlier sessions of the same boot do not count, even after the last
-    /// session ended.
+    /// Number of the last open session (`Hello::link`). Sessions of the same boot with a lower number are refused, even
+    /// after the last session ended. `None`: no session, or an operator had the controller forget it.
     pub(crate) link: Option<u64>,
-    /// Address of the last session, without its port.
+    /// Address of the last open session, without its port.
     pub(crate) address: String,
-    /// Configured actions, from its last session; `None`: never reported.
+    /// Actions that the node's configuration names, as its last Hello reported; `None`: an older agent, which does not
+    /// report them.
     pub(crate) actions: Option<BTreeSet<ActionName>>,
-    /// Boots of this machine before the one in `row`, the newest last.
+    /// Boots of this machine before the boot in `row`, newest last. They never come back.
     pub(crate) over: Vec<BootId>,
-    /// CLOCK_MONOTONIC of the last change between session and no session.
+    /// Time (CLOCK_MONOTONIC, ms) at which the node connected or went away; for an absent node not before this
+    /// controller's start.
     pub(crate) since_ms: u64,
-    /// The node's tasks in actions without a verdict.
+    /// The node's tasks in actions that have no verdict.
     pub(crate) tasks: BTreeSet<TaskId>,
-    /// Reported phases of live tasks, and when each began (monotonic).
+    /// Phase of each live task that the session has reported, and when the phase began (monotonic).
     pub(crate) live: BTreeMap<TaskId, (Phase, u64)>,
-    /// The last few tasks that ended badly, oldest first.
+    /// The last few tasks that did not end well, oldest first.
     pub(crate) failed: Vec<TaskId>,
+    /// Note for operators, such as a second machine that claims the host.
     pub(crate) note: Option<String>,
-    /// The unfinished part of the node's last Hello, and the node's orphans.
+    /// What the node's last Hello left open, and the node's orphans.
     pub(crate) unsettled: Unsettled,
 }
 
@@ -73,17 +76,18 @@ impl Node {
     }
 }
 
-/// The nodes by host, and the sessions of their agents.
+/// All nodes by host, and the sessions of their agents.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Nodes {
     by_host: BTreeMap<HostName, Node>,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
-    /// Sessions that wait for an older session to answer a probe.
+    /// Sessions that wait until the older session of their host has answered a liveness probe, or has not.
     pub(crate) probing: BTreeSet<SessionId>,
     probe_last: u64,
-    /// Open questions of clients, with the hosts that have not answered.
+    /// Open questions of clients, each with the hosts that have not answered.
     pub(crate) questions: BTreeMap<u64, BTreeSet<HostName>>,
     pub(crate) question_last: u64,
+    /// Hosts of nodes with orphans.
     pub(crate) orphan_hosts: BTreeSet<HostName>,
 }
 
@@ -102,21 +106,21 @@ impl DerefMut for Nodes {
 }
 
 impl Nodes {
-    /// Records that the node has an unclaimed task that must not begin yet.
+    /// Records that the node holds an unclaimed task that must not begin yet.
     pub(crate) fn leave_unclaimed(&mut self, jobs: &Jobs, task: TaskId) {
         if let Some(node) = self.of_mut(jobs, task) {
             node.unsettled.unclaimed.insert(task);
         }
     }
 
-    /// Records that the node does not hold the task of a frozen attempt.
+    /// Records that the node does not hold a task of a frozen attempt.
     pub(crate) fn leave_absent(&mut self, jobs: &Jobs, task: TaskId) {
         if let Some(node) = self.of_mut(jobs, task) {
             node.unsettled.absent.insert(task);
         }
     }
 
-    /// Returns the node of a task's rank.
+    /// Returns the node of a task; `None`: the store does not know the task, or its node.
     pub(crate) fn of(&self, jobs: &Jobs, task: TaskId) -> Option<&Node> {
         self.get(&jobs.host_of(task)?)
     }
@@ -125,7 +129,7 @@ impl Nodes {
         self.get_mut(&jobs.host_of(task)?)
     }
 
-    /// Adds `ranks` of an action to the task index of their nodes.
+    /// Adds these tasks of an action to the task lists of their nodes.
     pub(crate) fn index(&mut self, jobs: &Jobs, id: ActionId, ranks: &IdSet) {
         let Some(layout) = jobs.layout(id) else { return };
         for (rank, host) in layout.pairs(ranks) {
@@ -135,7 +139,8 @@ impl Nodes {
         }
     }
 
-    /// Removes a decided action from the task index: a reboot after the verdict changes no task.
+    /// Removes the tasks of a decided action from the task lists of their nodes, because no reboot changes its ends any
+    /// more.
     pub(crate) fn unindex(&mut self, jobs: &Jobs, action: &Action) {
         let Some(attempt) = jobs.attempt_of(action) else { return };
         for (rank, host) in attempt.layout.pairs(&action.row.ranks) {
@@ -145,7 +150,7 @@ impl Nodes {
         }
     }
 
-    /// Collects the last tasks of each node that ended badly, after a start.
+    /// Fills the list of failed tasks of each node, after a start of the controller.
     pub(crate) fn index_failed(&mut self, jobs: &Jobs) {
         let ended = jobs.actions.values().flat_map(|action| action.ended.values());
         let failed = ended.filter(|row| !row.ended.outcome.is_ok()).map(|row| (row.ended.ended_ms, row.task));
@@ -156,9 +161,10 @@ impl Nodes {
         }
     }
 
+    /// Adds a task to the list of failed tasks of its node.
     pub(crate) fn remember_failed(&mut self, jobs: &Jobs, task: TaskId) {
         let Some(node) = self.of_mut(jobs, task) else { return };
-        // A reboot may have invalidated a tolerable task that is in the list already.
+        // The task is in the list already if a reboot has invalidated its `tolerable` end.
         node.failed.retain(|failed| *failed != task);
         if node.failed.len() >= FAILED_KEPT {
             node.failed.remove(0);
@@ -166,14 +172,15 @@ impl Nodes {
         node.failed.push(task);
     }
 
-    /// Returns `true` if the store knows the task, with its rank on `host`. The node's note shows any other claim.
+    /// Returns `true` if the store has this task on this host. A report about another host's task goes into the node's
+    /// note.
     pub(crate) fn speaks_for(&mut self, host: &HostName, task: TaskId, jobs: &Jobs, cx: &mut Context) -> bool {
         jobs.host_of(task).is_some() && !self.is_anothers(host, task, jobs, cx)
     }
 
-    /// Returns `true` if the task belongs to another host. The controller then ignores the report and shows it in the
-    /// node's note; the session stays open. Closing the session would be wrong: after a reused job number or a lost
-    /// store, an attempt may return on other hosts. Its first hosts would be locked out for ever.
+    /// Returns `true` if the store has this task on another host, or a service runs it. The report is then ignored and
+    /// shown in the node's note. The session stays open: after a reused job number or a lost store an attempt may
+    /// return on other hosts, and its first hosts would be locked out for ever.
     pub(crate) fn is_anothers(&mut self, host: &HostName, task: TaskId, jobs: &Jobs, cx: &mut Context) -> bool {
         let external = jobs.is_external(task.action);
         let Some(of) = jobs.host_of(task).filter(|of| of != host || external) else { return false };
@@ -187,7 +194,8 @@ impl Nodes {
         true
     }
 
-    /// Records the phase that a node reported for its task. A task's limit counts from the begin of its scripts.
+    /// Records the phase of a task, which began at `since_ms` (monotonic). A task's time limit counts from the begin of
+    /// its first script.
     pub(crate) fn remember_phase(
         &mut self,
         jobs: &mut Jobs,

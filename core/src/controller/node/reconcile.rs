@@ -1,10 +1,10 @@
-//! Reconciling: settles the differences between the tasks that a node holds and the tasks that the store expects there.
-//! The controller settles every difference when the node's session opens.
+//! Reconciling: decides what follows from each difference between the tasks that a node holds and those that the store
+//! expects there. This happens when the node's session opens.
 //!
 //! | the store        | the node's Hello              | then |
 //! |------------------|-------------------------------|------|
 //! | sent, accepted   | another boot                  | `lost (rebooted)` |
-//! | ok or tolerable setup task | another boot        | `lost (rebooted)`, (1) |
+//! | prolog `ok`, `tolerable` | another boot              | `lost (rebooted)`, (1) |
 //! | reboot announced | another boot                  | the announced end, (4) |
 //! | waiting          | holds nothing                 | Start, (2) |
 //! | sent             | same boot, holds nothing      | Start again; Cancel if cancelling |
@@ -13,17 +13,18 @@
 //! | open             | live, ended                   | accepted; `Finished` follows |
 //! | open             | tombstone                     | the tombstone's outcome |
 //! | ended            | unclaimed, waiting, starting  | Cancel: the task never begins |
-//! | ended            | live                          | the task goes on; its result is recorded as late |
-//! | ended as `lost`  | live, begun                   | the same; the controller drains the node, once |
+//! | ended            | live                          | goes on; its result is recorded as late |
+//! | ended as `lost`  | live, begun                   | the same; the controller drains the host, once |
 //! | on another host  | any but a tombstone           | shown; Cancel if unclaimed; its end is ignored |
 //! | ended            | tombstone with another end    | recorded as late |
 //! | unknown task     | any                           | an orphan: [`crate::controller::recovery`] |
 //! | open, frozen     | holds nothing, or another boot | unchanged until the attempt is vouched for |
 //!
-//! 1. The reboot has removed the result of the setup task. The rule holds until the action has its verdict. It also
-//!    holds for an `ok` that the node reports only now, from a /run that outlived the boot.
-//! 2. Unless an earlier action has not ended on the host. The start-grace counts from now.
-//! 3. A task that is held back stays unclaimed.
+//! 1. The reboot has undone the work of the prolog. Only the action named `prolog` is so, and only until it has its
+//!    verdict. The rule also holds for an `ok` that the node reports only now, from a /run that outlived a soft reboot.
+//!    Where the job hands failed ranks over, `tolerable` does not count.
+//! 2. Unless an earlier action has not ended there, or recovery holds the task back. Start-grace counts from now.
+//! 3. If recovery holds the task back, it stays unclaimed.
 //! 4. See [`crate::controller::action::announced_reboot`].
 
 use crate::controller::action::Stand;
@@ -40,7 +41,7 @@ use crate::outcome::Loss;
 use crate::task::{Ended, Start, survives_reboot};
 
 impl Jobs {
-    /// Invalidates a setup task that ended well in an earlier boot: the task becomes `lost (rebooted)`.
+    /// Ends a prolog that ended well in an earlier boot as `lost (rebooted)`, because the reboot has undone its work.
     pub(crate) fn undo(&mut self, task: TaskId, boot_number: u32, cx: &mut Context) {
         let Some(action) = self.action(task.action) else { return };
         let had_done = match action.stand(task.rank) {
@@ -54,7 +55,7 @@ impl Jobs {
         }
     }
 
-    /// Sends a Start for a node's boot; the batch commits the Start first.
+    /// Sends a Start of the task, meant for this boot of its node. The batch commits the Start before it leaves.
     pub(crate) fn start_on(
         &mut self,
         id: SessionId,
@@ -78,7 +79,7 @@ impl Jobs {
 }
 
 impl Machine {
-    /// Settles a task that this store knows and the node holds.
+    /// Settles a task that the store knows and the node holds, as the table says.
     pub(crate) fn settle_held(
         &mut self,
         id: SessionId,
@@ -91,8 +92,8 @@ impl Machine {
         let is_stone = matches!(state, HeldState::Tombstone { .. });
         let rank = task.rank;
         if !is_stone && self.nodes.is_anothers(host, task, &self.jobs, &mut self.cx) {
-            // The task must not begin here. If it runs already, it continues; the controller acknowledges its end and
-            // ignores the outcome.
+            // The task must not begin on this host. If it runs there already, it goes on: its end is acknowledged, and
+            // its outcome ignored.
             if *state == HeldState::Unclaimed {
                 self.cx.send_cancel(id, &self.jobs, task, "it is of another host");
             }
@@ -102,7 +103,7 @@ impl Machine {
         let Some(action) = self.jobs.action_mut(task.action) else { return };
         let open = action.is_open_on(rank);
         if open && action.boot(rank).is_none() {
-            // A restored store has no Start of the task. The controller assumes that the node began the task in this
+            // The restored store lacks the Start of this task: the controller takes the present boot for the task's
             // boot.
             action.seen_in(rank, boot_number);
         }
@@ -119,7 +120,7 @@ impl Machine {
                 if open {
                     self.end_reported(task, ended);
                 } else if outcome.is_of_scripts() {
-                    // A restored store may lack a late result.
+                    // The restored store may lack this result, which was late once already.
                     self.jobs.on_late(host, task, ended, &mut self.cx);
                 }
             }
@@ -134,7 +135,8 @@ impl Machine {
                 action.accept(rank);
                 self.jobs.touch(task.action, &mut self.cx);
                 match cancel {
-                    // A unit start that systemd has not carried out yet could begin the task without a Begin.
+                    // Also for a held-back task: systemd may start the unit at any time, and the scripts would run
+                    // without a Begin.
                     Some(why) if !frozen && !defect!(CancelledBegins) => {
                         self.cx.send_cancel(id, &self.jobs, task, &why)
                     }
@@ -155,7 +157,7 @@ impl Machine {
                         self.cx.send_cancel(id, &self.jobs, task, &why);
                     }
                 } else if is_before_its_begin(phase) {
-                    // The task has not begun, but would begin when its turn comes or when systemd starts its unit.
+                    // The task has not begun, and would begin when its turn comes or systemd starts its unit.
                     self.cx.send_cancel(id, &self.jobs, task, "it has ended for the controller");
                 }
                 if open {
@@ -180,7 +182,7 @@ impl Machine {
         }
     }
 
-    /// Settles a task that the store expects on the node and that the Hello does not list.
+    /// Settles a task that the store expects on the node and that the node does not hold, as the table says.
     pub(crate) fn settle_absent(&mut self, id: SessionId, task: TaskId, boot_number: u32, boot: &crate::ids::BootId) {
         let Some(action) = self.jobs.action(task.action) else {
             return;
@@ -203,14 +205,14 @@ impl Machine {
                 self.jobs.start_on(id, task, boot_number, boot, &mut self.cx)
             }
             Stand::Accepted => self.jobs.lose(task, Loss::Vanished, &mut self.cx),
-            // The node never got the Start: the task waits again for whatever holds it back.
+            // The node never got the Start, so the task can wait for what holds it back.
             Stand::Sent if cancel.is_none() && self.facts().held_back(task.action, task.rank).is_some() => {
                 if let Some(action) = self.jobs.action_mut(task.action) {
                     action.unsend(task.rank);
                     self.jobs.touch(task.action, &mut self.cx);
                 }
             }
-            // The node answers the Cancel with a tombstone, and reports it with Finished.
+            // The node answers the Cancel with a tombstone, and reports the end with `Finished`.
             Stand::Sent => match cancel {
                 Some(why) => self.cx.send_cancel(id, &self.jobs, task, &why),
                 None => self.jobs.start_on(id, task, boot_number, boot, &mut self.cx),
@@ -219,7 +221,7 @@ impl Machine {
         }
     }
 
-    /// Begins an unclaimed task of an asserted attempt, unless the task is cancelled or held back.
+    /// Lets an unclaimed task of an asserted attempt begin, unless it is cancelled or held back.
     pub(crate) fn begin_unclaimed(&mut self, session: SessionId, task: TaskId) {
         let Some(action) = self.jobs.action(task.action) else { return };
         match action.must_not_begin(task.rank) {

@@ -1,4 +1,4 @@
-//! Sessions: the session that speaks for a host, from its Hello to its end.
+//! Sessions: decides how a connection becomes the session that speaks for a host, and handles its messages.
 //!
 //! ```text
 //!   greeting --last page of Hello--> open      no other session of this host, or an older one of the same agent
@@ -15,42 +15,47 @@ use crate::controller::node::Nodes;
 use crate::ids::{BootId, Epoch, HostName, MachineId};
 use crate::message::{FromAgent, Held, HeldState, Hello, MAX_TASKS};
 
-/// Maximum number of tasks in one Hello, over all its pages. An agent keeps at most 16,384 tasks and tombstones
+/// Maximum number of tasks in a Hello, over all its pages. An agent keeps at most 16,384 tasks and tombstones
 /// (`max-tombstones`).
 const MAX_HELLO_TASKS: usize = 20_000;
-/// Highest believable epoch: no controller can have started more often. An agent's higher claim is cut to this.
+/// Highest epoch that the controller believes: no controller can have started more often. A higher claim counts as this
+/// epoch.
 pub(crate) const MAX_SEEN: u64 = 1 << 40;
 
+/// A connection of an agent.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Session {
     pub(crate) peer: String,
     pub(crate) stage: Stage,
 }
 
+/// Stage of a session, as the module's header draws it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Stage {
-    /// The agent has sent these pages of its Hello so far.
+    /// The Hello is not complete; these pages have arrived.
     Greeting(Option<Box<Hello>>),
-    /// The Hello is complete; the session waits for an older session to answer a probe or to miss its time.
+    /// The Hello is complete. The session waits until the older session of its host has answered the probe with this
+    /// nonce, or until the time `until_ms` (monotonic).
     Probing {
         hello: Box<Hello>,
         older: SessionId,
         nonce: u64,
         until_ms: u64,
     },
+    /// The session speaks for its host.
     Open {
         host: HostName,
         machine: MachineId,
         boot: BootId,
         link: u64,
     },
-    /// The controller has ended the session, and drops late frames.
+    /// The controller has ended the session; late frames are dropped.
     Over,
 }
 
 impl Nodes {
     fn on_hello(&mut self, id: SessionId, names: Option<&[String]>, page: Hello, cx: &mut Context) {
-        // Names in the DNS have no case, and a final dot has no meaning (RFC 4343, RFC 1034 3.1).
+        // DNS names have no case, and a final dot has no meaning (RFC 4343, RFC 1034 3.1).
         let is_its = |name: &String| {
             let (name, host) = (name.trim_end_matches('.'), page.host.as_str().trim_end_matches('.'));
             name.eq_ignore_ascii_case(host)
@@ -86,6 +91,7 @@ impl Nodes {
         }
     }
 
+    /// Records that a connection has ended. Sessions that waited for it are looked at again.
     pub(crate) fn on_closed(&mut self, id: SessionId, why: &str, cx: &mut Context) {
         let waiting = self.probing_of(id);
         self.probing.remove(&id);
@@ -101,6 +107,7 @@ impl Nodes {
 }
 
 impl Machine {
+    /// Handles a frame. Before the session is open, only a Hello counts.
     pub(crate) fn on_message(&mut self, id: SessionId, names: Option<&[String]>, peer: &str, message: FromAgent) {
         let session = self
             .nodes
@@ -115,14 +122,13 @@ impl Machine {
         match (host, message) {
             (None, FromAgent::Hello(page)) => self.nodes.on_hello(id, names, page, &mut self.cx),
             (Some(_), FromAgent::Hello(_)) => self.nodes.end_session(id, "Hello twice in one session", &mut self.cx),
-            // Between its Hello and the Welcome an agent has nothing else to report. Results in early frames arrive
-            // again in `Finished`.
+            // Before the Welcome an agent has nothing to report. A result in an early frame comes again as `Finished`.
             (None, _) => {}
             (Some(host), message) => self.on_agent(id, &host, message),
         }
     }
 
-    /// Handles a frame of an open session.
+    /// Handles a message of an open session.
     fn on_agent(&mut self, id: SessionId, host: &HostName, message: FromAgent) {
         match message {
             FromAgent::Hello(_) => {}
@@ -173,8 +179,8 @@ impl Machine {
     }
 }
 
-/// Returns the time over which agents spread their redials: the number of agents divided by the connections accepted
-/// per second, at least one second.
+/// Returns the redial window (ms), over which agents spread their redials: the number of agents divided by the
+/// connections that the controller accepts in a second, and at least a second.
 pub(crate) fn redial_window_ms(agents: u64, per_second: u64) -> u64 {
     (agents.saturating_mul(1000) / per_second.max(1)).max(1000)
 }
