@@ -1,17 +1,17 @@
-//! Drain: keeps new jobs from a host at fault, for a reason that an operator can act on. The controller drains exactly
-//! the hosts at fault, and never replaces an existing reason. A cancel by a user drains no host, except the cancel of
-//! an after-action: the clean-up did not happen.
+//! Drain: decides which reasons a host's drain has, when it is in force, and when it is lifted. A drain keeps new jobs
+//! from a host at fault, for a reason on which an operator can act. An existing reason is never replaced.
 //!
 //! ```text
 //!   at fault, or by hand --> notice to the hook --confirmed--> in force --undrain--> notice --confirmed--> gone
 //! ```
-//! Without a hook, a drain is the controller's own list, and is in force at once.
+//! Without a drain hook, the list of drains is the controller's own, and a drain is in force at once.
 //!
-//! The store keeps a later fault of a drained host beside the first reason. The hook gets a new notice and must confirm
-//! it: an operator may have undrained the node in the resource manager alone.
+//! A later fault of a drained host becomes a second reason beside the first. The hook gets a new notice and must
+//! confirm it, because an operator may have undrained the node in the resource manager alone.
 //!
-//! A reboot ends a stuck script. With `reboot-cleans`, the reboot also lifts the script's drain, once the node has said
-//! Hello and no script lives there. A drain with another fault stays, and so does a drain that an operator asked for.
+//! A reboot ends a stuck script. With `reboot-cleans`, the reboot also lifts the drain for that script, once the node
+//! has said Hello and no script lives there. A drain with another reason stays, and so does a drain that an operator
+//! asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
@@ -24,17 +24,17 @@ use crate::defect;
 use crate::ids::{Attempt, HostName, JobId, Rank};
 use crate::job::Part;
 
-/// Longest reason, in characters: `flux resource drain` and `scontrol` show one line.
+/// Longest reason, in characters, because `flux resource drain` and `scontrol` show one line.
 pub(crate) const MAX_REASON: usize = 200;
 
-/// Kind of fault behind a drain. The kind decides whether a reboot lifts the drain.
+/// Kind of fault behind a drain. It decides whether a reboot lifts the drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// A script was stuck past its limit, in the boot of this number; `None`: the node is unknown.
+    /// A script is stuck past its limit, in the boot with this number; `None`: the node is unknown.
     Stuck(Option<u32>),
-    /// Recovery needs the drain for a while: the drain ends with its cause.
+    /// Recovery needs the drain until its cause ends ([`Passing`]).
     Passing,
-    /// The node was away.
+    /// A task was lost because its node rebooted or was away. A drain for a stuck script remains one.
     Away,
     Other,
 }
@@ -48,7 +48,7 @@ impl Fault {
     }
 }
 
-/// Cause of a drain; `by`: the operator who asked for it.
+/// Reason for which a host is to be drained; `by`: the operator who asked for it, `None`: the controller.
 #[derive(Debug, Clone)]
 pub(crate) struct Cause {
     pub(crate) reason: String,
@@ -56,26 +56,27 @@ pub(crate) struct Cause {
     pub(crate) fault: Fault,
 }
 
-/// Change that a fault makes to the host's drain.
+/// What a new reason changes for the host's drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// The host was not drained.
+    /// The host was not drained, and is now.
     First,
-    /// The host was drained for another fault; the drain got a further reason.
+    /// The host was drained, and the drain has a further reason now.
     Again,
+    /// The drain had the reason already.
     Known,
 }
 
-/// The drained hosts, and what waits for them.
+/// All drains, and the ranks that wait for them.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Drains {
     by_host: BTreeMap<HostName, DrainRow>,
-    /// Ranks without a hold that wait for the drain of their host.
+    /// Ranks without a hold that are released once the drain of their host is in force.
     pub(crate) waiting: BTreeMap<HostName, BTreeSet<(JobId, Attempt, Rank)>>,
-    /// Drains whose notice the hook failed to carry out: since when, and the reason. Not stored: a restarted controller
-    /// sends each notice again.
+    /// Hosts with a drain on whose notice the drain hook failed: since when (ms since 1970), and the reason. Not
+    /// stored: a restarted controller sends each notice again.
     pub(crate) failed: BTreeMap<HostName, (u64, String)>,
-    /// A drain hook is configured: a drain is in force once the hook has confirmed it.
+    /// `true` if a drain hook is configured.
     pub(crate) hook: bool,
 }
 
@@ -93,11 +94,12 @@ impl Drains {
         Self { by_host, waiting: BTreeMap::new(), failed: BTreeMap::new(), hook }
     }
 
-    /// Returns `true` if the host has a drain in force.
+    /// Returns `true` if the host's drain is in force.
     pub(crate) fn is_drained(&self, host: &HostName) -> bool {
         self.by_host.get(host).is_some_and(|drain| drain.confirmed && !drain.lifted)
     }
 
+    /// Returns `true` if the host has a drain that is not lifted, in force or not.
     pub(crate) fn is_drained_or_draining(&self, host: &HostName) -> bool {
         self.by_host.get(host).is_some_and(|drain| !drain.lifted)
     }
@@ -107,7 +109,7 @@ impl Drains {
         self.by_host.get(host).is_some_and(|drain| !drain.confirmed && !drain.lifted)
     }
 
-    /// Drains a host. An existing drain keeps its reason.
+    /// Drains a host. If the host is drained already, the reason becomes a further one.
     pub(crate) fn drain(&mut self, host: &HostName, cause: Cause, cx: &mut Context) -> Told {
         let Cause { reason, by, fault } = cause;
         let standing = self.by_host.get(host).filter(|drain| !drain.lifted && !defect!(DrainOverwritten)).cloned();
@@ -115,7 +117,8 @@ impl Drains {
             return self.drain_again(drain, Again { at_ms: cx.now.wall_ms, reason, by }, fault, cx);
         }
         let stuck = fault.stuck();
-        // The earlier drain was lifted, but the hook has not confirmed the lift: time and number must grow.
+        // A drain that is lifted, without confirmation of the lift, makes room for the new one. Time and number of the
+        // new one must be higher.
         let before =
             self.by_host.get(host).map(|drain| (drain.since_ms.saturating_add(1), drain.telling.saturating_add(1)));
         let (earliest_ms, telling) = before.unwrap_or_default();
@@ -130,7 +133,7 @@ impl Drains {
         Told::First
     }
 
-    /// Adds a fault to an existing drain.
+    /// Adds a reason to an existing drain, unless the drain has the reason already.
     fn drain_again(&mut self, drain: DrainRow, again: Again, fault: Fault, cx: &mut Context) -> Told {
         let is_news = again.by.is_some() || drain.unvouched || drain.newest().reason != again.reason;
         let stuck = match fault {
@@ -154,7 +157,7 @@ impl Drains {
             unvouched: false,
             passing: None,
             confirmed: drain.confirmed && (!self.hook || defect!(DrainToldOnce)),
-            // A hook that is configured later must get a notice too.
+            // Without a hook now: a hook that the site configures later must get a notice of this reason.
             told: drain.told && self.hook,
             ..drain
         };
@@ -170,7 +173,7 @@ impl Drains {
         }
     }
 
-    /// Drains a host for recovery; leaves an existing drain unchanged.
+    /// Drains a host for recovery. An existing drain stays as it is.
     pub(crate) fn drain_passing(&mut self, host: &HostName, reason: String, passing: Passing, cx: &mut Context) {
         let cause = Cause { reason: reason.clone(), by: None, fault: Fault::Passing };
         if self.drain(host, cause, cx) == Told::First
@@ -181,16 +184,16 @@ impl Drains {
         }
     }
 
-    /// Lifts the drain of a host that recovery drained for this cause.
+    /// Lifts the drain of a host if this cause is the drain's only one.
     pub(crate) fn lift_passing(&mut self, host: &HostName, passing: &Passing, cx: &mut Context) {
         if self.by_host.get(host).is_some_and(|drain| drain.passing.as_ref() == Some(passing) && !drain.lifted) {
             self.lift(host, cx);
         }
     }
 
-    /// Marks the drains of a restored store as unvouched. An operator may have lifted them after the backup, so the
-    /// hook gets no notice before they are vouched for. An undrain that the store owes to the hook is dropped: the node
-    /// may have failed again after the backup.
+    /// Marks the drains of a restored store as unvouched, if there is a drain hook. An operator may have lifted them
+    /// after the backup, so the hook gets no notice of them. A lift that the hook has not confirmed is dropped, because
+    /// the node may have failed again after the backup.
     pub(crate) fn doubt(&mut self, cx: &mut Context) {
         if !self.hook || defect!(DrainsUndoubted) {
             return;
@@ -208,7 +211,7 @@ impl Drains {
         }
     }
 
-    /// Sends the hook a notice of every drain that was still unvouched when the recovery ended.
+    /// Sends the drain hook a notice of every drain that is still unvouched at the end of the recovery.
     pub(crate) fn tell_doubted(&mut self, cx: &mut Context) {
         for drain in self.by_host.values().filter(|drain| drain.unvouched).cloned().collect::<Vec<_>>() {
             let telling = drain.telling.saturating_add(1);
@@ -216,12 +219,13 @@ impl Drains {
         }
     }
 
-    /// Adopts a drain that exists in the resource manager, made by perilog or by an operator.
+    /// Takes over a drain that the resource manager lists. The listing vouches for the store's drain of the host. If
+    /// the store has none, a drain by perilog is added, and a drain by somebody else is left alone.
     pub(crate) fn adopt(&mut self, listed: ListedDrain, cx: &mut Context) {
         match self.by_host.get(&listed.host).cloned() {
             Some(drain) if !drain.lifted && drain.unvouched => {
                 self.put(DrainRow { unvouched: false, ..drain.clone() }, cx);
-                // The drain exists in the resource manager, so the notice counts as carried out.
+                // The drain is in force in the resource manager: its notice counts as carried out.
                 self.hook_done(&listed.host, drain.telling, false, cx);
             }
             None if listed.ours => {
@@ -232,7 +236,7 @@ impl Drains {
         }
     }
 
-    /// Releases the ranks, and settles the resolutions, that waited for this drain.
+    /// Has the batch release the ranks, and settle the resolutions, that waited for the drain of this host.
     pub(crate) fn in_force(&mut self, host: &HostName, cx: &mut Context) {
         cx.in_force.insert(host.clone());
         for (job, attempt, rank) in self.waiting.remove(host).into_iter().flatten() {
@@ -240,9 +244,9 @@ impl Drains {
         }
     }
 
-    /// Applies the settings. Without a hook no confirmation comes, so every waiting drain is in force and every waiting
-    /// undrain is done. A new hook gets a notice of each drain; the drain is in force again once the hook has confirmed
-    /// it.
+    /// Applies the settings. If no hook is configured any more, every drain is in force, and every lift is done. If a
+    /// hook is configured anew, it gets a notice of each drain that no hook has confirmed; the drain is in force again
+    /// once the hook has confirmed it.
     pub(crate) fn set_hook(&mut self, hook: bool, cx: &mut Context) {
         self.hook = hook;
         let (waits, untold) =
@@ -258,9 +262,11 @@ impl Drains {
         }
     }
 
+    /// Lifts the drain of a host, and releases the ranks that waited for it. With a drain hook, the drain is gone once
+    /// the hook has confirmed the lift.
     pub(crate) fn lift(&mut self, host: &HostName, cx: &mut Context) {
         self.in_force(host, cx);
-        // An earlier failure of the hook concerned the drain, not the lift.
+        // A recorded failure of the hook was about the drain, not about this lift.
         self.failed.remove(host);
         match self.by_host.get(host).cloned() {
             Some(drain) if self.hook => {
@@ -270,7 +276,8 @@ impl Drains {
         }
     }
 
-    /// Lifts the drain of a node with settled tasks, if a reboot has ended the drain's cause.
+    /// Lifts the drain of a connected node on which no script lives, if stuck scripts are the drain's only reason and
+    /// the node has rebooted since.
     pub(crate) fn reboot_cleans(&mut self, node: &Node, cx: &mut Context) {
         let host = &node.row.host;
         let Some(drain) = self.by_host.get(host).filter(|drain| !drain.lifted) else { return };
@@ -282,13 +289,15 @@ impl Drains {
         }
     }
 
+    /// Removes a drain, without a notice to the drain hook.
     pub(crate) fn remove(&mut self, host: &HostName, cx: &mut Context) {
         self.by_host.remove(host);
         self.failed.remove(host);
         cx.records.push(Record::Undrained { host: host.clone() });
     }
 
-    /// Records that the hook failed; the controller sends the notice again. Ignores answers to earlier notices.
+    /// Records that the drain hook failed on a notice. The notice stays owed, and is sent again. An answer to an
+    /// earlier notice changes nothing.
     pub(crate) fn hook_failed(&mut self, host: HostName, telling: u64, lifted: bool, why: String, now: Now) {
         let told = |drain: &DrainRow| drain.telling == telling && drain.lifted == lifted && !drain.confirmed;
         if self.by_host.get(&host).is_some_and(told) {
@@ -296,7 +305,8 @@ impl Drains {
         }
     }
 
-    /// Records that the hook has carried out the notice. Ignores answers to earlier notices.
+    /// Records that the drain hook has carried out a notice: the drain is in force, or gone if `lifted`. An answer to
+    /// an earlier notice changes nothing.
     pub(crate) fn hook_done(&mut self, host: &HostName, telling: u64, lifted: bool, cx: &mut Context) {
         match self.by_host.get(host).cloned() {
             Some(drain) if (drain.telling == telling || defect!(AnyTellingConfirms)) && drain.lifted == lifted => {
@@ -313,7 +323,7 @@ impl Drains {
         }
     }
 
-    /// Forgets the ranks of an attempt that wait for drains.
+    /// Forgets which ranks of an attempt wait for drains.
     pub(crate) fn forget(&mut self, job: &JobId, number: Attempt) {
         let others = |(of, attempt, _): &(JobId, Attempt, Rank)| of != job || *attempt != number;
         self.waiting.values_mut().for_each(|waiting| waiting.retain(others));

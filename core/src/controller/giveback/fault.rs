@@ -1,12 +1,13 @@
-//! Faults: which end of a task is its node's fault, and the reason with which [`super::drain`] drains the node.
+//! Faults: decides which end of a task is its node's fault, and words the reason for [`super::drain`]. These files word
+//! the reasons of drains:
 //!
 //! | the reason says | worded in |
 //! |---|---|
-//! | how a task ended: action, script, outcome, first check or last line | `drain_for`, here |
+//! | how a task ended: action, script, outcome, first check or last line | `drain_for` below |
 //! | a script is past its limit; a task that was lost lives | `action/end.rs` |
-//! | processes outlive their scripts | `action/limits.rs` |
+//! | processes outlive their scripts | `action/clock.rs` |
 //! | a task was resolved by hand while it may be alive | `operator/resolve.rs` |
-//! | an after-action had ended before a setup action ran | `giveback/hand_over.rs` |
+//! | an after-action had ended before ranks joined | `job/hand_over.rs` |
 //! | an orphan lives there; a disowned rank waits for its clean-up | `recovery/orphans.rs`, `recovery/disowned.rs` |
 //! | what an operator typed, or the resource manager says | `operator/drain.rs`, `giveback/drain.rs` |
 
@@ -24,7 +25,7 @@ use crate::ids::{HostName, TaskId};
 use crate::outcome::{Loss, Outcome};
 use crate::task::Ended;
 
-/// Returns `true` if this outcome is the node's fault.
+/// Returns `true` if this outcome is the fault of the task's node.
 fn is_at_fault(outcome: &Outcome) -> bool {
     match outcome {
         Outcome::Cancelled { .. } => defect!(CancelDrains),
@@ -42,14 +43,14 @@ impl Facts<'_> {
 }
 
 impl Machine {
-    /// Drains the host of a task if the end is the node's fault, or if no clean-up follows the end.
+    /// Drains the host of a task if the end is the node's fault, or if no after-action will clean up after it.
     pub(crate) fn drain_for(&mut self, task: TaskId, ended: &Ended) {
         let Some(action) = self.jobs.action(task.action) else { return };
         let row = &action.row;
         // A cancelled after-action has not cleaned up.
         let unclean = matches!(ended.outcome, Outcome::Cancelled { .. }) && self.jobs.follows(action);
-        // A node must accept every after-action, or no clean-up happens. A node is not at fault if it refuses another
-        // action that it does not configure, or for which it is full.
+        // A node may refuse an action that it does not configure, or for which it is full. It may not refuse an
+        // after-action, because then nothing cleans up.
         let excused = matches!(ended.outcome, Outcome::Refused { .. })
             && (self.facts().is_unconfigured(task) || (ended.full && !defect!(FullDrains)))
             && !self.jobs.follows(action);
@@ -61,7 +62,7 @@ impl Machine {
         let step = blamed(ended);
         let script = step.map(|step| format!(" {}", step.script)).unwrap_or_default();
         let mut reason = format!("{}{script}: {}", row.name, ended.outcome);
-        // Every other outcome names its status in its text.
+        // The text of `tolerable` lacks the script's status.
         if let (Outcome::Tolerable, Some(status)) = (&ended.outcome, step.and_then(|step| step.status)) {
             reason.push_str(&format!(" ({status})"));
         }
@@ -81,23 +82,25 @@ impl Machine {
         }
         let suffix = format!(" (job {} attempt {})", row.job, row.attempt);
         let fault = match ended.outcome {
-            // A reboot does not replace the missing clean-up.
+            // A reboot does not replace the after-action.
             _ if unfollowed.is_some() => Fault::Other,
             Outcome::Timeout { .. } => self.facts().stuck(task),
-            // An operator may have rebooted the node to end the script.
+            // An operator may have rebooted the node to end the stuck script for which it is drained.
             Outcome::Lost { why: Loss::Rebooted | Loss::Offline | Loss::Unreachable } => Fault::Away,
             _ => Fault::Other,
         };
         self.drain_task(task, reason, &suffix, fault);
     }
 
-    /// Drains the host of a task that may be alive, or that nothing will clean up after.
+    /// Drains the host of a task that may be alive, or after which nothing cleans up; `what` says why.
     pub(crate) fn drain_alive(&mut self, task: TaskId, what: &str, fault: Fault) {
         let Some(row) = self.jobs.action(task.action).map(|action| &action.row) else { return };
         let (reason, suffix) = (format!("{}: {what}", row.name), format!(" (job {} attempt {})", row.job, row.attempt));
         self.drain_task(task, reason, &suffix, fault);
     }
 
+    /// Drains the host of a task, and logs the reason unless the drain has it already. Cuts the reason so that `suffix`
+    /// fits.
     fn drain_task(&mut self, task: TaskId, reason: String, suffix: &str, fault: Fault) {
         let Some(host) = self.jobs.host_of(task) else { return };
         let room = MAX_REASON.saturating_sub(suffix.chars().count());
@@ -115,14 +118,15 @@ impl Machine {
         self.cx.note(Level::Warning, Some(&job), Some(&host), format!("drained: {newest}"));
     }
 
-    /// Lets a reboot lift the drain of a node, if the site wants that.
+    /// Lifts the drain for a stuck script if the node has rebooted, the site has set `reboot-cleans`, and no recovery
+    /// is under way.
     pub(crate) fn reboot_cleans(&mut self, host: &HostName) {
         if let Some(node) = self.nodes.get(host).filter(|_| self.cx.settings.reboot_cleans && !self.recovery.is_on()) {
             self.drains.reboot_cleans(node, &mut self.cx);
         }
     }
 
-    /// Applies new settings.
+    /// Applies new settings. Warns if releases are owed to a release hook that is configured no more.
     pub(crate) fn on_settings(&mut self, settings: Settings) {
         self.jobs.after.clone_from(&settings.after);
         self.cx.settings = settings;

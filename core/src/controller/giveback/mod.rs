@@ -1,4 +1,5 @@
-//! Returns to the resource manager: releases, drains of hosts at fault, and the outbox of notices.
+//! Giving back: which ranks and resources go back to the resource manager and when, which hosts are drained, and which
+//! notices tell of both.
 
 pub(crate) mod drain;
 pub(crate) mod fault;

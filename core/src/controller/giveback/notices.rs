@@ -1,5 +1,6 @@
-//! Notices: what the resource manager and the release hook are told of a job, through the outbox; and the notices that
-//! are dropped or repeated, because a lost life may have told them.
+//! Notices: decides which notices about a job enter the outbox, for the resource manager and for the release hook. In a
+//! recovery, also decides which notices are dropped or repeated, because a lost life of the controller may have sent
+//! them.
 
 use serde_json::{Value, json};
 
@@ -13,7 +14,7 @@ use crate::ids::{Attempt, JobId};
 use crate::idset::IdSet;
 use crate::job::Part;
 
-/// The releases of notices that were dropped from the outbox, by receiver.
+/// What dropped notices said of releases, by receiver.
 #[derive(Debug, Default)]
 pub(crate) struct Owed {
     pub(crate) manager: Part,
@@ -21,32 +22,32 @@ pub(crate) struct Owed {
 }
 
 impl Outbox {
-    /// Begins the entries of a life of the controller, each with a number above all earlier ones.
+    /// Begins a life of the controller: its entries have numbers above all earlier ones.
     pub(crate) fn begin(&mut self, epoch: u64, wall_ms: u64) {
         (self.epoch, self.last) = (epoch, first_sequence(wall_ms, self.last));
     }
 }
 
 impl Context {
-    /// Adds a notice for a receiver.
+    /// Adds a notice for `edge` to the outbox.
     pub(super) fn send_notice(&mut self, edge: Edge, job: &JobId, attempt: Attempt, body: Body) {
         let entry = self.outbox.next(edge, job, attempt, body);
         self.records.push(Record::Outbox(entry));
         self.effects.push(Effect::OutboxGrew);
     }
 
-    /// Removes a notice for good: its receiver has carried it out, or must not get it.
+    /// Removes a notice: its receiver has carried it out, or must not get it.
     pub(crate) fn finish_notice(&mut self, sequence: u64) {
         self.outbox.done(sequence);
         self.records.push(Record::OutboxDone { sequence });
     }
 
-    /// Drops an attempt's outstanding notices; returns their sequence numbers.
+    /// Drops all notices about an attempt that are still in the outbox; returns their sequence numbers.
     pub(crate) fn drop_notices(&mut self, job: &JobId, number: Attempt) -> Vec<u64> {
         let owed = self.outbox.forget(job, number);
         self.records.extend(owed.iter().map(|sequence| Record::OutboxDone { sequence: *sequence }));
         if !owed.is_empty() {
-            // Later entries of the job waited behind the dropped entries.
+            // Later notices about the job waited behind the dropped ones.
             self.effects.push(Effect::OutboxGrew);
         }
         owed
@@ -54,7 +55,7 @@ impl Context {
 }
 
 impl Jobs {
-    /// Sends the resource manager a notice of an event, unless all ranks of the attempt are disowned.
+    /// Sends the resource manager a notice of an event, unless it holds no rank of the attempt any more.
     pub(crate) fn tell_manager(&self, job: &JobId, number: Attempt, event: &str, mut context: Value, cx: &mut Context) {
         if self.attempt(job, number).is_none_or(|attempt| !attempt.owed().ranks.is_empty()) {
             cx.send_notice(Edge::Manager, job, number, told_as(&mut context, event, None));
@@ -63,9 +64,9 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Drops the undelivered releases of an unvouched attempt that name a rank which the resource manager no longer
-    /// lists: the lost life has told them, and the host may be another job's. Returns what they said of listed ranks,
-    /// for [`Machine::release_again`].
+    /// Drops each release in the outbox of an unvouched attempt that names a rank outside `listed`, the ranks that the
+    /// resource manager still holds for the attempt. A lost life has sent this release, and another job may have the
+    /// host. Returns what the dropped notices said of listed ranks and of resources, for [`Self::release_again`].
     pub(crate) fn take_releases(&mut self, job: &JobId, number: Attempt, listed: &IdSet, cx: &mut Context) -> Owed {
         let mut owed = Owed::default();
         if !self.is_unvouched(job, number) || defect!(OwedReleaseStays) {
@@ -84,14 +85,15 @@ impl Jobs {
             let of_edge = if edge == Edge::Manager { &mut owed.manager } else { &mut owed.hook };
             of_edge.extend_with(&Part { ranks: part.ranks.intersection(listed), resources: part.resources });
             cx.finish_notice(sequence);
-            // Later entries of the job waited behind this entry.
+            // Later notices about the job waited behind this one.
             cx.effects.push(Effect::OutboxGrew);
         }
         owed
     }
 
-    /// Repeats releases, because the resource manager still lists these ranks as held. Sends another notice about the
-    /// released ranks, unless a notice about them is still in the outbox. `owed`: what dropped notices said.
+    /// Sends the notice of a release again, for ranks that are released in the store and that the resource manager
+    /// still lists as held. Ranks with a notice in the outbox are left out. `owed`: what [`Self::take_releases`] has
+    /// dropped.
     pub(crate) fn release_again(&mut self, job: &JobId, number: Attempt, listed: &IdSet, owed: Owed, cx: &mut Context) {
         let Some(attempt) = self.attempt(job, number) else { return };
         let mut ranks = attempt.released.ranks.intersection(listed);
@@ -109,15 +111,14 @@ impl Jobs {
             let mut context = json!({"attempt": number, "ranks": part.ranks, "hosts": attempt.layout.hosts_of(&part.ranks),
                 "resources": part.resources, "final": attempt.owed().is_subset(&attempt.released), "R": r});
             let at_ms = (edge == Edge::ReleaseHook).then_some(cx.now.wall_ms);
-            // `tell_manager` is silent about disowned ranks, and these ranks may have been disowned when they were
-            // released.
+            // Not by `tell_manager`, which sends no notice if all ranks are disowned: these may have been.
             cx.send_notice(edge, job, number, told_as(&mut context, "release", at_ms));
         }
     }
 }
 
-/// Builds a notice's body: the event's context and name, and for people who read waiting notices its time. `context` is
-/// unchanged afterwards.
+/// Returns the body of a notice: the event's context, its name, and `at_ms`, the time that people see at a waiting
+/// notice. `context` is the same afterwards.
 pub(super) fn told_as(context: &mut Value, event: &str, at_ms: Option<u64>) -> Body {
     if let Some(object) = context.as_object_mut() {
         object.insert("event".to_owned(), event.into());

@@ -1,5 +1,6 @@
-//! Outbox: entries by receiver, in order. A hook that returns after a day finds thousands of a job's releases here, and
-//! takes one at a time. So no operation walks all entries.
+//! Outbox: keeps the notices of each receiver in order, and chooses those that the release hook gets next. A hook that
+//! returns after a day finds thousands of a job's releases and takes one at a time, so the frequent operations do not
+//! walk all entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,12 +9,13 @@ use crate::controller::stored::body::Body;
 use crate::defect;
 use crate::ids::{Attempt, JobId};
 
-/// Largest integer that every JSON reader represents exactly: 2^53 - 1 microseconds since 1970, the year 2255.
+/// Largest sequence number: every JSON reader represents it exactly (2^53 - 1; as microseconds since 1970, the year
+/// 2255).
 const MAX_SEQUENCE: u64 = (1 << 53) - 1;
 
-/// Returns the number before the first entry of a controller that starts, or takes over, now: microseconds since
-/// 1970. So a restored store continues past every number that its lost life can have used, and an edge never confuses
-///       old and new entries.
+/// Returns the number before the first entry of a life of the controller that begins now: the microseconds since 1970,
+/// or `last` if that is larger. So a restored store numbers its entries above all that its lost life can have used, and
+/// no reader takes a new entry for an old one.
 pub(crate) fn first_sequence(wall_ms: u64, last: u64) -> u64 {
     if defect!(SequencesReused) {
         return last;
@@ -21,16 +23,18 @@ pub(crate) fn first_sequence(wall_ms: u64, last: u64) -> u64 {
     wall_ms.saturating_mul(1_000).min(MAX_SEQUENCE).max(last)
 }
 
+/// The notices that their receivers have not carried out.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Outbox {
     entries: BTreeMap<(Edge, u64), OutboxEntry>,
-    /// Entries for the release hook, by job.
+    /// Sequence numbers of the entries for the release hook, by job.
     hooked: BTreeMap<JobId, BTreeSet<u64>>,
-    /// Entries that the hook failed to carry out, with the reason. Not stored: a restarted controller sends each again.
+    /// Entries on which the release hook failed, each with the reason. Not stored: a restarted controller sends each
+    /// again.
     failed: BTreeMap<u64, String>,
-    /// Number of the newest entry.
+    /// Sequence number of the newest entry.
     pub(super) last: u64,
-    /// Epoch of new entries.
+    /// The controller's epoch, which new entries bear.
     pub(super) epoch: u64,
 }
 
@@ -41,7 +45,7 @@ impl Outbox {
         outbox
     }
 
-    /// Adds an entry under the next number; returns it.
+    /// Adds an entry with the next sequence number; returns the entry.
     pub(super) fn next(&mut self, edge: Edge, job: &JobId, attempt: Attempt, body: Body) -> OutboxEntry {
         self.last += 1;
         let entry = OutboxEntry { sequence: self.last, epoch: self.epoch, edge, job: job.clone(), attempt, body };
@@ -60,13 +64,13 @@ impl Outbox {
         self.entries.len()
     }
 
-    /// Returns the entries for the resource manager after this sequence number.
+    /// Returns the entries for the resource manager with a higher sequence number than `after`.
     pub(crate) fn manager(&self, after: u64) -> impl Iterator<Item = &OutboxEntry> {
         let from = (Edge::Manager, after.saturating_add(1));
         self.entries.range(from..=(Edge::Manager, u64::MAX)).map(|(_, entry)| entry)
     }
 
-    /// Returns the number of entries that wait for the release hook.
+    /// Returns the number of entries for the release hook.
     pub(crate) fn owed(&self) -> usize {
         self.hooked.values().map(BTreeSet::len).sum()
     }
@@ -76,9 +80,9 @@ impl Outbox {
         self.entries.range((Edge::ReleaseHook, 0)..).map(|(_, entry)| entry)
     }
 
-    /// Returns the oldest entry of each job for the release hook. A job's next entry comes only after the oldest is
-    /// done, which keeps the order. Jobs in `first` come first. `except` names jobs that wait for a retry, so that they
-    /// delay no other job.
+    /// Returns at most `limit` entries for the release hook, of each job the oldest, if `may` allows it. A job's next
+    /// entry comes only when the oldest is done, so the order is kept. Jobs in `first` come first. Jobs in `except`
+    /// wait for a retry: they are left out, and delay no other job.
     pub(crate) fn oldest_releases(
         &self,
         first: &[JobId],
@@ -95,19 +99,19 @@ impl Outbox {
         first.chain(others).filter_map(entry).take(limit).collect()
     }
 
-    /// Records that the release hook failed on an entry; the controller will send the entry again.
+    /// Records that the release hook failed on an entry. The entry stays, and is sent again.
     pub(crate) fn fail(&mut self, sequence: u64, why: String) {
         if self.entries.contains_key(&(Edge::ReleaseHook, sequence)) {
             self.failed.insert(sequence, why);
         }
     }
 
-    /// Returns the reason why the release hook failed on an entry.
+    /// Returns the reason why the release hook failed on an entry last; `None`: it did not fail.
     pub(crate) fn failure(&self, sequence: u64) -> Option<&str> {
         self.failed.get(&sequence).map(String::as_str)
     }
 
-    /// Drops the entries that the resource manager has applied.
+    /// Removes the entries that the resource manager has applied, up to and including `through`.
     pub(crate) fn applied(&mut self, through: u64) {
         let through = if defect!(OutboxDropsUnapplied) { u64::MAX } else { through };
         while let Some((key, _)) = self.entries.range((Edge::Manager, 0)..=(Edge::Manager, through)).next() {
@@ -116,7 +120,7 @@ impl Outbox {
         }
     }
 
-    /// Removes an entry that its receiver has carried out.
+    /// Removes an entry, whoever its receiver is.
     pub(crate) fn done(&mut self, sequence: u64) {
         self.failed.remove(&sequence);
         for edge in [Edge::Manager, Edge::ReleaseHook] {
@@ -126,13 +130,13 @@ impl Outbox {
         }
     }
 
-    /// Does the release hook still have to carry out an entry of this attempt?
+    /// Returns `true` if an entry about this attempt waits for the release hook.
     pub(crate) fn is_hooked(&self, job: &JobId, attempt: Attempt) -> bool {
         let of = |sequence: &u64| self.entries.get(&(Edge::ReleaseHook, *sequence));
         self.hooked.get(job).into_iter().flatten().filter_map(of).any(|entry| entry.attempt == attempt)
     }
 
-    /// Drops the entries of an attempt; returns their sequence numbers.
+    /// Removes all entries about an attempt; returns their sequence numbers.
     pub(crate) fn forget(&mut self, job: &JobId, attempt: Attempt) -> Vec<u64> {
         let of = |entry: &OutboxEntry| entry.job == *job && entry.attempt == attempt;
         let gone: Vec<u64> = self.entries.values().filter(|entry| of(entry)).map(|entry| entry.sequence).collect();

@@ -1,10 +1,10 @@
-//! Release: gives each resource back to the resource manager once, when no job and no action holds it. Fragments add up
-//! to the whole R; the last release bears `final`.
+//! Release: decides which ranks and named resources go back to the resource manager now. Each goes back once, when
+//! neither the job nor an action holds it. The fragments add up to the whole R; the last release bears `final`.
 //!
-//! Two kinds of holders exist. The job holds its resources until `job finish`. Each action holds them until it drops
-//! its hold on ended resources by its release policy ([`crate::controller::io::ReleasePolicy`]). A rank on a host that
-//! is being drained is released only when the drain is in force. Otherwise the resource manager could allocate a node
-//! on which something may still be wrong.
+//! The job holds its ranks and resources until `job finish`. An action holds what it covers until its release policy
+//! ([`crate::controller::io::ReleasePolicy`]) lets it drop ended ranks and resources. If the host of a rank is being
+//! drained, the rank is released only once the drain is in force: otherwise the resource manager could give the faulty
+//! node to another job.
 
 use std::collections::BTreeSet;
 
@@ -20,17 +20,18 @@ use crate::defect;
 use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, ResourceName};
 use crate::job::Part;
 
-/// Clock of an action with [`crate::controller::io::ReleasePolicy::Batches`]: when it drops its hold next.
+/// Clock of an action with the policy [`crate::controller::io::ReleasePolicy::Batches`]. `at_ms`: the time (monotonic)
+/// of the next batch; `None`: nothing waits.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Batches {
     pub(crate) at_ms: Option<u64>,
-    /// Waiting time of the last batch.
+    /// Waiting time (ms) of the last batch.
     waited_ms: u64,
 }
 
 impl Batches {
-    /// Returns `true` when the batch is due. `waits`: an ended resource waits for release. The first such resource
-    /// starts the clock.
+    /// Returns `true` if a batch is due. `waits`: the action holds ended ranks or resources. The first of these starts
+    /// the clock.
     pub(crate) fn due(&mut self, waits: bool, first_ms: u64, ceiling_ms: u64, mono_ms: u64) -> bool {
         match self.at_ms {
             _ if !waits => {
@@ -53,19 +54,19 @@ impl Batches {
 }
 
 impl Action {
-    /// Drops the action's hold on the ended resources that the policy allows to go now. Returns them.
+    /// Drops the action's hold on what its policy lets go now; returns that part.
     pub(crate) fn let_go(&mut self, policy: ReleasePolicy, mono_ms: u64) -> Part {
         if !matches!(policy, ReleasePolicy::Batches { .. }) {
-            // The clock belongs to an earlier policy.
+            // The policy has changed since the clock was started.
             self.batches = Batches::default();
         }
         let part = match policy {
             _ if self.row.verdict.is_some() => self.row.held.clone(),
             ReleasePolicy::Together if self.is_open() => return Part::default(),
-            // An open-ended action: ranks that the job hands over later form another batch.
+            // If the action may still grow, ranks that join later form another batch.
             ReleasePolicy::Together | ReleasePolicy::Each => self.done_part(),
             ReleasePolicy::Batches { first_ms, ceiling_ms } => {
-                // `||` skips the second condition: not every arriving resource costs a look at every waiting resource.
+                // The second condition walks all resources, and is needed only if no ended rank is held.
                 let waits = !self.done.is_empty() || !self.done_resources().is_empty();
                 if !self.batches.due(waits, first_ms, ceiling_ms, mono_ms) {
                     return Part::default();
@@ -82,7 +83,7 @@ impl Action {
         part
     }
 
-    /// Returns the ended resources that the action still holds.
+    /// Returns the ended ranks and resources that the action still holds.
     fn done_part(&self) -> Part {
         if !self.done.is_empty() && defect!(ReleaseAtFirst) {
             return self.row.held.clone();
@@ -101,7 +102,7 @@ impl Action {
 }
 
 impl Jobs {
-    /// Drops holds of a changed action by its release policy; the batch then releases what has no hold left.
+    /// Drops holds of an action by its release policy. The end of the batch releases what has no other hold.
     pub(crate) fn settle_action(&mut self, id: ActionId, cx: &mut Context) {
         if self.is_frozen_action(id) {
             return;
@@ -116,8 +117,8 @@ impl Jobs {
         cx.let_go.entry((job, attempt)).or_default().extend_with(&part);
     }
 
-    /// Marks this part as released. The resource manager gets a notice, except about ranks that it no longer holds for
-    /// the attempt.
+    /// Marks a part as released, and sends the notices. The resource manager gets none about ranks that it no longer
+    /// holds for the attempt.
     fn give(&mut self, job: &JobId, number: Attempt, free: &Part, cx: &mut Context) {
         let Some(attempt) = self.attempt_mut(job, number) else { return };
         if attempt.complete || free.is_empty() {
@@ -169,7 +170,8 @@ impl Jobs {
 }
 
 impl Machine {
-    /// Releases the resources of `part` that have no hold and wait for no drain.
+    /// Releases the ranks and resources of `part` that have no hold. Ranks on a host whose drain is not in force yet
+    /// wait for the drain. Nothing of a frozen attempt is released.
     pub(crate) fn release(&mut self, job: &JobId, number: Attempt, part: Part) {
         let attempt = self.jobs.attempt(job, number).filter(|attempt| attempt.asserted || defect!(FrozenReleased));
         let Some(attempt) = attempt else { return };

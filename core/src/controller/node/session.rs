@@ -42,7 +42,6 @@ pub(crate) enum Stage {
         nonce: u64,
         until_ms: u64,
     },
-    /// The session speaks for its host.
     Open {
         host: HostName,
         machine: MachineId,

@@ -1,4 +1,4 @@
-//! `cancel` and `kill`: an operator stops the tasks of a job, or sends them a signal.
+//! `cancel` and `kill`: decides which tasks an operator's cancel or signal reaches.
 
 use serde_json::json;
 
@@ -14,11 +14,16 @@ use crate::outcome::Outcome;
 use crate::task::Ended;
 
 impl Jobs {
+    /// Cancels the open tasks and resources that `which` names. A task without a Start ends at once; every other one
+    /// stays open until its node or service reports the end.
+    ///
+    /// # Errors
+    /// `which` is wrong, or names only the job while only after-actions are open.
     pub(crate) fn cancel(&mut self, which: &Which, why: &str, uid: u32, cx: &mut Context) -> Result<Reply, Refusal> {
         let mut count = 0;
         let mut tasks = self.tasks(which, true)?;
         if which.action.is_none() && !defect!(CancelTakesEpilog) {
-            // An after-action cleans up after the cancelled actions: only a request that names it cancels it.
+            // After-actions clean up after the cancelled actions: a cancel reaches one only by its name.
             let follows = |id: &ActionId| self.action(*id).is_some_and(|action| self.follows(action));
             let (behind, before): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|(id, _)| follows(id));
             let name = behind.first().and_then(|(id, _)| self.action(*id)).map(|action| &action.row.name);
@@ -39,7 +44,7 @@ impl Jobs {
                     continue;
                 };
                 if action.stand(rank) == Stand::Waiting {
-                    // No Start was ever committed, so no script can run.
+                    // The controller has sent no Start, so no script can run.
                     self.end_task(task, Ended::bare(Outcome::Cancelled { status: None }, cx.now.wall_ms), cx);
                     continue;
                 }
@@ -58,6 +63,7 @@ impl Jobs {
 }
 
 impl Machine {
+    /// Sends a signal to the accepted tasks that `which` names, where the node is connected. Returns their number.
     pub(crate) fn signal(&mut self, which: &Which, signal: u8) -> Result<Reply, Refusal> {
         let mut count = 0;
         for (id, ranks) in self.jobs.tasks(which, true)? {

@@ -1,4 +1,5 @@
-//! `drain` and `undrain`: an operator drains hosts, and lifts drains.
+//! `drain` and `undrain`: decides whether an operator's request to drain hosts, or to lift their drains, is carried
+//! out.
 
 use crate::agent::io::Level;
 use crate::controller::context::Context;
@@ -8,14 +9,14 @@ use crate::controller::node::Nodes;
 use crate::hostlist::HostList;
 use crate::ids::HostName;
 
-/// Shortest time (ms) in which an operator can read a reason and type `undrain`.
+/// Time (ms) after a new reason within which an operator cannot have read it and typed `undrain`.
 const UNSEEN_MS: u64 = 1_000;
 
 impl Drains {
-    /// Drains hosts by an operator's request.
+    /// Drains hosts by an operator's request. Returns the number of hosts that were not drained before.
     ///
     /// # Errors
-    /// No reason was given, or a host has never said Hello and `force` is not set.
+    /// The reason is empty, or a host's agent has never connected and `force` is not set.
     pub(crate) fn drain_by_hand(
         &mut self,
         hosts: &HostList,
@@ -42,8 +43,11 @@ impl Drains {
         Ok(Reply::Reached { tasks: count })
     }
 
-    /// Lifts drains. `forget` deletes each drain without the drain hook, for example of a host that the resource
-    /// manager does not know.
+    /// Lifts the drains of all these hosts, or of none. With `forget`, no notice goes to the drain hook, for example
+    /// about a host that the resource manager does not know.
+    ///
+    /// # Errors
+    /// A host is not drained, its drain is lifted already, or a reason is too new for the operator to know it.
     pub(crate) fn undrain(
         &mut self,
         hosts: &HostList,
@@ -62,7 +66,8 @@ impl Drains {
                     return Err(Refusal::Conflict(text));
                 }
                 Some(drain) => {
-                    // The resource manager already shows the faults of which the hook or the edge has told it.
+                    // The operator may have read the reason in the resource manager, which has it from the drain hook
+                    // or the edge.
                     let is_told = drain.confirmed && (forget || self.hook);
                     if let Some(reason) = unseen(drain, cx.now).filter(|_| !is_told) {
                         let text = format!(
@@ -87,7 +92,7 @@ impl Drains {
     }
 }
 
-/// Returns the latest fault of a drained host, if too recent for the operator who lifts the drain to have seen it.
+/// Returns the newest reason of a drain, if the controller added it so recently that an operator cannot have read it.
 fn unseen(drain: &DrainRow, now: Now) -> Option<&str> {
     let fault = drain.again.as_ref().filter(|again| again.by.is_none() && !drain.lifted)?;
     (now.wall_ms.abs_diff(fault.at_ms) < UNSEEN_MS).then_some(&fault.reason)

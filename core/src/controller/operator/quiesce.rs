@@ -1,6 +1,6 @@
-//! Quiesce: the controller begins nothing new, so that an operator can replace the daemon or work in the machine room.
-//! Running actions go on, after-actions still begin, and scripts never notice. The store keeps the quiesced state: a
-//! restarted controller stays quiesced until an operator types `resume`.
+//! Quiesce: decides whether an action may begin while an operator replaces the daemon or works in the machine room. A
+//! quiesced controller begins nothing new. Running actions go on, and after-actions still begin. The store keeps the
+//! quiesced state: a restarted controller stays quiesced until an operator types `perilog resume`.
 
 use std::collections::BTreeSet;
 
@@ -11,21 +11,22 @@ use crate::defect;
 use crate::duration::Span;
 use crate::ids::ActionName;
 
-/// Maximum number of clients that wait for quiescence; each is an operator or an operator's script.
+/// Maximum number of clients that wait until no action is open. Each is an operator or an operator's script.
 const MAX_WAITS: usize = 64;
 
-/// The quiesced state, and a full disk: both keep actions from beginning.
+/// The two states that keep actions from beginning: quiesced, and a full disk.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Quiesce {
-    /// The quiesced state: nothing new begins.
+    /// The quiesced state; `None`: the controller is not quiesced.
     pub(crate) quiet: Option<Quiet>,
-    /// Clients that get their answer when no action is open.
+    /// Clients that get their reply when no action is open.
     pub(crate) waits: BTreeSet<Client>,
+    /// `true` if the disk under the store is full.
     pub(crate) store_full: bool,
 }
 
 impl Jobs {
-    /// Returns the numbers of open actions and open tasks.
+    /// Returns the number of open actions, and of open tasks.
     pub(crate) fn open_count(&self) -> (u64, u64) {
         let open = self.actions.values().filter(|action| action.is_open());
         open.fold((0, 0), |(actions, tasks), action| (actions + 1, tasks + action.count_open()))
@@ -33,7 +34,11 @@ impl Jobs {
 }
 
 impl Quiesce {
-    /// Checks whether an action of this name may begin now; after-actions always may.
+    /// Checks whether an action of this name may begin now. While the controller is quiesced only after-actions may; on
+    /// a full disk no `prolog` may.
+    ///
+    /// # Errors
+    /// `Unavailable`, with the reason.
     pub(crate) fn may_begin(&self, action: &ActionName, cx: &Context) -> Result<(), Refusal> {
         if self.store_full && action.as_str() == "prolog" {
             let text = "the controller's disk is full: no new prolog is begun; epilogs and completions go on";
@@ -48,7 +53,7 @@ impl Quiesce {
         }
     }
 
-    /// Quiesces the controller; returns `None` if the client gets its answer later, when no action is open.
+    /// Quiesces the controller. Returns `None` if the client waits until no action is open.
     pub(crate) fn quiesce(
         &mut self,
         client: Client,
@@ -77,11 +82,12 @@ impl Quiesce {
         None
     }
 
-    /// Removes clients that disconnected while waiting.
+    /// Forgets waiting clients that have disconnected.
     pub(crate) fn hung_up(&mut self, clients: &[Client]) {
         self.waits.retain(|client| !clients.contains(client));
     }
 
+    /// Ends the quiesced state. Clients that wait get a refusal.
     pub(crate) fn resume(&mut self, uid: u32, cx: &mut Context) -> Reply {
         let was_quiet = self.quiet.take().is_some();
         if was_quiet {
@@ -93,7 +99,7 @@ impl Quiesce {
         Reply::Resumed { was_quiet }
     }
 
-    /// Answers waiting clients at the end of a batch, if no action is open.
+    /// Sends the waiting clients their reply, if no action is open at the end of the batch.
     pub(crate) fn tell_quiet(&mut self, jobs: &Jobs, cx: &mut Context) {
         if self.waits.is_empty() || jobs.actions.values().any(|action| action.is_open()) {
             return;
@@ -105,7 +111,7 @@ impl Quiesce {
 }
 
 impl Quiet {
-    /// Returns a text such as `quiet for 5m by uid 0 (new release)`.
+    /// Returns the state as a text, such as `quiet for 5m by uid 0 (new release)`.
     pub(crate) fn words(&self, now: Now) -> String {
         let reason = if self.reason.is_empty() { String::new() } else { format!(" ({})", self.reason) };
         let seconds = now.wall_ms.saturating_sub(self.since_ms) / 1000;

@@ -1,6 +1,6 @@
-//! Resolution: carries out `resolve`. An operator's resolution replaces an outcome that will not come. If a script may
-//! be alive, the resource manager must not get the node before the node's drain is in force. The resolution waits until
-//! then, because the verdict that it completes lets other work begin elsewhere.
+//! Resolution (`perilog resolve`): decides when an operator's outcome takes the place of one that will not come. A
+//! script of the task may be alive, so the resource manager must not get the node before the node's drain is in force.
+//! Until then the resolution waits, because the verdict that it completes lets work begin on other nodes.
 //!
 //! ```text
 //!   no Start was sent -----------------------------------------------> resolved
@@ -8,8 +8,8 @@
 //!                 \-> the resolution waits --drain confirmed---------> resolved
 //!                                         \--the scripts end earlier-> the scripts' own outcome
 //! ```
-//! A task that has not begun never begins: the controller sends its node a Cancel. A running task continues, and the
-//! controller records its result as late.
+//! A task that has not begun never begins: its node gets a Cancel. A running task goes on, and its result is recorded
+//! as late.
 
 use serde_json::json;
 
@@ -27,7 +27,7 @@ use crate::outcome::{Loss, Outcome};
 use crate::task::Ended;
 
 impl Jobs {
-    /// Returns the tasks whose resolution waits for a drain, with its outcome.
+    /// Returns the tasks whose resolution waits for a drain, each with the outcome that it then gets.
     pub(crate) fn resolving(&self) -> Vec<(TaskId, Outcome)> {
         let words =
             self.actions.values().flat_map(|action| action.row.resolving.iter().map(move |word| (action, word)));
@@ -39,26 +39,32 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Applies a waiting resolution to an end of its task; returns `None` if the resolution must keep waiting.
+    /// Returns the end that a task gets: `ended`, or the outcome of the task's resolution. `None`: the resolution waits
+    /// on, and the task stays open.
     pub(crate) fn weigh(&self, task: TaskId, ended: Ended, cx: &Context) -> Option<Ended> {
         let Some(word) = self.action(task.action).and_then(|action| action.resolving(task.rank)) else {
             return Some(ended);
         };
         match &ended.outcome {
-            // The script may still be alive, and the operator resolved the task for exactly that reason. A word that
-            // waits for the node ends with the node's absence, and the drain of a lost task follows.
+            // The script may be alive, which is why the operator resolved the task: the resolution waits on. A
+            // resolution that waits for the node to say that the task never began gives way: the task is lost, and its
+            // host drained.
             Outcome::Lost { why: Loss::Unreachable | Loss::Offline | Loss::UnknownNode | Loss::Lease } => {
                 word.unbegun.then_some(ended)
             }
             Outcome::Resolved { .. } => Some(ended),
             outcome if outcome.is_of_scripts() || word.overdue => Some(ended),
-            // No process of the task is alive, and none will start.
+            // No process of the task is alive, and none will begin.
             _ => Some(Ended::bare(word.outcome(), cx.now.wall_ms)),
         }
     }
 }
 
 impl Machine {
+    /// Resolves the open tasks and resources that `which` names. Named resources get the outcome at once.
+    ///
+    /// # Errors
+    /// The reason is empty, or nothing that `which` names is open.
     pub(crate) fn resolve(&mut self, which: &Which, ok: bool, reason: &str, uid: u32) -> Result<Reply, Refusal> {
         if reason.trim().is_empty() {
             return Err(Refusal::Invalid("resolve needs a reason".to_owned()));
@@ -112,8 +118,8 @@ impl Machine {
         Ok(Reply::Resolved { tasks: count, waiting })
     }
 
-    /// Drains the host of a task that may be alive, and cancels a task that has not begun. Returns `true` if the drain
-    /// is not in force yet.
+    /// Drains the host of a sent task, and cancels the task if it has not begun. Returns `true` if the resolution must
+    /// wait for the drain.
     fn begin_resolve(&mut self, task: TaskId, reason: &str) -> bool {
         let stand = self.jobs.action(task.action).map_or(Stand::NotMine, |action| action.stand(task.rank));
         if stand == Stand::Waiting {
@@ -122,7 +128,7 @@ impl Machine {
         self.drain_alive(task, &format!("resolved by hand while it may be alive: {}", reason.trim()), Fault::Other);
         let host = self.jobs.host_of(task);
         let node = host.as_ref().and_then(|host| self.nodes.get(host));
-        // The controller may be wrong: a task that has just begun gets a TERM with this Cancel.
+        // The last report may be old: a task that has begun since gets a TERM by this Cancel.
         let begun = match node.and_then(|node| node.live.get(&task)) {
             Some((phase, _)) => !is_before_its_begin(phase),
             None => false,
@@ -133,7 +139,7 @@ impl Machine {
         host.is_some_and(|host| self.drains.is_draining(&host)) && !defect!(ResolveBeforeDrain)
     }
 
-    /// Turns waiting resolutions into outcomes on hosts whose drain has come into force.
+    /// Ends the tasks whose resolution waited for a drain that came into force in this batch.
     pub(crate) fn settle_resolved(&mut self) {
         let hosts = std::mem::take(&mut self.cx.in_force);
         if hosts.is_empty() {
@@ -149,6 +155,7 @@ impl Machine {
 }
 
 impl Resolving {
+    /// Returns the outcome that the resolution gives its ranks.
     pub(crate) fn outcome(&self) -> Outcome {
         match self.overdue {
             true => Outcome::Timeout { status: None },
@@ -158,33 +165,35 @@ impl Resolving {
 }
 
 impl Action {
+    /// Returns the resolution of a rank that waits; `None`: there is none.
     pub(crate) fn resolving(&self, rank: Rank) -> Option<&Resolving> {
         self.row.resolving.iter().find(|word| word.ranks.contains(rank.0))
     }
 
-    /// Stores a resolution that waits for a drain. Each rank keeps only its last resolution.
+    /// Stores a resolution that waits. It replaces earlier ones of the same ranks.
     pub(crate) fn resolve_later(&mut self, word: Resolving) {
         self.forget_words(&word.ranks);
         self.row.resolving.push(word);
         self.changed = true;
     }
 
+    /// Forgets the resolutions of these ranks.
     pub(crate) fn forget_words(&mut self, ranks: &IdSet) {
         for word in &mut self.row.resolving {
             word.ranks.subtract(ranks);
         }
         self.row.resolving.retain(|word| !word.ranks.is_empty());
-        // Writes the whole row, because deltas contain no resolutions.
+        // Deltas contain no resolutions, so the whole row is stored.
         self.changed = true;
     }
 }
 
-/// Returns the reason why a task never began, for the node and for people who look there for the task.
+/// Returns the reason that the node records for a task that was resolved before it began.
 pub(crate) fn before_its_begin(reason: &str) -> String {
     format!("resolved by hand before it began: {}", reason.trim())
 }
 
-/// Returns `true` while the scripts of the task wait for their turn on the node, or for systemd.
+/// Returns `true` if no script of the task has begun: the task waits for its turn on the node, or for systemd.
 pub(crate) const fn is_before_its_begin(phase: &Phase) -> bool {
     matches!(phase, Phase::Waiting { .. } | Phase::Starting)
 }

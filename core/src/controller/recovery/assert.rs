@@ -1,4 +1,5 @@
-//! `Assert`: an edge's list of all attempts of its source, applied in one step. Repeating the request changes nothing.
+//! `Assert`: decides what an edge's list of all attempts of its source says about each attempt. The list is applied in
+//! one step; a repetition changes nothing.
 //!
 //! | the attempt | then |
 //! |---|---|
@@ -8,11 +9,12 @@
 //! | known of this source and instance, and not listed | over (2) |
 //! | of another source or instance, or without a source | unchanged |
 //!
-//! 1. In the phase `ended`, the attempt is finished too, as by `job finish`. A listed rank that is released already
-//!    gets a second notice, because the resource manager has forgotten its release.
-//! 2. None of its setup actions begins, and no notice is sent. Its ranks are disowned ([`super::disowned`]).
+//! 1. In the phase `ended`, the attempt is finished too, as by `job finish`. If a listed rank is released already, its
+//!    release gets another notice, because the resource manager has lost the first.
+//! 2. None of its setup actions begins, and the resource manager gets no notice of it. Its ranks are disowned
+//!    ([`super::disowned`]).
 //!
-//! An assertion begins no setup action of its own, and lifts no drain.
+//! A list begins no setup action, and lifts no drain.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +30,10 @@ use crate::ids::{Attempt, HostName, JobId};
 use crate::job::Part;
 
 impl Jobs {
-    /// Asserts one listed attempt. Returns `true` if the attempt was added.
+    /// Applies one entry of a list. Returns `true` if the store did not know the attempt.
+    ///
+    /// # Errors
+    /// The contradiction between the entry and the store, as a text for people.
     fn assert_listed(&mut self, source: &Source, of: Listed, cx: &mut Context) -> Result<bool, String> {
         let layout = Layout::new(of.ranks.clone(), of.hosts)?;
         if layout.ranks().is_empty() {
@@ -78,6 +83,10 @@ impl Jobs {
 }
 
 impl Machine {
+    /// Applies an edge's list.
+    ///
+    /// # Errors
+    /// The list does not name its source.
     pub(crate) fn assert(&mut self, asked: Assert) -> Result<Reply, Refusal> {
         if asked.source.name.is_empty() || asked.source.instance.is_empty() {
             return Err(Refusal::Invalid("an Assert names its source and the instance of it".to_owned()));
@@ -128,8 +137,8 @@ impl Machine {
     }
 }
 
-/// Returns the contradiction between a listed attempt and the known attempt of the same number, if any. Job numbers
-/// repeat: the listed job can be a different job.
+/// Returns the contradiction between a listed attempt and the stored attempt of the same number; `None`: they agree.
+/// Job numbers come again, so the listed job can be another one.
 fn contradicts(attempt: &JobAttempt, listed: &Layout, userid: Option<u32>) -> Option<String> {
     let elsewhere = listed.pairs(listed.ranks()).find(|(rank, host)| attempt.layout.rank(host) != Some(rank.0));
     if let Some((rank, host)) = elsewhere {

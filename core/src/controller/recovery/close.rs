@@ -1,4 +1,5 @@
-//! Closing what the lost life had released: no after-action begins on the part by itself, and no notice is sent.
+//! Closing: ends what a lost life of the controller had released. No task begins there by itself, and no notice is
+//! sent.
 
 use serde_json::json;
 
@@ -12,12 +13,12 @@ use crate::idset::IdSet;
 use crate::job::Part;
 use crate::task::Ended;
 
-/// Reason of tasks that never begin, because an operator said that the lost life had released the hosts.
+/// Reason of tasks that never begin, because an operator says that a lost life had released the hosts.
 const GIVEN_BACK: &str = "given back before the store was put back";
 
 impl Jobs {
-    /// Closes an attempt that its resource manager no longer has. The controller sends no notice; after-actions begin
-    /// where they can harm no other job.
+    /// Closes an attempt that its resource manager has no more. No notice is sent; after-actions begin where they
+    /// cannot harm another job ([`super::disowned`]).
     pub(crate) fn over_untold(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
         let owed = cx.drop_notices(job, number);
         let left = self.unreleased(job, number);
@@ -28,9 +29,9 @@ impl Jobs {
         self.close_attempt(job, number, "its resource manager has it no more", cx);
     }
 
-    /// Closes a part of an attempt that the lost life had released: waiting tasks never begin, and no notice is sent.
-    /// A task whose Start may be under way keeps its rank until the node says that the task never began, or ends.
-    /// Running tasks go on to their end.
+    /// Closes a part of an attempt that a lost life had released. Waiting tasks never begin, running tasks go on, and
+    /// no notice is sent. A task whose Start may be under way stays open until its node says that it never began, or
+    /// how it ended.
     pub(crate) fn close_part(&mut self, job: &JobId, number: Attempt, part: &Part, uid: u32, cx: &mut Context) {
         self.disown(job, number, &part.ranks, cx);
         let Some(attempt) = self.attempt(job, number) else { return };
@@ -70,8 +71,8 @@ impl Jobs {
         cx.hold_dropped(job, number, &part);
     }
 
-    /// Reduces an attempt to `ranks`: a request with fewer ranks names everything that is not released. If a hook or an
-    /// operator made the request, no edge will vouch for the other hosts; they count as released by the lost life.
+    /// Reduces an attempt to `ranks`, because a request in recovery names all that is not released. The other ranks are
+    /// disowned. If no edge will vouch for their hosts, they count as released by a lost life.
     pub(crate) fn shrink_to(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, cx: &mut Context) {
         let gone = self.unreleased(job, number).ranks.difference(ranks);
         let gone = Part::of_ranks(gone);
@@ -84,9 +85,8 @@ impl Jobs {
 }
 
 impl Machine {
-    /// Closes an attempt whose nodes were released and cleaned up in the lost life, by an operator's statement. No task
-    /// of the attempt begins, and no notice is sent. Running tasks go on to their end, services are asked to stop, and
-    /// orphans are given up.
+    /// Closes an attempt whose nodes a lost life had released and cleaned up, as an operator says. None of its tasks
+    /// begins, and no notice is sent. Running tasks go on, services are asked to stop, and orphans are given up.
     pub(crate) fn close_untold(&mut self, job: &JobId, number: Attempt, uid: u32) {
         let orphans = self.facts().orphans().filter(|(_, _, orphan)| orphan.job == *job && orphan.attempt == number);
         let orphans: Vec<(HostName, TaskId)> = orphans.map(|(host, task, _)| (host.clone(), task)).collect();
@@ -104,7 +104,7 @@ impl Machine {
         if let Some(attempt) = self.jobs.attempt_mut(job, number) {
             attempt.open = false;
             if !defect!(GoneIsTold) {
-                // Named resources whose release still comes are told to nobody, too.
+                // Named resources that are released later cause no notice either.
                 attempt.disowned.extend_with(attempt.layout.ranks());
             }
         }

@@ -1,4 +1,5 @@
-//! Operators' decisions in a recovery (`perilog controller recover`).
+//! Operators' decisions in a recovery (`perilog controller recover`): decides what follows from each for attempts,
+//! orphans and the epoch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,6 +15,7 @@ use crate::idset::IdSet;
 use crate::job::{Part, Terms};
 
 impl Machine {
+    /// Carries out an operator's request in a recovery.
     pub(crate) fn recover(&mut self, asked: Recover, uid: u32) -> Result<Reply, Refusal> {
         match asked {
             Recover::List => Ok(Reply::Recovery(Box::new(self.facts().show_recovery()))),
@@ -23,8 +25,8 @@ impl Machine {
         }
     }
 
-    /// Takes over: begins a new epoch above every epoch that agents reported. Commits of the reported epochs prove a
-    /// lost life: recovery begins.
+    /// Begins an epoch above every epoch that agents have reported, so that the agents obey this controller. Those
+    /// epochs prove a lost life, so a recovery begins.
     fn take_over(&mut self, uid: u32) -> Reply {
         let seen = self.highest_seen.as_ref().map_or(0, |(_, epoch)| epoch.number);
         let suspects = self.recovery.suspects.values().map(|commit| commit.epoch.number.min(MAX_SEEN)).max();
@@ -34,10 +36,12 @@ impl Machine {
         Reply::TookOver { epoch: self.epoch.number }
     }
 
-    /// Applies an operator's statement to one job, or to all attempts that wait for one.
+    /// Applies an operator's statement to one attempt, or to every attempt that waits for one. Returns the number of
+    /// attempts.
     ///
     /// # Errors
-    /// No named attempt waits for a statement, or the statement is `Running` and this store does not know the attempt.
+    /// No attempt that is meant waits for a statement, several attempts of the job do, or the job is said to be running
+    /// and the store does not know the attempt.
     fn confirm(
         &mut self,
         job: Option<&JobId>,
@@ -48,7 +52,8 @@ impl Machine {
         let is_meant = |of: &JobId, number: Attempt| {
             job.is_none_or(|job| job == of) && attempt.is_none_or(|attempt| attempt == number)
         };
-        // A job that the operator names needs no list of its edge, which may never come back.
+        // If the operator names the job, the statement also counts where an edge could still decide: the edge may never
+        // come back.
         let waits = |attempt: &JobAttempt| attempt.waits_for_a_word() || job.is_some() && attempt.has_disowned();
         let waiting = self.jobs.attempts().filter(|(_, _, attempt)| waits(attempt));
         let mut waiting: BTreeSet<(JobId, Attempt)> = waiting.map(|(job, number, _)| (job.clone(), number)).collect();
@@ -60,7 +65,8 @@ impl Machine {
                 format!("attempts {} of job {job} wait for a word each: name one (--attempt N)", numbers.join(", "));
             return Err(Refusal::Conflict(text));
         }
-        // Orphans show only the nodes that hold them, not the job's other nodes.
+        // An attempt that is known only from orphans cannot go on: orphans show the nodes that hold them, and not the
+        // job's others.
         let is_known = |of: &(JobId, Attempt)| word != Confirm::Running || self.jobs.attempt(&of.0, of.1).is_some();
         let unknown = waiting.iter().find(|of| !is_known(of)).cloned();
         waiting.retain(is_known);
@@ -86,8 +92,7 @@ impl Machine {
                 self.close_untold(job, *number, uid);
                 continue;
             }
-            // The resource manager vouches for the rest of the attempt: only disowned ranks and orphans are in
-            // question.
+            // If the attempt is vouched for, the statement is only about its disowned ranks and its orphans.
             let is_vouched = self.jobs.attempt(job, *number).is_some_and(JobAttempt::is_vouched);
             let handed = self.adopt_orphans_of(job, *number, word);
             self.jobs.assert_attempt(job, *number, &mut self.cx);
@@ -118,9 +123,9 @@ impl Machine {
         Ok(Reply::Reached { tasks: waiting.len() as u64 })
     }
 
-    /// Adopts the orphans of an attempt, each on the rank that the node reported. Gives up orphans that contradict the
-    /// store: a running orphan gets TERM, and the controller acknowledges the end. Returns the ranks that the lost
-    /// life had handed over, as an orphaned after-action there shows.
+    /// Adopts the orphans of an attempt, each on its rank, and adds the attempt if the store does not know it. Orphans
+    /// that contradict the store are given up: a running one gets a TERM, and its end is acknowledged. Returns the
+    /// ranks with an orphaned after-action, which the lost life had handed over.
     fn adopt_orphans_of(&mut self, job: &JobId, number: Attempt, word: Confirm) -> IdSet {
         let of: Vec<(HostName, TaskId, ActionName, Option<u32>, bool)> = self
             .facts()
@@ -172,8 +177,11 @@ impl Machine {
         handed
     }
 
-    /// Forgets the reports of a host that the store does not have: orphans and tombstones, marks of other lives,
-    /// session number and boots. The host's session ends, and the agent reports anew.
+    /// Forgets what a host reported and the store does not have: orphans, tombstones, commits of other lives, session
+    /// number and boots. The host's session ends, and its agent reports anew.
+    ///
+    /// # Errors
+    /// The host's agent has never connected.
     pub(crate) fn forget_told(&mut self, host: &HostName, uid: u32) -> Result<Reply, Refusal> {
         let was_suspect = self.recovery.suspects.remove(host).is_some();
         self.highest_seen.take_if(|(of, _)| of == host);

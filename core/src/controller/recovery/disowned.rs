@@ -1,15 +1,15 @@
-//! Disowned ranks: the resource manager no longer holds these ranks for their attempt, and no after-action has cleaned
-//! up there. The resource manager may have given the hosts to other jobs. An after-action begins there only if the
-//! resource manager, or an operator, vouches for the host now:
+//! Disowned ranks: decides where after-actions may clean up although the resource manager no longer holds the rank for
+//! the attempt. Another job may have the host. So an after-action begins there only if the resource manager, or an
+//! operator, vouches for the host:
 //!
 //! | the host | then |
 //! |---|---|
 //! | has a tombstone of that after-action | the tombstone is the outcome |
 //! | has a drain in force, and no other attempt holds it (1) | the after-action begins; success lifts the drain |
-//! | an operator confirmed the job as over (2) | the after-action begins |
+//! | an operator said that the job is over (2) | the after-action begins |
 //! | otherwise | the after-action waits, and `ps` shows the reason |
 //!
-//! 1. The attempt's edge must also have listed its jobs in this life, and the recovery must be over.
+//! 1. Also, the recovery must be over, and the attempt's edge must have listed its jobs since this controller started.
 //! 2. Unless a newer attempt of the job holds the host.
 //!
 //! The controller releases disowned ranks without a notice: the resource manager does not wait for them.
@@ -29,19 +29,20 @@ use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, TaskId};
 use crate::idset::IdSet;
 
 impl Jobs {
+    /// Returns the attempts that have disowned ranks and are not released whole.
     pub(super) fn disowned_attempts(&self) -> BTreeSet<(JobId, Attempt)> {
         let disowned = self.attempts().filter(|(_, _, attempt)| !attempt.complete && !attempt.disowned.is_empty());
         disowned.map(|(job, number, _)| (job.clone(), number)).collect()
     }
 
-    /// Returns `true` for a bare run whose actions have all ended. No task of the attempt runs, and no resource
-    /// manager will finish the attempt.
+    /// Returns `true` if the attempt is spent: it comes from a bare `run`, and all its actions have ended. No task of
+    /// it runs, and no resource manager will finish it.
     pub(crate) fn is_spent(&self, attempt: &JobAttempt) -> bool {
         !attempt.added && attempt.open && self.of(attempt).all(|action| action.row.verdict.is_some())
     }
 
-    /// Vouches for the hosts of disowned ranks, by an operator's decision: after-actions clean up there, without a
-    /// notice. `named`: the operator named the job; a statement about all jobs leaves the hosts to the attempts' edges.
+    /// Lets after-actions clean up on the hosts of disowned ranks, as an operator decided. `named`: the operator named
+    /// this job; a statement about all jobs leaves these hosts to the edge, if the attempt has one.
     pub(super) fn clean_by_hand(&mut self, job: &JobId, number: Attempt, named: bool, cx: &mut Context) {
         let wants = |attempt: &&mut JobAttempt| attempt.wants_a_word_on_hosts() || named && attempt.has_disowned();
         if let Some(attempt) = self.attempt_mut(job, number).filter(wants) {
@@ -55,20 +56,20 @@ impl Jobs {
 struct Holder {
     job: JobId,
     number: Attempt,
-    /// `true` if the attempt waits for the clean-up of a disowned rank there.
+    /// `true` if the attempt's rank there is disowned, so that the attempt itself waits to clean up.
     waits: bool,
 }
 
 impl Holder {
-    /// Returns `true` if a clean-up of this other attempt waits for the holder. If two attempts have disowned ranks on
-    /// the host, the older attempt cleans up first.
+    /// Returns `true` if a clean-up by another attempt, `job` and `number`, must wait for this holder. Of two attempts
+    /// that wait to clean up the same host, the first in order of job and number goes first.
     fn is_before(&self, job: &JobId, number: Attempt) -> bool {
         !self.waits || (&self.job, self.number) < (job, number)
     }
 }
 
 impl Jobs {
-    /// Marks ranks as disowned: the resource manager no longer holds the ranks for this attempt.
+    /// Marks ranks as disowned: the resource manager no longer holds them for this attempt.
     pub(crate) fn disown(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, cx: &mut Context) {
         let Some(attempt) = self.attempt_mut(job, number) else { return };
         let new = ranks.difference(&attempt.released.ranks).difference(&attempt.disowned);
@@ -76,7 +77,7 @@ impl Jobs {
             return;
         }
         attempt.disowned.extend_with(&new);
-        // An operator's statement was about the ranks disowned before.
+        // An operator's earlier statement was not about these ranks.
         attempt.by_hand = false;
         cx.attempt_changed(job, number);
         self.cleaning.insert((job.clone(), number));
@@ -84,8 +85,8 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Takes disowned ranks back, because the resource manager holds the ranks for this attempt after all. Actions
-    /// that waited there begin.
+    /// Takes disowned ranks back: the resource manager holds them for this attempt after all. Actions that waited there
+    /// may begin.
     pub(crate) fn own(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, cx: &mut Context) {
         let Some(attempt) = self.attempt_mut(job, number) else { return };
         let back = attempt.disowned.intersection(ranks).difference(&attempt.released.ranks);
@@ -101,7 +102,7 @@ impl Jobs {
         }
     }
 
-    /// Takes back the disowned ranks of a bare run, because a request names the run again.
+    /// Takes back the disowned ranks of a bare `run`, because a request names the attempt again.
     pub(crate) fn own_again(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
         let bare = |attempt: &&JobAttempt| attempt.open && !attempt.added && !attempt.hold.is_empty();
         let bare = self.attempt(job, number).filter(bare);
@@ -110,7 +111,8 @@ impl Jobs {
         }
     }
 
-    /// Lifts the drains of ranks that were cleaned up or taken back. A drain for another fault stays.
+    /// Lifts the drains for the clean-up of these ranks, which were released or taken back. A drain for another reason
+    /// stays.
     pub(crate) fn cleaned(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, cx: &mut Context) {
         let Some(attempt) = self.attempt(job, number) else { return };
         let hosts: Vec<HostName> = ranks.iter().filter_map(|rank| attempt.layout.host(Rank(rank))).collect();
@@ -119,7 +121,7 @@ impl Jobs {
 }
 
 impl Facts<'_> {
-    /// Returns the reason why an after-action may not begin on a rank; `None` if the after-action may begin.
+    /// Returns the reason why an after-action may not begin on a rank; `None`: it may.
     pub(super) fn must_not_clean(
         &self,
         number: Attempt,
@@ -152,8 +154,8 @@ impl Facts<'_> {
         self.holder_but(host, job, number).filter(|_| !defect!(CleanedBesideOthers)).cloned().map(Doubt::Holder)
     }
 
-    /// Returns `true` if the attempt's edge has not yet read the release of this host: until then its job counts as the
-    /// host's holder. An edge that follows the attempts themselves reads no notices.
+    /// Returns `true` if the attempt's edge may not know yet that the host is released: until it has read the notice,
+    /// its job counts as the host's holder. An edge that follows the attempts themselves reads no notices.
     fn is_told_later(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, host: &HostName) -> bool {
         if attempt.source.as_ref().is_none_or(|source| self.recovery.followed.contains(source)) {
             return false;
@@ -162,34 +164,34 @@ impl Facts<'_> {
         attempt.layout.rank(host.as_str()).is_some() && self.cx.outbox.manager(0).any(of)
     }
 
-    /// Returns the oldest of this job's newer attempts that hold this host.
+    /// Returns the oldest newer attempt of the job that holds the host.
     fn newer_on(&self, host: &HostName, job: &JobId, number: Attempt) -> Option<Attempt> {
         let newer = self.jobs.get(job)?.attempts.range((Excluded(number), Unbounded));
         newer.filter(|(_, attempt)| self.holds(attempt, host)).map(|(number, _)| *number).next()
     }
 
-    /// Returns `true` if the attempt has not released its rank on this host.
+    /// Returns `true` if the attempt has a rank on this host that is not released, and is not spent.
     fn holds(&self, attempt: &JobAttempt, host: &HostName) -> bool {
         let rank = attempt.layout.rank(host.as_str()).filter(|_| !attempt.complete);
         rank.is_some_and(|rank| !attempt.released.ranks.contains(rank)) && !self.jobs.is_spent(attempt)
     }
 
-    /// Returns the job of another attempt that holds this host.
+    /// Returns the job of another attempt that holds this host, and for which a clean-up must wait.
     fn holder_but(&self, host: &HostName, job: &JobId, number: Attempt) -> Option<&JobId> {
         let others = self.jobs.attempts().filter(|(of, n, _)| (*of, *n) != (job, number));
         let mut holders = others.filter_map(|(of, n, attempt)| Some((of, self.holder(of, n, attempt, host)?)));
         holders.find(|(_, holder)| holder.is_before(job, number)).map(|(of, _)| of)
     }
 
-    /// Returns the attempt as a holder of this host; `None` if the attempt does not hold the host.
+    /// Returns the attempt as a holder of this host; `None`: it does not hold the host.
     fn holder(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, host: &HostName) -> Option<Holder> {
         let holds = self.holds(attempt, host) || self.is_told_later(job, number, attempt, host);
         let rank = attempt.layout.rank(host.as_str()).filter(|_| holds)?;
         Some(Holder { job: job.clone(), number, waits: attempt.disowned.contains(rank) })
     }
 
-    /// Returns the holders of these hosts. One pass over all attempts: a large job that lost its hosts would otherwise
-    /// search all attempts for each of its ranks.
+    /// Returns the holders of these hosts. Walks all attempts once: for a large job, one walk for each rank would cost
+    /// too much.
     fn holders_of(&self, hosts: &BTreeSet<HostName>) -> BTreeMap<HostName, Vec<Holder>> {
         let releases = self.cx.outbox.manager(0).filter(|entry| entry.is_release());
         let untold: BTreeSet<(&JobId, Attempt)> = releases.map(|entry| (&entry.job, entry.attempt)).collect();
@@ -208,7 +210,7 @@ impl Facts<'_> {
         holders
     }
 
-    /// Returns the disowned ranks on which actions of the attempt wait.
+    /// Returns the disowned ranks on which actions of the attempt wait, by action.
     fn waiting_to_clean(&self, attempt: &JobAttempt) -> impl Iterator<Item = (ActionId, IdSet)> {
         let actions = attempt.actions.iter().filter_map(|id| Some((*id, self.jobs.action(*id)?)));
         let waiting = actions.map(|(id, action)| (id, action.row.waiting.intersection(&attempt.disowned)));
@@ -229,8 +231,8 @@ impl Facts<'_> {
 }
 
 impl Machine {
-    /// Drains the hosts of disowned ranks, and begins after-actions that may begin now. Returns `true` if a drain or a
-    /// rank changed.
+    /// Drains the hosts of disowned ranks on which actions wait, and begins the actions that may begin now. Returns
+    /// `true` if a drain or a rank changed.
     pub(crate) fn clean_disowned(&mut self) -> bool {
         if self.jobs.cleaning.is_empty() || self.recovery.is_on() || self.recovery.is_settling() {
             return false;
@@ -278,7 +280,8 @@ impl Machine {
         changed
     }
 
-    /// Ends a task with the outcome in the node's tombstone; returns `false` if the node has no tombstone of the task.
+    /// Ends a task with the outcome in its node's tombstone. Returns `false` if the node reported no tombstone of the
+    /// task, or is away.
     fn answered_by_tombstone(&mut self, host: &HostName, task: TaskId) -> bool {
         let Some(node) = self.nodes.get_mut(host) else { return false };
         let Some(session) = node.session else { return false };

@@ -1,19 +1,20 @@
-//! Evidence that this store is behind what its nodes have obeyed:
+//! Evidence: decides whether this store is behind what its nodes have obeyed.
 //!
 //! | evidence | found | then |
 //! |---|---|---|
 //! | a stamp: `controller backup` made this copy | at load | recovery |
-//! | the anchor file names a commit that the store does not have | at load | recovery, in an epoch above the anchor's |
+//! | the anchor file names a commit that the store lacks | at load | recovery, in an epoch above the anchor's |
 //! | a node's newest commit is foreign, and so is another node's (1) | at its Hello | recovery |
 //! | the newest commit of one host alone is foreign | at its Hello | no Welcome for the host; shown |
-//! | a foreign commit of a lost life (2) | at its Hello | only its tasks matter: [`super::orphans`] |
-//! | a foreign commit of the life that runs | at its Hello | the process was put back: recovery, in a new epoch |
+//! | a foreign commit of a life that is known as lost (2) | at its Hello | only its tasks matter: [`super::orphans`] |
+//! | a foreign commit of the life that runs | at its Hello | the store was put back under it: recovery, in a new epoch |
 //! | a commit of another cluster | at its Hello | nothing; shown |
 //!
 //! 1. One node is enough if the store knows fewer than three nodes, or no attempt.
-//! 2. A life before the last recovery, or a life that this recovery has judged.
+//! 2. A life with a lower epoch than the last recovery, or a life that this recovery has judged.
 //!
-//! Recovery is committed in the batch whose Welcome makes the node forget the evidence.
+//! A commit is foreign if this store never made it ([`crate::mark`]). The batch that sends a Welcome also commits the
+//! recovery, because the Welcome makes the node forget the evidence.
 
 use crate::agent::io::Level;
 use crate::controller::facts::Facts;
@@ -24,11 +25,12 @@ use crate::mark::{Commit, Place};
 use crate::message::Hello;
 use crate::{defect, utc};
 
-/// Number of known nodes below which one host's evidence is enough.
+/// Number of known nodes below which the evidence of one host is enough.
 const FEW_NODES: usize = 3;
 
 impl Machine {
-    /// Judges the evidence in the store itself and in its directory.
+    /// Judges the evidence at a start: the stamp in the store, and the anchor file beside it. Enters recovery if there
+    /// is any.
     pub(crate) fn judge_store(&mut self, stamp: Option<u64>, anchor: Option<Commit>) {
         let anchor = anchor.filter(|anchor| self.history.place(*anchor) == Place::Foreign && !defect!(AnchorIgnored));
         let why = match (stamp.filter(|_| !defect!(StampIgnored)), anchor) {
@@ -44,7 +46,8 @@ impl Machine {
         self.enter_recovery(why);
     }
 
-    /// Judges the evidence in a node's Hello. Returns `false` if the host gets no Welcome.
+    /// Judges the evidence in a node's Hello, and enters recovery if it is enough. Returns `false` if the session gets
+    /// no Welcome.
     pub(crate) fn judge_hello(&mut self, id: SessionId, hello: &Hello) -> bool {
         let Some(mark) = hello.newest.filter(|_| !defect!(MarksIgnored)) else { return true };
         if mark.cluster != self.cx.settings.cluster {
@@ -82,7 +85,7 @@ impl Machine {
             commit.number,
             commit.epoch.number
         );
-        // This life will give the numbers of its lost commits again, and marks of both commits would look alike.
+        // This life will use the numbers of its lost commits again, and the marks of both commits would look alike.
         let put_back = commit.epoch == self.epoch && !defect!(PutBackGoesOn);
         if put_back {
             self.raise_epoch(self.epoch.number);
@@ -91,7 +94,8 @@ impl Machine {
         !put_back
     }
 
-    /// Enters recovery: freezes every attempt of which the store owes anything.
+    /// Enters recovery: freezes the attempts with unfinished work, and doubts the drains. `why`: the evidence, as a
+    /// text for people.
     pub(super) fn enter_recovery(&mut self, why: String) {
         self.cx.note(
             Level::Error,
@@ -108,7 +112,7 @@ impl Machine {
         self.recovery.watch_orphans(&self.nodes, &self.cx);
     }
 
-    /// Begins a life with an epoch above `above`, and ends every session; agents connect anew under the new epoch.
+    /// Begins a life with an epoch above `above`. Ends every session, so that the agents connect under the new epoch.
     pub(crate) fn raise_epoch(&mut self, above: u64) {
         self.epoch.number = self.epoch.number.max(above).saturating_add(1);
         self.cx.outbox.begin(self.epoch.number, self.cx.now.wall_ms);
@@ -122,7 +126,8 @@ impl Machine {
 }
 
 impl Facts<'_> {
-    /// Returns `true` if the commit belongs to a life before the last recovery. Such a life never comes back.
+    /// Returns `true` if the commit is of a life with a lower epoch than the last recovery. Such a life never comes
+    /// back.
     pub(super) fn is_known_lost(&self, commit: Commit) -> bool {
         self.recovery.row.as_ref().is_some_and(|row| commit.epoch.number < row.epoch)
     }

@@ -1,7 +1,7 @@
-//! Gate: freezes attempts until they are vouched for, and thaws them.
+//! Gate: decides when attempts are frozen, and thaws them.
 //!
 //! After a start the gate is shut until every node that the store knows has said Hello, or until [`shut_ms`] have
-//! passed. In a recovery, an unvouched attempt stays frozen even longer.
+//! passed. Then all attempts thaw but the unvouched ones of a recovery.
 
 use std::collections::BTreeSet;
 
@@ -20,21 +20,21 @@ use crate::idset::IdSet;
 
 use super::{Gate, Recovery};
 
-/// Shortest time (ms) that a start waits for absent nodes.
+/// Shortest time (ms) for which the gate is shut while nodes are missing.
 const SHUT_MS: u64 = 5_000;
-/// The same wait in redial windows: within one window each agent dials once.
+/// The same time in redial windows; within one window each agent dials once.
 const SHUT_WINDOWS: u64 = 3;
-/// Note on the end of a setup action of a restored store that no request named again.
+/// Reason of setup tasks that never begin: their store was restored, and no request named them again in time.
 pub(crate) const NOT_ASKED_AGAIN: &str =
     "the store was put back, and nobody asked for this again before the job was over";
 
-/// Returns the time (ms) that a start waits for absent nodes.
+/// Returns the longest time (ms) for which the gate is shut.
 pub(super) fn shut_ms(nodes: usize, redial_per_second: u64) -> u64 {
     redial_window_ms(nodes as u64, redial_per_second).saturating_mul(SHUT_WINDOWS).max(SHUT_MS)
 }
 
 impl Jobs {
-    /// Returns the attempts that are not asserted.
+    /// Returns the frozen attempts.
     pub(super) fn frozen(&self) -> Vec<(JobId, Attempt)> {
         let unasserted = self.attempts().filter(|(_, _, attempt)| !attempt.asserted);
         unasserted.map(|(job, number, _)| (job.clone(), number)).collect()
@@ -42,17 +42,17 @@ impl Jobs {
 }
 
 impl Recovery {
-    /// Returns the time at which the gate opens even if nodes are missing.
+    /// Returns the time (monotonic) at which the gate opens even if nodes are missing; `None`: it is open.
     pub(crate) fn next_gate(&self) -> Option<u64> {
         self.gate.as_ref().map(|gate| gate.until_ms)
     }
 }
 
 impl Jobs {
-    /// Begins a recovery: freezes attempts with unfinished work. Attempts without unfinished work are those released
-    /// whole, and bare runs whose actions have all ended. Unread notices of a released attempt are dropped, because the
-    /// lost life may have sent them; a resource manager that still waits asks again. The logged event makes clients
-    /// that follow the job ask again.
+    /// Freezes every attempt with unfinished work, at the begin of a recovery; it is unvouched from now on. An attempt
+    /// has none if it is released whole, or if it comes from a bare `run` and all its actions have ended. Notices about
+    /// a released attempt are dropped, because a lost life may have sent them; a resource manager that still waits asks
+    /// again. The logged event makes clients that follow the job ask again.
     pub(super) fn freeze_all(&mut self, why: &str, cx: &mut Context) {
         let (mut owing, mut released, mut spent) = (Vec::new(), BTreeSet::new(), Vec::new());
         let unread: BTreeSet<(&JobId, Attempt)> =
@@ -72,7 +72,7 @@ impl Jobs {
         for (job, number) in released {
             cx.drop_notices(&job, number);
         }
-        // No edge vouches for a bare run, and the resource manager may have given the hosts to other jobs.
+        // No edge vouches for a bare `run`, and the resource manager may have given its hosts to other jobs.
         for (job, number, ranks) in spent.into_iter().filter(|_| !defect!(SpentStaysOwner)) {
             self.disown(&job, number, &ranks, cx);
         }
@@ -95,7 +95,8 @@ impl Jobs {
         }
     }
 
-    /// Asserts an attempt: the source or an operator has stated that the attempt exists and holds its ranks.
+    /// Asserts an attempt: an edge, a request or an operator says that it exists and holds its ranks. The attempt
+    /// thaws, and is unvouched no more.
     pub(crate) fn assert_attempt(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
         let Some(attempt) = self.attempt_mut(job, number).filter(|attempt| !attempt.asserted) else { return };
         if std::mem::replace(&mut attempt.unvouched, false) {
@@ -106,7 +107,7 @@ impl Jobs {
         self.thaw(job, number, cx);
     }
 
-    /// Asserts an action, because a request named it again.
+    /// Lets the setup action of a recovered attempt go on, because a request names it again.
     pub(crate) fn assert_action(&mut self, id: ActionId, cx: &mut Context) {
         let Some(action) = self.action_mut(id).filter(|action| action.row.unvouched) else { return };
         action.row.unvouched = false;
@@ -114,7 +115,7 @@ impl Jobs {
         cx.changes.push_back(Change::Thawed(id));
     }
 
-    /// Thaws an attempt: waiting actions go on, and limits count from now.
+    /// Thaws an attempt: its waiting tasks go on, its limits count from now, and ranks without a hold are released.
     fn thaw(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
         let Some(attempt) = self.attempt_mut(job, number) else { return };
         attempt.asserted = true;
@@ -135,7 +136,7 @@ impl Jobs {
 }
 
 impl Machine {
-    /// Shuts the gate at a start. A store without nodes waits for none.
+    /// Shuts the gate at a start. If the store knows no node, the gate opens at once.
     pub(crate) fn shut_gate(&mut self) {
         let missing: BTreeSet<HostName> = self.nodes.keys().cloned().collect();
         let until_ms = self.cx.now.mono_ms.saturating_add(shut_ms(missing.len(), self.cx.settings.redial_per_second));
@@ -147,7 +148,7 @@ impl Machine {
         self.open_gate_if_due();
     }
 
-    /// Records that a node of the store has said Hello; the gate opens after the last node.
+    /// Records that a node has said Hello; the last one opens the gate.
     pub(crate) fn gate_hears(&mut self, host: &HostName) {
         if let Some(gate) = &mut self.recovery.gate {
             gate.missing.remove(host);
@@ -155,6 +156,7 @@ impl Machine {
         }
     }
 
+    /// Opens the gate and thaws attempts, if no node is missing or the time is over.
     pub(crate) fn open_gate_if_due(&mut self) {
         let due = |gate: &Gate| gate.missing.is_empty() || gate.until_ms <= self.cx.now.mono_ms || defect!(GateOpen);
         if !self.recovery.gate.as_ref().is_some_and(due) {
@@ -169,6 +171,8 @@ impl Machine {
         }
     }
 
+    /// Carries on with an action of a thawed attempt: settles with each connected node what its Hello had left open,
+    /// and starts waiting ranks.
     pub(crate) fn thaw_action(&mut self, id: ActionId) {
         let Some(action) = self.jobs.action(id) else { return };
         if action.row.verdict.is_some() {
@@ -200,8 +204,8 @@ impl Machine {
         self.start_ready(id, &ranks);
     }
 
-    /// Ends the recovery when no attempt waits for an edge or an operator and no orphan is left. An open gate is
-    /// required too.
+    /// Ends the recovery once all of this holds: the gate is open, no attempt waits for an operator, no orphan is left,
+    /// and no agent refuses this controller's epoch.
     pub(crate) fn leave_recovery(&mut self) {
         let waits = || self.jobs.attempts().any(|(_, _, attempt)| attempt.waits_for_a_word());
         let obeyed_another = self.highest_seen.as_ref().is_some_and(|(_, seen)| !seen.admits(self.epoch));
@@ -225,8 +229,8 @@ impl Machine {
 }
 
 impl Facts<'_> {
-    /// Returns `true` if the task's node has reported, while the attempt is frozen, that the node does not hold the
-    /// task. The task's end is decided when the attempt thaws.
+    /// Returns `true` if the task's node reported, while the attempt was frozen, that it does not hold the task. The
+    /// thaw decides about such a task.
     pub(crate) fn is_absent(&self, task: TaskId) -> bool {
         let node = self.nodes.of(&self.jobs, task);
         node.is_some_and(|node| node.unsettled.is_absent(task))

@@ -1,4 +1,4 @@
-//! Held back: the reasons for which recovery keeps a task from beginning, in the words of `ps` and `why`.
+//! Held back: decides whether recovery keeps a task from beginning, and words the reason for `ps` and `why`.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank};
 /// Reason for which recovery keeps a task from beginning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum HeldBack {
-    /// The controller has started, and the gate is shut.
+    /// The controller has started, and the gate is still shut.
     Starting,
     /// The attempt is unvouched.
     Unvouched(JobId),
@@ -19,7 +19,7 @@ pub(crate) enum HeldBack {
     NotAskedAgain(ActionName, JobId),
     /// An orphan of another job is on the host.
     Orphan(ActionName, JobId),
-    /// The rank of an after-action is disowned, and its host is not vouched for.
+    /// The rank is disowned, and its host is not vouched for.
     Disowned(HostName, JobId, Doubt),
 }
 
@@ -28,13 +28,15 @@ pub(crate) enum HeldBack {
 pub(crate) enum Doubt {
     /// A newer attempt of the job holds the host.
     Newer(Attempt),
-    /// No edge can name the host's holder: an operator has to.
+    /// The attempt has no source whose edge could name the host's holder: an operator must decide.
     NoEdge,
+    /// The recovery is under way.
     InRecovery,
+    /// The host's drain is not in force yet.
     Undrained,
-    /// The edge has not listed its jobs in this life.
+    /// The edge has not listed its jobs since this controller started.
     Unlisted(Source),
-    /// The resource manager lists the host for an attempt that was refused.
+    /// The resource manager lists the host for an attempt that the controller refused.
     Refused(JobId, Attempt),
     /// Another job holds the host.
     Holder(JobId),
@@ -97,7 +99,8 @@ impl Facts<'_> {
         action.row.unvouched || self.has_orphans() || disowned()
     }
 
-    /// Returns the reason why the attempt or an action of the attempt waits, for clients that wait for the job.
+    /// Returns the reason why the attempt, or a task of it, waits for recovery; `None`: none does. For clients that
+    /// wait for the job.
     pub(crate) fn waits_for(&self, job: &JobId, number: Attempt) -> Option<HeldBack> {
         let attempt = self.jobs.attempt(job, number).filter(|attempt| !attempt.complete || attempt.unvouched)?;
         if let Some(why) = self.jobs.is_frozen(job, number).then(|| unasserted(job, attempt)) {
@@ -119,7 +122,8 @@ impl Facts<'_> {
             return Some(unasserted(job, attempt));
         }
         let host = attempt.layout.host(rank)?;
-        // An action that waits on a disowned rank may have been an after-action under earlier settings.
+        // On a disowned rank, any waiting action counts as an after-action: it may have been one under earlier
+        // settings.
         if self.jobs.follows(action) || attempt.disowned.contains(rank.0) {
             let doubt = self.must_not_clean(row.attempt, job, attempt, rank, &host);
             return doubt.map(|doubt| HeldBack::Disowned(host, job.clone(), doubt));

@@ -1,5 +1,6 @@
-//! Recovery: a store may be behind what its nodes have obeyed. Then the controller begins no task, sends no notice and
-//! releases no rank until a source or an operator has vouched.
+//! Recovery: decides what the controller may do while its store may be behind what its nodes have obeyed, for example
+//! after a restore from a backup. It then begins no task, sends no notice and releases no rank of an attempt until an
+//! edge, a request or an operator has vouched for the attempt.
 //!
 //! ```text
 //!   start --> settling --all nodes said Hello, or a time passed--> open
@@ -9,17 +10,19 @@
 //!                                                \--everything was vouched for--> open
 //! ```
 //!
-//! * **Settling.** After every start, attempts of the store are *unasserted* until the gate opens. A request for an
+//! * **Settling.** After every start, the attempts of the store are *unasserted* until the gate opens. A request for an
 //!   attempt asserts it at once.
-//! * **In recovery**, an attempt is asserted by its source ([`Request::Assert`], `job add`, `run`, `job finish`), or by
-//!   an operator ([`Request::Recover`]). The store records which attempts are unvouched ([`AttemptRow::unvouched`]), so
-//!   a restart changes nothing.
-//! * **An unasserted attempt** is frozen: no Start, no Begin, no after-action, no release, no notice, no loss, limit,
-//!   lease or verdict, and no pruning. Ends that nodes report are recorded.
+//! * **In recovery**, an attempt is asserted by its source's edge ([`Request::Assert`], `job add`), by a request
+//!   (`run`, `job finish`), or by an operator ([`Request::Recover`]). The store records which attempts are unvouched
+//!   ([`AttemptRow::unvouched`]), so a restart changes nothing.
+//! * **An unasserted attempt** is frozen: no Start, no Begin, no after-action, no release, no notice, no loss, no
+//!   limit, no lease, no verdict, and no pruning. Ends that nodes report are recorded.
+//! * **A lost life** is a life of the controller whose commits this store does not have. Its tasks may run on nodes,
+//!   and its notices may have reached the resource manager.
 //!
-//! The files: `evidence` (is the store behind?), `gate` (freezing and thawing), `held_back` (why a task waits),
-//! `orphans` (tasks that the store does not know), `assert` (an edge's list), `disowned` (hosts of disowned ranks),
-//! `confirm` (an operator's statement), `close` (parts that the lost life had released).
+//! Files: `evidence` (is the store behind?), `gate` (freezing and thawing), `held_back` (why a task waits), `orphans`
+//! (tasks that the store does not know), `assert` (an edge's list), `disowned` (hosts of disowned ranks), `confirm` (an
+//! operator's statement), `close` (parts that the lost life had released).
 //!
 //! [`Request::Assert`]: crate::controller::io::Request::Assert
 //! [`Request::Recover`]: crate::controller::io::Request::Recover
@@ -44,71 +47,73 @@ use crate::message::HeldState;
 pub(super) use gate::NOT_ASKED_AGAIN;
 pub(super) use orphans::Orphan;
 
-/// State of a recovery, apart from the state of each attempt.
+/// State of a recovery, beside the flags of each attempt.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Recovery {
-    /// Stored row of the last recovery, even if the recovery is over.
+    /// The stored row of the last recovery, even if that is over.
     pub(super) row: Option<RecoveryRow>,
     gate: Option<Gate>,
-    /// Hosts that are not welcomed, each with the reported commit that this store never made.
+    /// Hosts that reported a commit which this store never made, each with that commit. They get no Welcome; enough of
+    /// them are evidence.
     pub(crate) suspects: BTreeMap<HostName, Commit>,
-    /// Lives that nodes have obeyed and this store never had. Each life counts as evidence once in this recovery. At
-    /// most [`MAX_JUDGED`].
+    /// Lives of a controller that nodes have obeyed and this store never had. In one recovery each is evidence once; at
+    /// most [`MAX_JUDGED`] are kept.
     judged: BTreeSet<Epoch>,
-    /// Hosts of refused attempts in the last list of each source: a job may run there.
+    /// Hosts of attempts in the last list of each source that were refused, each with the attempt: its job may run
+    /// there.
     refused: BTreeMap<Source, BTreeMap<HostName, (JobId, Attempt)>>,
-    /// Sources that have listed their attempts (`Assert`) in this life. The list of another instance of the same name
-    /// says nothing about an attempt.
+    /// Sources whose edges have listed their attempts (`Assert`) since this controller started. A list says nothing
+    /// about other instances of the same resource manager.
     asserted: BTreeSet<Source>,
-    /// Sources whose edges have followed their attempts (`Attempts`) in this life.
+    /// Sources whose edges have asked for their attempts (`Attempts`) since this controller started. Such an edge reads
+    /// no notices.
     pub(super) followed: BTreeSet<Source>,
-    /// Time (monotonic) at which hosts with orphans are drained; `None`: no orphan waits for a drain.
+    /// Time (monotonic) at which the hosts of orphans are drained; `None`: no orphan waits for that.
     orphans_ms: Option<u64>,
 }
 
-/// The wait after a start, and the conditions that end the wait.
+/// The gate of a start: it opens at `until_ms` (monotonic), or when no node is missing.
 #[derive(Debug, Clone, PartialEq)]
 struct Gate {
     until_ms: u64,
-    /// Nodes of the store that have not said Hello.
+    /// Nodes of the store that have not said Hello yet.
     missing: BTreeSet<HostName>,
 }
 
-/// The part of a node's last Hello that is not settled.
+/// What is left of a node's last Hello, until recovery lets it be settled.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Unsettled {
-    /// Tasks of unasserted attempts that the node does not hold.
+    /// Tasks of frozen attempts that the node does not hold.
     pub(super) absent: BTreeSet<TaskId>,
-    /// Unclaimed tasks on the node that must not begin yet.
+    /// Unclaimed tasks that the node holds and that must not begin yet.
     pub(super) unclaimed: BTreeSet<TaskId>,
-    /// The node's orphans: tasks that the store neither knows nor has pruned.
+    /// The node's orphans: tasks that the store neither knows nor has forgotten.
     pub(super) orphans: BTreeMap<TaskId, Orphan>,
-    /// Tombstones of unknown tasks. A tombstone can be the outcome of an after-action.
+    /// Tombstones of tasks that the store does not know. One may be the outcome of an after-action that begins later.
     tombstones: BTreeMap<TaskId, HeldState>,
 }
 
 impl Unsettled {
-    /// Returns `true` if the node has reported, while the task's attempt is frozen, that it does not hold the task.
+    /// Returns `true` if the node reported, while the task's attempt was frozen, that it does not hold the task.
     pub(super) fn is_absent(&self, task: TaskId) -> bool {
         self.absent.contains(&task)
     }
 
-    /// Forgets a task, because its attempt is forgotten.
+    /// Forgets a task whose attempt is forgotten.
     pub(super) fn forget(&mut self, task: TaskId) {
         self.absent.remove(&task);
         self.unclaimed.remove(&task);
     }
 
-    /// Returns the number of unsettled tasks. An orphan that was given up does not count: only its node must still
-    /// report.
+    /// Returns the number of unsettled tasks. An orphan that an operator gave up does not count: it waits only for its
+    /// node.
     pub(super) fn len(&self) -> usize {
         let orphans = self.orphans.values().filter(|orphan| !orphan.given_up).count();
         self.absent.len() + self.unclaimed.len() + orphans + self.tombstones.len()
     }
 }
 
-/// Maximum number of lives that count as evidence in one recovery; the controller ignores forged marks of further
-/// lives.
+/// Maximum number of lives that are evidence in one recovery, because marks can be forged. Further lives are ignored.
 const MAX_JUDGED: usize = 16;
 
 impl Recovery {
@@ -116,21 +121,23 @@ impl Recovery {
         self.judged.contains(&epoch) || self.judged.len() >= MAX_JUDGED
     }
 
-    /// Records the lives that suspects reported: each life is evidence once.
+    /// Records the lives that the suspects reported: each is evidence once.
     fn judge_suspects(&mut self) {
         let epochs = self.suspects.values().map(|commit| commit.epoch);
         self.judged.extend(epochs.take(MAX_JUDGED.saturating_sub(self.judged.len())));
     }
 
+    /// Returns `true` if a recovery is under way.
     pub(super) fn is_on(&self) -> bool {
         self.row.as_ref().is_some_and(|row| row.ended_ms.is_none())
     }
 
+    /// Returns `true` while the gate is shut, after a start.
     pub(super) const fn is_settling(&self) -> bool {
         self.gate.is_some()
     }
 
-    /// Returns `true` while the controller settles or is in recovery: attempts can be frozen then.
+    /// Returns `true` if attempts can be frozen: the controller is settling or in recovery.
     fn freezes(&self) -> bool {
         self.is_settling() || self.is_on()
     }

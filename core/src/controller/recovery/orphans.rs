@@ -1,5 +1,6 @@
-//! Orphans: tasks of a node that this store does not know, from a life that the store has lost. Only an orphan shows
-//! what ran: the controller never acknowledges, forgets or cancels an orphan on its own.
+//! Orphans: decides what becomes of tasks that a node holds and the store does not know, because the life of the
+//! controller that began them is lost. Only the orphan itself shows what ran, so the controller never acknowledges,
+//! forgets or cancels one on its own.
 //!
 //! | the task's commit | the task | then |
 //! |---|---|---|
@@ -7,11 +8,11 @@
 //! | past | live, ended | its attempt was pruned: the controller acknowledges the end |
 //! | past | tombstone | Forget |
 //! | foreign, or not reported | unclaimed, live, ended | an orphan |
-//! | foreign, or not reported | tombstone | kept as the outcome of an after-action; past its retention: Forget |
+//! | foreign, or not reported | tombstone | kept during a recovery or clean-up; past its retention: Forget |
 //!
-//! On a host with an orphan, no setup action of another job begins. If no request adopts the orphan in time, the
-//! controller drains the host; the drain ends with the orphan. A request for the orphan's task, on its host, adopts the
-//! orphan: the node answers the Start with the task's state. An operator can also decide ([`super::confirm`]).
+//! No setup action of another job begins on the host of an orphan. A request for the orphan's task on its host adopts
+//! the orphan: the node's task becomes the request's. If no request does so in time, the controller drains the host
+//! until the orphan is gone. An operator can also decide ([`super::confirm`]).
 
 use std::collections::BTreeSet;
 
@@ -31,7 +32,7 @@ use super::gate::shut_ms;
 use super::held_back::HeldBack;
 use super::{Recovery, Unsettled};
 
-/// Maximum number of tombstones of unknown tasks kept for one node; an agent keeps as many by default.
+/// Maximum number of tombstones of unknown tasks kept for one node.
 const MAX_TOMBSTONES: usize = 4_096;
 
 /// A task that a node holds and the store does not know.
@@ -41,11 +42,11 @@ pub(crate) struct Orphan {
     pub(crate) attempt: Attempt,
     pub(crate) action: ActionName,
     pub(super) userid: Option<u32>,
-    /// The state that the node reported last, the time of the report, and the task's limit.
+    /// The state that the node reported last, the time of that report (monotonic), and the task's time limit (ms).
     state: HeldState,
     told_ms: u64,
     limit_ms: Option<u64>,
-    /// `true` if an operator has given the orphan up: the controller then acknowledges the orphan's end.
+    /// `true` if an operator has given the orphan up: the controller then acknowledges its end.
     pub(super) given_up: bool,
 }
 
@@ -58,6 +59,7 @@ impl Orphan {
         self.state == HeldState::Ended
     }
 
+    /// Returns the orphan's state in a word, for people.
     pub(crate) const fn word(&self) -> &'static str {
         match self.state {
             HeldState::Unclaimed => "unclaimed",
@@ -68,19 +70,20 @@ impl Orphan {
 }
 
 impl Recovery {
-    /// Returns the time at which hosts with orphans are drained.
+    /// Returns the time (monotonic) at which the hosts of orphans are drained.
     pub(crate) const fn next_orphans(&self) -> Option<u64> {
         self.orphans_ms
     }
 
-    /// Drops the tombstones of unknown tasks, unless a disowned rank is still to be cleaned up.
+    /// Drops the kept tombstones of unknown tasks, unless attempts can be frozen or a disowned rank is still to be
+    /// cleaned up.
     pub(super) fn drop_tombstones(&self, jobs: &Jobs, nodes: &mut Nodes) {
         if !self.freezes() && jobs.cleaning.is_empty() {
             nodes.values_mut().for_each(|node| node.unsettled.tombstones.clear());
         }
     }
 
-    /// Schedules the drain of hosts with orphans. A host whose orphans are adopted in time is not drained.
+    /// Schedules the drain of the hosts of orphans. A host whose orphans are adopted before that is not drained.
     pub(super) fn watch_orphans(&mut self, nodes: &Nodes, cx: &Context) {
         if self.orphans_ms.is_none() && !nodes.orphan_hosts.is_empty() {
             let wait = shut_ms(nodes.len(), cx.settings.redial_per_second);
@@ -90,7 +93,7 @@ impl Recovery {
 }
 
 impl Nodes {
-    /// Handles a new phase of a live task. Returns `true` if the task is an orphan.
+    /// Records a new phase of a task that is an orphan. Returns `false` if the task is none.
     pub(crate) fn orphan_moved(&mut self, host: &HostName, task: TaskId, phase: &Phase, now: Now) -> bool {
         let node = self.get_mut(host);
         let Some(orphan) = node.and_then(|node| node.unsettled.orphans.get_mut(&task)) else { return false };
@@ -112,8 +115,7 @@ impl Context {
 }
 
 impl Nodes {
-    /// Completes a Hello: gives up again the orphans that an operator had given up, and ends the drain for orphans if
-    /// none is left.
+    /// Ends the settling of a Hello. Gives up again the orphans that an operator gave up `before`.
     pub(crate) fn orphans_told(&mut self, host: &HostName, before: Unsettled, cx: &mut Context) {
         let given_up = before.orphans.into_iter().filter(|(_, orphan)| orphan.given_up);
         for (task, _) in given_up {
@@ -124,7 +126,8 @@ impl Nodes {
         }
     }
 
-    /// Handles the end of a task that this store does not know. Returns `true` if the controller acknowledges the end.
+    /// Handles the end of a task that the store does not know. Returns `true` if the controller acknowledges it: the
+    /// task is no orphan, or an operator gave the orphan up.
     pub(crate) fn unknown_ended(&mut self, host: &HostName, task: TaskId, cx: &mut Context) -> bool {
         let Some(node) = self.get_mut(host) else { return true };
         let Some(orphan) = node.unsettled.orphans.get_mut(&task) else { return true };
@@ -136,7 +139,7 @@ impl Nodes {
         given_up || defect!(OrphanAcknowledged)
     }
 
-    /// Removes an orphan; the last orphan of a host lets waiting actions begin there.
+    /// Removes an orphan. After a host's last orphan, waiting actions may begin there.
     pub(super) fn drop_orphan(&mut self, host: &HostName, task: TaskId, cx: &mut Context) {
         let Some(node) = self.get_mut(host) else { return };
         node.unsettled.orphans.remove(&task);
@@ -146,9 +149,8 @@ impl Nodes {
         }
     }
 
-    /// Gives up an orphan by an operator's decision: the task never begins, a running task gets TERM, and the
-    /// controller acknowledges its end. An absent node gets the Cancel when it comes back; the recovery does not wait
-    /// for that node.
+    /// Gives up an orphan, as an operator decided. The task never begins; if it runs, it gets a TERM, and its end is
+    /// acknowledged. An absent node gets the Cancel when it comes back, and the recovery does not wait for it.
     pub(super) fn give_up_orphan(&mut self, host: &HostName, task: TaskId, cx: &mut Context) {
         let Some(node) = self.get_mut(host) else { return };
         let session = node.session;
@@ -171,8 +173,8 @@ impl Nodes {
 }
 
 impl Machine {
-    /// Handles a task of a Hello that the store does not know. Returns `true` if the node may forget the task's
-    /// tombstone.
+    /// Handles a task in a Hello that the store does not know, as the table says. Returns `true` if the node may forget
+    /// the task's tombstone.
     pub(crate) fn on_unknown(&mut self, id: SessionId, host: &HostName, held: &Held) -> bool {
         let is_past = held.commit.is_some_and(|commit| self.history.place(commit) == Place::Past);
         match &held.state {
@@ -213,9 +215,9 @@ impl Machine {
         false
     }
 
-    /// Adopts the orphans of an action on these ranks: the node's task becomes the action's task, as if the node had
-    /// just reported it. The usual order of actions does not hold adoption back. An orphan that has ended gets a Start;
-    /// the node answers with the end.
+    /// Adopts the orphans of an action on these ranks: each becomes the action's task, as if the node had just reported
+    /// it. The order of actions does not matter here. An orphan that has ended gets a Start, and the node answers with
+    /// the end.
     pub(crate) fn adopt(&mut self, id: ActionId, ranks: &IdSet) {
         let Some(layout) = self.jobs.layout(id).cloned().filter(|_| self.facts().has_orphans()) else { return };
         for rank in ranks.iter().map(Rank) {
@@ -249,7 +251,7 @@ impl Machine {
         }
     }
 
-    /// Drains the hosts of orphans that no request has adopted.
+    /// Drains the hosts of orphans, once the time for their adoption is over.
     pub(crate) fn drain_orphans(&mut self) {
         if self.recovery.orphans_ms.is_none_or(|at| at > self.cx.now.mono_ms) {
             return;
@@ -272,26 +274,27 @@ impl Machine {
 }
 
 impl<'a> Facts<'a> {
-    /// Returns `true` if the task belongs to a lost life, and the store has the task on another host.
+    /// Returns `true` if a lost life began the task, and the store has the task on another host.
     pub(crate) fn is_of_a_lost_life(&self, host: &HostName, held: &Held) -> bool {
         let foreign = held.commit.is_some_and(|commit| self.history.place(commit) == Place::Foreign);
         foreign && self.jobs.host_of(held.task).is_some_and(|of| of != *host)
     }
 
-    /// Returns `true` if any node has orphans, by its last report.
+    /// Returns `true` if a node has orphans, as far as it has reported.
     pub(crate) fn has_orphans(&self) -> bool {
         !self.nodes.orphan_hosts.is_empty()
     }
 
-    /// Returns the reason why a setup action of this job does not begin on a host. An absent host needs no reason: its
-    /// next Hello reports its orphans anew, and past start-grace the task is lost like on any other host.
+    /// Returns the reason why no setup action of this job begins on a host: an orphan of another job. An absent host
+    /// has no such reason, because its next Hello reports its orphans anew, and past start-grace the task is lost there
+    /// as on any host.
     pub(super) fn orphan_before(&self, job: &JobId, host: &HostName) -> Option<HeldBack> {
         let node = self.nodes.get(host).filter(|node| node.session.is_some())?;
         let orphan = node.unsettled.orphans.values().find(|orphan| orphan.job != *job)?;
         (!defect!(OrphanIgnored)).then(|| HeldBack::Orphan(orphan.action.clone(), orphan.job.clone()))
     }
 
-    /// Returns the orphans that no operator has given up, each with host and task.
+    /// Returns the orphans that no operator has given up, each with its host.
     pub(crate) fn orphans(&self) -> impl Iterator<Item = (&'a HostName, TaskId, &'a Orphan)> + use<'a> {
         let Facts(machine) = *self;
         let hosts = machine.nodes.orphan_hosts.iter();
@@ -300,7 +303,7 @@ impl<'a> Facts<'a> {
         all.filter(|(_, _, orphan)| !orphan.given_up)
     }
 
-    /// Returns the attempts that orphans name.
+    /// Returns the attempts to which orphans belong.
     pub(super) fn orphan_attempts(&self) -> BTreeSet<(JobId, Attempt)> {
         self.orphans().map(|(_, _, orphan)| (orphan.job.clone(), orphan.attempt)).collect()
     }

@@ -1,10 +1,10 @@
-//! `Attempts`: the present state of the attempts of one source. An edge compares the reply with its resource manager
-//! and removes the differences; the edge needs no history.
+//! `Attempts`: shows the attempts of a source to its edge. The edge compares them with its resource manager and removes
+//! the differences, so it needs no history.
 //!
 //! | request | reply |
 //! |---|---|
-//! | without jobs | attempts of the source that are not released whole or are unvouched; a page at a time, in order |
-//! | with jobs | every attempt of these jobs and of the source, released or not |
+//! | without jobs | the source's attempts that are not released whole, or are unvouched; a page at a time, in order |
+//! | with jobs | every attempt of these jobs that is the source's, released or not |
 
 use std::collections::BTreeMap;
 
@@ -60,7 +60,7 @@ impl Facts<'_> {
     fn edge_action(&self, action: &Action) -> EdgeAction {
         let row = &action.row;
         let bad = action.bad().difference(&action.never_begun());
-        // Before the verdict, further ranks may fail.
+        // Before the verdict the failures are not complete.
         let failures = if row.verdict.is_some() { self.jobs.failed_checks(row.id, &bad) } else { Vec::new() };
         let hosts = self.jobs.layout(row.id).map(|layout| layout.hosts_of(&bad)).unwrap_or_default();
         EdgeAction {
@@ -75,7 +75,8 @@ impl Facts<'_> {
     }
 }
 
-/// Returns the named resources that failed, with the checks that their service named: `tolerable: quota: none is left`.
+/// Returns the named resources that failed, each with its outcome and the checks that its service reported, such as
+/// `tolerable: quota: none is left`.
 fn bad_resources(action: &Action) -> BTreeMap<ResourceName, String> {
     let text = |ended: &Ended| {
         let checks = ended.checks.iter().map(|check| format!(": {}: {}", check.check, check.message));

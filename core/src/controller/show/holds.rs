@@ -1,7 +1,7 @@
-//! View of holds: the ranks that a job holds, and the ended ranks that its actions still hold.
+//! View of holds: the ranks and named resources that a job holds, and the ended ones that its actions still hold.
 //!
-//! A running job holds its ranks, so its holds are shown only on request. A job that holds named resources and no rank
-//! is always shown: its resource manager may have forgotten it.
+//! Every running job holds its ranks, so these holds are shown only on request. A job that holds named resources and no
+//! rank is always shown, because its resource manager may have forgotten it.
 
 use crate::controller::action::Action;
 use crate::controller::facts::Facts;
@@ -14,7 +14,7 @@ use crate::job::Part;
 use crate::task::NO_SCRIPT;
 
 impl Facts<'_> {
-    /// Returns the holds; without `all`, only the holds of jobs without ranks.
+    /// Returns a row for each hold; without `all`, only for jobs that hold named resources and no rank.
     pub(crate) fn held(&self, all: bool) -> Vec<PsRow> {
         self.jobs.attempts().flat_map(|(job, number, attempt)| self.held_of(job, number, attempt, all)).collect()
     }
@@ -52,7 +52,7 @@ impl Facts<'_> {
         rows
     }
 
-    /// Explains why an action still holds ended ranks: for which other ranks its release policy waits.
+    /// Returns the reason why an action still holds ended ranks: what its release policy waits for.
     fn not_let_go(&self, action: &Action, done: &Part, layout: &Layout) -> String {
         let row = &action.row;
         let ran_nothing =

@@ -1,5 +1,4 @@
-//! View of a job: its attempts and actions, and every wait with its age and reason. Ranks in the same state share a
-//! row.
+//! View of a job: its attempts and actions, and each wait with its age and reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,8 +20,8 @@ use crate::task::Process;
 const CANCELLING: &str = "; cancel asked for";
 
 impl Facts<'_> {
-    /// Returns rows for the open ranks of an action. Ranks in the same state share a row, with the age of the oldest
-    /// rank.
+    /// Returns rows for the open ranks and resources of an action. Ranks with the same state and reason share a row,
+    /// with the age of the oldest.
     pub(super) fn open_rows(&self, action: &Action) -> Vec<PsRow> {
         let row = &action.row;
         let Some(layout) = self.jobs.layout(row.id) else {
@@ -72,7 +71,7 @@ impl Facts<'_> {
         rows
     }
 
-    /// Returns the remaining lease of an external action; `None` for any other action.
+    /// Returns the rest of the lease (ms) of an open external action; `None` for any other action.
     fn lease_left(&self, action: &Action) -> Option<u64> {
         let external = action.row.external.as_ref().filter(|_| action.is_open())?;
         Some(action.armed_ms.saturating_add(external.lease_ms).saturating_sub(self.cx.now.mono_ms))
@@ -85,7 +84,7 @@ impl Facts<'_> {
         format!("its service must be heard of within {left} (lease {})", Span::from_millis(lease))
     }
 
-    /// Returns the state, reason and age of an open rank.
+    /// Returns the state, the reason and the age (ms) of an open rank, for people.
     pub(crate) fn standing(&self, action: &Action, rank: Rank) -> (&'static str, String, u64) {
         let task = action.task(rank);
         let asked_ms = self.cx.now.wall_ms.saturating_sub(action.row.began_ms);
@@ -150,6 +149,10 @@ impl Facts<'_> {
         (state, format!("{why}{cancelling}"), age)
     }
 
+    /// Returns the view of a job.
+    ///
+    /// # Errors
+    /// `NoSuchJob`.
     pub(crate) fn job(&self, job: &JobId) -> Result<JobView, Refusal> {
         let entry = self.jobs.get(job).ok_or_else(|| no_job(job))?;
         let attempts = entry
@@ -203,6 +206,10 @@ impl Facts<'_> {
         }
     }
 
+    /// Returns the ranks and resources that failed in a job's setup actions and external actions.
+    ///
+    /// # Errors
+    /// No such job or attempt.
     pub(crate) fn failed(&self, job: &JobId, attempt: Option<Attempt>) -> Result<Reply, Refusal> {
         let (_, entry) = self.jobs.attempt_meant(job, attempt)?;
         let (mut ranks, mut resources, mut checks) = (IdSet::new(), Vec::new(), Vec::new());
@@ -225,7 +232,7 @@ impl Facts<'_> {
     }
 }
 
-/// Returns the state and the reason that describe a phase.
+/// Returns the state and the reason that people see for a phase.
 fn describe(phase: &Phase) -> (&'static str, String) {
     match phase {
         Phase::Waiting { why } => ("waiting", format!("its node waits for {why}")),
@@ -234,8 +241,8 @@ fn describe(phase: &Phase) -> (&'static str, String) {
             let progress = progress.as_ref().map(|p| format!(": {p}")).unwrap_or_default();
             ("running", format!("{script} ({index} of {of}){progress}"))
         }
-        // The processes and calls of each node are in `perilog why` and in the job's log. Here ranks with the same
-        // overdue script share a row.
+        // Without the process and call, which differ between nodes: so ranks with the same overdue script share a row.
+        // `perilog why` and the event log show them.
         Phase::Overdue { script, limit_ms, .. } => {
             ("overdue", format!("{script} is past its limit of {}", Span::from_millis(*limit_ms)))
         }
@@ -246,7 +253,7 @@ fn describe(phase: &Phase) -> (&'static str, String) {
     }
 }
 
-/// Lists the first few processes by number and name.
+/// Returns the first four processes as a text, such as `4711 (sleep), 4712 (sh)`, and the number of the others.
 pub(crate) fn list(processes: &[Process]) -> String {
     const SHOWN: usize = 4;
     let mut text: Vec<String> = processes.iter().take(SHOWN).map(|p| format!("{} ({})", p.pid, p.command)).collect();

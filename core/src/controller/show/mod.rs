@@ -1,8 +1,8 @@
-//! Views of the machine for operators and programs. A view reads and changes nothing.
+//! Views of the machine for operators and programs. A view decides and changes nothing.
 //!
 //! Files: `job` shows a job and its open ranks, `node` a node and the scripts stuck on it, `holds` the holders of
-//! ranks, `notices` the notices that a hook has not carried out, `edge` the attempts of an edge, `recovery` the open
-//! points of a recovery.
+//! ranks, `notices` what a hook has not carried out, `edge` the attempts of a source, `recovery` what a recovery waits
+//! for. `overview` and `timeline` are for the web page.
 
 use crate::controller::facts::Facts;
 use crate::controller::machine::Machine;
@@ -38,6 +38,7 @@ impl Machine {
 }
 
 impl Facts<'_> {
+    /// Returns the rows of `perilog ps` that are at least this old, oldest first. `held` adds the holds of all jobs.
     pub(crate) fn ps(&self, older_than_ms: u64, held: bool) -> Vec<PsRow> {
         let mut rows = Vec::new();
         for action in self.jobs.actions.values().filter(|a| a.is_open()) {
@@ -52,11 +53,12 @@ impl Facts<'_> {
         rows
     }
 
+    /// Returns the controller's state in numbers, with notes for operators.
     pub(crate) fn status(&self) -> StatusView {
         let (actions_open, tasks_open) = self.jobs.open_count();
         let mut notes: Vec<String> =
             self.nodes.values().filter_map(|n| n.note.as_ref().map(|note| format!("{}: {note}", n.row.host))).collect();
-        // Many nodes may share one problem: twenty notes are enough.
+        // Many nodes may have the same problem, so twenty notes are enough.
         notes.truncate(20);
         notes.splice(0..0, self.standing_notes());
         StatusView {
@@ -78,7 +80,7 @@ impl Facts<'_> {
         }
     }
 
-    /// Returns the notes that an operator should read first.
+    /// Returns the notes that an operator should read first: a recovery, a full disk, the quiesced state.
     pub(crate) fn standing_notes(&self) -> Vec<String> {
         let full =
             self.quiesce.store_full.then(|| "the disk under the store is full: no new prologs are begun".to_owned());
@@ -93,7 +95,7 @@ impl Facts<'_> {
         self.recovery_note().into_iter().chain(full).chain(quiet).collect()
     }
 
-    /// Returns a line for `ps` about the attempts without room for another milestone.
+    /// Returns a line for `ps` about the attempts that have room for no further milestone; `None`: there are none.
     pub(crate) fn full_of_milestones(&self) -> Option<String> {
         let mut full = self.jobs.attempts().filter(|(_, _, attempt)| !attempt.complete && attempt.milestones.is_full());
         let (job, number, _) = full.next()?;

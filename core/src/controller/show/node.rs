@@ -1,4 +1,4 @@
-//! View of nodes for operators: online or offline, drained, held; and the chain from a node to the script stuck on it.
+//! View of nodes: online or offline, drained, held; and the chain from a node to the script that is stuck on it.
 
 use std::collections::BTreeSet;
 
@@ -14,6 +14,10 @@ use crate::ids::{HostName, JobId, Rank, stem, unit_of};
 use crate::message::Phase;
 
 impl Facts<'_> {
+    /// Returns the nodes in `targets`, or all.
+    ///
+    /// # Errors
+    /// `NoSuchNode`, with a hint if the name is a job's.
     pub(crate) fn list_nodes(&self, targets: Option<&HostList>) -> Result<Vec<NodeView>, Refusal> {
         let held = self.held_hosts();
         let Some(targets) = targets else {
@@ -51,7 +55,7 @@ impl Facts<'_> {
             boot_number: Some(node.row.boot_number),
             version: Some(node.row.version.clone()),
             peer: node.session.and_then(|id| self.nodes.sessions.get(&id)).map(|s| s.peer.clone()),
-            // The listener knows the certificate, and the machine does not.
+            // The machine does not know the certificate; the API adds its end.
             certificate_until_ms: None,
             tasks: self.open_on(node).count() as u64,
             note: node.note.clone(),
@@ -60,7 +64,7 @@ impl Facts<'_> {
         }
     }
 
-    /// Returns the actions that have not ended on this node, each with how far it is there.
+    /// Returns the actions that have not ended on this node, each with its rank state there.
     pub(super) fn open_on(&self, node: &Node) -> impl Iterator<Item = (&Action, Stand)> {
         let tasks = node.tasks.iter().filter_map(|task| {
             let action = self.jobs.action(task.action)?;
@@ -94,8 +98,8 @@ impl Facts<'_> {
         rows
     }
 
-    /// Returns the commands to type next about the node itself. While a task is open there, the task's commands come
-    /// first and this list is empty.
+    /// Returns the commands to type next about the node itself. Empty while a task is open on a connected node, because
+    /// the commands of the task come first.
     fn next_of_node(&self, node: &Node, is_open: bool) -> Vec<String> {
         let host = &node.row.host;
         let drain = self.drains.get(host);
@@ -103,7 +107,7 @@ impl Facts<'_> {
             (None, _) => {
                 vec![format!("ssh {host} perilog doctor"), format!("ssh {host} systemctl status perilog-agent")]
             }
-            // The stuck script must be dealt with first.
+            // The open task comes first.
             _ if is_open => Vec::new(),
             (Some(_), Some(drain)) if drain.lifted => vec![format!("perilog undrain {host} --forget")],
             (Some(_), Some(_)) => vec![format!("perilog undrain {host}")],
@@ -111,9 +115,13 @@ impl Facts<'_> {
         }
     }
 
+    /// Returns the explanation of a node: its open and failed tasks, its holds, and the commands to type next.
+    ///
+    /// # Errors
+    /// `NoSuchNode`.
     pub(crate) fn why(&self, host: &HostName) -> Result<WhyView, Refusal> {
         let node = self.node_named(host.as_str())?;
-        // A script that goes on after its task has ended keeps the node busy, although no job waits for it.
+        // A script may go on after its task has ended: then no job waits for it, but it keeps the node busy.
         let goes_on = node.live.keys().filter(|task| !node.tasks.contains(task));
         let mut open: Vec<WhyTask> = node
             .tasks
@@ -172,7 +180,7 @@ impl Facts<'_> {
         let external = row.external.is_some();
         let unsent = action.stand(rank) == Stand::Waiting;
         let doubted = self.jobs.attempt(&row.job, row.attempt).is_some_and(JobAttempt::waits_for_a_word);
-        // A task that no agent runs or has heard of has no unit.
+        // Only a task that an agent has been sent has a unit.
         let unit =
             if external || unsent { String::new() } else { unit_of(&stem(&row.name, &row.job, action.task(rank))) };
         let host = self.jobs.host_of(action.task(rank)).map(|h| h.to_string()).unwrap_or_default();
@@ -194,7 +202,7 @@ impl Facts<'_> {
             ("lingering", true) => {
                 vec![status(&format!("'{unit}'")), kill]
             }
-            // The limit has asked it to stop already.
+            // No `cancel` here: past its limit, the script was asked to stop already.
             ("overdue", true) => vec![logs, status(&format!("'{unit}'")), kill, resolve],
             _ => vec![logs, status(&format!("'{unit}'")), cancel],
         };

@@ -1,4 +1,4 @@
-//! View of the hooks: the notices and drains that a hook has not carried out yet.
+//! View of the hooks: the releases and drains that a hook has not carried out yet.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,7 +12,7 @@ use crate::hostlist::HostList;
 use crate::ids::{ActionName, Attempt, HostName, JobId};
 use crate::idset::IdSet;
 
-/// The part of a release for people, without the fragment of R.
+/// What people see of a release: its body without the fragment of R.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Told<'a> {
@@ -24,7 +24,7 @@ struct Told<'a> {
 }
 
 impl Facts<'_> {
-    /// Lists the work that the hooks still have: releases, ranks that wait for a drain, and drains.
+    /// Returns rows for what the hooks have not carried out: releases, ranks that wait for a drain, and drains.
     pub(crate) fn untold(&self) -> Vec<PsRow> {
         let row = |job: &JobId, attempt, ranks: IdSet, hosts, state: &str, why, since_ms| PsRow {
             job: Some(job.clone()),
@@ -77,9 +77,9 @@ impl Facts<'_> {
         rows
     }
 
-    /// Lists the drains for which no rank waits and which the hook has not carried out or not lifted. Drains in the
-    /// same state share a row. A drain's age counts from its first unanswered notice, a lifted drain's age from the
-    /// hook's first failure.
+    /// Returns rows for the drains and lifts that the hook has not carried out. A drain for which a rank waits is not
+    /// among them, because the rank has a row. Equal drains share a row. The age of a drain counts from its first
+    /// unanswered notice, the age of a lift from the hook's first failure.
     fn untold_drains(&self) -> impl Iterator<Item = PsRow> {
         let mut alike: BTreeMap<(bool, String), (Vec<&HostName>, u64)> = BTreeMap::new();
         let unsettled = |host: &HostName, drain: &DrainRow| {

@@ -1,6 +1,5 @@
-//! Overview of the cluster, for a page that is asked for again and again: every list is folded and has a bound.
+//! Overview of the cluster, for the web page. The page asks again and again, so every list is folded and has a bound.
 //!
-//! States of nodes are those of `perilog nodes`, rows those of `perilog ps`.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,10 +19,11 @@ use crate::ids::ActionName;
 use crate::idset::IdSet;
 use crate::message::Phase;
 
-/// Most ended ranks of an action whose reasons are compared; the others only count.
+/// Maximum number of failed ranks of an action whose reasons are compared. Faults leave further ranks out; the number
+/// of failed ranks does not.
 const COMPARED: usize = 512;
 
-/// What a node does, as far as a page tells nodes apart; in the order of its groups.
+/// What a node does, as far as the overview tells nodes apart. The order of the values is the order of the groups.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Doing<'a> {
     state: &'static str,
@@ -50,7 +50,7 @@ impl Facts<'_> {
         let (groups, nodes_left_out) = self.groups();
         let (drains, drains_left_out) = self.drain_groups();
         let mut rows = self.ps(0, false);
-        // The rows are sorted by age already.
+        // The sort is stable, and the rows are in order of age already.
         rows.sort_by_key(|row| !is_stuck(&row.state));
         let open_left_out = rows.len().saturating_sub(MAX_ROWS) as u64;
         let open = rows.into_iter().take(MAX_ROWS).map(open_row).collect();
@@ -114,7 +114,7 @@ impl Facts<'_> {
         }
     }
 
-    /// Returns the action that the node is at: of those that have not ended there, the one that came furthest.
+    /// Returns the open action that has come furthest on the node; of several, the one that began first.
     fn first_open(&self, node: &Node) -> Option<&Action> {
         let open = self.open_on(node);
         open.max_by_key(|(action, stand)| (*stand, Reverse(action.row.began_ms))).map(|(action, _)| action)
@@ -171,7 +171,8 @@ impl Facts<'_> {
         })
     }
 
-    /// Returns the reasons of the ranks and named resources that failed, those of the most ranks first.
+    /// Returns the faults of an action: ranks that failed with the same result, script and last line share one. The
+    /// fault of the most ranks comes first, named resources come last.
     pub(super) fn faults(&self, action: &Action) -> Vec<Fault> {
         let mut by: BTreeMap<(String, Option<String>, Option<String>), IdSet> = BTreeMap::new();
         let bad =
@@ -202,7 +203,7 @@ impl Facts<'_> {
     }
 }
 
-/// Will time alone not end a row of this state?
+/// Returns `true` if work in this state does not end by itself.
 fn is_stuck(state: &str) -> bool {
     matches!(state, "overdue" | "lingering" | "unknown" | "resolving" | "draining" | "telling" | "held")
 }
@@ -223,7 +224,7 @@ pub(super) fn open_row(row: PsRow) -> OpenRow {
     }
 }
 
-/// Returns the first ranks, as many as a row names.
+/// Returns the first of these ranks, at most as many as a row names.
 pub(super) fn first(ranks: &IdSet) -> IdSet {
     ranks.iter().take(MAX_HOSTS).collect()
 }
@@ -235,7 +236,7 @@ fn clip(text: &str) -> String {
     }
 }
 
-/// Cuts a view of a node to its bound, and takes the scripts' output out of it.
+/// Cuts a view of a node to its bound, and removes the output of scripts.
 fn bound(view: &mut WhyView) {
     view.open.truncate(MAX_ROWS);
     view.failed.truncate(MAX_ROWS);
@@ -246,7 +247,7 @@ fn bound(view: &mut WhyView) {
     }
 }
 
-/// Orders names so that `n2` comes before `n10`.
+/// Compares names by the numbers in them: `n2` comes before `n10`.
 fn by_number(a: &str, b: &str) -> Ordering {
     let (mut one, mut other) = (a, b);
     loop {

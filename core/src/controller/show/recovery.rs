@@ -1,4 +1,4 @@
-//! View of a recovery for operators.
+//! View of a recovery: the attempts that wait for an operator, the orphans, and the hosts that are turned away.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +60,8 @@ impl Facts<'_> {
         }
     }
 
-    /// Returns the hosts held by vouched jobs or their after-actions, each with its job.
+    /// Returns the hosts that asserted jobs or their after-actions hold, each with its job. Disowned ranks do not
+    /// count.
     fn holders(&self) -> BTreeMap<String, &JobId> {
         let vouched = self.jobs.attempts().filter(|(_, _, attempt)| attempt.asserted && !self.jobs.is_spent(attempt));
         let held = vouched.flat_map(|(job, _, attempt)| {
@@ -71,7 +72,8 @@ impl Facts<'_> {
         held.collect()
     }
 
-    /// Returns the note about a recovery, an orphan or a suspect; `None` if there is none.
+    /// Returns a note for operators about the recovery, an orphan, or hosts that are turned away; `None`: there are
+    /// none.
     pub(crate) fn recovery_note(&self) -> Option<String> {
         if let Some(row) = self.recovery.row.as_ref().filter(|row| row.ended_ms.is_none()) {
             let jobs = self.jobs.attempts().filter(|(_, _, attempt)| attempt.waits_for_a_word()).count();

@@ -1,4 +1,4 @@
-//! Timeline of a job: what ran when, and how it ended; folded, and bounded.
+//! Timeline of a job, for the web page: the attempts and actions with their ends, folded and bounded.
 
 use crate::controller::action::Action;
 use crate::controller::facts::Facts;
