@@ -26,21 +26,21 @@ pub(super) struct Context {
     pub(super) outbox: Outbox,
     pub(super) records: Vec<Record>,
     pub(super) effects: Vec<Effect>,
-    /// Actions to settle at the end of the batch: their ends become events, their verdicts are decided, their records
-    /// are stored.
+    /// Actions to settle at the end of the batch: ends become events, verdicts are decided, records are stored.
     pub(super) touched: BTreeSet<ActionId>,
-    /// Consequences of acts for other parts, in order; `Machine::react` carries them out.
+    /// Consequences of acts, in order; `Machine::react` carries each out on the part that it concerns.
     pub(super) changes: VecDeque<Change>,
     /// Attempts whose row the batch stores.
     pub(super) attempts: BTreeSet<(JobId, Attempt)>,
     /// Ranks whose holds changed, by attempt. The batch stores only these ranks if the attempt is not in `attempts`.
     pub(super) given: BTreeMap<(JobId, Attempt), IdSet>,
-    /// Parts whose hold was dropped, by attempt. The end of the batch releases each resource that has no other hold.
+    /// Parts whose hold was dropped, by attempt. The end of the batch releases ranks and resources without a further
+    /// hold.
     pub(super) let_go: BTreeMap<(JobId, Attempt), Part>,
-    /// Milestones reported in this batch, each with the ranks that are new to it.
+    /// Milestones reported in this batch, with the newly reporting ranks.
     pub(super) said: BTreeMap<Saying, IdSet>,
-    /// Hosts whose drain came into force or was lifted in this batch: resolutions that waited for the drain are
-    /// settled.
+    /// Hosts whose drain came into force or was lifted in this batch. The end of the batch settles resolutions that
+    /// waited for the drain.
     pub(super) in_force: BTreeSet<HostName>,
     /// Time (monotonic) of the last `WakeAt` effect, until a tick comes.
     pub(super) wake_ms: Option<u64>,
@@ -57,7 +57,7 @@ pub(super) enum Change {
     Away(HostName),
     /// The last orphan of the host is gone.
     Unorphaned(HostName),
-    /// These ranks are new in the action, when it begins or when it grows.
+    /// Ranks have joined the action, at its begin or later.
     Joined(ActionId, IdSet),
     /// Ranks that may be able to begin. `Machine::start_ready` starts those for which no earlier action, node or
     /// recovery stands in the way.
@@ -66,23 +66,23 @@ pub(super) enum Change {
     Thawed(ActionId),
     /// The action has its verdict.
     Decided(ActionId),
-    /// The task must stop or never begin, for this reason: its node gets a Cancel.
+    /// The task must stop or never begin, for this reason. The task's node gets a Cancel.
     Cancelled(TaskId, String),
-    /// A task has ended: its node and its host's drain follow.
+    /// A task has ended. The node's task lists are updated, and the host may be drained.
     Ended(End),
     /// A script of the host ended, or the node said Hello: a reboot may have ended the script for which the host is
     /// drained.
     ScriptsEnded(HostName),
     /// A script of the task lives, although the task ended as `lost`: its host is drained for this reason.
     Lives(TaskId, String),
-    /// Nothing cleans up after the task: its host is drained for this reason.
+    /// No after-action cleans up after the task. The host is drained for this reason.
     Unclean(TaskId, String),
     /// Disowned ranks on these hosts were released or are the attempt's again: the drains for their clean-up are
     /// lifted.
     Cleaned(Vec<HostName>, Passing),
 }
 
-/// End of a task, as its node and its host's drain need it.
+/// End of a task, for the update of its node and the drain of its host.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct End {
     pub(super) task: TaskId,
@@ -147,7 +147,7 @@ impl Context {
         self.attempts.insert((job.clone(), number));
     }
 
-    /// Marks a part whose hold was dropped: the end of the batch releases what has no other hold.
+    /// Marks a part whose hold was dropped: the end of the batch releases ranks and resources without a further hold.
     pub(super) fn hold_dropped(&mut self, job: &JobId, number: Attempt, part: &Part) {
         self.let_go.entry((job.clone(), number)).or_default().extend_with(part);
     }
@@ -200,7 +200,7 @@ impl Context {
 }
 
 impl Jobs {
-    /// Marks the action: the end of the batch settles it. Also records that its attempt is in use, for retention.
+    /// Marks the action for the end of the batch, and records that the action's attempt is in use.
     pub(super) fn touch(&mut self, id: ActionId, cx: &mut Context) {
         cx.touched.insert(id);
         let Some(action) = self.action(id) else { return };

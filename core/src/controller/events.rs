@@ -69,7 +69,7 @@ impl Jobs {
     }
 }
 
-/// Ends that share one event: what they have in common, and how long each took.
+/// Ends that share one event: the common result, and the duration (ms) of each.
 struct Folded {
     fresh: Fresh,
     elapsed: Vec<u64>,

@@ -1,11 +1,11 @@
-//! Facts: questions that no part of the machine can answer alone, such as "does recovery hold this task back?". A fact
+//! Facts: questions that need more than one part of the machine, such as "does recovery hold this task back?". A fact
 //! changes nothing and calls no act. Each fact stands in the folder of its subject.
 
 use std::ops::Deref;
 
 use crate::controller::machine::Machine;
 
-/// Read-only view of the machine; each fact is one of its methods.
+/// Read-only view of the machine, with the facts as methods.
 #[derive(Clone, Copy)]
 pub(super) struct Facts<'a>(pub(super) &'a Machine);
 

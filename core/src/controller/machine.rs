@@ -1,4 +1,4 @@
-//! The controller's machine: its parts, and the order in which a batch passes through them.
+//! The controller's machine: the parts, and the order in which a batch passes through the parts.
 //!
 //! No code here does I/O or reads a clock. All collections are ordered, so equal inputs give equal outputs.
 
@@ -28,8 +28,8 @@ pub struct Machine {
     pub(super) cx: Context,
     pub(super) epoch: Epoch,
     pub(super) history: History,
-    /// The agent that refused this controller's epoch for the highest other epoch: its host and that epoch. `None`: no
-    /// agent has refused.
+    /// Host of the agent that refused this controller's epoch for the highest other epoch, and the other epoch. `None`:
+    /// no agent has refused.
     pub(super) highest_seen: Option<(HostName, Epoch)>,
     pub(super) nodes: Nodes,
     pub(super) jobs: Jobs,
@@ -219,14 +219,14 @@ impl Machine {
         Output { records: std::mem::take(&mut self.cx.records), effects: std::mem::take(&mut self.cx.effects) }
     }
 
-    /// Carries out the queued changes in order, and the changes that these queue in turn.
+    /// Carries out the queued changes in order, including further changes that are queued meanwhile.
     pub(super) fn react(&mut self) {
         while let Some(change) = self.cx.changes.pop_front() {
             match change {
                 Change::Greeted(session, hello, note) => self.open(session, *hello, note),
                 Change::Away(host) => {
                     if let Some(node) = self.nodes.get(&host) {
-                        // At this time the node's accepted tasks may be `lost (unreachable)`, so their limits are
+                        // The node's accepted tasks may be `lost (unreachable)` from this time on: their limits are
                         // checked then.
                         let at = self.cx.now.mono_ms.saturating_add(self.cx.settings.unreachable_grace_ms);
                         self.jobs.check_all(&node.tasks, at);

@@ -1,4 +1,4 @@
-//! Requests: sends each client's request to the part that carries it out, and explains refusals.
+//! Requests: passes each client's request to the part of the machine that decides, and explains refusals.
 
 use crate::controller::facts::Facts;
 use crate::controller::io::{AskWhich, Client, Hooked, OutboxEntry, Record, Refusal, Reply, Request, SessionId, Which};
@@ -50,7 +50,7 @@ impl Jobs {
         Ok(tasks)
     }
 
-    /// Returns the newest attempt of a job that has an action of this name.
+    /// Returns the newest attempt of a job with an action of this name.
     fn attempt_with(&self, job: &JobId, name: &ActionName) -> Option<Attempt> {
         let of = |id: &ActionId| self.action(*id).is_some_and(|action| action.row.name == *name);
         let mut attempts = self.get(job)?.attempts.iter().rev();

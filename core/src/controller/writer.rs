@@ -49,7 +49,7 @@ impl Batch {
         &self.output
     }
 
-    /// Takes the effects out before the commit. A driver calls it only for a defect that its tests switch on.
+    /// Takes the effects out before the commit, for a defect that the tests of the drivers switch on.
     pub fn steal_effects(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.output.effects)
     }

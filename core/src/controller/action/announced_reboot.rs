@@ -1,8 +1,8 @@
 //! Announced reboot (`perilog-report expect-reboot`): decides how a rank ends whose script announced a reboot of the
 //! node. The reboot is the task's end, not its loss.
 //!
-//! With the announcement, the agent reports the outcome that the task has after the reboot. The controller stores this
-//! outcome; the rank stays open until one of these events:
+//! The agent reports the announcement, with the outcome that the task gets by the reboot. The controller stores this
+//! outcome. The rank stays open until one of these events:
 //!
 //! | event, while the rank expects a reboot    | then |
 //! |-------------------------------------------|------|
@@ -45,7 +45,7 @@ const EARLIER: u32 = u32::MAX;
 /// A reboot that a script of the rank has announced.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Expected {
-    /// The rank's row; `ended` in it is the end that the reboot brings.
+    /// The rank's row; `ended` in the row is the end that the reboot brings.
     pub(crate) row: RankRow,
     /// Time (CLOCK_MONOTONIC, ms) until which the next boot must say Hello; `None`: the task has no limit.
     pub(crate) until_ms: Option<u64>,
@@ -126,7 +126,7 @@ impl Jobs {
             return false;
         }
         if expected.row.expects.as_ref().map(|expects| &expects.machine) != Some(machine) {
-            // Another machine has taken the node's place: the task's result is unknown.
+            // A different machine has taken the node's place: the task's result is unknown.
             self.lose(task, Loss::Rebooted, cx);
             return true;
         }
@@ -292,7 +292,7 @@ impl Facts<'_> {
 /// Meaning of a node's report of an end, for a rank that may expect a reboot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Report {
-    /// The rank ends as reported: it expects no reboot, or its scripts failed.
+    /// The rank ends as reported: no reboot is expected, or the scripts failed.
     End,
     /// The node has rebooted as announced, and has lost its record of the announcement.
     Booted,

@@ -89,7 +89,8 @@ impl Machine {
         let grace = self.cx.settings.start_grace_ms;
         let action = self.jobs.action(id)?;
         let (mut next, mut late) = (None::<u64>, Vec::new());
-        // Where a reboot was announced, the task that announced it ends in time: by the reboot or by its limit.
+        // The task that announced a reboot of its node ends by the reboot or by its limit. Until then, start-grace does
+        // not count on that node.
         let to_boot = self.jobs.to_boot(id);
         let held = self.facts().may_be_held_back(id);
         let is_kept =

@@ -41,7 +41,7 @@ impl Jobs {
         let is_unfollowed = self.unfollowed(task, &ended).is_some();
         let milestones = ended.milestones.clone();
         let Some(action) = self.action_mut(task.action) else { return };
-        // The node was drained when the script passed its limit: that drain covers the end.
+        // The controller drained the node when the script passed its limit, so no second drain follows.
         let told = action.was_overdue(task.rank) && matches!(ended.outcome, Outcome::Timeout { .. });
         let blame = (!is_ok && !told || is_unfollowed).then(|| ended.clone());
         let rebooted = action.expected.contains_key(&task.rank);
@@ -80,8 +80,8 @@ impl Jobs {
         let (job, found) = (action.row.job.clone(), action.late_of_lost(task.rank));
         // A good result that a reboot has invalidated is no reason for a drain.
         let undone = |ended: &Ended| ended.outcome.went_well() && ended.reboot().is_past();
-        // Drains the node again: the operator who undrained it knew that the task was lost, but not how it ended.
-        // `reboot-cleans` does not apply to such a drain.
+        // Drains the node again: the operator who undrained the node knew of the loss, but not how the task ended.
+        // `reboot-cleans` does not apply to the new drain.
         let blame = found.filter(|ended| has_run && !undone(ended));
         cx.changes.push_back(Change::Ended(End { task, rebooted: false, goes_on: false, is_ok: true, blame }));
         self.event(&job, "late", context, cx);
@@ -96,8 +96,9 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Drains the host of a task that ended as `lost` and lives, once. The operator who lifted an earlier drain could
-    /// not know that the task lives; the operator who lifts this one can.
+    /// Drains the host of a `lost` task whose scripts live. An operator may have lifted the drain for the loss without
+    /// knowledge of the scripts. The host is drained only once: the operator who lifts the second drain knows of the
+    /// scripts.
     pub(crate) fn lives_after_all(&mut self, task: TaskId, phase: &Phase, cx: &mut Context) {
         let Some(action) = self.action_mut(task.action).filter(|_| !is_before_its_begin(phase)) else { return };
         if action.lives_after_all(task.rank) && !defect!(LostMayLive) {
@@ -212,7 +213,7 @@ impl Action {
         } else {
             self.row.ended.insert(rank.0);
         }
-        // The late results stay, also those of an end that a reboot has invalidated.
+        // Late results stay, even if a reboot has invalidated the end before.
         let late = self.ended.remove(&rank).map(|row| row.late).unwrap_or_default();
         let row = RankRow { task: self.task(rank), ended, late, expects: None };
         self.ended.insert(rank, row);
@@ -274,7 +275,7 @@ impl Jobs {
     }
 
     /// Returns the after-action that should clean up after this end, but was cancelled before a Start was sent. The
-    /// host is then drained: the operator who undrained it after that cancel could not know the task, or how it would
+    /// host must then be drained. An operator who undrained the host after the cancel knew neither the task nor its
     /// end.
     pub(crate) fn unfollowed(&self, task: TaskId, ended: &Ended) -> Option<&ActionName> {
         let action = self.action(task.action).filter(|action| !self.follows(action))?;

@@ -50,17 +50,17 @@ impl External {
     }
 }
 
-/// Returns the row of a new external action. It holds its ranks and resources, and its ranks are accepted.
+/// Returns the row of a new external action, which holds its ranks and resources. The ranks are accepted.
 pub(crate) fn row(row: ActionRow, external: External) -> ActionRow {
     let held = Part { ranks: row.ranks.clone(), resources: external.resources.clone() };
     let (accepted, external) = (row.ranks.clone(), Some(Box::new(external)));
     ActionRow { waiting: IdSet::new(), accepted, timeout_ms: None, held, external, ..row }
 }
 
-/// Checks that the job has these resources, and that none of them is released.
+/// Checks that the job has the requested resources, and that all are unreleased.
 ///
 /// # Errors
-/// A `Conflict` that names the first other resource.
+/// `Conflict`, with the first resource that the job lacks or has released.
 pub(crate) fn check_resources(entry: Option<&JobAttempt>, run: &RunRequest, asked: &External) -> Result<(), Refusal> {
     let none = BTreeSet::new();
     let (has, released) = entry.map_or((&none, &none), |entry| (&entry.terms.resources, &entry.released.resources));
@@ -75,8 +75,8 @@ pub(crate) fn check_resources(entry: Option<&JobAttempt>, run: &RunRequest, aske
 }
 
 impl Jobs {
-    /// Checks that no older attempt is at work on these hosts and resources. The controller cannot make a service wait,
-    /// so it refuses the start until the older work has ended.
+    /// Checks that no older attempt is at work on the hosts of `ranks` or on the requested resources. The controller
+    /// cannot make a service wait, so a start must be refused until the older work has ended.
     ///
     /// # Errors
     /// `Unavailable`, with the older action and its host or resource. Also if an older attempt is not released whole,
@@ -121,7 +121,7 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Ends these resources of an external action with one outcome.
+    /// Ends named resources of an external action with one outcome.
     pub(crate) fn end_resources(
         &mut self,
         id: ActionId,
@@ -149,7 +149,7 @@ impl Jobs {
         (action.armed_ms, action.heard_ms) = (cx.now.mono_ms, cx.now.wall_ms);
         let Some(external) = &action.row.external else { return };
         let (lease_ms, stored_ms) = (external.lease_ms, external.heard_ms);
-        // The stored time is for people, so it need not be exact.
+        // Operators read the stored time, so half a lease is exact enough.
         if cx.now.wall_ms.abs_diff(stored_ms) >= lease_ms / 2
             && let Some(external) = action.external_mut()
         {
@@ -174,7 +174,7 @@ impl Jobs {
             return Some(at);
         }
         let (row, mut open) = (action.row.clone(), action.open_part());
-        // Ranks with a resolution wait for their drain, whatever the service does.
+        // A rank with a resolution waits for its drain, and does not end with the lease.
         row.resolving.iter().for_each(|word| open.ranks.subtract(&word.ranks));
         if open.is_empty() {
             return None;
@@ -226,7 +226,7 @@ impl Jobs {
         meant.filter(|(_, names)| !names.is_empty()).collect()
     }
 
-    /// Checks that the job has every resource that `which` names.
+    /// Checks that the job has each resource in `which`.
     ///
     /// # Errors
     /// `Invalid`, with the first named resource that the job does not have.
@@ -245,7 +245,7 @@ impl Jobs {
 }
 
 impl Machine {
-    /// Attaches a service to its action again. The request may name another lease.
+    /// Attaches a service to its action again. The request may bring a new lease.
     ///
     /// # Errors
     /// The request names other ranks or resources than the action covers.
@@ -286,7 +286,7 @@ impl Action {
         Part { ranks: self.open(), resources }
     }
 
-    /// Returns the resources that have ended, but not well, as `{name: outcome}`; `None`: there are none.
+    /// Returns the resources that have ended, but not well, as `{name: outcome}`; `None` if every resource ended well.
     pub(crate) fn bad_resources(&self) -> Option<serde_json::Value> {
         let bad = self.row.external.iter().flat_map(|external| external.bad());
         let bad: serde_json::Map<_, _> =
@@ -301,7 +301,7 @@ impl Action {
         part
     }
 
-    /// Asks the service to stop work on this part; the reply to its next report says so.
+    /// Asks the service to stop work on `part`, with the reply to the service's next report.
     pub(crate) fn stop_service(&mut self, part: &Part, why: &str) {
         part.ranks.iter().for_each(|rank| self.cancelling(Rank(rank), why));
         if let Some(external) = self.external_mut().filter(|_| !part.resources.is_empty()) {

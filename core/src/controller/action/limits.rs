@@ -25,7 +25,7 @@ const MAX_TOLD: u8 = 32;
 const MAX_SCRIPT: usize = 255;
 
 impl Action {
-    /// Counts an event that a rank's node causes in the job's log. Returns `false` if that is one too many.
+    /// Counts an event that a rank's node causes in the job's log. Returns `false` past the maximum.
     pub(crate) fn may_tell(&mut self, rank: Rank) -> bool {
         let told = self.told.entry(rank).or_default();
         *told = told.saturating_add(1);
@@ -56,7 +56,7 @@ impl Action {
         });
     }
 
-    /// Records that the node was drained for the processes of this rank.
+    /// Records that the controller has drained the node for the rank's processes.
     pub(crate) fn lingers_too_long(&mut self, rank: Rank) {
         self.lingering.remove(&rank);
         self.row.lingering.insert(rank.0);
@@ -154,7 +154,7 @@ impl Jobs {
         }
     }
 
-    /// Records the time limit that a node reported for its open task.
+    /// Records the time limit of an open task, as the node reported.
     pub(crate) fn limit_told(&mut self, host: &HostName, task: TaskId, limit_ms: Option<u64>) {
         if self.host_of(task).as_ref() != Some(host) {
             return;
@@ -164,8 +164,8 @@ impl Jobs {
         }
     }
 
-    /// Starts the time limit anew for the lingering processes of a task. It counts from the first report of them to
-    /// this controller.
+    /// Starts the time limit anew for the lingering processes of a task. The limit counts from the controller's first
+    /// report of the processes.
     pub(crate) fn watch_lingering(&mut self, task: TaskId, phase: &Phase, now: Now) {
         let lingers = matches!(phase, Phase::Lingering { .. });
         let Some(action) = self.action_mut(task.action).filter(|a| lingers && a.is_open_on(task.rank)) else {

@@ -31,18 +31,18 @@ use crate::idset::IdSet;
 use crate::outcome::Outcome;
 use crate::task::Start;
 
-/// An action of an attempt: its row, and what the controller knows beside the row.
+/// An action of an attempt: its row, and state that the store does not keep.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Action {
     pub(crate) row: ActionRow,
     pub(crate) ended: BTreeMap<Rank, RankRow>,
-    /// Open ranks that an announced reboot of their node will end.
+    /// Open ranks with an announced reboot of their node.
     pub(crate) expected: BTreeMap<Rank, Expected>,
     /// Time (CLOCK_MONOTONIC, ms) from which the limits count: the begin of the action, the start of this controller,
     /// or the thaw of the attempt. For an external action, the last message of its service.
     pub(crate) armed_ms: u64,
-    /// Ranks whose limits count from a time (monotonic) of their own, because they waited for an earlier action or for
-    /// their node.
+    /// Ranks whose limits count from a later time (monotonic) than `armed_ms`, because an earlier action or an absent
+    /// node kept the ranks waiting.
     ready_ms: BTreeMap<u32, u64>,
     /// Time (monotonic) of the next check of the limits; `None`: no limit is running.
     pub(crate) check_ms: Option<u64>,
@@ -50,11 +50,11 @@ pub(crate) struct Action {
     /// For an external action: time (wall clock) of the last message of its service. The row's value may be half a
     /// lease older.
     pub(crate) heard_ms: u64,
-    /// Ends of this batch that the event log does not have yet.
+    /// Ends in this batch, still to be written to the event log.
     pub(crate) fresh: Vec<Fresh>,
-    /// Ranks that ended in this batch: actions that waited for them may begin there.
+    /// Ranks that ended in this batch: actions that waited for the ranks may begin.
     freed: IdSet,
-    /// Ended ranks that the action still holds, until its release policy lets it drop the hold.
+    /// Ended ranks that the action still holds, by its release policy.
     pub(crate) done: IdSet,
     /// Ranks with lingering processes whose nodes are not drained for these yet. The value is the time (monotonic) at
     /// which this controller learned of the processes.
@@ -62,7 +62,7 @@ pub(crate) struct Action {
     /// `true` if a field of the row changed that no delta has: the batch stores the whole row.
     pub(crate) changed: bool,
     changed_ranks: BTreeSet<Rank>,
-    /// Ranks whose state changed in this batch.
+    /// Ranks with a change in this batch, to be stored as a delta.
     pub(crate) moved: IdSet,
     /// Approximate size (bytes) of the deltas that the store has beside the whole row; `None`: unknown, because an
     /// earlier controller wrote the row.
@@ -166,7 +166,7 @@ impl Action {
         std::mem::take(&mut self.freed)
     }
 
-    /// Adds waiting ranks to the action, such as those of a later hand-over.
+    /// Adds waiting ranks to the action, for example the ranks of a later hand-over.
     pub(crate) fn grow(&mut self, ranks: &IdSet) {
         self.row.waiting.extend_with(ranks);
         self.grow_by(ranks);
@@ -261,12 +261,12 @@ impl Action {
         }
     }
 
-    /// Returns the reason of the rank's cancel; `None`: nobody has cancelled the rank.
+    /// Returns the reason of the rank's cancel; `None` if the rank is not to be cancelled.
     pub(crate) fn cancel_of(&self, rank: Rank) -> Option<String> {
         self.row.cancelling.contains(rank.0).then(|| self.row.cancel_why.clone().unwrap_or_default())
     }
 
-    /// Returns the reason why the rank must not begin: its cancel, or a resolution that waits. `None`: it may.
+    /// Returns the reason why the rank must not begin: a cancel, or a waiting resolution. `None` if the rank may begin.
     pub(crate) fn must_not_begin(&self, rank: Rank) -> Option<String> {
         self.cancel_of(rank).or_else(|| self.resolving(rank).map(|word| before_its_begin(&word.reason)))
     }

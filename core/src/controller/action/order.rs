@@ -11,8 +11,8 @@
 //! An action waits only for actions before it (by attempt, then kind, then begin), or for tasks that were sent. So no
 //! two actions wait for each other. `ps` names the action for which a rank waits.
 //!
-//! The node keeps the same order, but knows only tasks that it holds. The controller keeps the order too, because a
-//! Start that waits on its node may pass its not-after there.
+//! The node keeps the same order among its tasks, but does not know later tasks. The controller keeps the order too: a
+//! Start that waits on its node may pass its not-after.
 
 use std::collections::BTreeSet;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -32,7 +32,7 @@ use crate::idset::IdSet;
 use crate::outcome::Loss;
 
 impl Jobs {
-    /// Returns `true` if another action keeps this action waiting on the rank.
+    /// Returns `true` if an earlier action keeps this action waiting on the rank.
     pub(crate) fn is_behind(&self, id: ActionId, rank: Rank) -> bool {
         self.before(id, rank).is_some()
     }
@@ -65,7 +65,7 @@ impl Jobs {
             let waits = match (follows, self.follows(other)) {
                 (true, false) if defect!(EpilogInTurn) => earlier,
                 (true, false) => other.row.external.is_none() || !defect!(EpilogBesideService),
-                // An after-action that was sent waits for nothing: the setup action waits for it.
+                // A sent after-action waits for no action: the setup action waits for the after-action.
                 (false, true) => other.stand(rank) != Stand::Waiting,
                 (true, true) | (false, false) => earlier,
             };
@@ -101,8 +101,8 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Queues a look at these ranks: those that may begin then do. Does nothing for a frozen attempt, whose thaw looks
-    /// at all ranks.
+    /// Queues a look at waiting ranks; ranks that may begin then do. A frozen attempt queues no look: its thaw looks at
+    /// all ranks.
     pub(crate) fn ready(&self, action: ActionId, ranks: IdSet, cx: &mut Context) {
         if !self.is_frozen_action(action) {
             cx.changes.push_back(Change::Ready(action, ranks));
@@ -111,7 +111,7 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Looks at the actions that may have waited for ranks of this action that ended in the batch.
+    /// Looks again at the actions that waited for ranks of the action `id`, if some of these ranks ended in the batch.
     pub(crate) fn start_later(&mut self, id: ActionId, cx: &mut Context) {
         let Some(action) = self.action_mut(id) else { return };
         let freed = action.take_freed();
@@ -201,9 +201,8 @@ impl Machine {
 }
 
 impl Facts<'_> {
-    /// Returns `true` if the node is down: it has been away for start-grace while this controller ran, and no announced
-    /// reboot explains that. When the node comes back, the controller cancels what it still holds of tasks that have
-    /// ended.
+    /// Returns `true` if the node is down: no session for start-grace while this controller ran, and no announced
+    /// reboot. When the node comes back, the controller cancels the tasks that have ended meanwhile.
     fn is_down(&self, node: &Node) -> bool {
         let away = node.session.is_none()
             && self.cx.now.mono_ms >= node.since_ms.saturating_add(self.cx.settings.start_grace_ms);

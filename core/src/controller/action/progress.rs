@@ -13,7 +13,7 @@ use crate::message::{Phase, ToAgent};
 use crate::task::Ended;
 
 impl Machine {
-    /// Records that the node has accepted the task; `limit_ms`: the task's time limit there.
+    /// Records that the node has accepted the task; `limit_ms`: the task's time limit on the node.
     pub(crate) fn on_accepted(&mut self, id: SessionId, host: &HostName, task: TaskId, limit_ms: Option<u64>) {
         if !self.nodes.speaks_for(host, task, &self.jobs, &mut self.cx) {
             return;
@@ -28,8 +28,7 @@ impl Machine {
                 action.limited(task.rank, limit_ms);
                 self.jobs.touch(task.action, &mut self.cx);
             }
-            // The task has ended for the controller, so it must not begin. If it has begun, the Cancel stops its
-            // scripts.
+            // The task has ended for the controller and must not begin. If its scripts run, the Cancel stops them.
             Stand::Ended => {
                 self.cx.send_cancel(id, &self.jobs, task, "it has ended for the controller");
             }

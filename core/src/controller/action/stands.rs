@@ -1,5 +1,5 @@
-//! Deltas of rows: the state of some ranks of an action or attempt, without its other ranks. The store gets deltas
-//! while ranks end one by one.
+//! Deltas of rows: the changed ranks of an action or attempt, without the unchanged ones. The store gets deltas while
+//! ranks end one by one.
 //!
 //! A row contains all its ranks. If thousands of ranks end in any order, their sets are scattered, and the row is a
 //! text of a hundred kilobytes. A whole row for every ended rank would add up to gigabytes. So the machine stores a
@@ -55,7 +55,7 @@ pub struct Holds {
     pub hold: IdSet,
     #[serde(skip_serializing_if = "IdSet::is_empty")]
     pub released: IdSet,
-    /// Ranks that the job handed over while it still held other ranks.
+    /// Ranks that the job handed over before its last ranks.
     #[serde(skip_serializing_if = "IdSet::is_empty")]
     pub left: IdSet,
     /// Ranks that the resource manager no longer holds for the attempt.
@@ -93,7 +93,7 @@ impl Stands {
 }
 
 fn weigh<'a>(sets: impl Iterator<Item = &'a IdSet>) -> usize {
-    /// Estimated size (bytes) of one range of ranks as text, with its comma.
+    /// Estimated size (bytes) of a range of ranks as text, with its comma.
     const RANGE: usize = 8;
     /// Estimated size (bytes) of field names, numbers and punctuation.
     const AROUND: usize = 32;

@@ -50,7 +50,7 @@ impl Action {
         Verdict::of(forgiven.into_iter().chain(fatal).map(|ended| &ended.outcome))
     }
 
-    /// Returns the ranks that did not end well, even if the job's tolerance forgave them.
+    /// Returns the ranks that failed, even if the job's tolerance forgave the failure.
     pub(crate) fn bad(&self) -> IdSet {
         self.ended
             .iter()

@@ -56,7 +56,7 @@ pub(crate) struct Cause {
     pub(crate) fault: Fault,
 }
 
-/// What a new reason changes for the host's drain.
+/// Effect of a new reason on the host's drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Told {
     /// The host was not drained, and is now.
@@ -67,7 +67,7 @@ pub(crate) enum Told {
     Known,
 }
 
-/// All drains, and the ranks that wait for them.
+/// All drains, and the ranks that wait for a drain.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Drains {
     by_host: BTreeMap<HostName, DrainRow>,
@@ -184,7 +184,7 @@ impl Drains {
         }
     }
 
-    /// Lifts the drain of a host if this cause is the drain's only one.
+    /// Lifts the drain of a host if `passing` is the drain's only reason.
     pub(crate) fn lift_passing(&mut self, host: &HostName, passing: &Passing, cx: &mut Context) {
         if self.by_host.get(host).is_some_and(|drain| drain.passing.as_ref() == Some(passing) && !drain.lifted) {
             self.lift(host, cx);
@@ -236,7 +236,8 @@ impl Drains {
         }
     }
 
-    /// Has the batch release the ranks, and settle the resolutions, that waited for the drain of this host.
+    /// Marks the drain of a host as in force or lifted: the end of the batch releases the ranks, and settles the
+    /// resolutions, that waited for the drain.
     pub(crate) fn in_force(&mut self, host: &HostName, cx: &mut Context) {
         cx.in_force.insert(host.clone());
         for (job, attempt, rank) in self.waiting.remove(host).into_iter().flatten() {

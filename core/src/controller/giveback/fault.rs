@@ -49,8 +49,8 @@ impl Machine {
         let row = &action.row;
         // A cancelled after-action has not cleaned up.
         let unclean = matches!(ended.outcome, Outcome::Cancelled { .. }) && self.jobs.follows(action);
-        // A node may refuse an action that it does not configure, or for which it is full. It may not refuse an
-        // after-action, because then nothing cleans up.
+        // A node may refuse a setup action that the node does not configure, or for which the node is full. If a node
+        // refuses an after-action, nothing cleans up, so the node is drained.
         let excused = matches!(ended.outcome, Outcome::Refused { .. })
             && (self.facts().is_unconfigured(task) || (ended.full && !defect!(FullDrains)))
             && !self.jobs.follows(action);
@@ -99,8 +99,8 @@ impl Machine {
         self.drain_task(task, reason, &suffix, fault);
     }
 
-    /// Drains the host of a task, and logs the reason unless the drain has it already. Cuts the reason so that `suffix`
-    /// fits.
+    /// Drains the host of a task, and logs the reason unless the drain has the reason already. Cuts the reason to leave
+    /// room for `suffix`.
     fn drain_task(&mut self, task: TaskId, reason: String, suffix: &str, fault: Fault) {
         let Some(host) = self.jobs.host_of(task) else { return };
         let room = MAX_REASON.saturating_sub(suffix.chars().count());

@@ -14,7 +14,7 @@ use crate::ids::{Attempt, JobId};
 use crate::idset::IdSet;
 use crate::job::Part;
 
-/// What dropped notices said of releases, by receiver.
+/// Releases named by dropped notices, for each receiver.
 #[derive(Debug, Default)]
 pub(crate) struct Owed {
     pub(crate) manager: Part,
@@ -22,7 +22,7 @@ pub(crate) struct Owed {
 }
 
 impl Outbox {
-    /// Begins a life of the controller: its entries have numbers above all earlier ones.
+    /// Begins a life of the controller: new entries have higher numbers than all earlier entries.
     pub(crate) fn begin(&mut self, epoch: u64, wall_ms: u64) {
         (self.epoch, self.last) = (epoch, first_sequence(wall_ms, self.last));
     }
@@ -36,7 +36,7 @@ impl Context {
         self.effects.push(Effect::OutboxGrew);
     }
 
-    /// Removes a notice: its receiver has carried it out, or must not get it.
+    /// Removes a notice that the receiver has carried out, or must not get.
     pub(crate) fn finish_notice(&mut self, sequence: u64) {
         self.outbox.done(sequence);
         self.records.push(Record::OutboxDone { sequence });
@@ -47,7 +47,7 @@ impl Context {
         let owed = self.outbox.forget(job, number);
         self.records.extend(owed.iter().map(|sequence| Record::OutboxDone { sequence: *sequence }));
         if !owed.is_empty() {
-            // Later notices about the job waited behind the dropped ones.
+            // Later notices about the job may go now.
             self.effects.push(Effect::OutboxGrew);
         }
         owed
@@ -85,7 +85,7 @@ impl Jobs {
             let of_edge = if edge == Edge::Manager { &mut owed.manager } else { &mut owed.hook };
             of_edge.extend_with(&Part { ranks: part.ranks.intersection(listed), resources: part.resources });
             cx.finish_notice(sequence);
-            // Later notices about the job waited behind this one.
+            // Later notices about the job may go now.
             cx.effects.push(Effect::OutboxGrew);
         }
         owed

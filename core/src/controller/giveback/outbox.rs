@@ -13,9 +13,9 @@ use crate::ids::{Attempt, JobId};
 /// 2255).
 const MAX_SEQUENCE: u64 = (1 << 53) - 1;
 
-/// Returns the number before the first entry of a life of the controller that begins now: the microseconds since 1970,
-/// or `last` if that is larger. So a restored store numbers its entries above all that its lost life can have used, and
-/// no reader takes a new entry for an old one.
+/// Returns the number before the first entry of a new life of the controller: the microseconds since 1970, but at least
+/// `last`. A restored store then numbers its entries above all entries of the lost life, and no reader confuses old and
+/// new entries.
 pub(crate) fn first_sequence(wall_ms: u64, last: u64) -> u64 {
     if defect!(SequencesReused) {
         return last;
@@ -23,7 +23,7 @@ pub(crate) fn first_sequence(wall_ms: u64, last: u64) -> u64 {
     wall_ms.saturating_mul(1_000).min(MAX_SEQUENCE).max(last)
 }
 
-/// The notices that their receivers have not carried out.
+/// Notices that are not carried out yet.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Outbox {
     entries: BTreeMap<(Edge, u64), OutboxEntry>,
@@ -120,7 +120,7 @@ impl Outbox {
         }
     }
 
-    /// Removes an entry, whoever its receiver is.
+    /// Removes an entry, for any receiver.
     pub(crate) fn done(&mut self, sequence: u64) {
         self.failed.remove(&sequence);
         for edge in [Edge::Manager, Edge::ReleaseHook] {

@@ -54,7 +54,7 @@ impl Batches {
 }
 
 impl Action {
-    /// Drops the action's hold on what its policy lets go now; returns that part.
+    /// Drops the action's hold on the part that `policy` allows now; returns the part.
     pub(crate) fn let_go(&mut self, policy: ReleasePolicy, mono_ms: u64) -> Part {
         if !matches!(policy, ReleasePolicy::Batches { .. }) {
             // The policy has changed since the clock was started.
@@ -63,7 +63,7 @@ impl Action {
         let part = match policy {
             _ if self.row.verdict.is_some() => self.row.held.clone(),
             ReleasePolicy::Together if self.is_open() => return Part::default(),
-            // If the action may still grow, ranks that join later form another batch.
+            // If ranks may still join the action, later ranks form a further batch.
             ReleasePolicy::Together | ReleasePolicy::Each => self.done_part(),
             ReleasePolicy::Batches { first_ms, ceiling_ms } => {
                 // The second condition walks all resources, and is needed only if no ended rank is held.
@@ -102,7 +102,8 @@ impl Action {
 }
 
 impl Jobs {
-    /// Drops holds of an action by its release policy. The end of the batch releases what has no other hold.
+    /// Drops holds of an action by its release policy. The end of the batch releases ranks and resources without a
+    /// further hold.
     pub(crate) fn settle_action(&mut self, id: ActionId, cx: &mut Context) {
         if self.is_frozen_action(id) {
             return;

@@ -50,7 +50,7 @@ pub struct Settings {
     /// Number of agents that may redial in a second. Agents spread their redials over the number of agents divided by
     /// this rate, and over at least a second.
     pub redial_per_second: u64,
-    /// Default time limits (ms) by action, for requests that name none.
+    /// Default time limits (ms) by action, for requests without a limit.
     pub timeouts: BTreeMap<ActionName, u64>,
     /// Age at which the controller forgets a finished attempt. If the store has more than `keep_attempts` attempts, the
     /// oldest are forgotten earlier.
@@ -59,7 +59,7 @@ pub struct Settings {
     /// Names of the after-actions in order, for example epilog and housekeeping. Each rank of a hand-over gets all of
     /// them.
     pub after: Vec<ActionName>,
-    /// Action after whose success a job with `keep` hands its surplus ranks over.
+    /// If this action succeeds, a job with `keep` hands its surplus ranks over.
     pub keep_after: ActionName,
     /// Release policy by action. An action without an entry has the default policy.
     pub release: BTreeMap<ActionName, ReleasePolicy>,
@@ -116,7 +116,7 @@ pub enum Input {
         uid: u32,
         request: Request,
     },
-    /// These clients have disconnected, and wait for no reply.
+    /// Clients have disconnected, and wait for no reply.
     HungUp {
         clients: Vec<Client>,
     },
@@ -141,7 +141,8 @@ pub enum Edge {
 /// A notice to the resource manager, delivered at least once and in order per job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OutboxEntry {
-    /// Number that grows with each entry, over all jobs. A reader remembers the last number that it has applied.
+    /// Sequence number, which grows with each entry over all jobs. A reader remembers the number of the last applied
+    /// entry.
     pub sequence: u64,
     pub epoch: u64,
     pub edge: Edge,
@@ -157,7 +158,7 @@ impl OutboxEntry {
         self.released().is_some()
     }
 
-    /// Returns the ranks and resources that a release names; `None` for any other entry.
+    /// Returns the ranks and resources of a release; `None` if the entry is not a release.
     pub(crate) fn released(&self) -> Option<Part> {
         #[derive(Deserialize)]
         struct Told<'a> {
@@ -229,9 +230,9 @@ pub enum Effect {
 /// nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Record {
-    /// The number of this batch's commit; the first record of every batch that has records.
+    /// The number of the batch's commit. The first record of every batch with records.
     Commit(u64),
-    /// A new life of the controller, whose first commit is this one.
+    /// A new life of the controller, from this commit on.
     Epoch(Epoch),
     /// The recovery, when it begins and when it is over. The record also clears the stamp of a backup.
     Recovery(RecoveryRow),
@@ -272,7 +273,7 @@ pub enum Record {
     },
     /// The quiesced state; `None`: an operator has resumed the controller.
     Quiet(Option<Quiet>),
-    /// Removes an outbox entry: its receiver has carried it out, or must not get it.
+    /// Removes an outbox entry that the receiver has carried out, or must not get.
     OutboxDone {
         sequence: u64,
     },

@@ -16,7 +16,7 @@ use crate::hostlist::HostList;
 use crate::ids::{ActionName, Attempt, HostName, JobId, MilestoneName, ResourceName};
 use crate::outcome::Verdict;
 
-/// Maximum number of nodes that an overview names. It counts all nodes.
+/// Maximum number of nodes named in an overview. The counts include all nodes.
 pub const MAX_NODES: usize = 1 << 15;
 /// Maximum number of rows in a list.
 pub const MAX_ROWS: usize = 100;
@@ -25,7 +25,7 @@ pub const MAX_VERDICTS: usize = 25;
 /// Maximum number of attempts in a timeline, and of actions in an attempt; the newest are shown.
 pub const MAX_ATTEMPTS: usize = 8;
 pub const MAX_ACTIONS: usize = 32;
-/// Maximum number of hosts that a row names. The row counts all hosts.
+/// Maximum number of hosts named in a row. The count includes all hosts.
 pub const MAX_HOSTS: usize = 64;
 /// Maximum number of faults of an action in a timeline.
 pub const MAX_FAULTS: usize = 16;
@@ -73,13 +73,13 @@ pub struct NodeGroup {
     /// The first state that is true: `offline`, `drained`, `busy` (an action has not ended there), `held` (a job or an
     /// action holds a rank there), `free`.
     pub state: String,
-    /// The action that has come furthest of those that have not ended there.
+    /// The open action that has come furthest on the nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<ActionName>,
     /// `true` if `action` is an after-action, such as an epilog.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub after: bool,
-    /// `true` if a script is past its limit there, or has left processes behind.
+    /// `true` if a script on the nodes is past its limit, or has left processes behind.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stuck: bool,
     /// `true` if the nodes are drained and `state` does not say so.
@@ -133,7 +133,7 @@ pub struct VerdictRow {
     pub elapsed_ms: u64,
     /// Number of the action's ranks.
     pub count: u64,
-    /// Number of ranks that failed. If the verdict is `ok`, the job's tolerance forgave them.
+    /// Number of ranks that failed. With the verdict `ok`, the job's tolerance forgave the failures.
     pub bad: u64,
     /// The fault that most failed ranks share.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -8,7 +8,7 @@ use crate::ids::{ActionId, Attempt, JobId};
 use crate::idset::IdSet;
 use crate::job::Part;
 
-/// Reply of the controller to a request that it did not refuse.
+/// Reply of the controller to an accepted request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
     /// The action exists: it waits, runs or has ended. A client that follows the job's event log from `events_after`
@@ -29,8 +29,8 @@ pub enum Reply {
     Reached {
         tasks: u64,
     },
-    /// `tasks`: number of tasks and named resources that got a resolution. `waiting`: how many of these wait for the
-    /// drain of their node.
+    /// `tasks`: number of resolved tasks and named resources. `waiting`: number of tasks among them whose resolution
+    /// waits for the drain of the node.
     Resolved {
         tasks: u64,
         waiting: u64,
@@ -40,7 +40,7 @@ pub enum Reply {
         actions: u64,
         tasks: u64,
     },
-    /// The controller is not quiesced. `was_quiet`: it was until this request.
+    /// The controller is not quiesced. `was_quiet`: the request ended the quiesced state.
     Resumed {
         was_quiet: bool,
     },
@@ -79,7 +79,7 @@ pub enum Reply {
         /// `true` if the job holds nothing of the attempt any more.
         over: bool,
     },
-    /// The part that the job has handed over with this request.
+    /// The part that the request handed over.
     Finished(Part),
     /// The failed ranks and resources of a job. An entry of `resources` is `{resource, action, outcome, result,
     /// message, checks}`. An entry of `checks` is about ranks: `{check, message, ranks, hosts}`.
@@ -107,12 +107,12 @@ pub enum Reply {
 /// The result of an [`Assert`](crate::controller::request::Assert).
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Asserted {
-    /// Number of listed attempts that the store knew, and that the list vouches for.
+    /// Number of listed attempts in the store; the list vouches for each.
     pub vouched: u64,
-    /// Number of listed attempts that the store did not know.
+    /// Number of listed attempts that the store lacked, and that were added.
     pub added: u64,
-    /// Attempts of this source that the store has and the list lacks: they are over.
+    /// Attempts of this source that are missing in the list, and so are over.
     pub over: Vec<(JobId, Attempt)>,
-    /// Listed attempts that contradict the store, each with the reason; they stay unchanged.
+    /// Listed attempts that contradict the store, each with the reason. The store's attempts stay unchanged.
     pub refused: Vec<(JobId, Attempt, String)>,
 }

@@ -21,11 +21,11 @@ pub use crate::controller::interface::reply::{Asserted, Reply};
 pub enum Request {
     /// Begins an action, or attaches to the action if the attempt already has it.
     Run(RunRequest),
-    /// Begins an external action, or attaches its service to it again.
+    /// Begins an external action, or attaches a service to its action again.
     ActionStart(Box<ActionStart>),
-    /// Reports ends or milestones of an external action, or only that its service is alive.
+    /// Reports ends or milestones of an external action, or only a sign of life from its service.
     Report(Box<Report>),
-    /// Adds an attempt of a job on its nodes. Repeating the request changes nothing.
+    /// Adds an attempt of a job with its nodes. A repeated request changes nothing.
     JobAdd(Box<JobAdd>),
     /// Hands ranks and named resources of the job over to the after-actions, in one step. `targets` and `resources`
     /// both `None`: everything that the job holds.
@@ -66,7 +66,7 @@ pub enum Request {
     Drain {
         hosts: HostList,
         reason: String,
-        /// Drains also hosts whose agent has never connected to this controller.
+        /// Allows hosts whose agent has never connected to this controller.
         force: bool,
     },
     Undrain {
@@ -88,7 +88,7 @@ pub enum Request {
         except: BTreeSet<JobId>,
         limit: usize,
     },
-    /// Confirms that the release hook has carried out this entry of the outbox.
+    /// Confirms that the release hook has carried out an entry of the outbox.
     OutboxDone {
         sequence: u64,
     },
@@ -97,7 +97,7 @@ pub enum Request {
         what: Hooked,
         why: String,
     },
-    /// Cancels the tasks that `which` names. After-actions are cancelled only if `which` names them.
+    /// Cancels the tasks of `which`. An after-action is cancelled only by name.
     Cancel {
         which: Which,
         why: String,
@@ -148,9 +148,9 @@ pub enum Request {
         wait: bool,
     },
     Resume,
-    /// Applies an edge's list of the attempts that exist in its source, with the ranks that each holds.
+    /// Applies an edge's list of all attempts in its source, with the ranks held by each.
     Assert(Box<Assert>),
-    /// Shows what a recovery waits for, or records an operator's decision about it.
+    /// Shows the open points of a recovery, or records an operator's decision about one point.
     Recover(Recover),
     /// Returns the attempts of a source and their state, to the source's edge.
     Attempts(AttemptsOf),
@@ -245,17 +245,17 @@ pub enum Hooked {
     Drain { host: HostName, telling: u64, lifted: bool },
 }
 
-/// All attempts of a source, as its resource manager lists them. The controller applies the list in one step; a
-/// repetition changes nothing.
+/// All attempts of a source, as listed by its resource manager. The controller applies the list in one step; a repeated
+/// list changes nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assert {
     pub source: Source,
     pub attempts: Vec<Listed>,
-    /// Hosts that the resource manager has drained, for perilog or for another reason.
+    /// Hosts drained in the resource manager, by perilog or by an operator.
     pub drains: Vec<ListedDrain>,
 }
 
-/// An attempt that its source lists.
+/// An attempt in the list of a source.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Listed {
     pub job: JobId,
@@ -268,7 +268,7 @@ pub struct Listed {
     pub phase: Phase,
 }
 
-/// Phase of a job, as its resource manager sees it.
+/// Phase of a job in the resource manager.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
@@ -291,12 +291,11 @@ pub struct ListedDrain {
 /// An operator's request in a recovery.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Recover {
-    /// Shows what the recovery waits for.
+    /// Shows the open points of the recovery.
     List,
-    /// Begins an epoch above every epoch that agents have reported, so that the agents obey this controller. The store
-    /// enters recovery.
+    /// Begins an epoch above every epoch reported by agents, and enters recovery. All agents obey this controller then.
     TakeOver,
-    /// Decides about one job, or about every attempt that waits for an operator.
+    /// Decides about one job, or about all attempts that wait for an operator.
     Confirm { job: Option<JobId>, attempt: Option<Attempt>, word: Confirm },
     /// Drops everything that this host reported and the store does not know. The controller ends the host's session,
     /// and the agent reports again.

@@ -57,7 +57,7 @@ pub struct AttemptView {
     /// wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,
-    /// The ranks and resources that the job holds, and the ended ones that its actions still hold, each with the
+    /// Ranks and resources that the job holds, and ended ranks and resources that its actions hold, each with the
     /// reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<PsRow>,
@@ -82,14 +82,14 @@ pub struct ActionView {
     pub remarks: BTreeMap<String, IdSet>,
     /// Ranks and resources that have not ended; ranks in the same state share a row.
     pub open: Vec<PsRow>,
-    /// One row for each rank that ended with another outcome than `ok`, and for each `ok` rank with details.
+    /// Ranks that ended with another outcome than `ok`, and `ok` ranks with details; one row for each.
     pub ended: Vec<RankView>,
     /// `Some` for an external action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<External>,
 }
 
-/// A rank that has ended, with its outcome and late results.
+/// An ended rank, with its outcome and late results.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RankView {
     pub rank: Rank,
@@ -115,7 +115,7 @@ pub struct NodeView {
     pub certificate_until_ms: Option<u64>,
     /// Number of tasks on the node that have not ended.
     pub tasks: u64,
-    /// A note for operators, such as a second machine that claims this name, or an agent that refused the epoch.
+    /// A note for operators, for example about a second machine that claims this name.
     pub note: Option<String>,
     /// The host's drain, in force or not. A lifted drain stays until the drain hook has confirmed the lift.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -129,7 +129,7 @@ pub struct NodeView {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WhyView {
     pub node: NodeView,
-    /// Tasks on the node that have not ended, and tasks whose scripts go on after their end; the oldest first.
+    /// Open tasks on the node, and ended tasks with running scripts; the oldest first.
     pub open: Vec<WhyTask>,
     /// The last few tasks that ended badly, newest first.
     pub failed: Vec<WhyTask>,
@@ -164,7 +164,7 @@ pub struct StatusView {
     pub version: String,
     /// The cluster's id.
     pub cluster: String,
-    /// The cluster's name in the configuration. The machine leaves it empty; the API adds it.
+    /// The cluster's name in the configuration. Empty from the machine: the API adds the name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub name: String,
     pub epoch: u64,
@@ -188,11 +188,11 @@ pub struct StatusView {
     /// Number of releases that the release hook has not carried out. Notices to the resource manager do not count,
     /// because a site may have no reader for them.
     pub outbox: u64,
-    /// Notes for operators, such as a full disk or agents that obey another controller.
+    /// Notes for operators, for example about a full disk.
     pub notes: Vec<String>,
 }
 
-/// An attempt, as the controller shows it to the edge of its source.
+/// An attempt in the view for an edge.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EdgeAttempt {
     pub job: JobId,
@@ -217,7 +217,7 @@ pub struct EdgeAttempt {
     pub milestones: Vec<MilestoneName>,
 }
 
-/// An action of an attempt, as the controller shows it to an edge.
+/// An action of an attempt in the view for an edge.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct EdgeAction {
     pub name: ActionName,
@@ -228,8 +228,7 @@ pub struct EdgeAction {
     /// before the verdict.
     pub bad: IdSet,
     pub bad_hosts: HostList,
-    /// Named resources that failed, each with its outcome and the checks that its service reported. Empty before the
-    /// verdict.
+    /// Failed named resources, each with its outcome and the failed checks. Empty before the verdict.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub bad_resources: BTreeMap<ResourceName, String>,
     /// Failures as in the reply `Failed`: each is `{check, message, ranks, hosts}`. If a script reported no check,
@@ -243,16 +242,16 @@ pub struct RecoveryView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recovery: Option<RecoveryRow>,
     pub epoch: u64,
-    /// The highest epoch that a node has obeyed, if that node refuses this controller's epoch. Then only a take-over
-    /// helps.
+    /// The highest epoch of another controller that a node has obeyed, if the node refuses this controller. Only a
+    /// take-over helps then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub obeyed: Option<u64>,
     /// Attempts that wait for an operator.
     pub attempts: Vec<UnvouchedView>,
     /// Orphans: tasks that nodes hold and the store does not know.
     pub orphans: Vec<OrphanView>,
-    /// Hosts that the controller turns away: each reports a commit that this store never made, and no other host
-    /// confirms that commit's life.
+    /// Hosts that get no Welcome: each reports a commit that this store never made, and no second host confirms the
+    /// commit.
     pub suspects: Vec<String>,
 }
 
@@ -267,7 +266,7 @@ pub struct UnvouchedView {
     pub source: Option<String>,
     /// Actions that have not ended, by name.
     pub open: Vec<ActionName>,
-    /// Other jobs that hold some of these hosts, each with those hosts.
+    /// Other jobs on the same hosts, each with the shared hosts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub beside: BTreeMap<JobId, HostList>,
 }

@@ -66,8 +66,8 @@ impl JobAttempt {
         self.added && !self.unvouched
     }
 
-    /// Returns the ranks about which an operator must decide. Of an unvouched attempt these are all ranks that are not
-    /// released; of any other attempt, the disowned ones among them.
+    /// Returns the ranks about which an operator must decide: all unreleased ranks of an unvouched attempt, and the
+    /// unreleased disowned ranks of any other attempt.
     pub(crate) fn in_doubt(&self) -> IdSet {
         let of = if self.unvouched { self.layout.ranks() } else { &self.disowned };
         of.difference(&self.released.ranks)
@@ -203,8 +203,8 @@ impl JobAttempt {
         Part { ranks, resources }
     }
 
-    /// Drops the job's hold on `asked`, and returns what the job held of it. With its last rank the job drops its named
-    /// resources too, because no later request would name them.
+    /// Drops the job's hold on `asked`, and returns the part that the job held. With its last rank the job also drops
+    /// its named resources, because no later request would name them.
     pub(crate) fn let_go(&mut self, asked: &Part) -> Part {
         let mut part = self.hold.intersection(asked);
         if part.ranks == self.hold.ranks && !defect!(ResourcesStay) {

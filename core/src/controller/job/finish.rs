@@ -1,5 +1,5 @@
-//! `job add`, `job finish`, `job cancel`: decides what a job holds at its begin, and what its end hands over.
-//! [`super::hand_over`] carries the hand-over out.
+//! `job add`, `job finish`, `job cancel`: decides which ranks and resources a job holds from its begin, and which its
+//! end hands over. [`super::hand_over`] carries the hand-over out.
 
 use crate::controller::context::Context;
 use crate::controller::io::{JobAdd, Refusal, Reply, Which};
@@ -22,7 +22,7 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Adds an attempt, or vouches for the attempt that exists. A repeated request changes nothing.
+    /// Adds an attempt, or vouches for an existing attempt. A repeated request changes nothing.
     ///
     /// # Errors
     /// The request is wrong, or contradicts the attempt that exists.
@@ -102,7 +102,7 @@ impl Jobs {
         Ok(Reply::Added { job: add.job, attempt: number, hosts, attached, over })
     }
 
-    /// Hands ranks and named resources of a job over to its after-actions; returns those that the job still held.
+    /// Hands ranks and named resources of a job over to its after-actions; returns the part that was handed over.
     pub(crate) fn job_finish(&mut self, which: &Which, cx: &mut Context) -> Result<Reply, Refusal> {
         let (number, entry) = self.attempt_meant(&which.job, which.attempt)?;
         self.check_named(which)?;

@@ -1,5 +1,5 @@
-//! Hand-over: in one step a job drops its hold on ranks and its after-actions take the ranks over, so that no rank is
-//! free in between. Also begins every other action, because an after-action begins in the same way.
+//! Hand-over: in one step a job drops its hold on ranks and its after-actions take the ranks over, so no rank is free
+//! in between. Also begins setup actions and external actions, in the same way as after-actions.
 
 use serde_json::json;
 
@@ -26,7 +26,7 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Hands over to the after-actions what the job holds of `asked`, in one step. Returns that part.
+    /// Hands the part of `asked` that the job holds over to the after-actions, in one step. Returns the part.
     pub(crate) fn let_go(&mut self, job: &JobId, number: Attempt, asked: &Part, cx: &mut Context) -> Part {
         let Some(entry) = self.attempt_mut(job, number) else {
             return Part::default();
@@ -57,7 +57,7 @@ impl Jobs {
             self.follow(job, number, &name, &part.ranks, last, cx);
         }
         if last {
-            // The settings may have changed: this includes actions that were after-actions when they began.
+            // Includes actions that were after-actions under earlier settings.
             self.seal(job, number, cx);
         }
         cx.hold_dropped(job, number, &part);
@@ -106,7 +106,7 @@ impl Jobs {
         self.begin(row, cx);
     }
 
-    /// Adds ranks to an action; each begins once nothing keeps it waiting.
+    /// Adds ranks to an action. A rank begins when its turn comes ([`crate::controller::action::order`]).
     pub(crate) fn grow(&mut self, id: ActionId, new: &IdSet, cx: &mut Context) {
         if let Some(action) = self.action_mut(id) {
             action.grow(new);
@@ -116,7 +116,7 @@ impl Jobs {
         }
     }
 
-    /// Adds a new action; each rank begins once nothing keeps it waiting.
+    /// Adds a new action. A rank begins when its turn comes ([`crate::controller::action::order`]).
     pub(crate) fn begin(&mut self, mut row: ActionRow, cx: &mut Context) {
         let (id, job, ranks) = (row.id, row.job.clone(), row.ranks.clone());
         row.events_from = self.get(&job).map_or(0, |j| j.events_last);

@@ -40,7 +40,7 @@ impl Layout {
         Ok(Self(Arc::new(Inner { positions: Positions::of(&ranks), ranks, hosts, by_name })))
     }
 
-    /// Creates the layout of ranks 0, 1, 2 and so on, on these hosts.
+    /// Creates the layout of ranks 0, 1, 2 and so on, one for each host.
     ///
     /// # Errors
     /// As [`Layout::new`].
@@ -76,7 +76,7 @@ impl Layout {
         self.0.by_name.get(found).and_then(|at| self.0.positions.id(u64::from(*at)))
     }
 
-    /// Returns the hosts of these ranks, in rank order. Ignores ranks outside the layout.
+    /// Returns the hosts of the given ranks, in rank order. Ignores ranks outside the layout.
     pub fn hosts_of(&self, ranks: &IdSet) -> HostList {
         if ranks == self.ranks() {
             return self.hosts().clone();
@@ -84,7 +84,7 @@ impl Layout {
         self.hosts().select(&self.0.positions.select(ranks))
     }
 
-    /// Returns these ranks with their hosts, in rank order. Ignores ranks outside the layout.
+    /// Returns the given ranks with their hosts, in rank order. Ignores ranks outside the layout.
     pub fn pairs(&self, ranks: &IdSet) -> impl Iterator<Item = (Rank, &str)> {
         let ranks = ranks.intersection(self.ranks());
         let positions = self.0.positions.select(&ranks);
@@ -95,7 +95,7 @@ impl Layout {
     /// Returns the ranks of these hosts.
     ///
     /// # Errors
-    /// The first host that is outside this layout.
+    /// The first host outside this layout.
     pub fn ranks_of(&self, hosts: &HostList) -> Result<IdSet, String> {
         hosts.iter().map(|host| self.rank(host).ok_or_else(|| host.to_owned())).collect()
     }
@@ -103,7 +103,7 @@ impl Layout {
     /// Returns the ranks that `targets` chooses.
     ///
     /// # Errors
-    /// A text that names the first rank or host outside this layout.
+    /// A text with the first rank or host outside this layout.
     pub fn choose(&self, targets: &Targets) -> Result<IdSet, String> {
         match targets {
             Targets::Ranks(ranks) => match ranks.difference(self.ranks()).first() {

@@ -33,7 +33,7 @@ impl Jobs {
         let Some(action) = self.action(task.action).filter(|a| a.stand(task.rank) != Stand::NotMine) else {
             return;
         };
-        // The runner rejects every other name, so a real script's report is not dropped here.
+        // The runner rejects an invalid name, so only a forged report ends here.
         let Ok(name) = MilestoneName::new(name) else { return };
         let (job, attempt, action) = (action.row.job.clone(), action.row.attempt, Some(action.row.name.clone()));
         let saying = Saying { job, attempt, name, action, by: None };
@@ -109,11 +109,11 @@ impl Jobs {
         Ok(Reply::Said { ranks, reached: entry.is_some_and(|entry| entry.milestones.is_reached(name)) })
     }
 
-    /// Logs the reports of this batch, and then each milestone that a job has reached with them.
+    /// Logs the reports of this batch, and then each milestone that a job has reached by these reports.
     pub(crate) fn tell_milestones(&mut self, cx: &mut Context) {
         for (saying, ranks) in std::mem::take(&mut cx.said) {
             let Saying { job, attempt, name, action, by } = saying;
-            // The attempt was pruned in this batch, and its log with it.
+            // The attempt was forgotten in this batch, with its log.
             let Some(entry) = self.attempt(&job, attempt) else { continue };
             let hosts = entry.layout.hosts_of(&ranks);
             let mut context = Map::new();
@@ -128,7 +128,7 @@ impl Jobs {
         }
     }
 
-    /// Logs, once, that the attempt has room for no further milestone, so that clients stop waiting for one.
+    /// Logs once that the attempt has room for no further milestone: clients then stop waiting.
     fn tell_full(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
         let entry = self.attempt_mut(job, number);
         let Some(entry) = entry.filter(|entry| entry.milestones.is_full()) else { return };

@@ -73,8 +73,7 @@ impl Jobs {
         self.attempt(job, number).is_some_and(|attempt| attempt.unvouched)
     }
 
-    /// Returns `true` if the attempt is frozen: none of its tasks begins, none of its ranks is released, and no notice
-    /// is sent.
+    /// Returns `true` if the attempt is frozen: no task begins, no rank is released, and no notice is sent.
     pub(crate) fn is_frozen(&self, job: &JobId, number: Attempt) -> bool {
         self.attempt(job, number).is_some_and(|attempt| !attempt.asserted)
     }
@@ -152,8 +151,8 @@ impl Jobs {
         self.layout(task.action)?.host(task.rank)
     }
 
-    /// Returns the tasks for a node that connects for the first time: those that wait for it, and those of open
-    /// external actions on its host.
+    /// Returns the tasks of a node that connects for the first time: tasks of actions that began before, and tasks of
+    /// open external actions.
     pub(crate) fn waiting_for(&self, host: &HostName) -> BTreeSet<TaskId> {
         let shown = |a: &&Action| a.row.external.is_some() && a.row.verdict.is_none();
         let open = self.actions.values().filter(|a| !a.row.waiting.is_empty() || shown(a));
@@ -175,7 +174,8 @@ impl Job {
         self.attempts.keys().next_back().copied()
     }
 
-    /// Returns the last attempt, from which a requeue takes its terms and, if the request names none, its hosts.
+    /// Returns the last attempt. A requeue takes the terms of the last attempt, and its hosts if the request names no
+    /// hosts.
     pub(crate) fn before_the_next(&self) -> Option<&JobAttempt> {
         self.attempts.values().next_back()
     }

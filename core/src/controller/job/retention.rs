@@ -35,19 +35,19 @@ use crate::message::ToAgent;
 /// Interval (ms) at which the controller looks for attempts to forget.
 const PRUNE_EVERY_MS: u64 = 3_600_000;
 
-/// When an attempt may be forgotten.
+/// Condition under which an attempt may be forgotten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum May {
     Never,
-    /// Once it is past its retention.
+    /// The attempt may go past its retention.
     Old,
-    /// Once it is past its retention, or while the store has more than `keep-attempts` attempts.
+    /// The attempt may go past its retention, or while the store has more than `keep-attempts` attempts.
     Any,
 }
 
 /// Drains that are not in force yet, which keep attempts.
 struct Owed<'a> {
-    /// Attempts with ranks that wait for a drain before their release.
+    /// Attempts with unreleased ranks that wait for a drain.
     undrained: BTreeSet<(&'a JobId, Attempt)>,
     draining: Vec<&'a HostName>,
 }
@@ -119,8 +119,8 @@ impl Machine {
         let (mut may, mut total) = (Vec::new(), 0);
         for (job, entry) in self.jobs.iter() {
             total += entry.attempts.len();
-            // No attempt goes before an older attempt of its job: the number of the newer one, and the ids made from
-            // it, would become free for another attempt.
+            // No attempt goes before an older attempt of its job. A forgotten number, and the ids made from the number,
+            // would become free for a new attempt.
             let (mut touched, mut when) = (0, May::Any);
             for (number, attempt) in &entry.attempts {
                 touched = attempt.touched_ms.max(touched);

@@ -134,7 +134,7 @@ impl Jobs {
                     run.job
                 )));
             }
-            // The attempt before must still hold its nodes: released nodes may belong to other jobs.
+            // The attempt before must still hold the nodes: released nodes may belong to other jobs.
             (None, Some(before)) => {
                 let gone = before.layout.ranks().difference(&before.hold.ranks);
                 if !gone.is_empty() && !defect!(RequeueTakesBack) {
@@ -158,8 +158,8 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Adds the ranks that the job still holds to an after-action that may grow, if an operator's request names all of
-    /// them.
+    /// Adds the ranks that the job still holds to a growing after-action, if an operator's request names all of these
+    /// ranks.
     fn join(&mut self, id: ActionId, number: Attempt, run: &RunRequest, cx: &mut Context) {
         let Some(attempt) = self.attempt(&run.job, number) else { return };
         let named = match (&run.targets, &run.nodes) {
@@ -179,7 +179,7 @@ impl Jobs {
 }
 
 impl Machine {
-    /// Begins an external action, or attaches its service to it again.
+    /// Begins an external action, or attaches a service to its action again.
     ///
     /// # Errors
     /// As [`Self::begin_or_attach`], or the lease is 0, or the name is an after-action's.

@@ -20,8 +20,8 @@ use crate::defect;
 use crate::ids::{Attempt, JobId};
 
 impl Jobs {
-    /// Disowns the ranks of an unvouched attempt that is superseded: its resource manager may have given the hosts to
-    /// other jobs.
+    /// Disowns the unreleased ranks of an unvouched attempt when a newer attempt supersedes the unvouched one: the
+    /// resource manager may have given the hosts to other jobs.
     pub(crate) fn disown_superseded(&mut self, job: &JobId, older: Attempt, cx: &mut Context) {
         if self.is_unvouched(job, older) {
             let left = self.unreleased(job, older);

@@ -23,14 +23,14 @@ use crate::task::Ended;
 /// Type of the exception that names ranks which failed within the tolerance (RFC 21: severity 1 is not fatal).
 pub(crate) const EXCEPTION: &str = "node-failure";
 
-/// What a job forgives in one action.
+/// Limits on the failures that a job forgives in one action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Forgiveness {
     /// Maximum number of forgiven ranks and named resources.
     pub(crate) ranks: u64,
     /// Maximum number of forgiven failures for each check with a tolerance of its own.
     pub(crate) checks: BTreeMap<CheckName, u64>,
-    /// `true` if the job forgives failures of other checks, and failures that name no check.
+    /// `true` if the job forgives failures of checks outside `checks`, and failures without a check.
     pub(crate) others: bool,
     /// `true` if the number of good ranks reaches the job's `keep`.
     pub(crate) enough: bool,
@@ -38,8 +38,8 @@ pub(crate) struct Forgiveness {
     pub(crate) lost: bool,
     /// `true` if the job forgives ranks past their limit too.
     pub(crate) timeout: bool,
-    /// Ranks that the job handed over before a task began there. They count as no failure: the job goes on without
-    /// them.
+    /// Ranks that the job handed over before a task began on them. The job goes on without these ranks, so they are no
+    /// failures.
     pub(crate) shed: IdSet,
 }
 
@@ -70,13 +70,13 @@ fn names(ended: &Ended, check: &CheckName) -> bool {
     ended.checks.iter().any(|failed| failed.check == check.as_str())
 }
 
-/// Returns `true` if the end names failed checks, and every one of them has a tolerance of its own.
+/// Returns `true` if the end has failed checks, and each check has a tolerance of its own.
 fn is_of(ended: &Ended, checks: &BTreeMap<CheckName, u64>) -> bool {
     !ended.checks.is_empty() && ended.checks.iter().all(|failed| checks.contains_key(failed.check.as_str()))
 }
 
 impl Action {
-    /// Returns the failed ranks that name this check.
+    /// Returns the ranks on which the check failed.
     fn failed(&self, check: &CheckName) -> IdSet {
         let bad = self.bad();
         let failed = self.ended.iter().filter(|(rank, row)| bad.contains(rank.0) && names(&row.ended, check));
@@ -144,7 +144,7 @@ impl Jobs {
             _ => IdSet::new(),
         };
         let mut back = if terms.sheds() { bad.union(&surplus) } else { IdSet::new() };
-        // The job hands over only ranks of this action, and only those that it holds.
+        // A job hands over only ranks that it holds and that the action covers.
         back = back.intersection(&attempt.hold.ranks).intersection(&action.row.ranks);
         let resources = action.bad_resources();
         if !bad.is_empty() || resources.is_some() {
@@ -176,7 +176,7 @@ impl Jobs {
         self.tell_manager(job, number, "shrink", context, cx);
     }
 
-    /// Returns what the job still forgives in this action.
+    /// Returns the limits on the failures that the job still forgives in this action.
     pub(crate) fn forgiveness(&self, id: ActionId, cx: &Context) -> Forgiveness {
         let shed = IdSet::new();
         let none = Forgiveness {
@@ -191,12 +191,11 @@ impl Jobs {
         let Some(action) = self.action(id) else { return none };
         let row = &action.row;
         let Some(attempt) = self.attempt(&row.job, row.attempt) else { return none };
-        // The job has ended when its after-actions run: tolerance does not apply to them.
+        // Tolerance does not apply to after-actions: the job has ended before.
         if cx.settings.after.contains(&row.name) {
             return none;
         }
-        // Failures that the job forgave in other actions use up the tolerance. A rank that fails again here counts
-        // once.
+        // Failures forgiven in other actions use up the tolerance. A rank that fails again counts once.
         let shed = action.shed(&attempt.hold.ranks);
         let bad = action.bad().difference(&shed);
         let others = self.of(attempt);
@@ -209,7 +208,7 @@ impl Jobs {
             .saturating_sub(if defect!(ToleranceStartsAnew) { 0 } else { before });
         // Only ranks that the job still holds count as left.
         let left = attempt.hold.ranks.difference(&bad).len();
-        // A job that hands failed ranks over needs one rank that is left.
+        // A job that hands failed ranks over must keep at least one rank.
         let sheds = attempt.terms.sheds();
         let least = attempt.terms.keep.map_or(0, u64::from).max(u64::from(sheds && !defect!(NobodyLeft)));
         let enough = attempt.hold.ranks.is_empty() || left >= least;
@@ -219,8 +218,8 @@ impl Jobs {
         Forgiveness { ranks, checks, others, enough, lost, timeout, shed }
     }
 
-    /// Returns how many failures of each check with a tolerance of its own this action may still have. Failures that
-    /// the job forgave in other actions are used up. A rank that fails a check in two actions counts once.
+    /// Returns, for each check with a tolerance of its own, the number of failures that the job still forgives in this
+    /// action. Failures forgiven in other actions are subtracted. A rank that fails a check in two actions counts once.
     fn checks_left(&self, attempt: &JobAttempt, action: &Action, cx: &Context) -> BTreeMap<CheckName, u64> {
         let others = self.of(attempt).filter(|other| {
             other.row.verdict == Some(Verdict::Ok)

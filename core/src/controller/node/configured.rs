@@ -18,10 +18,10 @@ use crate::idset::IdSet;
 use crate::nearest::nearest;
 
 impl Facts<'_> {
-    /// Checks that at least one node of these ranks may configure the action.
+    /// Checks that some node of `ranks` may configure the action.
     ///
     /// # Errors
-    /// `Invalid`: every node has reported its actions, and none of them configures this one.
+    /// `Invalid`: every node has reported its actions, and no node configures this action.
     pub(crate) fn check_configured(&self, name: &ActionName, layout: &Layout, ranks: &IdSet) -> Result<(), Refusal> {
         let mut known = BTreeSet::new();
         for (_, host) in layout.pairs(ranks) {

@@ -10,7 +10,7 @@ use crate::hostlist::HostList;
 use crate::ids::HostName;
 
 impl Machine {
-    /// Removes these nodes from the list: all of them, or none. The drain of such a host stays. A node that says Hello
+    /// Removes all of `hosts` from the list of nodes, or no host. A host's drain stays. A removed node that says Hello
     /// later is a new node.
     ///
     /// # Errors

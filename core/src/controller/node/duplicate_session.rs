@@ -1,7 +1,7 @@
-//! Two sessions that claim one host: decides which speaks for it. A newer session of the same agent replaces the older
-//! session. If machine, boot or address differ, the controller sends the older session a liveness probe. If the older
-//! session answers, the newer one is refused; if its time runs out, the newer one opens. A thief of a node's key can
-//! also read the machine id and boot id there, so these alone prove nothing.
+//! Two sessions that claim one host: decides which session speaks for the host. A newer session of the same agent
+//! replaces the older session. If machine, boot or address differ, the controller sends the older session a liveness
+//! probe. An answer refuses the newer session; without an answer in time, the newer session opens. Machine id and boot
+//! id alone prove nothing, because a thief of a node's key can read both on the node.
 
 use crate::agent::io::Level;
 use crate::controller::context::{Change, Context};
@@ -27,8 +27,7 @@ pub(crate) fn address(peer: &str) -> &str {
 }
 
 impl Node {
-    /// Returns `true` if a session of the same boot with this number or a higher one has been open: this Hello is an
-    /// old one.
+    /// Returns `true` if this agent has had an open session with the same number or a higher number: the Hello is old.
     fn has_heard_after(&self, hello: &Hello) -> bool {
         let same = self.row.machine == hello.machine && self.row.boot == hello.boot;
         same && self.link.is_some_and(|link| link >= hello.link)
@@ -58,8 +57,8 @@ impl Node {
 }
 
 impl Nodes {
-    /// Decides what becomes of a session with a complete Hello: it opens, it is refused, or it waits for a liveness
-    /// probe of the older session. `note`: a text for operators once it is open.
+    /// Opens or refuses a session with a complete Hello, or makes the session wait for a liveness probe of the older
+    /// session. `note`: a text for operators once the session is open.
     pub(crate) fn greeted(&mut self, id: SessionId, hello: Box<Hello>, note: Option<String>, cx: &mut Context) {
         if hello.link > MAX_LINK {
             let why = format!("its session has the number {}, which no agent gives", hello.link);
@@ -182,7 +181,7 @@ impl Nodes {
         self.probing.iter().filter_map(|id| Some((*id, self.sessions.get(id)?)))
     }
 
-    /// Returns the sessions that wait for this older session.
+    /// Returns the sessions that wait for the older session `of`.
     pub(crate) fn probing_of(&self, of: SessionId) -> Vec<SessionId> {
         let probes = |s: &Session| matches!(&s.stage, Stage::Probing { older, .. } if *older == of);
         self.probing().filter(|(_, s)| probes(s)).map(|(id, _)| id).collect()

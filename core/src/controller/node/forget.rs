@@ -10,11 +10,11 @@ use crate::controller::job::Jobs;
 use crate::ids::{Attempt, JobId};
 
 impl Jobs {
-    /// Drops the releases of a job, or of one of its attempts, that the release hook has not carried out. Returns their
-    /// number.
+    /// Drops the releases of a job or attempt that the release hook has not carried out; returns the number of dropped
+    /// releases.
     ///
     /// # Errors
-    /// The reason is empty, `releases` is not set, or there is no such release.
+    /// The reason is empty, `releases` is not set, or the hook has carried out every release.
     pub(crate) fn job_forget(
         &mut self,
         job: &JobId,

@@ -80,7 +80,7 @@ impl Machine {
         // Nodes know nothing of external actions.
         let tasks: Vec<TaskId> =
             node.tasks.iter().filter(|task| !self.jobs.is_external(task.action)).copied().collect();
-        // Tasks that the host runs for itself are none of the controller's.
+        // The controller ignores tasks that the host runs for itself.
         let held: BTreeMap<TaskId, Held> = held.into_iter().filter(|h| !h.local).map(|h| (h.task, h)).collect();
         for task in &tasks {
             let frozen = self.jobs.is_frozen_action(task.action);

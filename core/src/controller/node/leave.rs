@@ -1,4 +1,4 @@
-//! End of a session, from either side: decides what that changes for its host.
+//! End of a session, from either side: the host has no session afterwards, and open questions get no further answer.
 
 use crate::agent::io::Level;
 use crate::controller::context::{Change, Context};
@@ -9,7 +9,7 @@ use crate::ids::HostName;
 use crate::message::ToAgent;
 
 impl Nodes {
-    /// Refuses a session that claims a host, and tells its agent the reason.
+    /// Refuses a session that claims `host`, and sends the agent the reason.
     pub(crate) fn turn_away(&mut self, id: SessionId, host: &HostName, why: &str, cx: &mut Context) {
         let peer = self.sessions.get(&id).map(|s| s.peer.clone()).unwrap_or_default();
         cx.note_of_node(Level::Error, host, format!("{peer} is turned away: {why}"));
@@ -29,8 +29,7 @@ impl Nodes {
         }
     }
 
-    /// Records that no session speaks for this host any more, if this session did. The host's answers to open questions
-    /// end.
+    /// Records that no session speaks for `host` any more, if the session `id` did.
     pub(crate) fn away(&mut self, host: &HostName, id: SessionId, cx: &mut Context) {
         let Some(node) = self.get_mut(host).filter(|node| node.session == Some(id)) else {
             return;

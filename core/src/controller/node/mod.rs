@@ -37,10 +37,10 @@ pub(crate) struct Node {
     pub(crate) link: Option<u64>,
     /// Address of the last open session, without its port.
     pub(crate) address: String,
-    /// Actions that the node's configuration names, as its last Hello reported; `None`: an older agent, which does not
-    /// report them.
+    /// Actions in the node's configuration, as its last Hello reported; `None`: the agent is older and reports no
+    /// actions.
     pub(crate) actions: Option<BTreeSet<ActionName>>,
-    /// Boots of this machine before the boot in `row`, newest last. They never come back.
+    /// Earlier boots of this machine, newest last. The machine never comes back in an earlier boot.
     pub(crate) over: Vec<BootId>,
     /// Time (CLOCK_MONOTONIC, ms) at which the node connected or went away; for an absent node not before this
     /// controller's start.
@@ -51,9 +51,9 @@ pub(crate) struct Node {
     pub(crate) live: BTreeMap<TaskId, (Phase, u64)>,
     /// The last few tasks that did not end well, oldest first.
     pub(crate) failed: Vec<TaskId>,
-    /// Note for operators, such as a second machine that claims the host.
+    /// Note for operators, for example about a second machine that claims the host.
     pub(crate) note: Option<String>,
-    /// What the node's last Hello left open, and the node's orphans.
+    /// Unsettled tasks of the node's last Hello, and the node's orphans.
     pub(crate) unsettled: Unsettled,
 }
 
@@ -106,7 +106,7 @@ impl DerefMut for Nodes {
 }
 
 impl Nodes {
-    /// Records that the node holds an unclaimed task that must not begin yet.
+    /// Records an unclaimed task on the node that must not begin yet.
     pub(crate) fn leave_unclaimed(&mut self, jobs: &Jobs, task: TaskId) {
         if let Some(node) = self.of_mut(jobs, task) {
             node.unsettled.unclaimed.insert(task);
@@ -129,7 +129,7 @@ impl Nodes {
         self.get_mut(&jobs.host_of(task)?)
     }
 
-    /// Adds these tasks of an action to the task lists of their nodes.
+    /// Adds `ranks` of an action to the task lists of the ranks' nodes.
     pub(crate) fn index(&mut self, jobs: &Jobs, id: ActionId, ranks: &IdSet) {
         let Some(layout) = jobs.layout(id) else { return };
         for (rank, host) in layout.pairs(ranks) {
@@ -172,15 +172,15 @@ impl Nodes {
         node.failed.push(task);
     }
 
-    /// Returns `true` if the store has this task on this host. A report about another host's task goes into the node's
+    /// Returns `true` if the store has the task on `host`. A report about a task of another host goes into the node's
     /// note.
     pub(crate) fn speaks_for(&mut self, host: &HostName, task: TaskId, jobs: &Jobs, cx: &mut Context) -> bool {
         jobs.host_of(task).is_some() && !self.is_anothers(host, task, jobs, cx)
     }
 
-    /// Returns `true` if the store has this task on another host, or a service runs it. The report is then ignored and
-    /// shown in the node's note. The session stays open: after a reused job number or a lost store an attempt may
-    /// return on other hosts, and its first hosts would be locked out for ever.
+    /// Returns `true` if the store has the task on another host, or a service carries the task out. The controller
+    /// ignores such a report, and shows the report in the node's note. The session stays open: after a reused job
+    /// number or a lost store an attempt may return on other hosts, and its first hosts would be locked out for ever.
     pub(crate) fn is_anothers(&mut self, host: &HostName, task: TaskId, jobs: &Jobs, cx: &mut Context) -> bool {
         let external = jobs.is_external(task.action);
         let Some(of) = jobs.host_of(task).filter(|of| of != host || external) else { return false };

@@ -1,5 +1,5 @@
-//! Reconciling: decides what follows from each difference between the tasks that a node holds and those that the store
-//! expects there. This happens when the node's session opens.
+//! Reconciling: when a node's session opens, decides about each difference between the tasks on the node and the tasks
+//! that the store expects on the node.
 //!
 //! | the store        | the node's Hello              | then |
 //! |------------------|-------------------------------|------|
@@ -55,7 +55,7 @@ impl Jobs {
         }
     }
 
-    /// Sends a Start of the task, meant for this boot of its node. The batch commits the Start before it leaves.
+    /// Sends a Start of the task for the node's present boot. The batch commits the Start before the Start leaves.
     pub(crate) fn start_on(
         &mut self,
         id: SessionId,
@@ -92,8 +92,8 @@ impl Machine {
         let is_stone = matches!(state, HeldState::Tombstone { .. });
         let rank = task.rank;
         if !is_stone && self.nodes.is_anothers(host, task, &self.jobs, &mut self.cx) {
-            // The task must not begin on this host. If it runs there already, it goes on: its end is acknowledged, and
-            // its outcome ignored.
+            // The task must not begin on this host. A running task goes on: the controller acknowledges the end, and
+            // ignores the outcome.
             if *state == HeldState::Unclaimed {
                 self.cx.send_cancel(id, &self.jobs, task, "it is of another host");
             }
@@ -135,8 +135,8 @@ impl Machine {
                 action.accept(rank);
                 self.jobs.touch(task.action, &mut self.cx);
                 match cancel {
-                    // Also for a held-back task: systemd may start the unit at any time, and the scripts would run
-                    // without a Begin.
+                    // The Cancel goes out even if the task is held back: systemd may start the unit at any time, and
+                    // the scripts would run without a Begin.
                     Some(why) if !frozen && !defect!(CancelledBegins) => {
                         self.cx.send_cancel(id, &self.jobs, task, &why)
                     }
@@ -205,7 +205,7 @@ impl Machine {
                 self.jobs.start_on(id, task, boot_number, boot, &mut self.cx)
             }
             Stand::Accepted => self.jobs.lose(task, Loss::Vanished, &mut self.cx),
-            // The node never got the Start, so the task can wait for what holds it back.
+            // The node never got the Start, so the task can wait again.
             Stand::Sent if cancel.is_none() && self.facts().held_back(task.action, task.rank).is_some() => {
                 if let Some(action) = self.jobs.action_mut(task.action) {
                     action.unsend(task.rank);

@@ -90,7 +90,7 @@ impl Nodes {
         }
     }
 
-    /// Records that a connection has ended. Sessions that waited for it are looked at again.
+    /// Records the end of a connection. Sessions that waited for this one may open now.
     pub(crate) fn on_closed(&mut self, id: SessionId, why: &str, cx: &mut Context) {
         let waiting = self.probing_of(id);
         self.probing.remove(&id);

@@ -14,8 +14,8 @@ use crate::outcome::Outcome;
 use crate::task::Ended;
 
 impl Jobs {
-    /// Cancels the open tasks and resources that `which` names. A task without a Start ends at once; every other one
-    /// stays open until its node or service reports the end.
+    /// Cancels the open tasks and resources in `which`. A task without a Start ends at once; every other task stays
+    /// open until its node or service reports the end.
     ///
     /// # Errors
     /// `which` is wrong, or names only the job while only after-actions are open.

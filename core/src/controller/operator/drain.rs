@@ -92,7 +92,7 @@ impl Drains {
     }
 }
 
-/// Returns the newest reason of a drain, if the controller added it so recently that an operator cannot have read it.
+/// Returns the newest reason of a drain if the controller added the reason within the last [`UNSEEN_MS`].
 fn unseen(drain: &DrainRow, now: Now) -> Option<&str> {
     let fault = drain.again.as_ref().filter(|again| again.by.is_none() && !drain.lifted)?;
     (now.wall_ms.abs_diff(fault.at_ms) < UNSEEN_MS).then_some(&fault.reason)

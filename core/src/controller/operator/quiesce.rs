@@ -19,7 +19,7 @@ const MAX_WAITS: usize = 64;
 pub(crate) struct Quiesce {
     /// The quiesced state; `None`: the controller is not quiesced.
     pub(crate) quiet: Option<Quiet>,
-    /// Clients that get their reply when no action is open.
+    /// Clients that wait until no action is open.
     pub(crate) waits: BTreeSet<Client>,
     /// `true` if the disk under the store is full.
     pub(crate) store_full: bool,

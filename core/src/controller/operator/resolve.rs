@@ -27,7 +27,7 @@ use crate::outcome::{Loss, Outcome};
 use crate::task::Ended;
 
 impl Jobs {
-    /// Returns the tasks whose resolution waits for a drain, each with the outcome that it then gets.
+    /// Returns the tasks whose resolution waits for a drain, each with the resolved outcome.
     pub(crate) fn resolving(&self) -> Vec<(TaskId, Outcome)> {
         let words =
             self.actions.values().flat_map(|action| action.row.resolving.iter().map(move |word| (action, word)));
@@ -46,9 +46,9 @@ impl Jobs {
             return Some(ended);
         };
         match &ended.outcome {
-            // The script may be alive, which is why the operator resolved the task: the resolution waits on. A
-            // resolution that waits for the node to say that the task never began gives way: the task is lost, and its
-            // host drained.
+            // The script may be alive, and the operator resolved the task for this very case: the resolution waits on.
+            // A resolution that waits for the node's word on a Start gives way: the task is lost, and the host is
+            // drained.
             Outcome::Lost { why: Loss::Unreachable | Loss::Offline | Loss::UnknownNode | Loss::Lease } => {
                 word.unbegun.then_some(ended)
             }
@@ -64,7 +64,7 @@ impl Machine {
     /// Resolves the open tasks and resources that `which` names. Named resources get the outcome at once.
     ///
     /// # Errors
-    /// The reason is empty, or nothing that `which` names is open.
+    /// The reason is empty, or `which` names no open task or resource.
     pub(crate) fn resolve(&mut self, which: &Which, ok: bool, reason: &str, uid: u32) -> Result<Reply, Refusal> {
         if reason.trim().is_empty() {
             return Err(Refusal::Invalid("resolve needs a reason".to_owned()));
@@ -139,7 +139,7 @@ impl Machine {
         host.is_some_and(|host| self.drains.is_draining(&host)) && !defect!(ResolveBeforeDrain)
     }
 
-    /// Ends the tasks whose resolution waited for a drain that came into force in this batch.
+    /// Ends the tasks whose resolution waited for a drain, if the drain came into force in this batch.
     pub(crate) fn settle_resolved(&mut self) {
         let hosts = std::mem::take(&mut self.cx.in_force);
         if hosts.is_empty() {
@@ -155,7 +155,7 @@ impl Machine {
 }
 
 impl Resolving {
-    /// Returns the outcome that the resolution gives its ranks.
+    /// Returns the outcome of the resolved ranks.
     pub(crate) fn outcome(&self) -> Outcome {
         match self.overdue {
             true => Outcome::Timeout { status: None },
@@ -165,12 +165,12 @@ impl Resolving {
 }
 
 impl Action {
-    /// Returns the resolution of a rank that waits; `None`: there is none.
+    /// Returns the waiting resolution of a rank, if any.
     pub(crate) fn resolving(&self, rank: Rank) -> Option<&Resolving> {
         self.row.resolving.iter().find(|word| word.ranks.contains(rank.0))
     }
 
-    /// Stores a resolution that waits. It replaces earlier ones of the same ranks.
+    /// Stores a waiting resolution, which replaces earlier resolutions of its ranks.
     pub(crate) fn resolve_later(&mut self, word: Resolving) {
         self.forget_words(&word.ranks);
         self.row.resolving.push(word);
@@ -188,7 +188,7 @@ impl Action {
     }
 }
 
-/// Returns the reason that the node records for a task that was resolved before it began.
+/// Returns the Cancel's reason for a task that was resolved before its begin.
 pub(crate) fn before_its_begin(reason: &str) -> String {
     format!("resolved by hand before it began: {}", reason.trim())
 }

@@ -1,5 +1,5 @@
-//! `Assert`: decides what an edge's list of all attempts of its source says about each attempt. The list is applied in
-//! one step; a repetition changes nothing.
+//! `Assert`: applies an edge's list of all attempts of its source, in one step. Decides for each attempt whether to
+//! assert, add, refuse or close it. A repeated list changes nothing.
 //!
 //! | the attempt | then |
 //! |---|---|
@@ -11,8 +11,7 @@
 //!
 //! 1. In the phase `ended`, the attempt is finished too, as by `job finish`. If a listed rank is released already, its
 //!    release gets another notice, because the resource manager has lost the first.
-//! 2. None of its setup actions begins, and the resource manager gets no notice of it. Its ranks are disowned
-//!    ([`super::disowned`]).
+//! 2. No setup action of the attempt begins, and no notice is sent. The ranks are disowned ([`super::disowned`]).
 //!
 //! A list begins no setup action, and lifts no drain.
 
@@ -137,8 +136,8 @@ impl Machine {
     }
 }
 
-/// Returns the contradiction between a listed attempt and the stored attempt of the same number; `None`: they agree.
-/// Job numbers come again, so the listed job can be another one.
+/// Returns the contradiction between a listed attempt and the stored attempt of the same number; `None` if both agree.
+/// Job numbers repeat, so the listed job can be a different job.
 fn contradicts(attempt: &JobAttempt, listed: &Layout, userid: Option<u32>) -> Option<String> {
     let elsewhere = listed.pairs(listed.ranks()).find(|(rank, host)| attempt.layout.rank(host) != Some(rank.0));
     if let Some((rank, host)) = elsewhere {

@@ -17,8 +17,8 @@ use crate::task::Ended;
 const GIVEN_BACK: &str = "given back before the store was put back";
 
 impl Jobs {
-    /// Closes an attempt that its resource manager has no more. No notice is sent; after-actions begin where they
-    /// cannot harm another job ([`super::disowned`]).
+    /// Closes an attempt that its resource manager no longer has. The controller sends no notice. After-actions begin
+    /// only where no other job can be harmed ([`super::disowned`]).
     pub(crate) fn over_untold(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
         let owed = cx.drop_notices(job, number);
         let left = self.unreleased(job, number);
@@ -30,8 +30,8 @@ impl Jobs {
     }
 
     /// Closes a part of an attempt that a lost life had released. Waiting tasks never begin, running tasks go on, and
-    /// no notice is sent. A task whose Start may be under way stays open until its node says that it never began, or
-    /// how it ended.
+    /// no notice is sent. A task whose Start may be under way stays open until the node reports the end, or reports
+    /// that the task never began.
     pub(crate) fn close_part(&mut self, job: &JobId, number: Attempt, part: &Part, uid: u32, cx: &mut Context) {
         self.disown(job, number, &part.ranks, cx);
         let Some(attempt) = self.attempt(job, number) else { return };

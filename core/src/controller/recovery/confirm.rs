@@ -25,8 +25,8 @@ impl Machine {
         }
     }
 
-    /// Begins an epoch above every epoch that agents have reported, so that the agents obey this controller. Those
-    /// epochs prove a lost life, so a recovery begins.
+    /// Begins an epoch above every epoch reported by agents, so the agents obey this controller. The reported epochs
+    /// prove a lost life, so a recovery begins.
     fn take_over(&mut self, uid: u32) -> Reply {
         let seen = self.highest_seen.as_ref().map_or(0, |(_, epoch)| epoch.number);
         let suspects = self.recovery.suspects.values().map(|commit| commit.epoch.number.min(MAX_SEEN)).max();
@@ -36,8 +36,8 @@ impl Machine {
         Reply::TookOver { epoch: self.epoch.number }
     }
 
-    /// Applies an operator's statement to one attempt, or to every attempt that waits for one. Returns the number of
-    /// attempts.
+    /// Applies an operator's statement to one attempt, or to all attempts that wait for a statement. Returns the number
+    /// of attempts.
     ///
     /// # Errors
     /// No attempt that is meant waits for a statement, several attempts of the job do, or the job is said to be running
@@ -65,8 +65,7 @@ impl Machine {
                 format!("attempts {} of job {job} wait for a word each: name one (--attempt N)", numbers.join(", "));
             return Err(Refusal::Conflict(text));
         }
-        // An attempt that is known only from orphans cannot go on: orphans show the nodes that hold them, and not the
-        // job's others.
+        // A job that is known only from orphans cannot go on: orphans show only some of the job's nodes.
         let is_known = |of: &(JobId, Attempt)| word != Confirm::Running || self.jobs.attempt(&of.0, of.1).is_some();
         let unknown = waiting.iter().find(|of| !is_known(of)).cloned();
         waiting.retain(is_known);

@@ -35,8 +35,8 @@ impl Jobs {
         disowned.map(|(job, number, _)| (job.clone(), number)).collect()
     }
 
-    /// Returns `true` if the attempt is spent: it comes from a bare `run`, and all its actions have ended. No task of
-    /// it runs, and no resource manager will finish it.
+    /// Returns `true` if the attempt is spent: a bare `run` opened the attempt, and all its actions have ended. No
+    /// resource manager will finish a spent attempt.
     pub(crate) fn is_spent(&self, attempt: &JobAttempt) -> bool {
         !attempt.added && attempt.open && self.of(attempt).all(|action| action.row.verdict.is_some())
     }
@@ -56,7 +56,7 @@ impl Jobs {
 struct Holder {
     job: JobId,
     number: Attempt,
-    /// `true` if the attempt's rank there is disowned, so that the attempt itself waits to clean up.
+    /// `true` if the attempt's rank on the host is disowned: the attempt waits for a clean-up too.
     waits: bool,
 }
 
@@ -69,7 +69,7 @@ impl Holder {
 }
 
 impl Jobs {
-    /// Marks ranks as disowned: the resource manager no longer holds them for this attempt.
+    /// Marks ranks as disowned: the resource manager no longer holds the ranks for this attempt.
     pub(crate) fn disown(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, cx: &mut Context) {
         let Some(attempt) = self.attempt_mut(job, number) else { return };
         let new = ranks.difference(&attempt.released.ranks).difference(&attempt.disowned);
@@ -85,8 +85,8 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Takes disowned ranks back: the resource manager holds them for this attempt after all. Actions that waited there
-    /// may begin.
+    /// Takes disowned ranks back: the resource manager holds the ranks for this attempt after all. Actions that waited
+    /// on the ranks may begin.
     pub(crate) fn own(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, cx: &mut Context) {
         let Some(attempt) = self.attempt_mut(job, number) else { return };
         let back = attempt.disowned.intersection(ranks).difference(&attempt.released.ranks);
@@ -176,7 +176,7 @@ impl Facts<'_> {
         rank.is_some_and(|rank| !attempt.released.ranks.contains(rank)) && !self.jobs.is_spent(attempt)
     }
 
-    /// Returns the job of another attempt that holds this host, and for which a clean-up must wait.
+    /// Returns the job of another attempt that holds the host and goes before a clean-up by this attempt.
     fn holder_but(&self, host: &HostName, job: &JobId, number: Attempt) -> Option<&JobId> {
         let others = self.jobs.attempts().filter(|(of, n, _)| (*of, *n) != (job, number));
         let mut holders = others.filter_map(|(of, n, attempt)| Some((of, self.holder(of, n, attempt, host)?)));

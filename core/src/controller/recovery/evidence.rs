@@ -1,4 +1,5 @@
-//! Evidence: decides whether this store is behind what its nodes have obeyed.
+//! Evidence: decides whether this store is behind its nodes, that is, whether the nodes have obeyed commits which the
+//! store lacks.
 //!
 //! | evidence | found | then |
 //! |---|---|---|
@@ -7,7 +8,7 @@
 //! | a node's newest commit is foreign, and so is another node's (1) | at its Hello | recovery |
 //! | the newest commit of one host alone is foreign | at its Hello | no Welcome for the host; shown |
 //! | a foreign commit of a life that is known as lost (2) | at its Hello | only its tasks matter: [`super::orphans`] |
-//! | a foreign commit of the life that runs | at its Hello | the store was put back under it: recovery, in a new epoch |
+//! | a foreign commit of the running life | at its Hello | the store was put back meanwhile: recovery, in a new epoch |
 //! | a commit of another cluster | at its Hello | nothing; shown |
 //!
 //! 1. One node is enough if the store knows fewer than three nodes, or no attempt.

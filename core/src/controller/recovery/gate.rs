@@ -22,9 +22,10 @@ use super::{Gate, Recovery};
 
 /// Shortest time (ms) for which the gate is shut while nodes are missing.
 const SHUT_MS: u64 = 5_000;
-/// The same time in redial windows; within one window each agent dials once.
+/// Shortest time in redial windows. Each agent dials once in a window.
 const SHUT_WINDOWS: u64 = 3;
-/// Reason of setup tasks that never begin: their store was restored, and no request named them again in time.
+/// Reason of setup tasks in a restored store that never begin, because no request named the action again before the job
+/// was over.
 pub(crate) const NOT_ASKED_AGAIN: &str =
     "the store was put back, and nobody asked for this again before the job was over";
 
@@ -148,7 +149,7 @@ impl Machine {
         self.open_gate_if_due();
     }
 
-    /// Records that a node has said Hello; the last one opens the gate.
+    /// Records that a node has said Hello. The Hello of the last missing node opens the gate.
     pub(crate) fn gate_hears(&mut self, host: &HostName) {
         if let Some(gate) = &mut self.recovery.gate {
             gate.missing.remove(host);

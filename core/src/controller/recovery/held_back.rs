@@ -38,7 +38,7 @@ pub(crate) enum Doubt {
     Unlisted(Source),
     /// The resource manager lists the host for an attempt that the controller refused.
     Refused(JobId, Attempt),
-    /// Another job holds the host.
+    /// A job other than the attempt's holds the host.
     Holder(JobId),
 }
 
@@ -99,8 +99,8 @@ impl Facts<'_> {
         action.row.unvouched || self.has_orphans() || disowned()
     }
 
-    /// Returns the reason why the attempt, or a task of it, waits for recovery; `None`: none does. For clients that
-    /// wait for the job.
+    /// Returns the reason why recovery makes the attempt or one of its tasks wait, for clients that wait for the job;
+    /// `None` if no task waits.
     pub(crate) fn waits_for(&self, job: &JobId, number: Attempt) -> Option<HeldBack> {
         let attempt = self.jobs.attempt(job, number).filter(|attempt| !attempt.complete || attempt.unvouched)?;
         if let Some(why) = self.jobs.is_frozen(job, number).then(|| unasserted(job, attempt)) {

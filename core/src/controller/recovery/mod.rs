@@ -17,8 +17,8 @@
 //!   ([`AttemptRow::unvouched`]), so a restart changes nothing.
 //! * **An unasserted attempt** is frozen: no Start, no Begin, no after-action, no release, no notice, no loss, no
 //!   limit, no lease, no verdict, and no pruning. Ends that nodes report are recorded.
-//! * **A lost life** is a life of the controller whose commits this store does not have. Its tasks may run on nodes,
-//!   and its notices may have reached the resource manager.
+//! * **A lost life** is a life of the controller whose commits this store lacks. Tasks of a lost life may run on nodes,
+//!   and the resource manager may have got its notices.
 //!
 //! Files: `evidence` (is the store behind?), `gate` (freezing and thawing), `held_back` (why a task waits), `orphans`
 //! (tasks that the store does not know), `assert` (an edge's list), `disowned` (hosts of disowned ranks), `confirm` (an
@@ -53,20 +53,19 @@ pub(super) struct Recovery {
     /// The stored row of the last recovery, even if that is over.
     pub(super) row: Option<RecoveryRow>,
     gate: Option<Gate>,
-    /// Hosts that reported a commit which this store never made, each with that commit. They get no Welcome; enough of
-    /// them are evidence.
+    /// Hosts without a Welcome, each with the reported commit that this store never made. A second host makes the
+    /// commits evidence.
     pub(crate) suspects: BTreeMap<HostName, Commit>,
     /// Lives of a controller that nodes have obeyed and this store never had. In one recovery each is evidence once; at
     /// most [`MAX_JUDGED`] are kept.
     judged: BTreeSet<Epoch>,
-    /// Hosts of attempts in the last list of each source that were refused, each with the attempt: its job may run
-    /// there.
+    /// Hosts of refused attempts in the last list of each source. The job of a refused attempt may run on the host.
     refused: BTreeMap<Source, BTreeMap<HostName, (JobId, Attempt)>>,
     /// Sources whose edges have listed their attempts (`Assert`) since this controller started. A list says nothing
     /// about other instances of the same resource manager.
     asserted: BTreeSet<Source>,
-    /// Sources whose edges have asked for their attempts (`Attempts`) since this controller started. Such an edge reads
-    /// no notices.
+    /// Sources whose edges have asked for their attempts (`Attempts`) since this controller started. An edge that asks
+    /// reads no notices.
     pub(super) followed: BTreeSet<Source>,
     /// Time (monotonic) at which the hosts of orphans are drained; `None`: no orphan waits for that.
     orphans_ms: Option<u64>,
@@ -80,16 +79,17 @@ struct Gate {
     missing: BTreeSet<HostName>,
 }
 
-/// What is left of a node's last Hello, until recovery lets it be settled.
+/// Tasks of a node's last Hello that recovery keeps unsettled.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Unsettled {
     /// Tasks of frozen attempts that the node does not hold.
     pub(super) absent: BTreeSet<TaskId>,
-    /// Unclaimed tasks that the node holds and that must not begin yet.
+    /// Unclaimed tasks on the node that must not begin yet.
     pub(super) unclaimed: BTreeSet<TaskId>,
     /// The node's orphans: tasks that the store neither knows nor has forgotten.
     pub(super) orphans: BTreeMap<TaskId, Orphan>,
-    /// Tombstones of tasks that the store does not know. One may be the outcome of an after-action that begins later.
+    /// Tombstones of tasks unknown to the store. A tombstone may become the outcome of an after-action that begins
+    /// later.
     tombstones: BTreeMap<TaskId, HeldState>,
 }
 
@@ -105,8 +105,7 @@ impl Unsettled {
         self.unclaimed.remove(&task);
     }
 
-    /// Returns the number of unsettled tasks. An orphan that an operator gave up does not count: it waits only for its
-    /// node.
+    /// Returns the number of unsettled tasks, without orphans that an operator gave up.
     pub(super) fn len(&self) -> usize {
         let orphans = self.orphans.values().filter(|orphan| !orphan.given_up).count();
         self.absent.len() + self.unclaimed.len() + orphans + self.tombstones.len()

@@ -1,6 +1,6 @@
-//! Orphans: decides what becomes of tasks that a node holds and the store does not know, because the life of the
-//! controller that began them is lost. Only the orphan itself shows what ran, so the controller never acknowledges,
-//! forgets or cancels one on its own.
+//! Orphans: decides about tasks that a node holds and the store does not know, because a lost life of the controller
+//! began them. An orphan is the only record of its run, so the controller never acknowledges, forgets or cancels an
+//! orphan on its own.
 //!
 //! | the task's commit | the task | then |
 //! |---|---|---|
@@ -285,16 +285,15 @@ impl<'a> Facts<'a> {
         !self.nodes.orphan_hosts.is_empty()
     }
 
-    /// Returns the reason why no setup action of this job begins on a host: an orphan of another job. An absent host
-    /// has no such reason, because its next Hello reports its orphans anew, and past start-grace the task is lost there
-    /// as on any host.
+    /// Returns the orphan of another job that keeps setup actions of this job from beginning on a connected host. An
+    /// absent host reports its orphans anew with its next Hello.
     pub(super) fn orphan_before(&self, job: &JobId, host: &HostName) -> Option<HeldBack> {
         let node = self.nodes.get(host).filter(|node| node.session.is_some())?;
         let orphan = node.unsettled.orphans.values().find(|orphan| orphan.job != *job)?;
         (!defect!(OrphanIgnored)).then(|| HeldBack::Orphan(orphan.action.clone(), orphan.job.clone()))
     }
 
-    /// Returns the orphans that no operator has given up, each with its host.
+    /// Returns the orphans that no operator has given up, with their hosts.
     pub(crate) fn orphans(&self) -> impl Iterator<Item = (&'a HostName, TaskId, &'a Orphan)> + use<'a> {
         let Facts(machine) = *self;
         let hosts = machine.nodes.orphan_hosts.iter();

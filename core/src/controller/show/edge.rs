@@ -1,5 +1,5 @@
-//! `Attempts`: shows the attempts of a source to its edge. The edge compares them with its resource manager and removes
-//! the differences, so it needs no history.
+//! `Attempts`: shows an edge the attempts of its source. The edge compares the attempts with its resource manager and
+//! removes the differences, so the edge needs no history.
 //!
 //! | request | reply |
 //! |---|---|
@@ -75,8 +75,8 @@ impl Facts<'_> {
     }
 }
 
-/// Returns the named resources that failed, each with its outcome and the checks that its service reported, such as
-/// `tolerable: quota: none is left`.
+/// Returns the failed named resources, each with its outcome and failed checks, such as `tolerable: quota: none is
+/// left`.
 fn bad_resources(action: &Action) -> BTreeMap<ResourceName, String> {
     let text = |ended: &Ended| {
         let checks = ended.checks.iter().map(|check| format!(": {}: {}", check.check, check.message));

@@ -1,7 +1,7 @@
-//! View of holds: the ranks and named resources that a job holds, and the ended ones that its actions still hold.
+//! View of holds: ranks and resources held by a job, and ended ranks and resources held by its actions.
 //!
-//! Every running job holds its ranks, so these holds are shown only on request. A job that holds named resources and no
-//! rank is always shown, because its resource manager may have forgotten it.
+//! A running job holds its ranks, so its holds are shown only on request. A job with named resources and without ranks
+//! is always shown, because its resource manager may have forgotten the job.
 
 use crate::controller::action::Action;
 use crate::controller::facts::Facts;

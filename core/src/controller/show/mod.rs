@@ -95,7 +95,7 @@ impl Facts<'_> {
         self.recovery_note().into_iter().chain(full).chain(quiet).collect()
     }
 
-    /// Returns a line for `ps` about the attempts that have room for no further milestone; `None`: there are none.
+    /// Returns a line for `ps` about the attempts without room for a further milestone, if any.
     pub(crate) fn full_of_milestones(&self) -> Option<String> {
         let mut full = self.jobs.attempts().filter(|(_, _, attempt)| !attempt.complete && attempt.milestones.is_full());
         let (job, number, _) = full.next()?;

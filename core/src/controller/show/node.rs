@@ -64,7 +64,7 @@ impl Facts<'_> {
         }
     }
 
-    /// Returns the actions that have not ended on this node, each with its rank state there.
+    /// Returns the actions that have not ended on this node, each with its rank state on the node.
     pub(super) fn open_on(&self, node: &Node) -> impl Iterator<Item = (&Action, Stand)> {
         let tasks = node.tasks.iter().filter_map(|task| {
             let action = self.jobs.action(task.action)?;
@@ -121,7 +121,7 @@ impl Facts<'_> {
     /// `NoSuchNode`.
     pub(crate) fn why(&self, host: &HostName) -> Result<WhyView, Refusal> {
         let node = self.node_named(host.as_str())?;
-        // A script may go on after its task has ended: then no job waits for it, but it keeps the node busy.
+        // A script may go on after its task has ended: no job waits for the script, but the script keeps the node busy.
         let goes_on = node.live.keys().filter(|task| !node.tasks.contains(task));
         let mut open: Vec<WhyTask> = node
             .tasks

@@ -12,7 +12,7 @@ use crate::hostlist::HostList;
 use crate::ids::{ActionName, Attempt, HostName, JobId};
 use crate::idset::IdSet;
 
-/// What people see of a release: its body without the fragment of R.
+/// The part of a release for operators, without the fragment of R.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Told<'a> {

@@ -23,7 +23,7 @@ use crate::message::Phase;
 /// of failed ranks does not.
 const COMPARED: usize = 512;
 
-/// What a node does, as far as the overview tells nodes apart. The order of the values is the order of the groups.
+/// Activity of a node, as far as the overview tells nodes apart. Groups are in the order of this type.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Doing<'a> {
     state: &'static str,
@@ -114,7 +114,7 @@ impl Facts<'_> {
         }
     }
 
-    /// Returns the open action that has come furthest on the node; of several, the one that began first.
+    /// Returns the open action that has come furthest on the node; of two equal actions, the one that began first.
     fn first_open(&self, node: &Node) -> Option<&Action> {
         let open = self.open_on(node);
         open.max_by_key(|(action, stand)| (*stand, Reverse(action.row.began_ms))).map(|(action, _)| action)

@@ -60,8 +60,7 @@ impl Facts<'_> {
         }
     }
 
-    /// Returns the hosts that asserted jobs or their after-actions hold, each with its job. Disowned ranks do not
-    /// count.
+    /// Returns the hosts held by asserted jobs or their after-actions, each with its job. Disowned ranks do not count.
     fn holders(&self) -> BTreeMap<String, &JobId> {
         let vouched = self.jobs.attempts().filter(|(_, _, attempt)| attempt.asserted && !self.jobs.is_spent(attempt));
         let held = vouched.flat_map(|(job, _, attempt)| {
@@ -72,8 +71,7 @@ impl Facts<'_> {
         held.collect()
     }
 
-    /// Returns a note for operators about the recovery, an orphan, or hosts that are turned away; `None`: there are
-    /// none.
+    /// Returns a note for operators about the recovery, an orphan, or hosts without a Welcome, if any.
     pub(crate) fn recovery_note(&self) -> Option<String> {
         if let Some(row) = self.recovery.row.as_ref().filter(|row| row.ended_ms.is_none()) {
             let jobs = self.jobs.attempts().filter(|(_, _, attempt)| attempt.waits_for_a_word()).count();

@@ -31,7 +31,7 @@ impl Body {
         self.read().unwrap_or_default()
     }
 
-    /// Parses the members that `T` names; `None` if the body has another shape.
+    /// Parses the members of `T`; `None` if the body has a different shape.
     pub fn read<'a, T: Deserialize<'a>>(&'a self) -> Option<T> {
         serde_json::from_str(&self.0).ok()
     }

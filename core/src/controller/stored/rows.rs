@@ -27,7 +27,7 @@ pub struct NodeRow {
     pub seen_ms: u64,
 }
 
-/// An attempt of a job: its ranks, what holds them, and what recovery knows of it.
+/// An attempt of a job: its ranks, its holds, and its state in a recovery.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AttemptRow {
     pub job: JobId,
@@ -50,8 +50,8 @@ pub struct AttemptRow {
     pub milestones: Milestones,
     /// The source whose edge added the attempt; `None`: a hook, a request or an operator added it.
     pub source: Option<Source>,
-    /// No edge, request or operator has vouched for the attempt in this recovery. The controller begins nothing of the
-    /// attempt, sends no notice about it, and releases none of its ranks.
+    /// No edge, request or operator has vouched for the attempt in this recovery. No task of the attempt begins, no
+    /// rank is released, and no notice is sent.
     pub unvouched: bool,
     /// The attempt was added or vouched for in a recovery. The store may lack tasks that had begun, so a setup action
     /// counts as begun on every rank.
@@ -64,7 +64,8 @@ pub struct AttemptRow {
     pub by_hand: bool,
 }
 
-/// The source of attempts: one instance of a resource manager. Its edge adds attempts, and lists those that exist.
+/// Source of attempts: one instance of a resource manager. The source's edge adds attempts, and lists the existing
+/// attempts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Source {
     /// The kind of resource manager, such as `flux`.
@@ -100,7 +101,7 @@ pub struct DrainRow {
     pub host: HostName,
     pub since_ms: u64,
     pub reason: String,
-    /// The user id of the operator who drained the host; `None`: the controller drained it.
+    /// The user id of the operator who drained the host; `None` for a drain by the controller.
     pub by: Option<u32>,
     /// The drain is in force: the drain hook has confirmed it, or no drain hook is configured.
     pub confirmed: bool,
@@ -147,7 +148,7 @@ pub enum Passing {
     Cleaning { job: JobId, attempt: Attempt },
 }
 
-/// Another reason to drain a host that is already drained.
+/// A further reason to drain a drained host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Again {
     pub at_ms: u64,
@@ -162,7 +163,7 @@ impl DrainRow {
         (self.lifted || !self.confirmed) && !self.unvouched
     }
 
-    /// Creates a drain that begins at `since_ms`; `by`: the operator who asked for it, or `None` for the controller.
+    /// Creates a drain that begins at `since_ms`; `by`: the operator, or `None` for a drain by the controller.
     pub fn new(host: HostName, reason: String, by: Option<u32>, since_ms: u64) -> Self {
         Self {
             host,
@@ -210,7 +211,7 @@ pub struct ActionRow {
     /// Ranks whose Start the node has accepted, and which have not ended.
     pub accepted: IdSet,
     pub ok: IdSet,
-    /// Ranks that ended with another outcome than `ok`. A [`RankRow`] has the details of each.
+    /// Ranks that ended, but not as `ok`. A [`RankRow`] has the details of each.
     pub ended: IdSet,
     /// Open ranks to cancel. The controller repeats the Cancel at each session of their nodes, until they have ended.
     pub cancelling: IdSet,
@@ -222,21 +223,22 @@ pub struct ActionRow {
     /// Last sequence number of the job's event log before the action began: all events of the action have higher
     /// numbers.
     pub events_from: u64,
-    /// The part that the action holds. At first that is all that the action covers; ended ranks and resources leave it.
+    /// The part that the action holds: at its begin all ranks and resources, later without those dropped after their
+    /// end.
     pub held: Part,
     /// The action is an after-action of a job that still holds ranks: those ranks join the action when the job hands
     /// them over.
     pub growing: bool,
     /// Resolutions that wait: each becomes the outcome once the drain of its node is in force.
     pub resolving: Vec<Resolving>,
-    /// What is special to an external action; `None` for any other action.
+    /// Additional columns of an external action; `None` for any other action.
     pub external: Option<Box<External>>,
     /// Scripts past their limit, by name, with their ranks. For each rank the last reported script counts.
     pub overdue: BTreeMap<String, IdSet>,
-    /// Ranks whose nodes the controller has drained for what lives there. Either the rank is open and its scripts left
-    /// processes past the limit, or the rank ended as `lost` and its scripts turned out to live.
+    /// Ranks whose node the controller has drained for live processes. Either the rank is open and its scripts left
+    /// processes past the limit, or the rank is `lost` and its scripts turned out to live.
     pub lingering: IdSet,
-    /// Time limits (ms) that nodes reported and that differ from `timeout_ms`, with their ranks.
+    /// Time limits (ms) reported by nodes, with their ranks, where different from `timeout_ms`.
     pub limits: BTreeMap<u64, IdSet>,
     /// A recovery began, and no request has named the action since: as a setup action, it begins on no further rank.
     pub unvouched: bool,
@@ -252,11 +254,10 @@ pub struct Resolving {
     pub ok: bool,
     pub reason: String,
     pub by: u32,
-    /// The controller gave these ranks up: a script is past its limit, and the job goes on without them.
+    /// The controller gave the ranks up: a script is past its limit, and the job goes on without the ranks.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub overdue: bool,
-    /// The resolution waits for no drain: it waits until each node reports that its task never began, or how the task
-    /// ended.
+    /// The resolution waits for no drain, but for the node's report that the task ended or never began.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unbegun: bool,
 }
@@ -314,7 +315,7 @@ impl ActionRow {
     }
 }
 
-/// What the row of an external action has beside.
+/// Additional columns of an external action.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct External {
     /// Lease: the longest time that the service may stay silent.
@@ -350,7 +351,7 @@ pub struct RankRow {
 /// An announced reboot that ends a task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expects {
-    /// The machine that is to reboot. If another machine takes the node's place, its boot does not count.
+    /// The machine that is to reboot. The boot of a replacement machine does not count.
     pub machine: MachineId,
     /// The rest of the task's time limit when the script announced the reboot; `None`: no limit.
     pub within_ms: Option<u64>,
