@@ -57,7 +57,7 @@ pub(super) enum Change {
     Away(HostName),
     /// The last orphan of the host is gone.
     Unorphaned(HostName),
-    /// Ranks have joined the action, at its begin or later.
+    /// Ranks have joined the action, at its start or later.
     Joined(ActionId, IdSet),
     /// Ranks that may be able to begin. `Machine::start_ready` starts those for which no earlier action, node or
     /// recovery stands in the way.

@@ -36,15 +36,15 @@ pub struct Machine {
     pub(super) drains: Drains,
     pub(super) recovery: Recovery,
     pub(super) quiesce: Quiesce,
-    /// Time (monotonic) until which tasks for unknown nodes wait; later they end as `lost`. 0, unless the controller
-    /// started with a store that knows no node: the store is new or was lost, and the nodes still come.
+    /// Time (monotonic) until which tasks for unknown nodes wait; later such tasks end as `lost`. 0, except after a
+    /// start with a store that knows no node, because the store is new or was lost.
     pub(super) young_until_ms: u64,
     /// Time (monotonic) of the last search for attempts past their retention.
     pub(super) pruned_ms: u64,
 }
 
 impl Machine {
-    /// Rebuilds the machine from the store, and begins a new epoch. The output is the first batch to commit; it
+    /// Rebuilds the machine from the store, and begins a new epoch. The output is the first batch to commit, and
     /// contains the epoch. The daemon draws `nonce` at random: two controllers with the same epoch number differ in the
     /// nonce.
     pub fn load(snapshot: Snapshot, settings: Settings, nonce: u64, now: Now) -> (Self, Output) {
@@ -124,7 +124,7 @@ impl Machine {
     }
 
     /// Handles a batch: each input with its changes, in order; then the verdicts, hand-overs and releases that follow.
-    /// The caller must commit the records before it lets an effect leave.
+    /// The caller must commit the records before any effect leaves.
     pub fn handle(&mut self, inputs: Vec<Input>, now: Now) -> Output {
         self.cx.now = now;
         for input in inputs {

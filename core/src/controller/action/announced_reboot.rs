@@ -132,7 +132,7 @@ impl Jobs {
         }
         let is_next = action.boot(task.rank).is_some_and(|boot| boot.saturating_add(1) == boot_number);
         if !is_next && !survives_reboot(&action.row.name) {
-            // The node rebooted again after the announced reboot, which has invalidated the prolog.
+            // The node has rebooted again since the announced reboot. The second reboot has invalidated the prolog.
             self.lose(task, Loss::Rebooted, cx);
             return true;
         }

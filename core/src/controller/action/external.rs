@@ -10,7 +10,7 @@
 //! Every message of the service (`report`) renews the action's lease. The lease counts on the monotonic clock, and
 //! starts anew with each controller: only the service's own silence ends it.
 //!
-//! The ranks of an external action are `accepted` from the begin. An external action waits for no other action of its
+//! The ranks of an external action are `accepted` from the start. An external action waits for no other action of its
 //! attempt; later setup actions and every after-action wait for it, rank by rank. The controller refuses to start an
 //! external action while an older attempt is at work on one of its hosts or resources, and the service asks again
 //! later.

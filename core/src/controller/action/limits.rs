@@ -1,6 +1,6 @@
-//! Time limits of actions: keeps from when each limit counts, and what nodes reported of limits. [`super::clock`]
-//! decides which have passed. All limits count on the monotonic clock while this controller runs, so neither a restart
-//! nor a clock step makes a task late.
+//! Time limits of actions: keeps the time from which each limit counts, and the limits that nodes reported.
+//! [`super::clock`] decides which limits have passed. All limits count on the monotonic clock while this controller
+//! runs, so neither a restart nor a clock step makes a task late.
 
 use std::collections::BTreeSet;
 
@@ -15,8 +15,8 @@ use crate::message::Phase;
 use crate::outcome::Outcome;
 use crate::task::Ended;
 
-/// Delay (ms) between a Start and the begin of its scripts up to which the limit simply counts from the Start. Most
-/// ranks of a large action begin that fast, and need no time of their own.
+/// Delay (ms) between a Start and the first script, up to which the limit counts from the Start. Most ranks of a large
+/// action begin that fast, and need no entry of their own.
 const AT_ONCE_MS: u64 = 1_000;
 /// Maximum number of events about overdue scripts and lingering processes that one task may cause in its job's log. No
 /// honest node reports more.
@@ -144,7 +144,7 @@ impl Jobs {
         self.check_by(task.action, cx.now.mono_ms.saturating_add(cx.settings.start_grace_ms));
     }
 
-    /// Starts a task's limit at the begin of its scripts (`since_ms`, monotonic), which may be long after the Start:
+    /// Starts a task's limit at the start of its scripts (`since_ms`, monotonic), which may be long after the Start:
     /// the task may have waited on its node.
     pub(crate) fn begins(&mut self, task: TaskId, since_ms: u64) {
         if let Some(action) = self.action_mut(task.action)
@@ -164,8 +164,8 @@ impl Jobs {
         }
     }
 
-    /// Starts the time limit anew for the lingering processes of a task. The limit counts from the controller's first
-    /// report of the processes.
+    /// Starts the time limit anew for the lingering processes of a task. The limit counts from the first report of the
+    /// processes to this controller.
     pub(crate) fn watch_lingering(&mut self, task: TaskId, phase: &Phase, now: Now) {
         let lingers = matches!(phase, Phase::Lingering { .. });
         let Some(action) = self.action_mut(task.action).filter(|a| lingers && a.is_open_on(task.rank)) else {

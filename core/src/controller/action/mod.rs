@@ -38,7 +38,7 @@ pub(crate) struct Action {
     pub(crate) ended: BTreeMap<Rank, RankRow>,
     /// Open ranks with an announced reboot of their node.
     pub(crate) expected: BTreeMap<Rank, Expected>,
-    /// Time (CLOCK_MONOTONIC, ms) from which the limits count: the begin of the action, the start of this controller,
+    /// Time (CLOCK_MONOTONIC, ms) from which the limits count: the start of the action, the start of this controller,
     /// or the thaw of the attempt. For an external action, the last message of its service.
     pub(crate) armed_ms: u64,
     /// Ranks whose limits count from a later time (monotonic) than `armed_ms`, because an earlier action or an absent

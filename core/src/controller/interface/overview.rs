@@ -174,7 +174,7 @@ pub struct AttemptLine {
     pub held: u64,
     pub released: u64,
     pub hosts: HostList,
-    /// The reason why recovery makes the attempt wait, with the command to type; `None`: it does not wait.
+    /// The reason why recovery makes the attempt wait, with the command to type; `None` if the attempt does not wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -21,7 +21,7 @@ pub enum Reply {
         hosts: HostList,
         attached: bool,
         events_after: u64,
-        /// The reason why recovery makes the attempt wait; `None`: it does not.
+        /// The reason why recovery makes the attempt wait; `None` if the attempt does not wait.
         waits: Option<String>,
     },
     /// Number of tasks that the request reached, at once or at the next session of their nodes. In replies about hosts
@@ -49,9 +49,9 @@ pub enum Reply {
         /// Notes for the operator about the whole list, such as a recovery or a full disk.
         notes: Vec<String>,
     },
-    /// The parts of a report on an external action. `ended`: this report ended them. `late`: they had ended with
-    /// another outcome. `open`: all that the service still has to report. `cancelling`: the part of `open` on which the
-    /// service should stop.
+    /// The reply to a report on an external action. `ended`: the part that the report ended. `late`: the part that had
+    /// ended before with another outcome. `open`: the part still to be reported. `cancelling`: the open part on which
+    /// the service should stop work.
     Reported {
         ended: Part,
         late: Part,

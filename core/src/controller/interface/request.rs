@@ -169,7 +169,7 @@ pub enum Request {
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunRequest {
     pub job: JobId,
-    /// The attempt; `None`: the open attempt, or the first attempt of a new job.
+    /// The attempt; `None`: the open attempt, or a new attempt if none is open.
     pub attempt: Option<Attempt>,
     pub action: ActionName,
     /// The job's hosts in rank order; `None`: the hosts that the attempt already has.
@@ -321,7 +321,7 @@ pub struct JobAdd {
     /// The edge that adds the job; `None`: a hook or an operator adds the job.
     pub source: Option<Source>,
     pub job: JobId,
-    /// The attempt; `None`: the open attempt, or the first attempt of a new job.
+    /// The attempt; `None`: the open attempt, or a new attempt if none is open.
     pub attempt: Option<Attempt>,
     /// The job's hosts in rank order; `None` where `terms.r` names the hosts.
     pub nodes: Option<HostList>,

@@ -29,7 +29,7 @@ pub struct PsRow {
     /// The reason for the wait, or the name of the running script, as a text for people.
     pub why: String,
     pub age_ms: u64,
-    /// `true` for a task that the host runs for itself, without the controller: a host's own agent lists those.
+    /// `true` for a task that the host runs for itself. Such rows come from the host's agent, not from the controller.
     pub local: bool,
     /// The named resources of the row.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -53,8 +53,8 @@ pub struct AttemptView {
     pub attempt: Attempt,
     pub open: bool,
     pub hosts: HostList,
-    /// The reason why recovery makes the attempt or a part of it wait, with the command to type; `None`: it does not
-    /// wait.
+    /// The reason why recovery makes the attempt or a part of it wait, with the command to type; `None` if nothing
+    /// waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,
     /// Ranks and resources that the job holds, and ended ranks and resources that its actions hold, each with the

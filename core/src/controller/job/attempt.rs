@@ -23,7 +23,7 @@ use crate::milestone::Milestones;
 /// | `open` | when the attempt begins | when a newer attempt, an edge or an operator closes the attempt | yes |
 /// | `added` | when `job add`, an edge or an operator says that a resource manager will finish it | never | yes |
 /// | `complete` | when all its ranks and resources are released | never | yes |
-/// | `asserted` | when the attempt begins or thaws | by a start of the controller, or the begin of a recovery | no |
+/// | `asserted` | when the attempt begins or thaws | by a start of the controller, or of a recovery | no |
 /// | `unvouched` | by a recovery, if work is unfinished | when an edge, request or operator vouches for it | yes |
 /// | `recovered` | when vouched for, or begun, in a recovery: may have begun on any rank | never | yes |
 /// | `by_hand` | when an operator vouches for hosts of `disowned` ranks | by a recovery, or more disowned ranks | yes |

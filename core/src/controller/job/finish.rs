@@ -1,4 +1,4 @@
-//! `job add`, `job finish`, `job cancel`: decides which ranks and resources a job holds from its begin, and which its
+//! `job add`, `job finish`, `job cancel`: decides which ranks and resources a job holds from its start, and which its
 //! end hands over. [`super::hand_over`] carries the hand-over out.
 
 use crate::controller::context::Context;

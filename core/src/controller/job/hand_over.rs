@@ -26,7 +26,7 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Hands the part of `asked` that the job holds over to the after-actions, in one step. Returns the part.
+    /// Hands over to the after-actions, in one step, the part of `asked` that the job holds. Returns the part.
     pub(crate) fn let_go(&mut self, job: &JobId, number: Attempt, asked: &Part, cx: &mut Context) -> Part {
         let Some(entry) = self.attempt_mut(job, number) else {
             return Part::default();
@@ -64,8 +64,8 @@ impl Jobs {
         part
     }
 
-    /// Begins the after-action `name` on `ranks`, or adds the ranks to it if it exists. `last`: no further ranks will
-    /// come.
+    /// Begins the after-action `name` on `ranks`, or adds the ranks to the existing after-action. `last`: no further
+    /// ranks will come.
     pub(crate) fn follow(
         &mut self,
         job: &JobId,

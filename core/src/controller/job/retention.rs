@@ -12,9 +12,9 @@
 //! | of a bare `run`, still holding ranks                        | past retention |
 //! | of a bare `run` whose after-actions have ended everywhere   | past retention, or above `keep-attempts` |
 //!
-//! A bare `run` is an attempt that `perilog run` opened without `job add`. Its ranks are not released, because no
-//! resource manager gave them to the job. Above `keep-attempts`, the oldest attempts go first. An attempt never goes
-//! before an older attempt of its job.
+//! A bare `run` is an attempt that `perilog run` opened without `job add`. No resource manager gave its ranks to the
+//! job, so the controller sends no release when the attempt is forgotten. Above `keep-attempts`, the oldest attempts go
+//! first. An attempt never goes before an older attempt of its job.
 //!
 //! Notices that no reader of the outbox has confirmed go with their attempt: without a reader, the outbox must not grow
 //! for ever (docs/decisions/0005-idle-attempts-are-closed.md).
@@ -53,8 +53,8 @@ struct Owed<'a> {
 }
 
 impl Jobs {
-    /// Returns `true` if the after-actions cover all ranks that the job holds. Once they have ended, the attempt is
-    /// over, although nobody finishes the job.
+    /// Returns `true` if the after-actions cover all ranks that the job holds. Once the after-actions have ended, the
+    /// attempt is over, even if no resource manager finishes the job.
     fn is_followed(&self, attempt: &JobAttempt) -> bool {
         let after = &self.after;
         let actions = || attempt.actions.iter().filter_map(|id| self.action(*id)).map(|action| &action.row);

@@ -1,5 +1,5 @@
-//! `Run`: decides whether a request begins an action, and on which ranks. A request for an action that exists attaches
-//! to it: a script that ran does not run again.
+//! `Run`: decides whether a request begins an action, and on which ranks. A request for an existing action attaches to
+//! the action: no script runs twice.
 
 use crate::controller::action::external;
 use crate::controller::context::Context;
@@ -16,7 +16,7 @@ use crate::job::Part;
 use crate::targets::Targets;
 
 impl Jobs {
-    /// Returns the attempt that a request means: the attempt `asked`, else the open attempt, else the next number.
+    /// Returns the attempt that a request means: the attempt `asked`, else the open attempt, else a new attempt.
     ///
     /// # Errors
     /// The attempt is closed or older than the last, unless `attaches` says that the request only attaches to something

@@ -3,7 +3,7 @@
 //!
 //! * setup tasks that the controller has not sent never begin;
 //! * running tasks go on, and external services are asked to stop;
-//! * where a setup action has begun, the after-actions run, and hold the rank until they have ended;
+//! * where a setup action has begun, the after-actions run, and hold the rank until they have ended.
 //!
 //! ```text
 //!   held by the job --no setup action began--------------------> released

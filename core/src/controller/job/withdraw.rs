@@ -1,5 +1,5 @@
-//! Withdrawal: decides which setup tasks never begin, because the job hands their ranks over or ends. Their outcome is
-//! `cancelled`. External services, which cannot be kept from beginning, are asked to stop.
+//! Withdrawal: decides which setup tasks never begin, because the job hands their ranks over or ends. Withdrawn tasks
+//! end as `cancelled`. The services of external actions are asked to stop.
 
 use serde_json::json;
 

@@ -16,8 +16,8 @@ use crate::ids::{HostName, TaskId};
 use crate::message::{Held, HeldState, Hello, ToAgent};
 
 impl Machine {
-    /// Opens a session: records the node and its boot, sends Welcome, and settles the node's tasks. Does nothing if the
-    /// Hello shows that the store is behind and the session must end.
+    /// Opens a session: records the node and its boot, sends Welcome, and settles the node's tasks. Opens no session if
+    /// [`Machine::judge_hello`] refuses the Welcome.
     pub(crate) fn open(&mut self, id: SessionId, hello: Hello, note: Option<String>) {
         if !self.judge_hello(id, &hello) {
             return;

@@ -32,8 +32,8 @@ pub(crate) const FAILED_KEPT: usize = 8;
 pub(crate) struct Node {
     pub(crate) row: NodeRow,
     pub(crate) session: Option<SessionId>,
-    /// Number of the last open session (`Hello::link`). Sessions of the same boot with a lower number are refused, even
-    /// after the last session ended. `None`: no session, or an operator had the controller forget it.
+    /// Number of the last open session (`Hello::link`). A Hello of the same boot with this number or a lower number is
+    /// old, even after the session ended. `None`: no session yet, or an operator had the controller forget the number.
     pub(crate) link: Option<u64>,
     /// Address of the last open session, without its port.
     pub(crate) address: String,
@@ -194,7 +194,7 @@ impl Nodes {
         true
     }
 
-    /// Records the phase of a task, which began at `since_ms` (monotonic). A task's time limit counts from the begin of
+    /// Records the phase of a task, which began at `since_ms` (monotonic). A task's time limit counts from the start of
     /// its first script.
     pub(crate) fn remember_phase(
         &mut self,

@@ -188,7 +188,7 @@ impl Action {
     }
 }
 
-/// Returns the Cancel's reason for a task that was resolved before its begin.
+/// Returns the Cancel's reason for a task that was resolved before its start.
 pub(crate) fn before_its_begin(reason: &str) -> String {
     format!("resolved by hand before it began: {}", reason.trim())
 }

@@ -1,5 +1,5 @@
-//! Operators' decisions in a recovery (`perilog controller recover`): decides what follows from each for attempts,
-//! orphans and the epoch.
+//! Operators' decisions in a recovery (`perilog controller recover`): decides the consequences for attempts, orphans
+//! and the epoch.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -122,9 +122,9 @@ impl Machine {
         Ok(Reply::Reached { tasks: waiting.len() as u64 })
     }
 
-    /// Adopts the orphans of an attempt, each on its rank, and adds the attempt if the store does not know it. Orphans
-    /// that contradict the store are given up: a running one gets a TERM, and its end is acknowledged. Returns the
-    /// ranks with an orphaned after-action, which the lost life had handed over.
+    /// Adopts the orphans of an attempt, each on its rank, and adds the attempt if the store does not know it. Gives up
+    /// orphans that contradict the store: a running one gets a TERM, and its end is acknowledged. Returns the ranks of
+    /// orphans that are after-actions: the lost life had handed these ranks over.
     fn adopt_orphans_of(&mut self, job: &JobId, number: Attempt, word: Confirm) -> IdSet {
         let of: Vec<(HostName, TaskId, ActionName, Option<u32>, bool)> = self
             .facts()

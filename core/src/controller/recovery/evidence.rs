@@ -95,8 +95,8 @@ impl Machine {
         !put_back
     }
 
-    /// Enters recovery: freezes the attempts with unfinished work, and doubts the drains. `why`: the evidence, as a
-    /// text for people.
+    /// Enters recovery: freezes the attempts with unfinished work, and marks the drains as unvouched. `why`: the
+    /// evidence, as a text for people.
     pub(super) fn enter_recovery(&mut self, why: String) {
         self.cx.note(
             Level::Error,

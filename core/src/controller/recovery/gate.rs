@@ -50,7 +50,7 @@ impl Recovery {
 }
 
 impl Jobs {
-    /// Freezes every attempt with unfinished work, at the begin of a recovery; it is unvouched from now on. An attempt
+    /// Freezes every attempt with unfinished work, when a recovery begins; it is unvouched from now on. An attempt
     /// has none if it is released whole, or if it comes from a bare `run` and all its actions have ended. Notices about
     /// a released attempt are dropped, because a lost life may have sent them; a resource manager that still waits asks
     /// again. The logged event makes clients that follow the job ask again.

@@ -1,5 +1,4 @@
 //! Overview of the cluster, for the web page. The page asks again and again, so every list is folded and has a bound.
-//!
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BTreeSet};

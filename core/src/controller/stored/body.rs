@@ -1,6 +1,5 @@
-//! Body of a notice to the resource manager, kept as JSON text, which is what perilog stores and sends. A hook that is
-//! away for a day leaves thousands of notices, each with a fragment of R. As trees these would take ten times the
-//! memory.
+//! Body of a notice to the resource manager, kept as JSON text: perilog stores and sends the text. A hook that is away
+//! for a day leaves thousands of notices, each with a fragment of R. Parsed trees would take ten times the memory.
 
 use std::fmt;
 use std::sync::Arc;

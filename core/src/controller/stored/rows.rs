@@ -1,6 +1,6 @@
 //! Rows of the store: nodes, attempts, actions with their ranks, drains. A [`Record`](crate::controller::io::Record)
-//! writes a row; a [`Snapshot`](crate::controller::io::Snapshot) contains all rows. Times are in milliseconds; those
-//! that end in `_ms` and name a moment count since 1970.
+//! writes a row; a [`Snapshot`](crate::controller::io::Snapshot) contains all rows. Times are in milliseconds; moments
+//! count from 1970.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -118,9 +118,9 @@ pub struct DrainRow {
     /// The newest reason to drain the host, if it came after the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub again: Option<Again>,
-    /// Number of the drain's newest notice to the drain hook. The hook returns it when it has carried the notice out,
-    /// so that an answer to an earlier notice counts for nothing. At least the time of the notice in milliseconds since
-    /// 1970, and larger with each notice.
+    /// Number of the drain's newest notice to the drain hook. The number grows with each notice, and is at least the
+    /// notice's time in milliseconds since 1970. The hook confirms a notice by its number, so the controller recognizes
+    /// an answer to an earlier notice.
     #[serde(default)]
     pub telling: u64,
     /// Time of the first notice that the drain hook has not carried out.
@@ -223,7 +223,7 @@ pub struct ActionRow {
     /// Last sequence number of the job's event log before the action began: all events of the action have higher
     /// numbers.
     pub events_from: u64,
-    /// The part that the action holds: at its begin all ranks and resources, later without those dropped after their
+    /// The part that the action holds: at its start all ranks and resources, later without those dropped after their
     /// end.
     pub held: Part,
     /// The action is an after-action of a job that still holds ranks: those ranks join the action when the job hands
@@ -240,7 +240,7 @@ pub struct ActionRow {
     pub lingering: IdSet,
     /// Time limits (ms) reported by nodes, with their ranks, where different from `timeout_ms`.
     pub limits: BTreeMap<u64, IdSet>,
-    /// A recovery began, and no request has named the action since: as a setup action, it begins on no further rank.
+    /// A recovery began, and no request has named the action since: a setup action then begins on no further rank.
     pub unvouched: bool,
     /// Remarks about `ok` ranks, by text: no script ran there, or the runner skipped a file.
     pub remarks: BTreeMap<String, IdSet>,

@@ -1,5 +1,5 @@
-//! Applies records to a snapshot. This is the reference for every store; the simulator and the tests use a snapshot as
-//! the store.
+//! Applies records to a snapshot: the reference for every store. The simulator and the tests use a snapshot as the
+//! store.
 
 use crate::controller::io::{Edge, Record, Snapshot};
 
