@@ -352,7 +352,8 @@ impl Action {
         }
     }
 
-    /// Records that a reboot of the node will end the rank. The end of a tombstone has no details: known details stand.
+    /// Records that a reboot of the node will end the rank. The end in a tombstone has no details, so details from an
+    /// earlier report stay.
     fn expect(&mut self, rank: Rank, expects: Expects, ended: Ended, mono_ms: u64, grace_ms: u64) {
         let told = self.expected.get(&rank).map(|expected| &expected.row.ended).filter(|_| ended.steps.is_empty());
         let ended = match told {

@@ -34,8 +34,8 @@ impl Jobs {
         }
     }
 
-    /// Gives a task its outcome: the end for the event log, the milestones, and the change for the node. No other
-    /// function does.
+    /// Gives a task its outcome, which no other function does. Queues the end for the event log and for the task's
+    /// node, and records the milestones that the end reports.
     pub(crate) fn give_outcome(&mut self, task: TaskId, ended: Ended, cx: &mut Context) {
         let is_ok = ended.outcome.is_ok();
         let is_unfollowed = self.unfollowed(task, &ended).is_some();

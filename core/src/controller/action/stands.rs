@@ -1,5 +1,5 @@
-//! Deltas of rows: the changed ranks of an action or attempt, without the unchanged ones. The store gets deltas while
-//! ranks end one by one.
+//! Deltas of rows. A delta has the changed ranks of an action or attempt, without the unchanged ranks. The store gets
+//! deltas while ranks end one by one.
 //!
 //! A row contains all its ranks. If thousands of ranks end in any order, their sets are scattered, and the row is a
 //! text of a hundred kilobytes. A whole row for every ended rank would add up to gigabytes. So the machine stores a
@@ -101,7 +101,7 @@ fn weigh<'a>(sets: impl Iterator<Item = &'a IdSet>) -> usize {
 }
 
 impl ActionRow {
-    /// Returns the delta of these ranks.
+    /// Returns the states of `ranks`, as a delta of the action's row.
     pub fn stands(&self, ranks: &IdSet) -> Stands {
         let of = |set: &IdSet| set.intersection(ranks);
         let boots = self.boots.iter().map(|(number, set)| (*number, of(set))).filter(|(_, set)| !set.is_empty());

@@ -69,8 +69,8 @@ impl Action {
         ranks
     }
 
-    /// Returns the never-begun ranks that the job has handed over while it goes on with others. Empty if the action
-    /// began on no rank: such an action did not end well.
+    /// Returns the ranks that the job handed over before a task began on them, while the job keeps other ranks. Empty
+    /// if the action began on no rank, because such an action did not end well.
     pub(crate) fn shed(&self, hold: &IdSet) -> IdSet {
         let shed = self.never_begun().difference(hold);
         if hold.is_empty() || shed == self.row.ranks { IdSet::new() } else { shed }

@@ -257,7 +257,7 @@ pub enum Record {
     /// Details of a rank that ended with more to say than a plain `ok`, or that expects a reboot.
     Rank(Box<RankRow>),
     Drain(DrainRow),
-    /// Removes a drain that was lifted, and of which no notice is owed.
+    /// Removes the drain of a host from the store.
     Undrained {
         host: HostName,
     },

@@ -73,7 +73,8 @@ pub struct NodeGroup {
     /// The first state that is true: `offline`, `drained`, `busy` (an action has not ended there), `held` (a job or an
     /// action holds a rank there), `free`.
     pub state: String,
-    /// The open action that has come furthest on the nodes.
+    /// The action at work on the nodes: of several open actions, the one that has come furthest. `None`: no action is
+    /// open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<ActionName>,
     /// `true` if `action` is an after-action, such as an epilog.

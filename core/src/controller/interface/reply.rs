@@ -107,7 +107,7 @@ pub enum Reply {
 /// The result of an [`Assert`](crate::controller::request::Assert).
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Asserted {
-    /// Number of listed attempts in the store; the list vouches for each.
+    /// Number of listed attempts that the store had before. The list vouches for each.
     pub vouched: u64,
     /// Number of listed attempts that the store lacked, and that were added.
     pub added: u64,

@@ -183,7 +183,7 @@ impl JobAttempt {
         }
     }
 
-    /// Returns the delta of these ranks, for the store.
+    /// Returns the holds of `ranks`, as a delta of the attempt's row.
     pub(crate) fn holds(&self, ranks: &IdSet) -> Holds {
         let of = |set: &IdSet| set.intersection(ranks);
         let (hold, released, left) = (of(&self.hold.ranks), of(&self.released.ranks), of(self.milestones.left()));

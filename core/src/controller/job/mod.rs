@@ -82,7 +82,7 @@ impl Jobs {
         self.action(id).is_some_and(|action| self.is_frozen(&action.row.job, action.row.attempt))
     }
 
-    /// Returns the ranks and resources of an attempt that are not released.
+    /// Returns the unreleased ranks and resources of an attempt.
     pub(crate) fn unreleased(&self, job: &JobId, number: Attempt) -> Part {
         let Some(attempt) = self.attempt(job, number) else { return Part::default() };
         let mut left = attempt.whole();
@@ -151,8 +151,8 @@ impl Jobs {
         self.layout(task.action)?.host(task.rank)
     }
 
-    /// Returns the tasks of a node that connects for the first time: tasks of actions that began before, and tasks of
-    /// open external actions.
+    /// Returns the tasks on a host whose node connects for the first time: its ranks of actions that have waiting
+    /// ranks, and of open external actions.
     pub(crate) fn waiting_for(&self, host: &HostName) -> BTreeSet<TaskId> {
         let shown = |a: &&Action| a.row.external.is_some() && a.row.verdict.is_none();
         let open = self.actions.values().filter(|a| !a.row.waiting.is_empty() || shown(a));

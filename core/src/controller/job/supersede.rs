@@ -20,7 +20,7 @@ use crate::defect;
 use crate::ids::{Attempt, JobId};
 
 impl Jobs {
-    /// Disowns the unreleased ranks of an unvouched attempt when a newer attempt supersedes the unvouched one: the
+    /// Disowns the unreleased ranks of `older` if the attempt is unvouched and a newer attempt supersedes it: the
     /// resource manager may have given the hosts to other jobs.
     pub(crate) fn disown_superseded(&mut self, job: &JobId, older: Attempt, cx: &mut Context) {
         if self.is_unvouched(job, older) {

@@ -1,5 +1,5 @@
-//! Closing: ends what a lost life of the controller had released. No task begins there by itself, and no notice is
-//! sent.
+//! Closing: decides how the controller closes an attempt, or ranks of an attempt, that a lost life of the controller
+//! had released. No waiting task begins, and no notice is sent.
 
 use serde_json::json;
 

@@ -41,8 +41,9 @@ impl Jobs {
         !attempt.added && attempt.open && self.of(attempt).all(|action| action.row.verdict.is_some())
     }
 
-    /// Lets after-actions clean up on the hosts of disowned ranks, as an operator decided. `named`: the operator named
-    /// this job; a statement about all jobs leaves these hosts to the edge, if the attempt has one.
+    /// Records an operator's decision that after-actions may clean up on the hosts of disowned ranks. `named`: the
+    /// operator named the job. A decision about all jobs does not count for an attempt with a source, whose edge
+    /// decides.
     pub(super) fn clean_by_hand(&mut self, job: &JobId, number: Attempt, named: bool, cx: &mut Context) {
         let wants = |attempt: &&mut JobAttempt| attempt.wants_a_word_on_hosts() || named && attempt.has_disowned();
         if let Some(attempt) = self.attempt_mut(job, number).filter(wants) {

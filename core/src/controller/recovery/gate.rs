@@ -50,10 +50,10 @@ impl Recovery {
 }
 
 impl Jobs {
-    /// Freezes every attempt with unfinished work, when a recovery begins; it is unvouched from now on. An attempt
-    /// has none if it is released whole, or if it comes from a bare `run` and all its actions have ended. Notices about
-    /// a released attempt are dropped, because a lost life may have sent them; a resource manager that still waits asks
-    /// again. The logged event makes clients that follow the job ask again.
+    /// Freezes every attempt with unfinished work when a recovery begins, and marks the attempt as unvouched. An
+    /// attempt that is released whole has no unfinished work. Nor has a bare `run` whose actions have all ended.
+    /// Notices about a released attempt are dropped, because a lost life may have sent them; a resource manager that
+    /// still waits asks again. The logged event makes clients that follow the job ask again.
     pub(super) fn freeze_all(&mut self, why: &str, cx: &mut Context) {
         let (mut owing, mut released, mut spent) = (Vec::new(), BTreeSet::new(), Vec::new());
         let unread: BTreeSet<(&JobId, Attempt)> =

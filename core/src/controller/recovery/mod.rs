@@ -67,7 +67,7 @@ pub(super) struct Recovery {
     /// Sources whose edges have asked for their attempts (`Attempts`) since this controller started. An edge that asks
     /// reads no notices.
     pub(super) followed: BTreeSet<Source>,
-    /// Time (monotonic) at which the hosts of orphans are drained; `None`: no orphan waits for that.
+    /// Time (monotonic) at which the controller drains the hosts of orphans; `None`: no such drain is due.
     orphans_ms: Option<u64>,
 }
 
@@ -94,12 +94,12 @@ pub(crate) struct Unsettled {
 }
 
 impl Unsettled {
-    /// Returns `true` if the node reported, while the task's attempt was frozen, that it does not hold the task.
+    /// Returns `true` if the node reported, while the task's attempt was frozen, that the node does not hold the task.
     pub(super) fn is_absent(&self, task: TaskId) -> bool {
         self.absent.contains(&task)
     }
 
-    /// Forgets a task whose attempt is forgotten.
+    /// Drops a task of a forgotten attempt from the unsettled tasks.
     pub(super) fn forget(&mut self, task: TaskId) {
         self.absent.remove(&task);
         self.unclaimed.remove(&task);

@@ -251,7 +251,7 @@ impl Machine {
         }
     }
 
-    /// Drains the hosts of orphans, once the time for their adoption is over.
+    /// Drains the hosts of orphans that no request has adopted in time.
     pub(crate) fn drain_orphans(&mut self) {
         if self.recovery.orphans_ms.is_none_or(|at| at > self.cx.now.mono_ms) {
             return;

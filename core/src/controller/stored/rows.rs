@@ -204,7 +204,7 @@ pub struct ActionRow {
     /// The time limit that the request named, or the configured default for the action.
     pub timeout_ms: Option<u64>,
     pub began_ms: u64,
-    /// Ranks to which the controller has sent no Start.
+    /// Ranks that wait for their Start.
     pub waiting: IdSet,
     /// Ranks with a Start that the node has not accepted.
     pub sent: IdSet,
