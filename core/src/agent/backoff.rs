@@ -1,13 +1,13 @@
-//! Backoff of failed operations: the machine tries again after a quarter of a second, then after twice as long each
-//! time, up to a minute.
+//! Backoff: decides when the machine tries a failed operation again. The pause is a quarter of a second at first,
+//! doubles each time, and is at most a minute.
 
 use super::io::Now;
 
 const FIRST_MS: u64 = 250;
-/// The longest wait: an idle host wakes at most once a minute.
+/// Longest pause: an idle agent wakes at most once a minute.
 const CEILING_MS: u64 = 60_000;
 
-/// Failed tries of one operation. A next try is due only after a failure.
+/// Number of failed tries of one operation, and the time of the next try. Only a failure sets a time.
 #[derive(Debug, Default)]
 pub(super) struct Backoff {
     pub(super) tries: u32,
@@ -21,7 +21,7 @@ impl Backoff {
         self.at = Some(now.boot_ms.saturating_add(pause));
     }
 
-    /// Returns `true` if the next try is due. A due try then counts as under way.
+    /// Returns `true` if the next try is due, and clears its time: the caller now tries again.
     pub(super) fn take_due(&mut self, now: Now) -> bool {
         let due = self.at.is_some_and(|at| at <= now.boot_ms);
         if due {

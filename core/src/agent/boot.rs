@@ -1,7 +1,7 @@
-//! Announced reboot (`perilog-report expect-reboot`). The reboot ends everything on the node, including /run, so the
-//! controller must know beforehand how the task ends by the reboot. The machine reports that end as soon as it sees the
-//! announcement, again in each session, and again whenever the end changes. Once the report is durable at the
-//! controller, the runner may tell the script.
+//! Announced reboots (`perilog-report expect-reboot`): decides what the controller learns before the node goes down. A
+//! reboot removes every trace of a task, /run included. So the machine reports beforehand how the reboot would end the
+//! task: when a script announces it, again in each session, and again whenever that end changes. Once the controller
+//! has stored the report, the runner may tell the script.
 //!
 //! ```text
 //!   steps.jsonl: expect-reboot --> ExpectsBoot --> (committed) BootExpected
@@ -18,14 +18,14 @@ use super::machine::{Cx, Machine};
 use super::task::Task;
 
 impl Machine {
-    /// Checks whether an inspection shows an announced reboot, or changes how the task ends by the reboot.
+    /// Checks whether an inspection shows an announced reboot, and reports the end by the reboot if that end is new.
     pub(super) fn foresee_boot(&mut self, id: TaskId, seen: &Seen, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| !task.intent.local) else { return };
         if !is_announced(&seen.steps) {
             return;
         }
         let ended = task.if_it_boots(seen, cx.now);
-        // The time of the end always moves on; the machine reports only a different end.
+        // `ended_ms` differs at every inspection, and alone is no news.
         let known =
             task.boot.as_ref().is_some_and(|known| Ended { ended_ms: ended.ended_ms, ..(**known).clone() } == ended);
         if !known {
@@ -45,8 +45,8 @@ impl Machine {
         cx.push(Effect::Send(FromAgent::ExpectsBoot { task: id, within_ms, ended }));
     }
 
-    /// Reports that the scripts have ended well and only the reboot is left, with the time that the reboot may take.
-    /// The controller may not know yet.
+    /// Repeats `ExpectsBoot` with the final end, if all scripts have ended well and only the reboot is left. An earlier
+    /// report may not have reached the controller.
     pub(super) fn say_last_boot(&self, id: TaskId, ended: &Ended, cx: &mut Cx) {
         let waits = ended.reboot() == Reboot::Expected && ended.outcome.went_well();
         if let Some(task) = self.tasks.get(&id).filter(|_| waits) {
@@ -55,7 +55,7 @@ impl Machine {
         }
     }
 
-    /// Marks the directory of a task whose report the controller has on disk: the script may reboot.
+    /// Handles the controller's BootExpected: the edge marks the directory, so that the runner lets the script go on.
     pub(super) fn on_boot_expected(&self, id: TaskId, cx: &mut Cx) {
         if let Some(task) = self.tasks.get(&id).filter(|task| task.is_open() && task.boot.is_some()) {
             cx.push(Effect::MarkBootExpected { stem: task.stem.clone() });
@@ -77,8 +77,8 @@ impl Task {
         if_it_boots(&evidence, &self.intent, now.wall_ms)
     }
 
-    /// Returns the rest of the limit, which counts from the begin of the first script. The wall clock may step, so the
-    /// begin counts as no earlier than the acceptance.
+    /// Returns the remaining milliseconds of the limit, counted from the begin of the first script; `None`: no limit.
+    /// The begin is wall-clock time, which may step, so it counts as no earlier than the acceptance.
     fn left_ms(&self, ended: &Ended, now: Now) -> Option<u64> {
         let limit = self.intent.limit_ms()?;
         let run_ms = ended.began_ms.map_or(0, |began| now.wall_ms.saturating_sub(began)).min(self.age_ms(now));

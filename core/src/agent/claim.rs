@@ -1,5 +1,6 @@
-//! Claim: the creator of the claim (O_EXCL) decides whether scripts run. To withdraw a task that must not begin, the
-//! machine takes the task's claim. To stop a begun task, the machine asks the task's runner.
+//! Claim, cancel and signals: decides how a task is stopped. The creator of the claim file (O_EXCL) decides whether the
+//! scripts run. To withdraw a task that must not begin, the machine takes the claim. To stop a begun task, the machine
+//! signals the task's runner.
 
 use crate::defect;
 use crate::ids::{self, ActionId, ActionName, Attempt, JobId, TaskId};
@@ -14,8 +15,8 @@ use super::tombs::Tomb;
 
 const TERM: u8 = 15;
 const KILL: u8 = 9;
-/// SIGRTMIN+9: the runner's signal for "SIGKILL to the script's group". SIGKILL itself would kill the runner and leave
-/// the script.
+/// SIGRTMIN+9: tells the runner to send SIGKILL to the script's process group. SIGKILL itself would kill the runner and
+/// leave the script alive.
 pub(super) const KILL_SCRIPT: u8 = 43;
 
 impl Machine {
@@ -36,7 +37,7 @@ impl Machine {
         }
     }
 
-    /// Leaves a tombstone for an unknown task. The tombstone refuses a Start that arrives later.
+    /// Answers the Cancel of an unknown task with a tombstone, which refuses a Start that arrives later.
     fn refuse_later(&mut self, id: TaskId, key: (&JobId, Attempt, &ActionName), commit: u64, cx: &mut Cx) {
         let (job, attempt, action) = key;
         self.make_room(cx);
@@ -45,7 +46,7 @@ impl Machine {
         let full = self.tasks.len() + self.tombs.len() >= self.node.policy.max_tombstones;
         let named = self.session.cluster.is_some_and(|c| id.action == ActionId::of(c, job, attempt, action));
         if full || !named || self.stems.contains_key(&stem) || defect!(CancelLeavesNothing) {
-            // Past the cap the agent refuses all Starts, and in any case a Start with this name or id.
+            // No tombstone: the host has no room for one, or the agent refuses a Start with this id or stem anyway.
             return self.say_bare(cx, id, outcome);
         }
         let tombstone = Tombstone {
@@ -69,13 +70,14 @@ impl Machine {
     }
 
     /// Cancels a task. A task that has not begun never begins. The runner of a begun task gets TERM, and the agent
-    /// reports the end.
+    /// reports the end as always.
     pub(super) fn cancel(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         match &task.state {
             State::Recording => (task.cancelled, task.term) = (true, true),
             State::Unconfirmed | State::Queued => {
-                // The runner of an earlier agent's start may be faster; such a runner gets TERM.
+                // An earlier agent may have started the unit, and its runner may claim first; then the runner gets
+                // TERM.
                 (task.cancelled, task.term) = (true, true);
                 self.withdraw(id, Claim::Cancelled, cx);
             }
@@ -95,7 +97,7 @@ impl Machine {
         }
     }
 
-    /// Handles the controller's signal for a task's scripts, or KILL for lingering processes.
+    /// Handles the controller's signal for a task's scripts. KILL also reaches lingering processes.
     pub(super) fn on_signal(&mut self, id: TaskId, signal: u8, cx: &mut Cx) {
         if let Err(text) = check_sent(signal) {
             return cx.note(Level::Warning, Some(id), None, text);
@@ -119,12 +121,12 @@ impl Machine {
         self.deliver_signals(id, cx);
     }
 
-    /// Sends pending signals to a runner that has claimed. Before the claim, a runner may lack its traps, and has no
-    /// script. Without a bus the signals wait.
+    /// Sends pending signals to a runner that has claimed. A runner without a claim runs no script, and may not handle
+    /// signals yet. Without a bus the signals wait.
     pub(super) fn deliver_signals(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|_| self.bus) else { return };
         if let Some(Phase::Lingering { processes }) = &task.phase {
-            // No runner is left to forward the signal.
+            // The runner has ended, so only KILL is possible, for the processes that it left behind.
             if task.signal.take() == Some(KILL_SCRIPT) {
                 let known: Vec<u32> = task.killed.iter().map(|process| process.pid).collect();
                 task.killed.extend(processes.iter().filter(|process| !known.contains(&process.pid)).cloned());
@@ -143,7 +145,8 @@ impl Machine {
         }
     }
 
-    /// Withdraws a task that must not begin: the task ends as `claim` says, unless a runner claimed first.
+    /// Withdraws a task that must not begin: takes the claim, and the task ends as `claim` says. If a runner claimed
+    /// first, the task goes on.
     pub(super) fn withdraw(&mut self, id: TaskId, claim: Claim, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.state = State::Withdrawing;
@@ -158,7 +161,7 @@ impl Machine {
         }
     }
 
-    /// Takes the claim. While a claim is under way, the first request counts.
+    /// Requests the claim for the agent. Does nothing while an earlier request is open: the first counts.
     pub(super) fn take_claim(&mut self, id: TaskId, claim: Claim, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| task.claiming.is_none()) else {
             return;
@@ -187,8 +190,8 @@ impl Machine {
                 task.claiming = None;
                 task.trouble = None;
                 if matches!(task.state, State::Withdrawing) {
-                    // If the directory is gone, no process may hold the claim, and a unit of this name may belong to
-                    // another program.
+                    // The claim may be a runner's. Or the directory is missing, and a unit with the task's name may
+                    // belong to another program. An inspection decides.
                     task.state = State::Doubt { why: "its claim is not ours".to_owned() };
                 }
             }
@@ -201,7 +204,7 @@ impl Machine {
         }
     }
 
-    /// Ends a withdrawn task: the agent has the claim, and nothing began.
+    /// Ends a withdrawn task: the agent has the claim, so no script began.
     fn withdrawn(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let ended = task.judge(None, &Seen::default(), &[], cx.now);

@@ -1,6 +1,6 @@
-//! Ending: from a task's end to its tombstone. First the outcome goes to disk. Then the agent unloads the unit (a
-//! failed one may stay for a post-mortem), and reports the end until the controller acknowledges it. Last the agent
-//! writes the tombstone and removes the directory.
+//! Ending: decides the order from a task's end to its tombstone. First the outcome goes to disk. Then the agent unloads
+//! the unit (a failed unit may stay for a post-mortem), and reports the end until the controller acknowledges it. Last
+//! the agent writes the tombstone and removes the directory.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -20,7 +20,7 @@ use super::tombs::{Tomb, brief};
 impl Machine {
     pub(super) fn conclude(&mut self, id: TaskId, ended: Ended, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
-        // A claim that waits for another try is useless now.
+        // The task has ended, so a failed try to take the claim is not repeated.
         task.claiming = None;
         task.state = State::Concluding { ended: Box::new(ended) };
         if defect!(UnloadBeforeOutcome) && task.loaded.is_some() {
@@ -34,7 +34,7 @@ impl Machine {
         let State::Concluding { ended } = &task.state else { return };
         if let Err(text) = result {
             task.not_written("outcome", &text, cx);
-            // Operators see why an ended task is still open.
+            // `perilog ps` then shows why an ended task is still open.
             let phase = task.told_as_running(format!("it has ended, and its outcome cannot be written: {text}"));
             return self.move_to(id, phase, cx);
         }
@@ -49,8 +49,8 @@ impl Machine {
         self.say_ended(id, cx);
     }
 
-    /// Reports a task's end. The end of a host's own task counts as acknowledged once the task's callers, if any, know
-    /// the end.
+    /// Reports a task's end to its callers and to the controller. A host's own task without a program for orphans is
+    /// buried at once.
     pub(super) fn say_ended(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let State::Ended { ended } = &task.state else { return };
@@ -64,7 +64,7 @@ impl Machine {
             cx.push(Effect::ExecReply { caller, reply });
         }
         if task.has_program() {
-            // The burial waits until the orphan's program knows the end, too.
+            // `tell_orphans` buries the task once its program knows the end.
             return;
         }
         if task.intent.local {
@@ -74,13 +74,13 @@ impl Machine {
         self.say(cx, FromAgent::Finished { task: id, ended });
     }
 
-    /// Buries a task whose end the controller has stored.
+    /// Handles an Ack: the controller has stored the end, so the agent buries the task.
     pub(super) fn on_ack(&mut self, id: TaskId, commit: u64, cx: &mut Cx) {
         let commit = self.commit(commit);
         match self.tasks.get_mut(&id) {
             Some(task) if task.intent.local => {}
             Some(task) => {
-                // From here on, the store with this commit knows the task.
+                // The mark of the task is now the commit that stored its end.
                 task.intent.commit = commit.or(task.intent.commit);
                 self.bury(id, cx);
             }
@@ -111,11 +111,11 @@ impl Machine {
             return self.drop_tomb(tomb, cx);
         }
         self.tombs.keep(tomb);
-        // Callers may have waited for the cleanup after an earlier boot.
+        // Callers may have waited for the burial of their task's earlier boot.
         self.take_early(cx);
     }
 
-    /// Handles the result of writing a tombstone for an unknown task.
+    /// Handles the result of writing a tombstone for an unknown task that was cancelled.
     fn on_refusal_buried(&mut self, id: TaskId, result: Result<(), String>, cx: &mut Cx) {
         match result {
             Ok(()) => {
@@ -141,7 +141,7 @@ impl Machine {
         }
     }
 
-    /// Removes tombstones that the controller forgot and that are past their not-after.
+    /// Removes tombstones that the controller has forgotten and whose not-after has passed.
     pub(super) fn sweep_tombs(&mut self, cx: &mut Cx) {
         let (kept, unloading) = (&self.kept_failed, &self.unloading);
         let gone = self.tombs.sweep(cx.now, |tomb| has_unit(kept, unloading, tomb));
@@ -151,15 +151,16 @@ impl Machine {
         }
     }
 
-    /// Removes and returns the oldest tombstone of the host's own tasks, if the host has `most` such tombstones or
-    /// more. Keeps tombstones whose unit is loaded.
+    /// Removes and returns the oldest tombstone of the host's own tasks, if the host has at least `most` of them. Keeps
+    /// tombstones whose unit is loaded.
     pub(super) fn evict_local(&mut self, most: usize) -> Option<Tomb> {
         let (kept, unloading) = (&self.kept_failed, &self.unloading);
         self.tombs.evict_local(most, |tomb| has_unit(kept, unloading, tomb))
     }
 
-    /// Makes room for one more task. A tombstone that the controller does not know comes from a lost store, or from an
-    /// old copy of a store. The newest such tombstones stay, as far as the host has room.
+    /// Makes room for one more task: past `max-tombstones`, evicts the oldest acknowledged tombstones. Without that,
+    /// tombstones of a lost store would fill the host, because no controller forgets them. Keeps tombstones with a
+    /// loaded unit or with a boot to come.
     pub(super) fn make_room(&mut self, cx: &mut Cx) {
         let surplus = (self.tasks.len() + self.tombs.len() + 1).saturating_sub(self.node.policy.max_tombstones);
         if surplus == 0 {
@@ -179,7 +180,7 @@ impl Machine {
         cx.push(Effect::RemoveTombstone { task: tomb.tombstone.task, stem: tomb.stem });
     }
 
-    /// Unloads the unit of a task whose outcome is on disk, or keeps the unit for a post-mortem.
+    /// Unloads a unit whose task has its outcome on disk, or keeps it loaded for a post-mortem.
     pub(super) fn retire_unit(&mut self, stem: String, keep: bool, cx: &mut Cx) {
         if !keep {
             self.unload(stem, cx);
@@ -197,7 +198,8 @@ impl Machine {
         }
     }
 
-    /// Unloads a unit. Without a bus, the next `Joined` reports the unit as loaded.
+    /// Requests that the edge unload a unit. Without a bus, the next `Joined` finds the unit loaded, and the machine
+    /// requests it then.
     fn unload(&mut self, stem: String, cx: &mut Cx) {
         self.unloading.insert(stem.clone(), Backoff::default());
         if self.bus {
@@ -235,7 +237,7 @@ impl Task {
         judge(&evidence, &self.intent, now.wall_ms)
     }
 
-    /// Writes the outcome or the tombstone, according to the state.
+    /// Requests the write that the state waits for: the outcome or the tombstone.
     pub(super) fn write_ending(&self, cx: &mut Cx) {
         match &self.state {
             State::Concluding { ended } => {
@@ -250,7 +252,7 @@ impl Task {
     }
 
     fn not_written(&mut self, what: &str, text: &str, cx: &mut Cx) {
-        // The agent logs the first failure; the status shows the trouble while it lasts.
+        // Only the first failure is logged; the status shows the trouble while it lasts.
         if self.write_again.tries == 0 {
             let text = format!("cannot write the {what} of {}, trying again: {text}", self.name());
             cx.note(Level::Error, Some(self.id()), Some(&self.intent.start.job), text);
@@ -259,7 +261,8 @@ impl Task {
         self.write_again.failed(cx.now);
     }
 
-    /// Returns the task's end as the agent reports it in this boot: a reboot may have undone a success.
+    /// Returns the task's end as the agent reports it in this boot: a reboot may have undone a success, or may be still
+    /// to come.
     pub(super) fn told(&self, ended: &Ended, boot: &BootId) -> Ended {
         let well = ended.outcome.went_well();
         let reboot = Reboot::since(&self.intent.start.boot, ended.expect_reboot, boot);
@@ -288,12 +291,13 @@ impl Task {
     }
 }
 
-/// Returns `true` if a unit still needs this tombstone. Without it, the next join would take a loaded unit for a task.
+/// Returns `true` if the unit of this tombstone is still loaded. The next join would take such a unit without a
+/// tombstone for a task.
 fn has_unit(kept: &VecDeque<String>, unloading: &BTreeMap<String, Backoff>, tomb: &Tomb) -> bool {
     kept.contains(&tomb.stem) || unloading.contains_key(&tomb.stem)
 }
 
-/// Returns `true` if an operator may want to inspect a failed unit of this outcome.
+/// Returns `true` if the unit of a task with this outcome may stay loaded for a post-mortem.
 pub(super) const fn is_worth_a_look(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Failed { .. } | Outcome::Timeout { .. })
 }

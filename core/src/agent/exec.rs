@@ -1,6 +1,6 @@
-//! Tasks of the host's own: a caller on the local socket starts a task, or attaches to the task with the same key, and
-//! follows the task's phases. The agent asks no controller, but shows such tasks to a connected controller. The task is
-//! complete once all callers, if any, know its end.
+//! Tasks of the host's own: decides whether a caller on the local socket starts a task or attaches to the task with the
+//! same key. The caller then follows the task's phases. No controller orders these tasks; Hello lists them, and the
+//! controller ignores them. The agent buries such a task once all callers, if any, know its end.
 
 use std::collections::BTreeSet;
 
@@ -14,9 +14,9 @@ use super::io::{Caller, Effect, Exec, ExecReply};
 use super::machine::{Cx, Machine};
 use super::task::State;
 
-/// Maximum number of callers that wait for one task, and of callers that came before the join.
+/// Maximum number of callers of one task, and of callers that wait before the join.
 const MAX_CALLERS: usize = 64;
-/// Longest wait for a turn: after an hour the job no longer waits for its prolog.
+/// Start-grace of a host's own task: after an hour no job still waits for its prolog.
 const NOT_AFTER_MS: u64 = 60 * 60 * 1000;
 
 impl Machine {
@@ -30,7 +30,8 @@ impl Machine {
             return refuse(caller, another_job(&exec, &other), cx);
         }
         if let Some(task) = self.tasks.get(&id) {
-            // After a soft reboot the agent cleans up first: the boot may have undone the task's work.
+            // The task is of a boot before a soft reboot, which may have undone its work. The caller waits until the
+            // agent has buried the task.
             return match task.intent.start.boot == self.node.boot {
                 true => self.attach(caller, id, exec.bereft, cx),
                 false => self.wait_early(caller, exec, cx),
@@ -42,7 +43,7 @@ impl Machine {
             let reply = ExecReply::EndedBefore(tomb.tombstone.outcome.clone());
             return cx.push(Effect::ExecReply { caller, reply });
         }
-        // The new intent replaces the file of the tombstone.
+        // `WriteIntent` removes the file of the tombstone.
         let undone = self.tombs.take(id);
         if let Some(tomb) = &undone {
             self.stems.remove(&tomb.stem);
@@ -56,7 +57,8 @@ impl Machine {
         }
     }
 
-    /// Returns the resource manager's instance of the job for which a known task ran, if the hook named an instance.
+    /// Returns the instance of the job for which the known task ran ([`Hook::instance`](crate::task::Hook)), if the
+    /// hook named one.
     fn known_instance(&self, id: TaskId) -> Option<String> {
         let task = self.tasks.get(&id).and_then(|task| task.intent.hook.instance.clone());
         task.or_else(|| self.tombs.get(id)?.tombstone.instance.clone())
@@ -83,7 +85,8 @@ impl Machine {
                 exec.attempt, exec.action, exec.job
             ));
         }
-        // Only the host forgets its own tombstones. They must not crowd out the controller's tombstones.
+        // The controller never forgets tombstones of the host's own tasks. The host evicts the oldest of them, so that
+        // they leave room for the controller's.
         while let Some(tomb) = self.evict_local((self.node.policy.max_tombstones / 2).max(1)) {
             self.drop_tomb(tomb, cx);
         }
@@ -119,14 +122,14 @@ impl Machine {
 
     fn attach(&mut self, caller: Caller, id: TaskId, bereft: bool, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
-        // Before the caller hears of an end: the end that this caller hears reaches no daemon.
+        // First of all, because a bereft caller cannot pass on an end: the program for orphans must get it.
         task.bereave(bereft);
         if task.callers.len() >= MAX_CALLERS {
             return refuse(caller, format!("{MAX_CALLERS} callers wait for this task"), cx);
         }
         task.confirm();
         if matches!(task.state, State::Recording) {
-            // The caller gets the answer when the intent is on disk.
+            // `on_intent_written` answers the caller.
             return task.listen(caller);
         }
         let mut reply = |reply| cx.push(Effect::ExecReply { caller, reply });
@@ -145,7 +148,7 @@ impl Machine {
         }
     }
 
-    /// Returns the newest known attempt of this job's action, if that attempt is newer than the requested one.
+    /// Returns the newest attempt of this job and action on this host, if it is newer than the requested one.
     fn newer_attempt(&self, exec: &Exec) -> Option<ids::Attempt> {
         let tasks = self.tasks.values().filter(|task| task.intent.local).map(|task| {
             let start = &task.intent.start;
@@ -193,8 +196,8 @@ impl Machine {
     }
 }
 
-/// Explains that a task ran for another job with the same number. The resource manager has lost count, and the earlier
-/// work does not prepare this job.
+/// Explains that the known task ran for an earlier job with the same number. The resource manager reused the number,
+/// and the earlier work did not prepare this job.
 fn another_job(exec: &Exec, known: &str) -> String {
     let (action, job, own) = (&exec.action, &exec.job, exec.hook.instance.as_deref().unwrap_or_default());
     format!(

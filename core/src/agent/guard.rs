@@ -1,10 +1,11 @@
-//! Guard of the host: no task begins while a script of another attempt or action of the same job lives here, or while a
-//! script of a released attempt lives here. On an exclusive host (`serialize = "host"`) all tasks queue.
+//! Guard of the host: decides which queued task may begin. No task begins while a script of another attempt or action
+//! of the same job lives here, or a script of a released attempt. On an exclusive host (`serialize = "host"`) tasks run
+//! one at a time.
 //!
 //! The queue is first come, first served. A task waits for tasks that may live and for tasks before it, never for a
-//! task behind it. A task that may live waits for none, so no circle can form. An unconfirmed task is not in the queue,
-//! but may live: an earlier agent may have requested its start. The controller's Welcome settles an unconfirmed task.
-//! The machine withdraws an unconfirmed task of the host's own when it blocks another.
+//! task behind it, so no circle can form. An unconfirmed task is not in the queue, but may live: an earlier agent may
+//! have requested its start. The controller confirms or cancels its unconfirmed tasks after the Welcome. The machine
+//! withdraws an unconfirmed task of the host's own when it keeps another from beginning.
 
 use std::collections::HashMap;
 
@@ -18,15 +19,15 @@ use super::io::Effect;
 use super::machine::{Cx, Machine};
 use super::task::{State, Task};
 
-/// The reason of a task that waits for an older unit of the same name, which ran nothing for the task.
+/// Reason of a task that waits until an older unit of its name, which ran nothing, is unloaded.
 pub(super) const EARLIER_UNIT: &str = "an earlier unit of its name to go";
 
-/// Tasks that hold the host against the next task in the queue.
+/// Tasks that may keep the next task in the queue from beginning.
 #[derive(Default)]
 struct Held<'a> {
     first: Option<&'a Task>,
     released: Option<&'a Task>,
-    /// The first task of each attempt and action of a job.
+    /// For each job: one task of each of its steps.
     jobs: HashMap<&'a JobId, Vec<&'a Task>>,
 }
 
@@ -52,13 +53,13 @@ impl<'a> Held<'a> {
     }
 }
 
-/// Returns the step of a task; ranks of one step may run beside each other.
+/// Returns the step of a task: its attempt and action. Ranks of one step may run at the same time.
 fn step(task: &Task) -> (Attempt, &ActionName) {
     (task.intent.start.attempt, &task.intent.start.action)
 }
 
 impl Machine {
-    /// Begins every task that may begin, and reports the reasons of tasks that wait.
+    /// Begins every queued task that may begin, and reports why the others wait.
     pub(super) fn begin_queued(&mut self, cx: &mut Cx) {
         if !self.tasks.values().any(|task| matches!(task.state, State::Queued)) {
             return;
@@ -77,14 +78,14 @@ impl Machine {
         }
     }
 
-    /// Returns `true` if this is an unconfirmed task of the host's own whose caller has not come back. No controller
-    /// will settle such a task.
+    /// Returns `true` for an unconfirmed task of the host's own: its caller has not come back, and no controller
+    /// confirms or cancels it.
     fn is_forsaken(&self, id: TaskId) -> bool {
         self.tasks.get(&id).is_some_and(|task| task.intent.local && matches!(task.state, State::Unconfirmed))
     }
 
-    /// Returns all queued tasks in queue order. With each: the earlier task that holds the host (`None`: no task does),
-    /// and the reason of the wait as text (`None`: the task may begin).
+    /// Returns all queued tasks in queue order. With each: the task that keeps it from beginning (`None`: no task
+    /// does), and the reason of the wait as text (`None`: the task may begin).
     fn queue(&mut self, cx: &Cx) -> Vec<(TaskId, Option<TaskId>, Option<String>)> {
         for task in self.tasks.values_mut() {
             if self.bus && matches!(task.state, State::Queued) {
@@ -109,8 +110,7 @@ impl Machine {
             let waits_for = holder
                 .map(Task::name)
                 .or_else(|| (!self.bus).then(|| "the system bus".to_owned()))
-                // The unit belongs to no task, or to an end that is on disk. Unloading the unit now would stop the new
-                // one.
+                // An older unit of this name is still loaded. Its unloading would stop a unit that starts now.
                 .or_else(|| {
                     (self.unloading.contains_key(&task.stem) && !defect!(StartOverUnload))
                         .then(|| EARLIER_UNIT.to_owned())
@@ -128,7 +128,7 @@ impl Machine {
         task.starts += 1;
         task.trouble = None;
         let start = Effect::StartUnit { stem: task.stem.clone(), intent: task.intent.clone() };
-        // The acceptance announces a task that begins at once. A task that waited is announced here.
+        // `Accepted` implies that a task begins. Only a task that has reported a wait reports its start.
         if task.phase.is_some() {
             self.move_to(id, Phase::Starting, cx);
         } else {
@@ -137,7 +137,8 @@ impl Machine {
         cx.push(start);
     }
 
-    /// Gives up tasks that must not begin any more: past their not-after, for another boot, or of a forgotten attempt.
+    /// Withdraws tasks that must not begin any more: past their not-after, meant for another boot, or of a forgotten
+    /// attempt.
     pub(super) fn expire(&mut self, cx: &mut Cx) {
         let mut given_up = Vec::new();
         for (id, task) in &self.tasks {

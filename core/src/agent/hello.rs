@@ -1,4 +1,4 @@
-//! Hello: the identity of this host and all its tasks, in pages that fit a frame.
+//! Hello: decides what the agent tells the controller of this host and its tasks, in pages that fit a frame.
 
 use crate::ids::BootId;
 use crate::message::{Held, HeldState, Hello, MAX_ACTIONS, Phase};
@@ -12,7 +12,8 @@ use super::task::{State, Task};
 const PAGE_TASKS: usize = 512;
 
 impl Machine {
-    /// Returns the pages, at least one. The session knows all tasks once it has sent the pages.
+    /// Returns the pages of the Hello, at least one. Marks all earlier reports as superseded: the session learns the
+    /// tasks from these pages.
     pub(super) fn hello(&mut self, link: u64, now: Now) -> Vec<Hello> {
         for task in self.tasks.values_mut() {
             task.unsaid = false;
@@ -51,7 +52,7 @@ impl Machine {
     }
 }
 
-/// Describes a task; `None` while the task's intent is not on disk.
+/// Describes a task for Hello; `None` while the intent is not on disk.
 fn held(task: &Task, boot: &BootId, now: Now) -> Option<Held> {
     let state = match &task.state {
         State::Recording => return None,

@@ -1,6 +1,6 @@
 //! Inputs and effects of the agent's machine.
 //!
-//! An effect that can fail, or that must be durable before the next effect, has an input with its result. The machine
+//! An effect that can fail, or that must be durable before the next effect, has an input with its result: the machine
 //! never assumes success. Times named `*_boottime_ms` are CLOCK_BOOTTIME; `Now` has both clocks.
 
 use std::collections::BTreeMap;
@@ -11,8 +11,8 @@ use crate::message::{FromAgent, Phase, ToAgent};
 use crate::outcome::Outcome;
 use crate::task::{Claim, Ended, Hook, Intent, Plan, Process, RunResult, StepRecord, Tail, Tombstone, UnitFacts};
 
-/// The clocks at an input. `boot_ms`: CLOCK_BOOTTIME. `wall_ms`: milliseconds since the epoch, for people, never for a
-/// decision.
+/// The clocks at an input. `boot_ms`: CLOCK_BOOTTIME. `wall_ms`: milliseconds since the epoch, only for texts and
+/// records that people read, never for a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Now {
     pub boot_ms: u64,
@@ -33,19 +33,20 @@ pub struct Node {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {
     pub actions: BTreeMap<ActionName, Plan>,
-    /// Names of the variables that the node admits from outside.
+    /// Names of the variables that the node lets pass from a requester to scripts.
     pub env_allow: Vec<String>,
-    /// At most one task runs on this host at a time, whatever its job.
+    /// Whether at most one task runs on this host at a time, even if the tasks belong to different jobs (`serialize =
+    /// "host"`).
     pub serialize_host: bool,
     /// Number of failed units that stay loaded for a post-mortem.
     pub keep_failed: usize,
-    /// Maximum number of tasks and tombstones together; past it the agent refuses Starts.
+    /// Maximum number of tasks and tombstones together; at the maximum the agent refuses Starts of setup actions.
     pub max_tombstones: usize,
-    /// Maximum number of live tasks on this host; past it the agent refuses Starts.
+    /// Maximum number of tasks on this host that have not ended; at the maximum the agent refuses Starts.
     pub max_tasks: usize,
 }
 
-/// State of one task, found when the agent started or the bus came back.
+/// Traces of one task on the host, found when the agent started or the bus came back: its directory, its unit, or both.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Found {
     pub stem: String,
@@ -61,11 +62,11 @@ pub struct Found {
     pub stop_asked: bool,
     /// Processes in the unit's cgroup, including the main process.
     pub processes: Vec<Process>,
-    /// The ids in the unit's LogExtraFields; they identify a unit without a directory.
+    /// The ids in the unit's LogExtraFields; they name the task of a unit without a directory.
     pub unit_ids: Option<UnitIds>,
 }
 
-/// Ids read back from a unit that has no directory.
+/// Ids of a task, read from the LogExtraFields of its unit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnitIds {
     pub task: TaskId,
@@ -75,7 +76,7 @@ pub struct UnitIds {
 }
 
 impl UnitIds {
-    /// Returns the name of a unit with these ids.
+    /// Returns the stem of the task with these ids.
     pub fn stem(&self) -> String {
         crate::ids::stem(&self.action, &self.job, self.task)
     }
@@ -85,9 +86,10 @@ impl UnitIds {
 /// complete.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Seen {
-    /// `None`: not loaded. If systemd could not be asked, the whole `seen` is `Err` (`Input::Inspected`).
+    /// `None`: systemd knows no such unit. If the edge could not ask systemd, [`Input::Inspected`] has an `Err` in
+    /// place of all of this.
     pub unit: Option<UnitFacts>,
-    /// The ids in the unit's LogExtraFields: after `UnitExists` they identify the unit's task.
+    /// The ids in the unit's LogExtraFields: they show whether a unit with the task's name belongs to the task.
     pub unit_ids: Option<UnitIds>,
     pub processes: Vec<Process>,
     pub claim: Option<Claim>,
@@ -96,9 +98,9 @@ pub struct Seen {
     pub tails: Vec<Tail>,
     /// Whether the directory contains [`crate::task::STOP_ASKED`].
     pub stop_asked: bool,
-    /// The reason why the runner ignores signals and limits, if it does: the runner is stopped, or hangs in the kernel.
+    /// The reason why the runner handles no signal and no limit, if so: the runner is stopped, or hangs in the kernel.
     pub deaf: Option<String>,
-    /// Whether the directory was removed, with any claim and result in it. The edge reads this last.
+    /// Whether the directory is missing, and with it any claim and result. The edge checks this last.
     pub gone: bool,
 }
 
@@ -109,16 +111,17 @@ pub enum StartReply {
     Queued,
     /// `UnitExists`: a unit of this name exists already.
     Exists,
-    /// An error reply from systemd itself: the start failed for certain.
+    /// systemd answered with an error: the unit certainly does not start.
     Rejected(String),
-    /// A time-out, or a broken bus: the unit may start or not.
+    /// No answer, because of a time-out or a broken bus: the unit may start or not.
     Unknown(String),
 }
 
-/// A caller on the local socket, numbered by the edge.
+/// A caller on the local socket; the edge numbers the callers.
 pub type Caller = u64;
 
-/// A caller on the local socket asks for a task of the host's own: the machine starts the task or attaches to it.
+/// The request of a caller on the local socket for a task of the host's own. The machine starts the task, or attaches
+/// the caller to it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Exec {
     pub job: JobId,
@@ -128,17 +131,17 @@ pub struct Exec {
     pub userid: Option<u32>,
     pub env: BTreeMap<String, String>,
     pub timeout_ms: Option<u64>,
-    /// The plan in place of the configured plan; only root may pass one (`perilog try`).
+    /// The plan that replaces the configured plan; only root may pass one (`perilog try`).
     pub plan: Option<Plan>,
     pub hook: Hook,
-    /// Whether the daemon that waits for the caller's status has died, as in [`Input::Bereft`].
+    /// Whether the resource manager's daemon that waits for the caller's exit status has died, as in [`Input::Bereft`].
     pub bereft: bool,
 }
 
-/// The event for the program of an orphaned task.
+/// The event that the agent reports to the program of an orphaned task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Word {
-    /// The task goes on.
+    /// The task goes on without its hook.
     Begun,
     Ended,
 }
@@ -152,7 +155,7 @@ impl std::fmt::Display for Word {
     }
 }
 
-/// A run of the program of an orphaned task, with the event as its argument.
+/// A run of the program of an orphaned task ([`Hook::orphaned`]), with `word` as its argument.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Telling {
     pub task: TaskId,
@@ -166,14 +169,14 @@ pub struct Telling {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
-    /// All tasks that the edge found: once at start, and again after the edge lost the bus or after a re-execution of
-    /// systemd. Only the first `Joined` has `tombstones` and `obeyed`.
+    /// All traces of tasks that the edge found: once at start, and again after the edge lost the bus or systemd was
+    /// re-executed. Only the first `Joined` has `tombstones` and `obeyed`.
     Joined {
         found: Vec<Found>,
         tombstones: Vec<Tombstone>,
         obeyed: Option<Obeyed>,
     },
-    /// The transport of a session with the controller is open; the edge has sent nothing yet.
+    /// The edge has connected to the controller and sent nothing yet. `counter` becomes the Hello's `link`.
     LinkUp {
         counter: u64,
     },
@@ -187,16 +190,17 @@ pub enum Input {
         task: TaskId,
         reply: StartReply,
     },
-    /// The task's unit or directory changed, so the machine inspects the task.
+    /// The task's unit or directory changed, perhaps: the machine inspects both.
     Stirred {
         task: TaskId,
     },
-    /// The answer to [`Effect::Inspect`]; `Err`: systemd could not be asked.
+    /// The answer to [`Effect::Inspect`]; `Err`: the edge could not ask systemd.
     Inspected {
         task: TaskId,
         seen: Result<Seen, String>,
     },
-    /// The answer to [`Effect::TakeClaim`]: `Ok(true)`: the agent has the claim; `Ok(false)`: a runner has the claim.
+    /// The answer to [`Effect::TakeClaim`]. `Ok(true)`: the agent has the claim. `Ok(false)`: the claim is not the
+    /// agent's, or the directory is missing and a runner may have had the claim.
     ClaimTaken {
         task: TaskId,
         result: Result<bool, String>,
@@ -218,8 +222,8 @@ pub enum Input {
         stem: String,
         result: Result<(), String>,
     },
-    /// The system bus is lost; `Joined` follows when the bus is back. After a `Joined`, the edge drops answers to
-    /// earlier calls.
+    /// The edge lost the system bus; `Joined` follows when the bus is back. After that `Joined`, the edge drops the
+    /// answers to calls on the lost bus.
     BusLost,
     /// The time requested by [`Effect::WakeAt`] has come.
     Tick,
@@ -233,7 +237,7 @@ pub enum Input {
     Hangup {
         caller: Caller,
     },
-    /// The hook reports that its daemon has died: no process receives the hook's exit status.
+    /// A hook reports that the resource manager's daemon has died: no process receives the hook's exit status.
     Bereft {
         caller: Caller,
         task: TaskId,
@@ -257,28 +261,30 @@ pub enum Input {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
-    /// Create the directory and `intent.json` in it (temp, rename). An end in a directory without an intent belongs to
-    /// another life of the task: the edge removes that end first. Exception: a rebuilt intent stands for that life, and
-    /// the end stays. Answer: `IntentWritten`.
+    /// Create the directory with `intent.json` (temp, rename). The edge first removes the remains of an earlier run of
+    /// the same task: outcome, marks and tombstone. Exception: a rebuilt intent stands for that earlier run, so its
+    /// remains stay. Answer: `IntentWritten`.
     WriteIntent {
         stem: String,
         intent: Box<Intent>,
     },
-    /// StartTransientUnit(name, "fail"); the edge registers its waiter before the call. Answer: `Started`, then
-    /// `Stirred` when the unit's job ends. The edge watches the directory as in [`Effect::Watch`]. The edge may delay a
-    /// stir of the directory to gather more changes, but never a stir of the unit.
+    /// Call StartTransientUnit(name, "fail"). The edge waits for the end of the unit's job, and registers that wait
+    /// before the call. Answer: `Started`, then `Stirred` when the job ends. The edge watches the directory as in
+    /// [`Effect::Watch`]. The edge may delay a `Stirred` of the directory to gather more changes, but never one of the
+    /// unit.
     StartUnit {
         stem: String,
         intent: Box<Intent>,
     },
-    /// Ref, match PropertiesChanged, then report `Stirred` once, also if the unit is gone. This closes the race. The
-    /// edge also watches the directory for `claim` and steps.
+    /// Watch the unit and its directory. The edge calls Ref and adds a match for PropertiesChanged, then reports
+    /// `Stirred` once, even if the unit is gone: a change before the match is not missed. In the directory it watches
+    /// `claim` and the steps.
     Watch {
         stem: String,
         task: TaskId,
     },
-    /// Report `Stirred` when the unit's cgroup is empty, at once if the cgroup is empty already. The edge reads
-    /// `cgroup.events`; without that file, it looks again with backoff.
+    /// Report `Stirred` when the unit's cgroup is empty, at once if it is empty already. The edge reads
+    /// `cgroup.events`; without that file, it checks again with backoff.
     WatchEmpty {
         task: TaskId,
         cgroup: Option<String>,
@@ -288,38 +294,40 @@ pub enum Effect {
         stem: String,
         task: TaskId,
     },
-    /// Create `claim` with this content, unless `claim` exists; create a missing directory. The edge uses a temporary
+    /// Create `claim` with this content, unless `claim` exists or the directory is missing. The edge uses a temporary
     /// file and link(2), so that no reader sees half a claim. Answer: `ClaimTaken`.
     TakeClaim {
         stem: String,
         task: TaskId,
         claim: Claim,
     },
-    /// KillUnit(main process): the runner forwards the signal. Never StopUnit, which would lose the status. Before
-    /// TERM, the edge puts [`crate::task::STOP_ASKED`] into the directory, so that the next agent knows of the request.
+    /// Send a signal with KillUnit to the main process: the runner forwards it to the scripts. The edge never calls
+    /// StopUnit here, which would lose the status. Before TERM, it creates [`crate::task::STOP_ASKED`] in the
+    /// directory, so that a restarted agent knows of the request. `Stirred` follows when the runner should have handled
+    /// the signal.
     SignalRunner {
         stem: String,
         signal: u8,
     },
-    /// Create `boot-expected` in the directory: the runner tells the script that the controller knows of the boot. The
-    /// edge logs a failure; the script then learns that the controller may not know.
+    /// Create `boot-expected` in the directory: the runner then tells the script that the controller knows of the
+    /// announced boot. If the edge cannot create the file, it logs that, and the script is not told.
     MarkBootExpected {
         stem: String,
     },
-    /// SIGKILL all processes that remain in the unit's cgroup (`lingering = "kill"`).
+    /// Send SIGKILL to all processes that remain in the unit's cgroup.
     KillLingering {
         stem: String,
     },
     /// Write `outcome.json` (temp, rename). If the directory or its intent is gone, the edge writes `rebuilt` first:
-    /// the next agent could not match an outcome alone to a task. Answer: `OutcomeWritten`.
+    /// without an intent, a restarted agent could match the outcome to no task. Answer: `OutcomeWritten`.
     WriteOutcome {
         stem: String,
         task: TaskId,
         ended: Box<Ended>,
         rebuilt: Box<Intent>,
     },
-    /// StopUnit for an active/exited unit, ResetFailedUnit for a failed unit, no call for a missing unit. Answer:
-    /// `Unloaded`.
+    /// Unload the unit: StopUnit for an active/exited unit, ResetFailedUnit for a failed unit, no call for a missing
+    /// unit. Answer: `Unloaded`.
     Unload {
         stem: String,
     },
@@ -332,8 +340,8 @@ pub enum Effect {
         task: TaskId,
         stem: String,
     },
-    /// Record the epoch before the machine obeys any message of this session; or record the newest commit of removed
-    /// tombstones. Answer: `EpochWritten`.
+    /// Write `epoch.json`: the epoch of a session before the machine obeys its messages, or the newest commit of
+    /// tombstones that the machine removes. Answer: `EpochWritten`.
     WriteEpoch {
         obeyed: Obeyed,
     },
@@ -342,11 +350,11 @@ pub enum Effect {
     Hang {
         why: String,
     },
-    /// The milliseconds over which the edge spreads its next redial.
+    /// Set the time in milliseconds over which the edge spreads its next redial.
     RedialWindow {
         ms: u64,
     },
-    /// Send a `Tick` at this time; replaces the time of an earlier `WakeAt`.
+    /// Send a `Tick` at this CLOCK_BOOTTIME; replaces the time of an earlier `WakeAt`.
     WakeAt {
         boot_ms: u64,
     },
@@ -359,7 +367,7 @@ pub enum Effect {
         caller: Caller,
         tasks: Vec<TaskStatus>,
     },
-    /// Answer this question at the edge: only the edge knows where the output of scripts is.
+    /// Answer a question of the controller. The edge does so, because only the edge can read the output of scripts.
     Answer {
         question: u64,
         ask: crate::message::Ask,
@@ -385,7 +393,8 @@ pub enum Level {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExecReply {
-    /// The agent started the task (`attached == false`) or found it (`true`); more replies follow.
+    /// The caller follows the task: `attached` is `false` if the agent started the task for this caller. More replies
+    /// follow.
     Attached {
         task: TaskId,
         stem: String,
@@ -393,11 +402,11 @@ pub enum ExecReply {
     },
     Phase(Phase),
     Ended(Box<Ended>),
-    /// The task ended before, and only the tombstone is left.
+    /// The task ended earlier; its details are gone, or the caller asked only to cancel it.
     EndedBefore(crate::outcome::Outcome),
     Refused(String),
     Cancelling,
-    /// The agent has recorded a hook's report about its daemon.
+    /// Answers [`Input::Bereft`]: the agent has recorded that the hook's daemon died.
     Noted,
 }
 

@@ -1,6 +1,6 @@
-//! Join: the machine makes tasks of directories, units and tombstones, at start and when the bus comes back. At start
-//! the machine accepts all findings. Later, the machine's own state of known tasks is newer than the findings: the
-//! machine inspects the known tasks again, and accepts only unknown tasks from the findings.
+//! Join: decides what each found directory, unit and tombstone is, at start and when the bus comes back. At start the
+//! machine makes its tasks from the findings. Later it knows its tasks better than the findings do: it inspects known
+//! tasks again, and takes only unknown tasks from the findings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,11 +20,11 @@ use super::machine::{Cx, Machine};
 use super::task::{State, ran_nothing};
 use super::tombs::Tomb;
 
-/// Maximum number of units and directories without a task that the machine remembers and reports, each once.
+/// Maximum number of strays (units and directories without a task) that the machine remembers and logs.
 const MAX_STRAYS: usize = 1024;
 
-/// The unit of an ended task: the task's not-after, which orders units by age; the stem; and whether the unit should
-/// stay for a post-mortem.
+/// The loaded unit of an ended task: the task's not-after, by which units are retired in order; the stem; and whether
+/// the unit stays loaded for a post-mortem.
 type Spent = (u64, String, bool);
 
 impl Machine {
@@ -37,7 +37,7 @@ impl Machine {
     ) {
         let first = !self.joined;
         if self.bus {
-            // systemd was re-executed: earlier calls may never be answered.
+            // `Joined` without a `BusLost`: systemd was re-executed, and may never answer earlier calls.
             self.on_bus_lost();
         }
         self.bus = true;
@@ -48,10 +48,10 @@ impl Machine {
         } else {
             self.resume(cx);
         }
-        // A unit with the name of a kept unit, but other ids, belongs to another program.
+        // Another program's unit may have taken the name of a unit that was kept for a post-mortem.
         let is_kept = |f: &Found| is_loaded(f) && f.unit_ids.as_ref().is_some_and(|ids| ids.stem() == f.stem);
         self.kept_failed.retain(|stem| found.iter().any(|f| f.stem == *stem && is_kept(f)));
-        // The findings include units that are still loaded; the machine retires them again.
+        // `join` below retires again each unit that is still loaded.
         self.unloading.clear();
         self.strays.retain(|stem, _| found.iter().any(|f| f.stem == *stem));
         found.sort_by_key(|f| f.intent.as_ref().map_or(0, |intent| intent.accepted_boottime_ms));
@@ -75,7 +75,7 @@ impl Machine {
         for task in self.tasks.values_mut() {
             task.look = Default::default();
             task.watched = false;
-            // An earlier TERM may not have arrived.
+            // systemd may not have received an earlier TERM: the agent sends it again.
             task.term = task.cancelled && !defect!(BusTakesTerm);
             if matches!(task.state, State::Starting) {
                 let why = "the system bus was lost while its unit was being started".to_owned();
@@ -84,14 +84,15 @@ impl Machine {
         }
     }
 
-    /// Restores a tombstone from an earlier agent. Hello reports the tombstone, so the machine sends no other message.
+    /// Restores a tombstone that an earlier agent wrote. Hello reports it, so the machine sends no `Finished`.
     fn exhume(&mut self, tombstone: Tombstone) {
         let stem = ids::stem(&tombstone.action, &tombstone.job, tombstone.task);
         self.stems.insert(stem.clone(), tombstone.task);
         self.tombs.keep(Tomb { tombstone, stem, acked: true, forgotten: false });
     }
 
-    /// Inspects all tasks that have, or may have, a unit, because the bus is back.
+    /// Inspects again each task that has or may have a unit, because the bus is back. `Watch` leads to an inspection,
+    /// too.
     fn resume(&mut self, cx: &mut Cx) {
         for id in self.in_order() {
             let Some(task) = self.tasks.get_mut(&id) else { continue };
@@ -115,7 +116,7 @@ impl Machine {
         if let Some(Tomb { tombstone, .. }) = self.tombs.get_or_writing(id) {
             spent.extend(spent_unit(&found, id, &tombstone.outcome, tombstone.not_after_boottime_ms));
             if first && found.intent.is_some() {
-                // The burial was interrupted.
+                // The directory is still there beside its tombstone: an earlier agent stopped during the burial.
                 cx.push(Effect::Bury { stem: found.stem, tombstone: Box::new(tombstone.clone()) });
             }
         } else if self.tasks.contains_key(&id) {
@@ -131,7 +132,7 @@ impl Machine {
             State::Ended { ended } | State::Burying { ended } => {
                 spent.extend(spent_unit(&found, id, &ended.outcome, task.intent.not_after_boottime_ms));
             }
-            // An earlier agent, or this agent on an earlier bus, requested a start.
+            // The start was requested by an earlier agent, or by this agent before it lost the bus.
             State::Unconfirmed | State::Queued if is_loaded(&found) || found.claim.is_some() => {
                 self.doubt(id, "its unit came up late".to_owned(), cx);
             }
@@ -147,7 +148,7 @@ impl Machine {
             return self.join_ended(id, found, intent, ended, spent, cx);
         }
         if !is_loaded(&found) && found.claim.is_none() && !intent.is_rebuilt() {
-            // Unclaimed: the task begins only on a new request.
+            // The task is unclaimed: it begins only if a controller or caller asks for it again.
             let state = if defect!(BeginUnclaimed) { State::Queued } else { State::Unconfirmed };
             self.add(id, found.stem, intent, state);
             return;
@@ -171,8 +172,8 @@ impl Machine {
         self.say_ended(id, cx);
     }
 
-    /// Rebuilds the intent from a unit with perilog's ids. The unit had a runner, so the task counts as claimed.
-    /// Exception: a runner whose status says that it ran nothing. Such a runner came after the task had ended.
+    /// Rebuilds the lost intent from a unit with perilog's ids. The unit had a runner, so the task counts as claimed.
+    /// Exception: the runner's exit status says that it ran nothing, so the unit came up after the task had ended.
     fn rebuild(&mut self, id: TaskId, mut found: Found, spent: &mut Vec<Spent>, cx: &mut Cx) {
         let Some(ids) = found.unit_ids.clone().filter(|_| !defect!(OrphanNotRebuilt)) else { return };
         let told_nothing = found.claim.is_none() && found.ended.is_none();
@@ -216,7 +217,7 @@ impl Machine {
                 not_after_ms: 0,
                 milestones: BTreeSet::new(),
                 ranks,
-                // Every host name is valid in a hostlist.
+                // Always `Ok`: every host name is valid in a hostlist.
                 hosts: HostList::from_names([self.node.host.as_str()]).unwrap_or_default(),
                 userid: None,
                 env: BTreeMap::new(),
@@ -234,8 +235,8 @@ impl Machine {
         }
     }
 
-    /// Reports a stray once and kills nothing. A stray is a unit with perilog's prefix but without ids, or a directory
-    /// without an intent.
+    /// Logs a stray once, and kills nothing. A stray is a unit with perilog's prefix but without ids, or a directory
+    /// without a readable intent.
     fn join_stray(&mut self, found: Found, cx: &mut Cx) {
         let loaded = is_loaded(&found);
         if self.strays.len() >= MAX_STRAYS || self.strays.insert(found.stem.clone(), loaded) == Some(loaded) {
@@ -254,8 +255,8 @@ fn is_loaded(found: &Found) -> bool {
     found.unit.as_ref().is_some_and(|unit| unit.loaded)
 }
 
-/// Returns the loaded unit of a task with this end. A unit with the task's name, but neither the task's ids nor its
-/// claim, belongs to another program: the machine leaves such a unit alone, and had refused the task.
+/// Returns the loaded unit of an ended task, to be retired. `None`: no unit is loaded, or the unit has neither the
+/// task's ids nor its claim, and so belongs to another program.
 fn spent_unit(found: &Found, id: TaskId, outcome: &Outcome, not_after_ms: u64) -> Option<Spent> {
     let unit = found.unit.as_ref().filter(|unit| unit.loaded)?;
     let by_ids = found.unit_ids.as_ref().is_some_and(|ids| ids.task == id);
@@ -276,15 +277,14 @@ fn seen(found: Found) -> Seen {
         steps: found.steps,
         tails: found.tails,
         stop_asked: found.stop_asked,
-        // The next inspection shows that.
+        // Unknown here; the next inspection shows whether the runner is deaf.
         deaf: None,
-        // A task with an intent has a directory, at least a new one.
+        // The directory exists: it was found, or `rebuild` has just written it.
         gone: false,
     }
 }
 
-/// The plan for a unit whose action the configuration no longer names. The machine uses only `lingering`, which is
-/// `hold`.
+/// The plan for a rebuilt task whose action the node no longer configures: no limits, and `lingering = "hold"`.
 fn unknown_plan() -> Plan {
     Plan {
         run: Run::Command(Vec::new()),

@@ -1,4 +1,5 @@
-//! The machine itself: its state, and the room for each input. Each room is an `impl Machine` in a file of its own.
+//! State of the machine, and the dispatch of each input to the file that handles it. Each such file is an `impl
+//! Machine`.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,30 +18,31 @@ use super::tombs::Tombs;
 #[derive(Debug)]
 pub struct Machine {
     pub(super) node: Node,
-    /// Tasks that have a directory, or will have one.
+    /// Tasks that have a directory, or get one when the intent is written.
     pub(super) tasks: BTreeMap<TaskId, Task>,
     pub(super) tombs: Tombs,
     /// The task of each stem, for live tasks and for tombstones.
     pub(super) stems: BTreeMap<String, TaskId>,
-    /// Stems of units (`true`) and directories without a task; the machine has reported each.
+    /// Stems that belong to no task: `true` for a loaded unit, `false` for a directory. The machine has logged each
+    /// once.
     pub(super) strays: BTreeMap<String, bool>,
     /// Stems of failed units that stay loaded for a post-mortem, the oldest first.
     pub(super) kept_failed: VecDeque<String>,
-    /// Stems of units that the machine unloads, until they are known to be gone.
+    /// Stems of units that the machine is unloading: the edge has not confirmed yet that the unit is gone.
     pub(super) unloading: BTreeMap<String, Backoff>,
     pub(super) session: Session,
-    /// Whether the machine has received a `Joined`.
+    /// Whether the machine has received its first `Joined`: before it, the machine does not know its tasks.
     pub(super) joined: bool,
-    /// Whether the edge can ask systemd.
+    /// Whether the edge has a connection to the system bus, and so to systemd.
     pub(super) bus: bool,
-    /// Callers of Exec that came before the join, or before the cleanup of their task's earlier boot.
+    /// Callers of Exec that wait: for the first `Joined`, or until their task of an earlier boot is buried.
     pub(super) early: VecDeque<(Caller, Exec)>,
     pub(super) next_seq: u64,
-    /// CLOCK_BOOTTIME (ms) of the next requested tick; `None`: the machine requested no tick.
+    /// CLOCK_BOOTTIME (ms) of the tick that the machine has requested; `None`: it has requested no tick.
     armed: Option<u64>,
 }
 
-/// Context of one input: the time of the input, and the effects so far.
+/// Context of one input: its time, and the effects collected so far.
 pub(super) struct Cx {
     pub(super) now: Now,
     effects: Vec<Effect>,
@@ -75,9 +77,9 @@ impl Machine {
         }
     }
 
-    /// Returns the size of everything that can grow, by name. All sizes are 0 at the end, except for tombstones that
-    /// wait for the controller. The list omits collections with a bound of their own: units for a post-mortem, names of
-    /// strays.
+    /// Returns the size of each collection that can grow, by name, for tests. When all tasks have ended, only
+    /// tombstones that the controller has not forgotten are left. Collections with a bound of their own are not listed:
+    /// units for a post-mortem, names of strays.
     pub fn sizes(&self) -> [(&'static str, usize); 5] {
         [
             ("tasks", self.tasks.len()),
@@ -120,7 +122,7 @@ impl Machine {
             Input::ClaimTaken { task, result } => self.on_claim_taken(task, result, cx),
             Input::OutcomeWritten { task, result } => self.on_outcome_written(task, result, cx),
             Input::Buried { task, result } => self.on_buried(task, result, cx),
-            // If the tick is early, the machine requests another.
+            // If nothing is due yet, `arm` requests another tick.
             Input::Tick => self.armed = None,
             Input::Policy(policy) => {
                 let others = !policy.actions.keys().eq(self.node.policy.actions.keys());
@@ -165,13 +167,14 @@ impl Machine {
         Ended::of_tombstone(stone.outcome.clone(), stone.reboot(&self.node.boot), now.wall_ms)
     }
 
-    /// Answers with the outcome of a task that the agent did not accept.
+    /// Reports the outcome of a task that the agent did not accept; such an end has no details.
     pub(super) fn say_bare(&self, cx: &mut Cx, task: TaskId, outcome: Outcome) {
         let ended = Box::new(Ended::bare(outcome, cx.now.wall_ms));
         self.say(cx, FromAgent::Finished { task, ended });
     }
 
-    /// Repeats failed operations that are due. Operations on the bus wait for the bus.
+    /// Requests again each failed operation whose backoff is over, and the inspections that are due. Operations on the
+    /// bus wait for the bus.
     fn retry_due(&mut self, cx: &mut Cx) {
         let now = cx.now;
         let mut looks = Vec::new();
@@ -200,7 +203,8 @@ impl Machine {
         }
     }
 
-    /// Requests a tick if an operation is due before the requested tick. Requests none while nothing waits for time.
+    /// Requests a tick for the next due operation, unless an earlier tick is requested already. Requests none if
+    /// nothing waits for a time: an idle agent does not wake.
     fn arm(&mut self, cx: &mut Cx) {
         if self.armed.is_some_and(|at| at <= cx.now.boot_ms) {
             self.armed = None;

@@ -1,8 +1,8 @@
-//! Marks: the commits of the controller's store that this host knows.
+//! Marks: decides which commits of the controller's store this host remembers.
 //!
-//! A restored store learns from marks that it is behind. An intent has the commit that requested the task. A tombstone
-//! has the commit that stored the task's end, or that cancelled the task. `epoch.json` has the commit of the
-//! controller's Welcome, and the commits of removed tombstones.
+//! From the marks of its nodes, a restored store learns that it is behind. An intent has the commit that requested the
+//! task. A tombstone has the commit that stored the task's end, or that cancelled the task. `epoch.json` has a commit
+//! of the obeyed epoch: that of its first Welcome, or a newer one of removed tombstones.
 
 use crate::defect;
 use crate::ids::ActionName;
@@ -13,14 +13,14 @@ use super::machine::{Cx, Machine};
 use super::tombs::Tomb;
 
 impl Machine {
-    /// Returns the commit with this number of the obeyed controller. `None`: the controller is older, and does not
-    /// number commits.
+    /// Returns the commit with this number in the obeyed epoch. `None`: the controller is older, and does not number
+    /// commits.
     pub(super) fn commit(&self, number: u64) -> Option<Commit> {
         let epoch = self.session.obeyed?.epoch;
         (number > 0).then_some(Commit { epoch, number })
     }
 
-    /// Returns the newest commit that this host knows.
+    /// Returns the newest commit that this host remembers, for Hello.
     pub(super) fn newest(&self) -> Option<Mark> {
         let obeyed = self.session.obeyed?;
         let tasks = self.tasks.values().filter_map(|task| task.intent.commit);
@@ -29,7 +29,8 @@ impl Machine {
         Some(Mark { cluster: obeyed.cluster?, commit: all.max()? })
     }
 
-    /// Records the newest commit of tombstones before their removal, if no other record has that commit.
+    /// Writes the newest commit of removed tombstones into `epoch.json`, if it is of the same epoch as the commit there
+    /// and newer.
     pub(super) fn keep_newest(&mut self, gone: &[Tomb], cx: &mut Cx) {
         let Some(obeyed) = self.session.highest() else { return };
         let newest = gone.iter().filter_map(|tomb| tomb.tombstone.commit).max();
@@ -40,7 +41,8 @@ impl Machine {
         }
     }
 
-    /// Returns the after-action that has run here for the attempt of this Start, or that will run.
+    /// Returns an after-action of the same attempt that this host has accepted, if any: after it, no setup action may
+    /// begin.
     pub(super) fn after_of(&self, start: &Start) -> Option<&ActionName> {
         let tasks = self.tasks.values().filter(|task| !task.intent.local).map(|task| &task.intent.start);
         let tasks = tasks.map(|of| (of.after, &of.job, of.attempt, &of.action));

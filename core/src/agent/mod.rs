@@ -1,7 +1,7 @@
-//! Machine of the agent: every decision of a node about its tasks, without any I/O. The machine has one entry,
-//! `handle(input, now) -> effects`: the daemon waits for an edge, hands in an [`Input`], and carries out the
-//! [`Effect`]s. The result of a fallible effect comes back as an input. A step that must be durable is confirmed before
-//! the machine requests the next step.
+//! Machine of the agent: decides everything about the tasks of a node, without any I/O. The machine has one entry,
+//! `handle(input, now) -> effects`. The daemon waits for an edge, hands in an [`Input`], and carries out the
+//! [`Effect`]s. The result of a fallible effect comes back as an input. Before the next step, an input confirms that a
+//! durable step is durable.
 //!
 //! ```text
 //!   Start, Exec                                        found at start: intent, no claim, no unit
@@ -11,16 +11,17 @@
 //!        | IntentWritten: Accepted                             | Begin, Start, Exec
 //!        v                                                     |
 //!     QUEUED <-------------------------------------------------+
-//!        | nobody holds the host (guard)  \
+//!        | no other task in the way (guard) \
 //!        v                                 \ cancelled, too late, released, other boot
 //!    STARTING --Rejected------------------> WITHDRAWING --the claim is ours--+
-//!        |  \                                 ^     \                        |
-//!        |   \ Exists, Unknown, bus lost      |      \ a runner has it       |
-//!        |    v                               |       v                      |
-//!        |   DOUBT --not there, no claim: QUEUED, or after six starts        |
-//!        |    | it is ours                            |                      |
-//!        v    v                                       |                      |
-//!        LIVE <---------------------------------------+                      |
+//!        |  \                                 ^     |                        |
+//!        |   \ Exists, Unknown, bus lost      |     | the claim is not ours  |
+//!        |    v                               |     v                        |
+//!        |   DOUBT --no unit, no claim--------+   DOUBT                      |
+//!        |    |      (QUEUED again, up to six starts)                        |
+//!        |    | the unit is the task's                                       |
+//!        v    v                                                              |
+//!        LIVE                                                                |
 //!        | main process gone, nothing lingers                                |
 //!        v                                                                   |
 //!    CONCLUDING <------------------------------------------------------------+
@@ -30,9 +31,9 @@
 //! ```
 //!
 //! Invariants: the intent is on disk before the agent reports the task. The agent starts no unit for an unconfirmed
-//! task. The agent writes the end of an unclaimed task only after it has the claim. The agent reports an end only after
-//! the end is on disk. Exceptions are tasks that the agent never accepted (refused here, or for another boot), and
-//! tombstones.
+//! task. The agent writes the end of an unclaimed task only after it has taken the claim. The agent reports an end only
+//! after the end is on disk, in an outcome or a tombstone. Exception: for a task that it never accepted (refused here,
+//! or meant for another boot) the agent reports an end without a file.
 //!
 //! The rooms: `machine` (state and dispatch), `start` (acceptance), `guard` (turns), `unit` (systemd's answers),
 //! `claim` (withdrawing, cancelling, signals), `watch` (limits behind the runner's), `ending` (outcome to tombstone),

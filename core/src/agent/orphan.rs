@@ -1,7 +1,7 @@
-//! Orphaned tasks of the host's own, whose hook is gone. A resource manager runs a hook and believes the hook's exit
-//! status. If the hook or its daemon dies, that status is lost, and the resource manager makes up a status. So a hook
-//! may name a program. The agent runs the program for an orphaned task: with `begun` while the task goes on, with
-//! `ended` and the outcome when the task has ended.
+//! Orphaned hooks: decides when the program of an orphaned task runs. A resource manager runs a hook on the host and
+//! believes the hook's exit status. If the hook or its daemon dies, that status is lost, and the resource manager
+//! assumes one. So a hook may name a program. The agent runs the program for an orphaned task: with `begun` while the
+//! task goes on, with `ended` and the outcome when the task has ended.
 //!
 //! ```text
 //!   a caller waits --the last caller hangs up, or the agent came up--> alone --GONE_AFTER_MS--> gone: `begun`
@@ -14,8 +14,8 @@
 //!   ended, a caller knows, `begun` was never sent: buried
 //!   ended otherwise: `ended`, again and again until the program has exited with 0; then buried
 //! ```
-//! The intent names the program, and the agent buries the task only after the program knows the end. So a restarted
-//! agent continues the runs of the program.
+//! The intent on disk names the program, and the agent buries the task only after the program knows the end. So a
+//! restarted agent still runs the program.
 
 use std::collections::BTreeMap;
 
@@ -29,25 +29,25 @@ use super::io::{Caller, Effect, ExecReply, Level, Now, Telling, Word};
 use super::machine::{Cx, Machine};
 use super::task::{State, Task};
 
-/// Time without a caller after which the hook counts as gone. A live hook dials again after two seconds at most; a
-/// machine under load may take longer.
+/// Time in milliseconds without a caller after which the hook counts as gone. A live hook dials again within two
+/// seconds; a host under load may take longer.
 pub(super) const GONE_AFTER_MS: u64 = 10_000;
-/// Time between two notes about a program that keeps failing.
+/// Time in milliseconds between two log lines about a program that keeps failing.
 const NOTE_EVERY_MS: u64 = 60 * 60 * 1000;
 
-/// The events that the program of one task knows.
+/// What a task's caller and its program for orphans know of the task.
 #[derive(Debug, Default)]
 pub(super) struct Orphan {
     /// CLOCK_BOOTTIME (ms) from which the hook counts as gone; `None` while a caller waits.
     gone_at_ms: Option<u64>,
     /// Whether the hook has reported that the daemon of the resource manager on this host died.
     bereft: bool,
-    /// Whether a caller knows the end.
+    /// Whether a caller has received the end.
     heard: bool,
-    /// Whether the program knows of the task, perhaps from an earlier agent.
+    /// Whether the program may have run for this task with `begun`, perhaps from an earlier agent.
     known: bool,
     begun: bool,
-    /// Whether the site's program for orphaned tasks is running right now.
+    /// Whether the program is running now.
     telling: bool,
     again: Backoff,
     noted_ms: Option<u64>,
@@ -60,7 +60,7 @@ enum Due {
 }
 
 impl Machine {
-    /// Starts the wait for the hooks of tasks found at start: each hook dials again now, or is gone.
+    /// Gives the hooks of all tasks found at start time to dial again; a hook that does not counts as gone.
     pub(super) fn wait_for_hooks(&mut self, cx: &Cx) {
         for task in self.tasks.values_mut() {
             task.orphan = Orphan { known: true, ..Orphan::default() };
@@ -68,7 +68,7 @@ impl Machine {
         }
     }
 
-    /// Runs the programs that are due, and buries tasks whose program has no further event.
+    /// Runs the programs that are due, and buries ended tasks whose program need not run.
     pub(super) fn tell_orphans(&mut self, cx: &mut Cx) {
         let due: Vec<(TaskId, Due)> = self.tasks.iter().map(|(id, task)| (*id, task.due(cx.now))).collect();
         for (id, due) in due {
@@ -77,7 +77,7 @@ impl Machine {
                 Due::Bury => self.bury(id, cx),
                 Due::Tell(word) => {
                     let Some(task) = self.tasks.get_mut(&id) else { continue };
-                    // An accepted task runs even if its hook does not come back: an epilog must run.
+                    // An accepted task runs even without its hook: an epilog must run.
                     task.confirm();
                     task.tell(word, cx);
                 }
@@ -102,7 +102,7 @@ impl Machine {
         }
     }
 
-    /// Handles the hook's report that the daemon that waits for the hook's status has died.
+    /// Handles a hook's report that the resource manager's daemon, which waits for the hook's exit status, has died.
     pub(super) fn on_bereft(&mut self, caller: Caller, id: TaskId, cx: &mut Cx) {
         let reply = match self.tasks.get_mut(&id) {
             Some(task) => {
@@ -122,19 +122,19 @@ impl Task {
         self.callers.push(caller);
     }
 
-    /// Records whether the daemon that waits for a hook's status has died.
+    /// Records that the daemon that waits for the hook's exit status has died, if `bereft`; the fact then stays.
     pub(super) const fn bereave(&mut self, bereft: bool) {
         self.orphan.bereft |= bereft;
     }
 
-    /// Starts the wait for another caller, if no caller waits.
+    /// If no caller is left, starts the time after which the hook counts as gone.
     pub(super) fn left_alone(&mut self, now: Now) {
         if self.callers.is_empty() {
             self.orphan.gone_at_ms = Some(now.boot_ms.saturating_add(GONE_AFTER_MS));
         }
     }
 
-    /// Records that a caller knows the end.
+    /// Records that a caller has received the end.
     pub(super) const fn heard(&mut self) {
         self.orphan.heard = true;
     }
@@ -144,7 +144,7 @@ impl Task {
         self.intent.local && self.intent.hook.orphaned.is_some()
     }
 
-    /// Returns CLOCK_BOOTTIME (ms) of the next event for the program; `None`: no event is to come.
+    /// Returns CLOCK_BOOTTIME (ms) at which the program is due next; `None`: at no known time.
     pub(super) fn orphan_due_ms(&self, now: Now) -> Option<u64> {
         if !self.has_program() || self.orphan.telling {
             return None;
@@ -163,7 +163,7 @@ impl Task {
         match &self.state {
             State::Recording | State::Concluding { .. } | State::Burying { .. } => Due::Nothing,
             State::Ended { .. } if orphan.bereft || (is_gone && !orphan.heard) => Due::Tell(Word::Ended),
-            // The program still has to undo its work for `begun`.
+            // The program ran for `begun`, and must now undo what it did.
             State::Ended { .. } if orphan.heard && orphan.known => Due::Tell(Word::Ended),
             State::Ended { .. } if orphan.heard => Due::Bury,
             State::Ended { .. } => Due::Nothing,
@@ -222,7 +222,7 @@ impl Task {
     }
 }
 
-/// Returns a text such as `failed (exit 37) after 31ms: 20-gpu: GPU 2 has fallen off the bus`.
+/// Summarizes an end in one line: `failed (exit 37) after 31ms: 20-gpu: GPU 2 has fallen off the bus`.
 fn headline(ended: &Ended) -> String {
     let took = ended.elapsed_ms.map(|ms| format!(" after {}", Span::from_millis(ms))).unwrap_or_default();
     let check = ended.checks.first().map(|check| format!(": {}: {}", check.check, check.message));

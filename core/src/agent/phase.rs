@@ -1,14 +1,14 @@
-//! Phase of a task according to its runner's records. A pure function: equal records give equal phases.
+//! Phase: derives the phase of a task from its runner's records. A pure function: equal records give equal phases.
 
 use crate::message::Phase;
 use crate::task::{Report, StepRecord};
 
-/// Maximum number of milestones that the agent reports for a task: as many as a script can report.
+/// Maximum number of milestones that the agent reports for a task.
 const MAX_MILESTONES: usize = 256;
 
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Progress {
-    /// `None` before the first script begins. Between two scripts the phase names the earlier script.
+    /// `None` before the first script begins. Between two scripts the phase stays that of the earlier script.
     pub(super) phase: Option<Phase>,
     /// The milestones in the order in which scripts reached them.
     pub(super) milestones: Vec<String>,
@@ -20,7 +20,7 @@ struct Current<'a> {
     attempt: u32,
     of: u32,
     progress: Option<&'a str>,
-    /// The limit that passed, and the script's activity at that time.
+    /// The limit in milliseconds that passed, and what the script was doing then.
     overdue: Option<(u64, &'a str)>,
 }
 
@@ -31,7 +31,7 @@ pub(super) fn read(steps: &[StepRecord]) -> Progress {
     for step in steps {
         match step {
             StepRecord::Begin { seq, script, attempt, of, .. } => {
-                // A further try of the same script does not count as a further script.
+                // A further try of the same script keeps the script's number.
                 let again = current.as_ref().is_some_and(|c| c.script == script && c.attempt < *attempt);
                 index += u32::from(!again);
                 current =

@@ -1,5 +1,6 @@
-//! Session with the controller: the agent says Hello, gets the Welcome, and obeys. A message before the Welcome is a
-//! protocol error. Messages wait while the epoch goes to disk.
+//! Session with the controller: decides which controller the agent obeys, and from when. The agent says Hello and gets
+//! the Welcome. Any other message before the Welcome is a protocol error. Messages after the Welcome wait until the
+//! epoch is on disk.
 //!
 //! ```text
 //!   down --LinkUp--> waiting --Joined--> greeted --Welcome--> pending --EpochWritten--> open
@@ -19,15 +20,15 @@ use super::io::{Effect, Level};
 use super::machine::{Cx, Machine};
 use super::task::State;
 
-/// Maximum number of messages that wait while an epoch is written, each at most a frame. With more, the agent ends the
-/// session; the next session repeats all messages, and by then the epoch is on disk.
+/// Maximum number of messages that wait while the edge writes an epoch, each at most a frame. Past it the agent ends
+/// the session. The controller repeats all messages in the next session, and by then the epoch is on disk.
 pub(super) const MAX_PENDING: usize = 256;
 
 #[derive(Debug, Default)]
 enum Link {
     #[default]
     Down,
-    /// Connected, while the edge is still searching for tasks.
+    /// The edge has connected, and has not found its tasks yet (`Joined`).
     Waiting {
         counter: u64,
     },
@@ -51,18 +52,18 @@ struct Welcome {
 #[derive(Debug, Default)]
 pub(super) struct Session {
     link: Link,
-    /// The cluster of the last Welcome.
+    /// The cluster of the last session that opened.
     pub(super) cluster: Option<ClusterId>,
-    /// The highest epoch on disk.
+    /// The contents of `epoch.json`: the highest epoch that this host has obeyed.
     pub(super) obeyed: Option<Obeyed>,
-    /// The epoch that the edge is writing to disk.
+    /// The contents of `epoch.json` that the edge is writing.
     writing: Option<Obeyed>,
-    /// Whether the agent has logged in this session that the peer does not know a message of the agent.
+    /// Whether the agent has logged, once per session, that the controller does not know one of its messages.
     noted_unsupported: bool,
 }
 
 impl Session {
-    /// Returns the highest obeyed epoch, even if that epoch is still on its way to disk.
+    /// Returns the newest contents of `epoch.json`, even if the edge is still writing them.
     pub(super) fn highest(&self) -> Option<Obeyed> {
         self.writing.or(self.obeyed)
     }
@@ -71,7 +72,7 @@ impl Session {
         matches!(self.link, Link::Open)
     }
 
-    /// Returns `true` if this session has said Hello. The agent then reports later changes in messages.
+    /// Returns `true` if the agent has sent its Hello in this session: it reports later changes in messages.
     pub(super) const fn is_greeted(&self) -> bool {
         matches!(self.link, Link::Greeted | Link::Pending { .. } | Link::Open)
     }
@@ -93,7 +94,7 @@ impl Machine {
         self.greet(cx);
     }
 
-    /// Says Hello, if a session waits for it and the join is done.
+    /// Sends the Hello, if the edge has connected and the machine knows its tasks.
     pub(super) fn greet(&mut self, cx: &mut Cx) {
         let Link::Waiting { counter } = self.session.link else { return };
         if !self.joined {
@@ -114,8 +115,8 @@ impl Machine {
         cx.push(Effect::Hang { why: why.into() });
     }
 
-    /// Ends the session, so that the next session begins with a new Hello: a session has only one Hello, and the
-    /// controller knows a node's actions from the last Hello.
+    /// Ends the session because the configured actions changed. A session has one Hello, and the controller knows a
+    /// node's actions from it alone; the next session's Hello has the new actions.
     pub(super) fn greet_anew(&mut self, cx: &mut Cx) {
         if self.session.is_greeted() {
             self.hang("this node configures other actions than it has told the controller", cx);
@@ -205,7 +206,8 @@ impl Machine {
         self.say_what_hello_left_out(cx);
     }
 
-    /// Reports facts that Hello omits: unacknowledged ends, milestones, announced reboots, and events after the Hello.
+    /// Reports, after the Welcome, the facts that Hello omits: unacknowledged ends, milestones, announced reboots, and
+    /// changes since the Hello.
     fn say_what_hello_left_out(&mut self, cx: &mut Cx) {
         for id in self.in_order() {
             let Some(task) = self.tasks.get_mut(&id).filter(|task| !task.intent.local) else { continue };
@@ -253,12 +255,12 @@ impl Machine {
                 };
                 cx.push(Effect::Answer { question, ask, tasks });
             }
-            // Handled for every state of the link.
+            // `on_message` has handled these.
             ToAgent::Welcome { .. } | ToAgent::TurnedAway { .. } | ToAgent::Unsupported { .. } => {}
         }
     }
 
-    /// Handles a Begin: the controller still wants a task that Hello showed as not begun.
+    /// Handles a Begin: confirms a task that Hello showed as unclaimed.
     fn on_begin(&mut self, id: crate::ids::TaskId, cx: &mut Cx) {
         match self.tasks.get_mut(&id) {
             Some(task) if task.intent.local => {}

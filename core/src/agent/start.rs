@@ -1,4 +1,4 @@
-//! Acceptance of a task: checks before any file is written, and the intent.
+//! Acceptance: decides whether the agent accepts a task, before it writes any file, and makes the intent.
 
 use crate::defect;
 use crate::environment;
@@ -11,14 +11,14 @@ use super::io::{Effect, ExecReply, Level, Now};
 use super::machine::{Cx, Machine};
 use super::task::{State, Task};
 
-/// Longest start-grace: a task waits no longer for its begin, even if its Start allows more. The agent keeps the task's
-/// records as long.
+/// Longest start-grace: past it no task begins, even if its Start allows more. The agent keeps the task's tombstone as
+/// long.
 const MAX_NOT_AFTER_MS: u64 = 24 * 60 * 60 * 1000;
 
 impl Machine {
     pub(super) fn on_start(&mut self, start: Start, cx: &mut Cx) {
         let task = start.task;
-        // The id must match its parts, so that no message can mean one task and name another.
+        // The id must be derived from the parts of the Start: a message must not mean one task and name another.
         let cluster = self.session.cluster.unwrap_or(ClusterId::LOCAL);
         if task.action != ActionId::of(cluster, &start.job, start.attempt, &start.action) || cluster == ClusterId::LOCAL
         {
@@ -36,8 +36,8 @@ impl Machine {
         }
     }
 
-    /// Answers a Start for a task that the agent already knows, by the task's state. Returns `false` for an unknown
-    /// task.
+    /// Answers a repeated Start of a task that the agent knows: by its state, or by its tombstone. Returns `false` for
+    /// an unknown task.
     fn answer_known(&mut self, id: TaskId, cx: &mut Cx) -> bool {
         if let Some(task) = self.tasks.get_mut(&id) {
             match &task.state {
@@ -58,7 +58,7 @@ impl Machine {
         if let Some(tomb) = self.tombs.get(id) {
             let stone = &tomb.tombstone;
             if stone.reboot(&self.node.boot) == Reboot::Expected {
-                // A controller that sends a Start does not know how long the reboot may take.
+                // A controller that repeats a Start does not know the remaining limit for the reboot.
                 let (within_ms, ended) = (stone.limit_ms, Box::new(self.told_by(stone, cx.now)));
                 self.say(cx, FromAgent::ExpectsBoot { task: id, within_ms, ended });
             }
@@ -68,10 +68,12 @@ impl Machine {
         self.tombs.is_writing(id)
     }
 
-    /// Returns the intent of a new task.
+    /// Checks a new task and returns its intent. `plan`: replaces the configured plan. `local`: the task is the host's
+    /// own.
     ///
     /// # Errors
-    /// The end of a task that ends at once, without a file: refused, or lost if the Start was for another boot.
+    /// The end to report for a task that the agent does not accept: refused, or lost if the Start was meant for another
+    /// boot.
     pub(super) fn admit(&self, start: Start, plan: Option<Plan>, local: bool, now: Now) -> Result<Intent, Box<Ended>> {
         let bare = |outcome| Box::new(Ended::bare(outcome, now.wall_ms));
         let refused = |why: String| bare(Outcome::Refused { why });
@@ -94,7 +96,7 @@ impl Machine {
             return Err(full(format!("{open} tasks have not ended on this host, as many as it takes (max-tasks)")));
         }
         let held = self.tasks.len() + self.tombs.len();
-        // The spare room is for after-actions alone: a node that refuses an epilog stays dirty.
+        // Only after-actions may use the spare room: a node that refuses an epilog is not cleaned up.
         let spare = if start.after { policy.max_tasks } else { 0 };
         if held >= policy.max_tombstones.saturating_add(spare) {
             return Err(full(format!(
@@ -116,7 +118,7 @@ impl Machine {
         };
         let (env, dropped_env) = environment::admit(&start.env, &policy.env_allow).map_err(refused)?;
         plan.timeout_ms = [start.timeout_ms, plan.timeout_ms].into_iter().flatten().min();
-        // The time of acceptance orders the queue, also after a restart: no two tasks have the same millisecond.
+        // A restarted agent orders the queue by the time of acceptance, so no two tasks get the same millisecond.
         let last = self.tasks.values().map(|task| task.intent.accepted_boottime_ms).max();
         Ok(Intent {
             not_after_boottime_ms: now.boot_ms.saturating_add(start.not_after_ms.min(MAX_NOT_AFTER_MS)),
@@ -131,7 +133,7 @@ impl Machine {
         })
     }
 
-    /// Writes the intent; the agent reports the task when the intent is on disk.
+    /// Adds a task and writes its intent. The agent reports `Accepted` when the intent is on disk.
     pub(super) fn record(&mut self, intent: Intent, cx: &mut Cx) {
         let start = &intent.start;
         let (id, stem) = (start.task, ids::stem(&start.action, &start.job, start.task));
@@ -155,7 +157,8 @@ impl Machine {
     pub(super) fn on_intent_written(&mut self, id: TaskId, result: Result<(), String>, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         if !matches!(task.state, State::Recording) {
-            // The intent was rebuilt from a running unit; the agent writes the outcome all the same.
+            // The write was of a rebuilt intent. The task goes on without it: `WriteOutcome` writes the intent again if
+            // needed.
             if let Err(text) = result {
                 let text = format!("cannot write the rebuilt intent of {}: {text}", task.name());
                 cx.note(Level::Error, Some(id), Some(&task.intent.start.job.clone()), text);
@@ -178,7 +181,7 @@ impl Machine {
         }
     }
 
-    /// Forgets the task, because no file is on disk: a repeated Start tries again.
+    /// Forgets a task whose intent could not be written: a repeated Start tries again.
     fn not_recorded(&mut self, id: TaskId, why: String, cx: &mut Cx) {
         let Some(task) = self.tasks.remove(&id) else { return };
         self.stems.remove(&task.stem);
@@ -193,8 +196,8 @@ impl Machine {
         self.say(cx, FromAgent::Finished { task: id, ended });
     }
 
-    /// Tells the controller about its task, now or with this session's Welcome. Tells it nothing about the host's own
-    /// tasks.
+    /// Sends a message about a task to the controller. If the session is not open, the Hello or the Welcome's catch-up
+    /// reports the change. Sends nothing about the host's own tasks.
     pub(super) fn tell(&mut self, id: TaskId, message: FromAgent, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| !task.intent.local) else {
             return;
@@ -208,7 +211,7 @@ impl Machine {
 }
 
 impl Task {
-    /// Confirms that a controller or caller wants the task.
+    /// Confirms an unconfirmed task: a controller or caller still wants it, so it joins the queue.
     pub(super) fn confirm(&mut self) {
         self.confirmed = true;
         if matches!(self.state, State::Unconfirmed) {
@@ -217,7 +220,7 @@ impl Task {
     }
 }
 
-/// Explains why the agent cannot accept or adopt a task of this stem.
+/// Explains to the operator that another unit uses the name of a task.
 pub(super) fn not_ours(stem: &str) -> String {
     format!(
         "something else on this host has the name {stem}: look at `systemctl status {stem}.service`, stop it, and ask again"

@@ -1,4 +1,4 @@
-//! Status of the machine for people.
+//! Status of the machine, for operators.
 
 use crate::message::Phase;
 use crate::outcome::Outcome;
@@ -8,7 +8,7 @@ use super::machine::Machine;
 use super::task::{State, Task};
 
 impl Machine {
-    /// Returns how far the session is: `not connected`, `connecting`, `connected` (the controller has welcomed this
+    /// Returns the state of the session: `not connected`, `connecting`, `connected` (the controller has welcomed this
     /// node), `turned away`.
     pub const fn session_word(&self) -> &'static str {
         self.session.word()
@@ -87,7 +87,7 @@ impl Task {
         }
     }
 
-    /// Returns the reason to wait, or the current problem.
+    /// Returns why the task waits, or its current problem.
     fn why(&self) -> Option<String> {
         if self.trouble.is_some() {
             return self.trouble.clone();

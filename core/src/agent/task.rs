@@ -1,4 +1,4 @@
-//! Task as a node holds it: state, facts, and pending operations.
+//! Task in the agent's machine: its state, what the agent knows of it, and pending operations.
 
 use crate::ids::{InvocationId, TaskId};
 use crate::message::Phase;
@@ -9,44 +9,44 @@ use super::io::{Caller, Now};
 use super::orphan::Orphan;
 use super::watch::Watch;
 
-/// State of a task; the drawing is in [`super`].
+/// State of a task; [`super`] has the drawing.
 #[derive(Debug)]
 pub(super) enum State {
-    /// The edge is writing `intent.json`; the agent has reported nothing.
+    /// The edge is writing `intent.json`; the agent has not reported the task yet.
     Recording,
-    /// The intent is on disk, the task has not begun, and no peer has requested the task in this agent's lifetime. The
-    /// task needs a Begin, a Start or an Exec.
+    /// The intent is on disk, and the task has not begun. Since this agent started, no Start, Begin or Exec has asked
+    /// for the task: it waits for one.
     Unconfirmed,
-    /// The task is confirmed, and waits until the tasks before it on this host have ended.
+    /// The task is confirmed, and waits for its turn on this host (`guard`).
     Queued,
-    /// The agent asked systemd to start the unit; systemd has not answered.
+    /// The agent has asked systemd to start the unit, and has no answer yet.
     Starting,
-    /// The unit may exist or not, and may belong to another program; an inspection decides.
+    /// The unit may exist or not, or belong to another program; an inspection decides. `why`: the reason of the doubt.
     Doubt { why: String },
-    /// The unit exists: queued, running, or ended with processes left.
+    /// The unit exists: systemd is starting it, its runner runs, or its processes outlive the runner.
     Live,
-    /// The task must not begin: the agent takes the claim.
+    /// The task must not begin: the agent is taking the claim.
     Withdrawing,
     /// The task has ended; the edge is writing `outcome.json`.
     Concluding { ended: Box<Ended> },
-    /// The outcome is on disk, but not acknowledged.
+    /// The outcome is on disk; the controller has not acknowledged it.
     Ended { ended: Box<Ended> },
-    /// The end is acknowledged; the edge writes the tombstone and removes the directory.
+    /// The end is acknowledged; the edge is writing the tombstone and removing the directory.
     Burying { ended: Box<Ended> },
 }
 
-/// A claim that the edge is writing to disk.
+/// A claim that the agent has requested for itself. `again`: the backoff after a failed write.
 #[derive(Debug)]
 pub(super) struct Claiming {
     pub(super) claim: Claim,
     pub(super) again: Backoff,
 }
 
-/// State of the inspections of unit and directory: at most one inspection runs at a time.
+/// Inspections of a task's unit and directory: at most one runs at a time. `asked`: one is under way.
 #[derive(Debug, Default)]
 pub(super) struct Look {
     pub(super) asked: bool,
-    /// Whether the task has changed since the inspection was requested.
+    /// Whether another inspection follows the current one, because the unit or directory has changed since.
     pub(super) again: bool,
     pub(super) backoff: Backoff,
 }
@@ -55,30 +55,32 @@ pub(super) struct Look {
 pub(super) struct Task {
     pub(super) stem: String,
     pub(super) intent: Box<Intent>,
-    /// Number that grows with each accepted task of this host; the queue has this order.
+    /// Number that grows with each task that this agent adds; the queue has this order.
     pub(super) seq: u64,
     pub(super) state: State,
-    /// Whether a controller or caller requested the task in this agent's lifetime.
+    /// Whether a Start, Begin or Exec has asked for the task since this agent started.
     pub(super) confirmed: bool,
     pub(super) cancelled: bool,
-    /// Whether the controller has forgotten the task's attempt. The host may belong to another job.
+    /// Whether the controller has sent Forget for the task: the resource manager may have given the host to another
+    /// job.
     pub(super) released: bool,
 
     pub(super) claim: Option<Claim>,
-    /// Whether a runner has a claim whose invocation the agent has not read.
+    /// Whether a runner has, or may have had, a claim that the agent cannot read.
     pub(super) claimed_by_other: bool,
     pub(super) claiming: Option<Claiming>,
 
-    /// The number of requested StartUnits.
+    /// Number of starts that the agent has requested from systemd.
     pub(super) starts: u32,
     pub(super) start_again: Backoff,
     pub(super) look: Look,
-    /// Whether PID 1 reports changes of the unit on this connection.
+    /// Whether systemd reports changes of the unit on the current bus connection.
     pub(super) watched: bool,
-    /// Whether the unit is loaded, as far as known. `Some(true)`: loaded as a failed unit.
+    /// `None`: the unit is not loaded, as far as the agent knows. `Some(failed)`: the unit is loaded, and failed or
+    /// not.
     pub(super) loaded: Option<bool>,
     pub(super) invocation: Option<InvocationId>,
-    /// Whether the agent still has to send TERM to the runner; `signal`: the number of another signal to send.
+    /// `term`: whether a TERM to the runner is pending. `signal`: the number of another pending signal.
     pub(super) term: bool,
     pub(super) signal: Option<u8>,
     pub(super) watch: Watch,
@@ -87,22 +89,22 @@ pub(super) struct Task {
 
     /// Backoff of writing the outcome or the tombstone.
     pub(super) write_again: Backoff,
-    /// Last problem, as text for people; `None`: no problem, or a solved one.
+    /// The current problem, as text for operators; `None`: no problem.
     pub(super) trouble: Option<String>,
 
     pub(super) phase: Option<Phase>,
-    /// CLOCK_BOOTTIME (ms) at the begin of the first script, if this agent started the task.
+    /// CLOCK_BOOTTIME (ms) when this agent saw the first script begin; `None` for a task that an earlier agent started.
     pub(super) running_from_ms: Option<u64>,
-    /// Whether the journal has a line that names the processes which outlive the scripts.
+    /// Whether the agent has logged the processes that outlive the scripts.
     pub(super) lingering_noted: bool,
     pub(super) milestones: Vec<String>,
     /// Number of milestones that the agent has reported in this session.
     pub(super) milestones_told: usize,
-    /// The task's end by the reboot, if a script announced a reboot; `boot_told`: the agent has reported that end in
-    /// this session.
+    /// The end that an announced reboot would give the task; `None`: no script announced one. `boot_told`: the agent
+    /// has reported that end in this session.
     pub(super) boot: Option<Box<Ended>>,
     pub(super) boot_told: bool,
-    /// Whether the controller lacks an event from after this session's Hello.
+    /// Whether the task has changed since this session's Hello, and the controller does not know it.
     pub(super) unsaid: bool,
     /// Callers of Exec that wait for the task's end.
     pub(super) callers: Vec<Caller>,
@@ -151,7 +153,7 @@ impl Task {
         self.intent.start.task
     }
 
-    /// Returns the name for people: `prolog of job f1, attempt 2, rank 3`.
+    /// Returns the name for operators: `prolog of job f1, attempt 2, rank 3`.
     pub(super) fn name(&self) -> String {
         let start = &self.intent.start;
         format!("{} of job {}, attempt {}, rank {}", start.action, start.job, start.attempt, start.task.rank)
@@ -161,14 +163,14 @@ impl Task {
         now.boot_ms.saturating_sub(self.intent.accepted_boottime_ms)
     }
 
-    /// Returns the age of the phase. The age counts from the begin of the scripts, not from the acceptance.
+    /// Returns the milliseconds since the first script began, or since the acceptance if the agent did not see that.
     pub(super) fn phase_age_ms(&self, now: Now) -> u64 {
         now.boot_ms.saturating_sub(self.running_from_ms.unwrap_or(self.intent.accepted_boottime_ms))
     }
 
-    /// Returns `true` if a script of the task may be alive, or may begin without another order. An unconfirmed task
-    /// may: an earlier agent may have requested the unit, and PID 1 may not have handled the request yet. A task being
-    /// withdrawn may, until the agent has the claim.
+    /// Returns `true` if a script of the task may be alive, or may begin without a further message. An unconfirmed task
+    /// counts: systemd may still handle an earlier agent's start. A task that is being withdrawn counts until the agent
+    /// has the claim.
     pub(super) const fn may_live(&self) -> bool {
         matches!(
             self.state,
@@ -176,12 +178,12 @@ impl Task {
         )
     }
 
-    /// Returns `true` if the task has not ended, according to the files on disk.
+    /// Returns `true` while no outcome of the task is on disk.
     pub(super) const fn is_open(&self) -> bool {
         !matches!(self.state, State::Ended { .. } | State::Burying { .. })
     }
 
-    /// Returns `true` if the task has not begun, so that the agent gives it up past its not-after.
+    /// Returns `true` if the agent gives the task up past its not-after, because it has not begun.
     pub(super) const fn expires(&self) -> bool {
         matches!(self.state, State::Unconfirmed | State::Queued)
     }
@@ -191,20 +193,21 @@ impl Task {
     }
 }
 
-/// Returns `true` if the main process of this loaded unit is gone for good. `activating` and `deactivating` are
-/// transitions, and a pending start will change the properties.
+/// Returns `true` if the main process of this loaded unit has ended, and none will follow. While the unit is
+/// `activating`, `deactivating` or waits for a start, its properties may still change.
 pub(super) fn is_over(unit: &UnitFacts) -> bool {
     let settled = !matches!(unit.active.as_str(), "activating" | "deactivating" | "reloading");
     let never_ran = matches!(unit.active.as_str(), "failed" | "inactive");
     settled && !unit.is_to_start() && unit.main_pid == 0 && (unit.main_code != 0 || never_ran)
 }
 
-/// Returns `true` if the runner's exit status says that the runner had no claim and ran nothing.
+/// Returns `true` if the runner's exit status says that it got no claim and ran nothing.
 pub(super) fn ran_nothing(unit: &UnitFacts) -> bool {
     RAN_NOTHING.iter().any(|status| exited_with(unit, *status))
 }
 
-/// Returns `true` if the runner found no directory, or the directory of another task.
+/// Returns `true` if the runner's exit status says that it found no directory or intent of its task, came too late, or
+/// found the task claimed.
 pub(super) fn had_no_task(unit: &UnitFacts) -> bool {
     [NO_TASK, NOT_OURS].iter().any(|status| exited_with(unit, *status))
 }

@@ -1,6 +1,7 @@
-//! Tombstones: the records of ended tasks, until the controller forgets their attempts. A tombstone answers for its
-//! task. Past the cap, the agent evicts the oldest tombstone that the controller has acknowledged
-//! (docs/decisions/0006-what-we-measured-otherwise.md). Without such a tombstone, the agent accepts no new task.
+//! Tombstones: decides how long the record of an ended task stays. A tombstone answers a repeated Start or Cancel of
+//! its task. The agent removes it after the controller's Forget and past its not-after. Past the cap, the agent evicts
+//! the oldest tombstone that the controller has acknowledged (docs/decisions/0006-what-we-measured-otherwise.md).
+//! Without such a tombstone, the agent accepts no new task.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,25 +13,25 @@ use crate::task::Tombstone;
 use super::backoff::Backoff;
 use super::io::Now;
 
-/// Maximum size of an outcome's text in a tombstone; keeps the tombstone within 512 bytes.
+/// Maximum number of characters of an outcome's text in a tombstone, which keeps the tombstone within 512 bytes.
 const MAX_TEXT: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct Tomb {
     pub(super) tombstone: Tombstone,
     pub(super) stem: String,
-    /// `false`: the controller has not confirmed the end yet.
+    /// Whether the controller has acknowledged the end.
     pub(super) acked: bool,
-    /// The controller has forgotten the attempt.
+    /// Whether the controller has sent Forget for the task.
     pub(super) forgotten: bool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Tombs {
     kept: BTreeMap<TaskId, Tomb>,
-    /// Tombstones of unknown tasks that the edge is writing to disk.
+    /// Tombstones that the edge is writing for cancelled tasks which this host does not know.
     writing: BTreeMap<TaskId, (Tomb, Backoff)>,
-    /// (not-after, task) of forgotten tombstones.
+    /// Not-after and task of each tombstone that the controller has forgotten.
     forgotten: BTreeSet<(u64, TaskId)>,
 }
 
@@ -43,7 +44,7 @@ impl Tombs {
         self.kept.get(&task)
     }
 
-    /// Returns the tombstone of a task, even if the edge is still writing the tombstone to disk.
+    /// Returns the tombstone of a task, even if the edge is still writing it.
     pub(super) fn get_or_writing(&self, task: TaskId) -> Option<&Tomb> {
         self.get(task).or_else(|| self.writing.get(&task).map(|(tomb, _)| tomb))
     }
@@ -56,8 +57,8 @@ impl Tombs {
         self.kept.values()
     }
 
-    /// Returns `true` if the edge is still writing the tombstone. Such a tombstone refuses its task already; the agent
-    /// reports the refusal after the write.
+    /// Returns `true` if the edge is still writing the task's tombstone. A Start of the task is already ignored; the
+    /// agent reports the cancel after the write.
     pub(super) fn is_writing(&self, task: TaskId) -> bool {
         self.writing.contains_key(&task)
     }
@@ -74,7 +75,7 @@ impl Tombs {
         self.writing.insert(tomb.tombstone.task, (tomb, Backoff::default()));
     }
 
-    /// Records that the tombstone is on disk; returns the outcome to report.
+    /// Records that the tombstone is on disk, and returns the outcome to report.
     pub(super) fn written(&mut self, task: TaskId) -> Option<Outcome> {
         let (tomb, _) = self.writing.remove(&task)?;
         let outcome = tomb.tombstone.outcome.clone();
@@ -82,13 +83,13 @@ impl Tombs {
         Some(outcome)
     }
 
-    /// Records that writing failed; returns `true` if the agent was writing this tombstone.
+    /// Records a failed write of a tombstone; returns `false` if the agent was not writing one for this task.
     pub(super) fn not_written(&mut self, task: TaskId, now: Now) -> bool {
         let found = self.writing.get_mut(&task);
         found.map(|(_, backoff)| backoff.failed(now)).is_some()
     }
 
-    /// Returns the tombstones (with stem) whose write failed and is due again.
+    /// Returns the tombstones to write again, each with its stem: their last write failed, and the backoff is over.
     pub(super) fn take_due(&mut self, now: Now) -> Vec<(String, Tombstone)> {
         let due = self.writing.values_mut().filter(|(_, backoff)| backoff.at().is_some());
         due.filter_map(|(tomb, backoff)| backoff.take_due(now).then(|| (tomb.stem.clone(), tomb.tombstone.clone())))
@@ -105,7 +106,7 @@ impl Tombs {
         }
     }
 
-    /// Marks a tombstone as forgotten by the controller. The controller cannot forget the host's own tasks.
+    /// Records the controller's Forget. Has no effect on the host's own tasks.
     pub(super) fn forget(&mut self, task: TaskId) {
         let writing = self.writing.get_mut(&task).map(|(tomb, _)| tomb);
         let Some(tomb) = writing.filter(|tomb| !tomb.tombstone.local) else {
@@ -117,7 +118,7 @@ impl Tombs {
         tomb.forgotten = true;
     }
 
-    /// Removes and returns forgotten tombstones past their not-after, except those for which `stays` is `true`.
+    /// Removes and returns forgotten tombstones whose not-after has passed. Keeps those for which `stays` is `true`.
     pub(super) fn sweep(&mut self, now: Now, stays: impl Fn(&Tomb) -> bool) -> Vec<Tomb> {
         let until = if defect!(EarlyTombstoneSweep) { u64::MAX } else { now.boot_ms };
         let due = self.forgotten.range(..=(until, LAST_TASK)).copied();
@@ -130,9 +131,9 @@ impl Tombs {
             .collect()
     }
 
-    /// Removes and returns the oldest tombstone of the host's own tasks, if the host has `most` such tombstones or
-    /// more. Keeps those for which `stays` is `true`. No message for the task can be in flight, so the eviction does
-    /// not wait for a not-after.
+    /// Removes and returns the oldest tombstone of the host's own tasks, if the host has at least `most` of them. Keeps
+    /// those for which `stays` is `true`. No message about such a task can be under way, so the not-after does not
+    /// matter.
     pub(super) fn evict_local(&mut self, most: usize, stays: impl Fn(&Tomb) -> bool) -> Option<Tomb> {
         let own = || self.kept.values().filter(|tomb| tomb.tombstone.local);
         if own().count() < most {
@@ -143,9 +144,9 @@ impl Tombs {
         self.kept.remove(&task)
     }
 
-    /// Removes and returns up to `most` of the oldest tombstones that the controller acknowledged, except those for
-    /// which `stays` is `true`. A session keeps the order of messages, and a controller starts no task whose end it
-    /// knows. So no Start can come for these tasks, except from a lost store.
+    /// Removes and returns up to `most` of the oldest acknowledged tombstones. Keeps those for which `stays` is `true`.
+    /// A session keeps messages in order, and a controller starts no task whose end it has stored. So only a controller
+    /// with a lost store can send a Start for these tasks.
     pub(super) fn evict_told(&mut self, most: usize, stays: impl Fn(&Tomb) -> bool) -> Vec<Tomb> {
         let may_go = |tomb: &&Tomb| tomb.acked && !tomb.tombstone.local && !stays(tomb);
         let tombs = self.kept.values().filter(may_go);
@@ -160,16 +161,16 @@ impl Tombs {
             .collect()
     }
 
-    /// Returns tombstones that the controller has not confirmed.
+    /// Returns the tombstones whose end the controller has not acknowledged.
     pub(super) fn unacknowledged(&self) -> impl Iterator<Item = &Tomb> {
         self.kept.values().filter(|tomb| !tomb.acked)
     }
 }
 
-/// The greatest possible task id: the upper end of a range of tombstones.
+/// The greatest possible task id: the upper end of a range by not-after.
 const LAST_TASK: TaskId = TaskId { action: crate::ids::ActionId(uuid::Uuid::max()), rank: crate::ids::Rank(u32::MAX) };
 
-/// Shortens an outcome for a tombstone: cuts the text, and replaces characters that JSON would escape.
+/// Shortens an outcome for a tombstone: cuts its text, and replaces characters that JSON would escape.
 pub(super) fn brief(outcome: &Outcome) -> Outcome {
     let cut = |text: &str| -> String {
         let plain = |c: char| if c.is_ascii_graphic() && !matches!(c, '"' | '\\') { c } else { ' ' };

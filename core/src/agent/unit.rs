@@ -1,5 +1,5 @@
-//! Unit of a task: systemd's answers, and their consequences. Silence proves nothing: the machine inspects the unit
-//! instead.
+//! Unit of a task: decides from systemd's answers and from inspections whether the task runs, lingers or has ended. A
+//! missing answer proves nothing: the machine inspects the unit instead.
 
 use crate::defect;
 use crate::ids::TaskId;
@@ -14,16 +14,16 @@ use super::phase;
 use super::start::not_ours;
 use super::task::{State, Task, had_no_task, is_over};
 
-/// Maximum number of unanswered starts, each of which an inspection disproved. A bus that is replaced takes one or two.
+/// Maximum number of starts of a task whose unit did not come up. A restart of dbus-daemon costs one or two.
 const MAX_STARTS: u32 = 6;
-/// Maximum number of lingering processes to name, and of bytes in each command.
+/// Maximum number of lingering processes that a phase names, and of characters of each command.
 const MAX_NAMED: usize = 32;
 const MAX_COMMAND: usize = 256;
 
 impl Machine {
     pub(super) fn on_started(&mut self, id: TaskId, reply: StartReply, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
-        // After the bus was lost only an inspection shows the result of the call.
+        // The bus was lost during the call: only an inspection shows what the call did.
         if !matches!(task.state, State::Starting) {
             return;
         }
@@ -34,7 +34,7 @@ impl Machine {
                 // systemd reports the end of the unit's job to the connection that queued the job.
                 task.watched = true;
                 task.start_again.succeeded();
-                // The job may have ended before systemd answered the call.
+                // A `Stirred` came before this reply: the job may have ended already.
                 if std::mem::take(&mut task.look.again) {
                     self.look(id, cx);
                 }
@@ -62,7 +62,7 @@ impl Machine {
         match task.state {
             State::Starting => task.look.again = true,
             State::Live | State::Doubt { .. } => self.look(id, cx),
-            // The unit belongs to a start that the machine had given up as failed.
+            // The machine had taken this start for failed, and its unit came up after all.
             State::Queued if task.starts > 0 && !self.unloading.contains_key(&task.stem) => {
                 self.doubt(id, "its unit stirred".to_owned(), cx)
             }
@@ -70,8 +70,8 @@ impl Machine {
         }
     }
 
-    /// Requests an inspection, or another one after the current inspection. Without a bus, the next `Joined` requests
-    /// the inspection.
+    /// Requests an inspection. While one is under way, requests another to follow it. Without a bus, the next `Joined`
+    /// leads to the inspection.
     pub(super) fn look(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|_| self.bus) else {
             return;
@@ -111,20 +111,21 @@ impl Machine {
         }
     }
 
-    /// Applies an inspection to the task's state.
+    /// Decides by an inspection whether the task's unit is gone, over or alive, and updates the task.
     pub(super) fn observe(&mut self, id: TaskId, seen: &Seen, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let claim_is_news = task.learn_claim(seen);
         let loaded = seen.unit.as_ref().filter(|unit| unit.loaded);
-        // The check includes a unit that this agent queued: a program may have stopped that unit and used its name.
+        // Even a unit that this agent started is checked: a program may have stopped it and taken its name.
         let ours = loaded.filter(|unit| task.is_its_unit(unit, seen));
         if (seen.gone || task.intent.is_rebuilt()) && task.claim.is_none() {
-            // The claim may have gone with the directory: an existing unit stands for a runner that had the claim.
+            // The claim may have been lost with the directory. A unit that belongs to the task had a runner, so it
+            // counts as a claim.
             task.claimed_by_other = true;
             task.claim = ours.and_then(|unit| unit.invocation.clone()).map(Claim::Runner);
         }
         if ours.is_some() {
-            // Unloading an earlier unit of the same name would stop this unit.
+            // The stem is no longer to be unloaded: that would now stop this unit.
             self.unloading.remove(&task.stem);
         }
         match ours {
@@ -148,8 +149,8 @@ impl Machine {
             self.take_claim(id, Claim::Cancelled, cx);
         }
         if unit.main_ended() && !seen.processes.is_empty() {
-            // The runner failed or was killed: systemd sends TERM to the runner's children, and waits. No other script
-            // begins, and no runner is left to forward a signal.
+            // The runner has failed or was killed, and its children live. systemd sends them TERM and waits. No other
+            // script begins, and no runner is left to forward a signal.
             return self.observe_lingering(id, unit, &seen.processes, cx);
         }
         self.deliver_signals(id, cx);
@@ -167,7 +168,7 @@ impl Machine {
         }
         self.tell_milestones(id, cx);
         self.foresee_boot(id, seen, cx);
-        // The agent's report about a deaf runner stays in force while the runner is deaf.
+        // While the runner is deaf, the agent's own `Overdue` stays the phase.
         let told = |task: &Task| task.watch.behind.is_some() && seen.deaf.is_some();
         let told = self.tasks.get(&id).is_some_and(told);
         if let Some(phase) = progress.phase.filter(|phase| !told || matches!(phase, Phase::Overdue { .. })) {
@@ -188,7 +189,8 @@ impl Machine {
         task.milestones_told = task.milestones.len();
     }
 
-    /// Handles a unit whose main process is gone. The task has ended when no other process is left.
+    /// Handles a unit whose runner has ended. The task ends when no process is left, or at once with `lingering =
+    /// "keep"`.
     fn observe_over(&mut self, id: TaskId, unit: &UnitFacts, seen: &Seen, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.loaded = Some(unit.active == "failed");
@@ -202,25 +204,27 @@ impl Machine {
             Lingering::Kill | Lingering::Hold => std::mem::take(&mut task.killed),
         };
         if task.claim.is_none() && task.claimed_by_other {
-            // A crash cut the claim short; only this unit's runner can hold the claim.
+            // The claim file is unreadable, because a crash cut it short. Only the runner of this unit can have made
+            // it.
             task.claim = task.invocation.clone().map(Claim::Runner);
         }
         let ended = task.judge(Some(unit), seen, &left, cx.now);
         if task.claim.is_some() || task.claimed_by_other {
             return self.conclude(id, ended, cx);
         }
-        // A controller that knows the task as live will not send another Begin.
+        // After the Hello, the controller takes the task for live and sends no Begin: an unconfirmed task would wait
+        // for ever.
         let may_begin = task.confirmed || !self.session.is_greeted();
         if had_no_task(unit) && !task.cancelled && task.starts < MAX_STARTS && may_begin {
-            // The unit is a start from another life of the task. The start came after that life had ended, and ran
-            // nothing.
+            // An earlier request to start the task came through late. The runner found no task and ran nothing, so the
+            // task can start anew.
             let stem = task.stem.clone();
             task.loaded = None;
             task.trouble = Some(EARLIER_UNIT.to_owned());
             task.requeue(cx);
             return self.retire_unit(stem, false, cx);
         }
-        // The task is unclaimed: the agent takes the claim so that no runner can.
+        // No runner has claimed the task. The agent takes the claim, so that none can.
         let claim = if task.cancelled { Claim::Cancelled } else { Claim::Withdrawn(ended.outcome) };
         self.withdraw(id, claim, cx);
     }
@@ -230,7 +234,7 @@ impl Machine {
         task.state = State::Live;
         let left = named(processes, MAX_NAMED);
         if !matches!(task.phase, Some(Phase::Lingering { .. })) {
-            // A newly forked process still has its parent's name: the machine inspects once more, for a better report.
+            // A newly forked process still has its parent's name: another inspection names the processes better.
             task.look.backoff.failed(cx.now);
         } else if task.intent.plan.lingering == Lingering::Hold && !std::mem::replace(&mut task.lingering_noted, true) {
             let all: Vec<String> = left.iter().map(|one| format!("{} ({})", one.pid, one.command)).collect();
@@ -252,19 +256,20 @@ impl Machine {
         self.deliver_signals(id, cx);
     }
 
-    /// Handles a missing unit. `foreign`: a unit of that name exists, but belongs to another program.
+    /// Handles a unit that is missing, or (`foreign`) whose name another program uses. `claim_is_news`: this inspection
+    /// was the first to see the claim.
     fn observe_gone(&mut self, id: TaskId, seen: &Seen, foreign: bool, claim_is_news: bool, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.loaded = None;
         if task.claim.is_some() && claim_is_news {
-            // The edge read the unit before the claim: the unit may have started between the two.
+            // The edge reads the unit before the claim, so the unit may have come up between the two reads.
             return self.look(id, cx);
         }
         if task.claim.is_some() || task.claimed_by_other {
             let left = std::mem::take(&mut task.killed);
             let mut ended = task.judge(None, seen, &left, cx.now);
             if task.intent.start.boot != self.node.boot && ended.outcome == (Outcome::Lost { why: Loss::Vanished }) {
-                // A soft reboot leaves /run, whose files show whether a script announced the boot.
+                // A soft reboot keeps /run: the files there show whether a script announced the boot.
                 ended = task.if_it_boots(seen, cx.now);
             }
             return self.conclude(id, ended, cx);
@@ -273,7 +278,8 @@ impl Machine {
             _ if task.cancelled => Claim::Cancelled,
             State::Doubt { .. } if foreign => Claim::Withdrawn(Outcome::Refused { why: not_ours(&task.stem) }),
             State::Doubt { why } if task.starts < MAX_STARTS => {
-                // The unit did not start. If it still starts later, the claim lets only one runner through.
+                // The unit did not come up, so the task starts again. If the first start still comes through, the claim
+                // lets only one runner run the scripts.
                 task.trouble = Some(why.clone());
                 return task.requeue(cx);
             }
@@ -283,7 +289,7 @@ impl Machine {
         self.withdraw(id, claim, cx);
     }
 
-    /// Moves a task to a phase, and reports the change once.
+    /// Sets the phase of a task. Reports a change to the callers and to the controller.
     pub(super) fn move_to(&mut self, id: TaskId, phase: Phase, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         if task.phase.as_ref() == Some(&phase) {
@@ -300,7 +306,7 @@ impl Machine {
 }
 
 impl Task {
-    /// Stores the directory's claim; a known claim never disappears. Returns `true` if the claim is new.
+    /// Records the claim that an inspection saw; a known claim stays. Returns `true` if no claim was known before.
     fn learn_claim(&mut self, seen: &Seen) -> bool {
         let news = self.claim.is_none() && seen.claim.is_some();
         if news {
@@ -309,8 +315,8 @@ impl Task {
         news
     }
 
-    /// Returns `true` if the unit belongs to this task: the unit carries the task's ids, or the unit's runner made the
-    /// claim.
+    /// Returns `true` if the unit belongs to this task: the unit has the task's ids, or the claim names the unit's
+    /// invocation.
     fn is_its_unit(&self, unit: &UnitFacts, seen: &Seen) -> bool {
         let by_ids = seen.unit_ids.as_ref().is_some_and(|ids| ids.task == self.id());
         let by_claim =
@@ -325,7 +331,7 @@ impl Task {
         }
     }
 
-    /// Puts the task back into the queue, for a start a little later.
+    /// Puts the task back into the queue, to start again after a backoff.
     fn requeue(&mut self, cx: &Cx) {
         self.watched = false;
         self.start_again.failed(cx.now);
@@ -333,7 +339,7 @@ impl Task {
     }
 }
 
-/// Names processes for a report, with bounds on their number and on the commands.
+/// Returns the first `most` processes, with shortened commands.
 fn named(processes: &[Process], most: usize) -> Vec<Process> {
     let short =
         |process: &Process| Process { pid: process.pid, command: process.command.chars().take(MAX_COMMAND).collect() };

@@ -1,6 +1,6 @@
-//! Watch over the runner: the agent has a limit of its own behind the runner's, and checks whether signals arrive. A
-//! runner that is stopped (SIGSTOP) or hangs in the kernel is deaf: it enforces no limit, and acts on neither a cancel
-//! nor a KILL for its script.
+//! Watch over the runner: decides what the agent does if the runner enforces no limit or handles no signal. A runner
+//! that is stopped (SIGSTOP) or hangs in the kernel is deaf: it enforces no limit, and acts on neither a cancel nor a
+//! KILL for its script.
 //!
 //! ```text
 //!   the limit passed BEHIND_MS ago without a report of the runner --inspect
@@ -19,31 +19,31 @@ use super::io::{Effect, Level, Seen};
 use super::machine::{Cx, Machine};
 use super::task::{State, Task};
 
-/// Time that a runner may take past a limit; the runner's forensics take two seconds.
+/// Time in milliseconds that a runner has to report a passed limit; gathering forensics takes it two seconds.
 const BEHIND_MS: u64 = 30_000;
-/// Time that a signal may take to arrive. The edge requests an inspection two seconds after the signal.
+/// Time in milliseconds that a signal has to arrive. The edge stirs the task two seconds after the signal, so the
+/// inspection comes later.
 const HEARD_MS: u64 = 1_500;
-/// Grace between TERM and KILL, equal to the runner's own.
+/// Milliseconds between the report of a deaf runner and KILL; as long as the runner's own grace after TERM.
 const KILL_GRACE_MS: u64 = 10_000;
 
-/// Times of a task whose runner has the claim: CLOCK_BOOTTIME, as this agent saw them.
+/// What this agent saw of a task whose runner has the claim; all times are CLOCK_BOOTTIME (ms).
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     claimed_ms: Option<u64>,
-    /// The running script: its name, its number, and CLOCK_BOOTTIME (ms) of its begin.
+    /// The running script: its name, its number, and when this agent first saw it.
     script: Option<(String, u32, u64)>,
-    /// CLOCK_BOOTTIME (ms) of the next check whether the runner has noticed that a limit passed.
+    /// Time of the next check whether the runner has reported a passed limit.
     limit_at: Option<u64>,
-    /// CLOCK_BOOTTIME (ms) since which a limit has passed without a report from the runner, while the runner handles no
-    /// signals.
+    /// Time at which this agent first found the runner deaf past a limit; `None`: the runner handles signals.
     pub(super) behind: Option<u64>,
     killed: bool,
-    /// The last sent signal, and CLOCK_BOOTTIME (ms) of sending.
+    /// The last signal that was sent and not yet checked, and when.
     sent: Option<(u8, u64)>,
 }
 
 impl Machine {
-    /// Watches a live task after an inspection: its limits, and the sent signals.
+    /// Checks the limits and the sent signals of a live task after an inspection.
     pub(super) fn watch(&mut self, id: TaskId, seen: &Seen, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|task| task.has_runner()) else { return };
         let now = cx.now.boot_ms;
@@ -69,7 +69,8 @@ impl Machine {
         self.watch_signal(id, seen, cx);
     }
 
-    /// Checks whether a sent signal has arrived.
+    /// Checks whether the runner has received the last signal. If it is deaf, KILL goes to all processes of the unit
+    /// instead, and a TERM is reported as useless.
     fn watch_signal(&mut self, id: TaskId, seen: &Seen, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let due = |(_, at): &mut (u8, u64)| cx.now.boot_ms >= at.saturating_add(HEARD_MS);
@@ -91,15 +92,15 @@ impl Machine {
 }
 
 impl Task {
-    /// Records the signal that the agent sends to the runner; a recorded KILL_SCRIPT stays.
+    /// Records a sent signal for the check; a recorded KILL_SCRIPT stays.
     pub(super) fn sent(&mut self, signal: u8, now_ms: u64) {
         if !matches!(self.watch.sent, Some((KILL_SCRIPT, _))) {
             self.watch.sent = Some((signal, now_ms));
         }
     }
 
-    /// Returns CLOCK_BOOTTIME (ms) of the next check of the runner's limits. `None`: an inspection is under way, or the
-    /// task needs no watch.
+    /// Returns CLOCK_BOOTTIME (ms) of the next check of the runner. `None`: an inspection is under way, or the task
+    /// needs no check.
     pub(super) fn watch_at(&self) -> Option<u64> {
         let lingers = matches!(self.phase, Some(Phase::Lingering { .. }));
         let looked_at = self.look.asked || self.look.backoff.at().is_some();
@@ -111,13 +112,13 @@ impl Task {
         self.watch.limit_at.into_iter().chain(kill_at).min()
     }
 
-    /// Returns the script and the limit that passed without a report of the runner; otherwise sets the time of the next
-    /// check.
+    /// Returns the script and the limit (ms), if a limit passed [`BEHIND_MS`] ago without a report of the runner. Sets
+    /// the time of the next check.
     fn passed_limit(&mut self, now_ms: u64) -> Option<(String, u64)> {
         let claimed = *self.watch.claimed_ms.get_or_insert(now_ms);
         let (script, index) = match &self.phase {
             Some(Phase::Running { script, index, .. }) => (script.clone(), *index),
-            // The agent itself reported this phase: it checks the runner again.
+            // The agent, not the runner, reported this phase: it checks the runner again.
             Some(Phase::Overdue { script, .. }) if self.watch.behind.is_some() => (script.clone(), 0),
             Some(Phase::Overdue { .. }) => {
                 self.watch.limit_at = None;
@@ -138,7 +139,7 @@ impl Task {
         let (at, limit_ms) = of_script.into_iter().chain(of_task).map(passes).min()?;
         let due = at.saturating_add(BEHIND_MS);
         if due <= now_ms {
-            // A runner that still works will report the limit itself.
+            // A runner that is not deaf reports the limit itself; the agent checks that later.
             self.watch.limit_at = Some(now_ms.saturating_add(BEHIND_MS)).filter(|_| self.watch.behind.is_none());
             return Some((script, limit_ms));
         }
@@ -146,7 +147,7 @@ impl Task {
         None
     }
 
-    /// Returns the running phase with a remark for people.
+    /// Returns the phase `Running` of the current script, with `told` as its progress, for operators.
     pub(super) fn told_as_running(&self, told: String) -> Phase {
         let (script, index, of) = match &self.phase {
             Some(Phase::Running { script, index, of, .. }) => (script.clone(), *index, *of),
