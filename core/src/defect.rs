@@ -1,15 +1,16 @@
-//! Deliberate defects: mistakes that a tired engineer would make and a review might miss. They show that the simulator
-//! and the tests can fail: `cargo xtask mutate` switches on one defect at a time, and names the seed or the test that
-//! turned red.
+//! Deliberate defects show that the simulator and the tests can fail. Each is a mistake that a tired engineer would
+//! make and a review might miss. `cargo xtask mutate` switches on one defect at a time, and names the seed or the test
+//! that failed.
 //!
-//! A site reads `if defect!(NoTombstone) { ... }`. Without the feature `defects` the macro is the constant `false`, and
-//! this table is not compiled. With the feature, the macro asks whether [`switch_on`] has switched on that defect, once
-//! for the whole process. The feature does not compile without debug assertions: no release build can contain a defect.
+//! Code with a defect reads `if defect!(NoTombstone) { ... }`. Without the feature `defects` the macro is the constant
+//! `false`, and the table of defects is not compiled. With the feature, the macro is `true` if [`switch_on`] has chosen
+//! this defect for the process. The feature does not compile without debug assertions: no release build can contain a
+//! defect.
 
 #[cfg(all(feature = "defects", not(debug_assertions)))]
 compile_error!("deliberate defects are for the simulator and for tests; a release build must not contain them");
 
-/// Returns `true` if this defect is switched on. The constant `false` without the feature `defects`.
+/// Returns the constant `false`: without the feature `defects` no defect exists.
 #[cfg(not(feature = "defects"))]
 #[macro_export]
 macro_rules! defect {
@@ -27,15 +28,15 @@ macro_rules! defect {
     };
 }
 
-/// Switches on the defect of this name (`Option<String>`), if a name is given. Without the feature `defects` the macro
-/// does nothing and evaluates nothing.
+/// Does nothing, and does not evaluate `$name`: without the feature `defects` no defect exists.
 #[cfg(not(feature = "defects"))]
 #[macro_export]
 macro_rules! switch_on_defect {
     ($name:expr) => {};
 }
 
-/// Switches on the defect of this name (`Option<String>`), if a name is given.
+/// Switches on the defect with this name (an `Option<String>`); does nothing for `None`. Panics if no defect has the
+/// name.
 #[cfg(feature = "defects")]
 #[macro_export]
 macro_rules! switch_on_defect {

@@ -26,7 +26,7 @@ const SIGN: char = '\u{192}';
 pub struct Fluid(pub u64);
 
 impl Fluid {
-    /// Returns the id as perilog names the job: plain F58.
+    /// Returns the job id under which perilog knows the job: plain F58.
     pub fn job(self) -> JobId {
         JobId::new(&self.to_string()).expect("an `f` and at most eleven letters and digits are a job id")
     }
@@ -68,8 +68,8 @@ impl FromStr for Fluid {
     /// Parses a Flux id in any form of RFC 19; ignores white space around the id.
     ///
     /// # Errors
-    /// [`ParseError`] with the position of the first character that does not fit the form, or of a number that needs
-    /// more than 64 bits.
+    /// [`ParseError`] with the position of the first character that does not fit the form, or of the digit with which
+    /// the number exceeds 64 bits.
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let id = text.trim();
         let before = text.len() - text.trim_start().len();
@@ -92,7 +92,7 @@ impl FromStr for Fluid {
 
 const OF_64_BITS: &str = "a number of at most 64 bits";
 
-/// The position of the error, and whether the number is too large.
+/// An error in a number: the byte position, and whether the number exceeds 64 bits.
 struct Wrong(usize, bool);
 
 fn number(digits: &str, base: u64, value: fn(u8) -> Option<u64>) -> Result<u64, Wrong> {

@@ -1,6 +1,7 @@
-//! The names of things. Each id is a newtype with one constructor, so every value of the type is valid.
+//! Ids of jobs, attempts, actions, tasks, hosts and boots. The constructor of a text id checks the text, so every value
+//! of the type has a valid form.
 //!
-//! perilog invents no ids: ids come from the resource manager or from systemd, or are derived ([`ActionId`]).
+//! Ids come from the resource manager, the kernel or systemd, or are derived from other ids ([`ActionId`]).
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +14,7 @@ use crate::parse::ParseError;
 
 mod boot;
 
-/// Defines a text newtype with a checking constructor; the type is shown and stored as text.
+/// Defines an id that is a text: a newtype whose constructor checks the form. Serde and `Display` use the text.
 macro_rules! text_id {
     ($(#[$doc:meta])* $name:ident, $what:literal, $check:path) => {
         $(#[$doc])*
@@ -22,7 +23,7 @@ macro_rules! text_id {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// Makes an id from `text`, after a check of its form.
+            /// Makes an id of `text` if the form is valid.
             ///
             /// # Errors
             /// [`ParseError`] with the position of the first byte that does not fit.
@@ -78,31 +79,31 @@ macro_rules! text_id {
 }
 
 text_id! {
-    /// A job as the resource manager names the job: 1-64 of `[A-Za-z0-9._-]`, not starting with `.` or `-`, because the
-    /// id is part of paths and arguments of root's scripts. The id is opaque. A Flux id is kept in its plain f58 form
-    /// (`f...`).
+    /// The job id of the resource manager: 1-64 of `[A-Za-z0-9._-]`, not starting with `.` or `-`, because the id is
+    /// part of paths and arguments of root's scripts. perilog reads no meaning into the id. A Flux id is kept in its
+    /// plain f58 form (`f...`).
     JobId, "job id", check_job
 }
 text_id! {
-    /// A named step of an attempt: `[a-z][a-z0-9-]{0,31}`.
+    /// The name of an action, such as `prolog`: `[a-z][a-z0-9-]{0,31}`.
     ActionName, "action name", check_action
 }
 text_id! {
-    /// A node as certificates, hostlists and operators name it: 1-253 of `[A-Za-z0-9._-]`, not starting with `.` or
+    /// The name of a node in certificates, hostlists and requests: 1-253 of `[A-Za-z0-9._-]`, not starting with `.` or
     /// `-`.
     HostName, "host name", check_host
 }
 text_id! {
-    /// A named resource that a job holds, such as a rabbit: 1-64 of `[A-Za-z0-9._:-]`, not starting with `.` or `-`.
+    /// The name of a named resource, such as a rabbit: 1-64 of `[A-Za-z0-9._:-]`, not starting with `.` or `-`.
     ResourceName, "resource name", check_resource
 }
 text_id! {
-    /// A milestone that a job reaches, such as `data-out`: 1-64 of `[A-Za-z0-9._-]`, not starting with `.` or `-`.
+    /// The name of a milestone, such as `data-out`: 1-64 of `[A-Za-z0-9._-]`, not starting with `.` or `-`.
     MilestoneName, "milestone", check_job
 }
 text_id! {
-    /// A check that a script reports as failed, such as `lustre`: 1-64 of `[A-Za-z0-9._-]`, not starting with `.` or
-    /// `-`.
+    /// The name of a check that a script reports as failed, such as `lustre`: 1-64 of `[A-Za-z0-9._-]`, not starting
+    /// with `.` or `-`.
     CheckName, "check name", check_job
 }
 text_id! {
@@ -195,9 +196,9 @@ impl Attempt {
         Self { whole, nano: 0 }
     }
 
-    /// Returns the attempt that a Flux job begins with an `alloc` of this time (RFC 18: seconds since the epoch). Flux
-    /// writes microseconds. Hook and edge both round here, so both name the same attempt. `None`: no time since the
-    /// epoch.
+    /// Returns the attempt of a Flux job whose `alloc` event has this timestamp (RFC 18: seconds since the epoch).
+    /// Rounds to microseconds: the hook and the edge read the same number from different logs, and must name the same
+    /// attempt. `None`: the timestamp is negative or not finite.
     pub fn of_alloc(timestamp: f64) -> Option<Self> {
         format!("{timestamp:.6}").parse().ok()
     }
@@ -212,7 +213,7 @@ impl Attempt {
         if nano < 1_000_000_000 { Some(Self { whole, nano }) } else { None }
     }
 
-    /// Returns the next attempt, for a resource manager that counts launches and starts one more.
+    /// Returns the next whole number, for a resource manager that counts launches.
     pub const fn next(self) -> Self {
         Self { whole: self.whole.saturating_add(1), nano: 0 }
     }
@@ -279,24 +280,25 @@ impl fmt::Debug for Attempt {
     }
 }
 
-/// The cluster of a controller. The cluster is part of every [`ActionId`], so that two clusters never share an id.
+/// The id of a controller's cluster. Every [`ActionId`] is derived from this id, so two clusters never share an action
+/// id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ClusterId(pub Uuid);
 
 impl ClusterId {
-    /// The "cluster" of tasks that a host runs for itself, without a controller (`io.perilog.Agent.Exec`).
+    /// The cluster id of tasks that a host runs for itself, without a controller (`io.perilog.Agent.Exec`).
     pub const LOCAL: Self = Self(Uuid::from_u128(0x7065_7269_6c6f_6700_8000_6c6f_6361_6c00));
 
-    /// Derives the id of a cluster from its name. A controller that lost its store therefore recognizes its own
-    /// actions.
+    /// Derives the id of a cluster from its name. A controller that lost its store derives the same id again, and
+    /// recognizes its actions on the nodes.
     pub fn from_name(name: &str) -> Self {
         Self(Uuid::new_v5(&Self::LOCAL.0, name.as_bytes()))
     }
 }
 
-/// An action of an attempt of a job: a name-based UUID (v5, RFC 9562), so that repeating a request names the same
-/// action.
+/// The id of an action of one attempt: a name-based UUID (v5, RFC 9562) of cluster, job, attempt and action name. A
+/// repeated request therefore names the same action.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ActionId(pub Uuid);
@@ -329,7 +331,7 @@ impl fmt::Debug for ActionId {
     }
 }
 
-/// A task: an action on one rank, which a node runs.
+/// The id of a task: an action on one rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TaskId {
     pub action: ActionId,
@@ -342,7 +344,7 @@ impl fmt::Display for TaskId {
     }
 }
 
-/// The prefix of the unit names of all tasks. (`perilog-*` would match the daemons.)
+/// The prefix of the unit names of all tasks. The prefix `perilog-` alone would match the daemons too.
 pub const UNIT_PREFIX: &str = "perilog-task-";
 
 /// Returns the stem of a task: the name of the unit without `.service`, and of the task's directory. At most 139 bytes.
@@ -355,7 +357,8 @@ pub fn unit_of(stem: &str) -> String {
     format!("{stem}.service")
 }
 
-/// A controller's term, which grows with each start. The nonce distinguishes two controllers with the same number.
+/// One life of a controller. `number` grows with each start of a controller; `nonce` distinguishes two controllers with
+/// the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Epoch {
     pub number: u64,
@@ -373,7 +376,8 @@ impl Epoch {
 mod tests {
     use super::*;
 
-    /// Flux writes all 17 digits of a double. The hook reads the text from the eventlog, the edge from the journal.
+    /// Flux writes all 17 digits of a double. The hook reads the number from the eventlog, the edge from the journal;
+    /// both name the same attempt.
     #[test]
     fn an_alloc_names_one_attempt() {
         for (written, attempt) in [

@@ -1,7 +1,8 @@
-//! The pure heart of perilog: no clock, file, socket, thread, random number or async, and no other crate of perilog.
+//! Core of perilog: every decision of agent and controller, as pure functions. The crate uses no clock, file, socket,
+//! thread, random number or async, and no other crate of perilog.
 //!
 //! * words and formats: [`ids`], [`fluid`] (RFC 19), [`idset`] (RFC 22), [`hostlist`] (RFC 29), [`resource_set`] (R,
-//!   RFC 20), [`duration`] (RFC 23), [`eventlog`] (RFC 18, 21), [`targets`], [`job`]
+//!   RFC 20), [`duration`] (RFC 23), [`eventlog`] (RFC 18, 21), [`targets`], [`job`], [`milestone`], [`mark`]
 //! * a task and the end of a task: [`task`], [`outcome`], [`judge`], [`environment`]
 //! * the messages between agent and controller: [`message`]
 //! * the two machines, `handle(input, now) -> effects`: [`agent`], [`controller`]

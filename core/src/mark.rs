@@ -1,16 +1,16 @@
-//! Commits of the controller's store, numbered across all lives of the controller, and the marks that nodes keep of
-//! them.
+//! Commits and marks: decides whether a store is behind what its nodes have obeyed. A commit is a transaction of the
+//! controller's store; a mark is a commit as a node keeps it.
 //!
-//! A restored store does not know that it is behind. The nodes know: each intent, each tombstone and the last obeyed
-//! epoch carry the commit that caused them. A commit in the store's [`History`] is the store's own past. Any other
-//! commit belongs to a future that the store has lost, or to another controller.
+//! A restored store does not know that it is behind. The nodes know: each intent, each tombstone and `epoch.json` carry
+//! the commit that caused them. A commit in the store's [`History`] is the store's own past. Any other commit belongs
+//! to a later state that the store has lost, or to another controller.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{ClusterId, Epoch};
 
-/// A commit of a store: the life of the controller that made the commit, and the commit's number. Numbers grow by one
-/// with each commit and continue over all lives.
+/// A commit of a store: the epoch of the life that made the commit, and the commit's number. Numbers grow by one with
+/// each commit and continue over all lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Commit {
     pub epoch: Epoch,
@@ -24,8 +24,8 @@ pub struct Mark {
     pub commit: Commit,
 }
 
-/// The contents of `epoch.json`: the controller that a node obeyed last, and that controller's newest commit that no
-/// other file on the node shows.
+/// The contents of `epoch.json`: the epoch that a node obeyed last, and a commit of that epoch. The commit is that of
+/// the first Welcome, or a newer one of a tombstone that the agent removed since.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Obeyed {
     #[serde(flatten)]
@@ -58,7 +58,7 @@ pub struct Life {
     pub first: u64,
 }
 
-/// Maximum number of lives that a store remembers. The marks of forgotten lives count as old, not as unknown.
+/// Maximum number of lives that a store remembers. The commits of older lives count as [`Place::Past`].
 pub const MAX_LIVES: usize = 1_024;
 
 /// The place of a commit relative to a store.
@@ -83,11 +83,12 @@ impl History {
     /// | the commit's life | and its number | place |
     /// |---|---|---|
     /// | in the history | within the life | past |
-    /// | in the history | past the life's last | foreign: the store is an older copy |
+    /// | in the history | past the life's last here | foreign: the store is an older copy |
     /// | unknown, older than all remembered lives | any | past |
     /// | unknown otherwise | any | foreign |
     ///
-    /// A store that is an older copy was copied earlier in the commit's life.
+    /// The second row is the case of a restored backup: after the backup, the same life made further commits, and nodes
+    /// keep their marks.
     pub fn place(&self, commit: Commit) -> Place {
         let Some(at) = self.lives.iter().position(|life| life.epoch == commit.epoch) else {
             let forgotten = self.lives.len() >= MAX_LIVES
@@ -103,7 +104,7 @@ impl History {
         self.lives.last().map(|life| Commit { epoch: life.epoch, number: self.last })
     }
 
-    /// Begins a life: the commit `first` is the life's first.
+    /// Begins a life whose first commit has the number `first`. Forgets the oldest lives past [`MAX_LIVES`].
     pub fn begin(&mut self, epoch: Epoch, first: u64) {
         self.lives.push(Life { epoch, first });
         let surplus = self.lives.len().saturating_sub(MAX_LIVES);

@@ -1,9 +1,10 @@
-//! The messages between controller and agent, as values. `proto` encodes them; this module knows nothing about bytes.
+//! Messages between controller and agent, as values. The crate `proto` encodes them; this module knows nothing about
+//! bytes.
 //!
 //! ```text
 //!   agent                                        controller
 //!     | Hello (pages, every held task)       ->    |
-//!     |    <- Welcome | Turned away                |   settles the difference at once
+//!     |    <- Welcome | Turned away                |   compares the tasks with its store at once
 //!     |    <- Start | Begin | Cancel | Ack ...     |
 //!     | Accepted, Moved, Finished            ->    |   Finished again on every reconnect, until Ack
 //! ```
@@ -20,12 +21,13 @@ use crate::task::{Ended, Process, Reboot, Start};
 /// From the controller to an agent.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToAgent {
-    /// Welcomes the session. When the session ends, the agent redials at a random moment within `redial_window_ms`.
+    /// Welcomes the session: the agent may obey further messages. After the session has ended, the agent redials at a
+    /// random moment within `redial_window_ms`.
     Welcome {
         epoch: Epoch,
         cluster: ClusterId,
         redial_window_ms: u64,
-        /// The controller's last commit; 0: an older controller, which does not number commits.
+        /// Number of the controller's last commit; 0: an older controller, which does not number commits.
         commit: u64,
     },
     /// Refuses the session: another machine speaks for this host, or this agent's certificate names another host.
@@ -33,37 +35,38 @@ pub enum ToAgent {
         why: String,
     },
     Start(Start),
-    /// The unclaimed task that `Hello` showed is still wanted: the agent begins the task.
+    /// Begins an unclaimed task that `Hello` showed: the controller still wants the task.
     Begin {
         task: TaskId,
     },
-    /// Cancels a task. If the task has not begun, the agent never begins the task; if the scripts run, the agent sends
-    /// TERM; an agent without the task remembers the refusal.
+    /// Cancels a task. A task that has not begun never begins. The runner of a begun task gets TERM. An agent that does
+    /// not know the task leaves a tombstone, which refuses a later Start.
     Cancel {
         task: TaskId,
         job: JobId,
         attempt: Attempt,
         action: ActionName,
         why: String,
-        /// Number of the commit that caused the message, as in `Welcome`.
+        /// Number of the commit that caused the message; 0 as in `Welcome`.
         commit: u64,
     },
-    /// A signal for the scripts of a running task.
+    /// Sends a signal to the scripts of a running task.
     Signal {
         task: TaskId,
         signal: u8,
     },
-    /// The controller's store contains the end that `Finished` reported.
+    /// Acknowledges `Finished`: the controller's store contains the end.
     Ack {
         task: TaskId,
-        /// Number of the commit that contains the acknowledged end, as in `Welcome`.
+        /// Number of the commit that contains the end; 0 as in `Welcome`.
         commit: u64,
     },
-    /// The controller's store contains the `ExpectsBoot`: from now on a boot is the task's end.
+    /// Acknowledges `ExpectsBoot`: the controller's store contains it, and a boot of the node now ends the task as
+    /// announced.
     BootExpected {
         task: TaskId,
     },
-    /// The controller has closed and forgotten the attempts of these tasks: the agent may remove the tombstones.
+    /// Lets the agent remove the tombstones of these tasks: the controller has closed and forgotten their attempts.
     Forget {
         tasks: Vec<TaskId>,
     },
@@ -72,12 +75,12 @@ pub enum ToAgent {
     Probe {
         nonce: u64,
     },
-    /// Asks a question for people; the agent answers with `Answer` and the same number.
+    /// Asks a question of an operator; the agent answers with `Answer` and the same number.
     Ask {
         question: u64,
         ask: Ask,
     },
-    /// The peer sent a message number that this side does not know.
+    /// Answers a message number that the controller does not know.
     Unsupported {
         message: u32,
     },
@@ -98,12 +101,12 @@ impl ToAgent {
 #[derive(Debug, Clone, PartialEq)]
 pub enum FromAgent {
     Hello(Hello),
-    /// This agent has obeyed a higher epoch, or the same epoch of another controller.
+    /// Refuses the Welcome: the agent has obeyed the higher epoch `seen`, or the same epoch of another controller.
     EpochRefused {
         seen: Epoch,
     },
-    /// The agent has the intent on disk: from here on the task ends in an outcome. `limit_ms`: the limit by the node's
-    /// configuration and the Start. `None`: the task has no limit, or an older agent does not say.
+    /// Accepts a task: the intent is on disk, and the task now ends in exactly one outcome. `limit_ms`: the limit by
+    /// the node's configuration and the Start. `None`: the task has no limit, or an older agent does not say.
     Accepted {
         task: TaskId,
         limit_ms: Option<u64>,
@@ -117,8 +120,8 @@ pub enum FromAgent {
         task: TaskId,
         ended: Box<Ended>,
     },
-    /// A script announced a boot of this host, and the boot ends the task. The agent repeats the message whenever that
-    /// end would change.
+    /// Announces that a boot of this host is the task's end, because a script said so. The agent repeats the message
+    /// whenever that end changes.
     ExpectsBoot {
         task: TaskId,
         /// The remaining part of the task's limit; `None`: no limit.
@@ -129,7 +132,7 @@ pub enum FromAgent {
     Probed {
         nonce: u64,
     },
-    /// Part of the answer to the question of this number; the last part has `last == true`.
+    /// Part of the answer to `Ask` with the same number; the last part has `last == true`.
     Answer {
         question: u64,
         text: String,
@@ -140,18 +143,18 @@ pub enum FromAgent {
     },
 }
 
-/// The first message of an agent: the agent's identity and every task that it holds. A Hello has pages; the last page
+/// The first message of a session: the agent's identity and every task that it holds. A Hello has pages; the last page
 /// has `more == false`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Hello {
     pub host: HostName,
     pub machine: MachineId,
     pub boot: BootId,
-    /// A number that grows with each session of this boot: of two sessions of one agent, the higher number is newer.
+    /// Number of the session within this boot: of two sessions of one agent, the higher number is newer.
     pub link: u64,
     /// The agent's version, for people.
     pub version: String,
-    /// The newest commit of a controller that this host has obeyed; `None`: no commit, or an older agent that does not
+    /// The newest commit that this host knows from a controller; `None`: no commit, or an older agent that does not
     /// say.
     pub newest: Option<Mark>,
     /// The actions that this node configures, in the first page; `None`: an older agent does not say, or the node has
@@ -163,7 +166,8 @@ pub struct Hello {
 
 /// Maximum number of actions that a Hello names: a site has a handful.
 pub const MAX_ACTIONS: usize = 64;
-/// Maximum number of tasks on a node that have not ended. The agent accepts no more, whatever `max-tasks` says.
+/// Maximum number of tasks on a node that have not ended. The agent accepts no more, even if the node's `max-tasks` is
+/// higher.
 pub const MAX_TASKS: usize = 400;
 
 /// A task as an agent holds it.
@@ -178,22 +182,22 @@ pub struct Held {
     pub commit: Option<Commit>,
     /// The limit, as in [`FromAgent::Accepted`]. A tombstone has a limit only if a boot is to end the task.
     pub limit_ms: Option<u64>,
-    /// The task is the host's own (`io.perilog.Agent.Exec`): perilog shows the task, but the controller does not own
-    /// the task.
+    /// The task is the host's own (`io.perilog.Agent.Exec`): the controller ignores it.
     pub local: bool,
     pub state: HeldState,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum HeldState {
-    /// The intent is on disk, and the task has not begun: the task waits for `Begin` or `Cancel`.
+    /// The task is recorded and has not begun. Since the agent's last start no controller has confirmed the task: it
+    /// waits for `Begin` or `Cancel`.
     Unclaimed,
-    /// A runner has claimed the task, and the task has not ended.
+    /// The task waits for its turn, starts or runs, and needs no further message to begin.
     Live { phase: Phase, age_ms: u64 },
-    /// The task has ended; `Finished` follows.
+    /// The task has ended, and the end is not acknowledged: `Finished` follows.
     Ended,
-    /// The task has ended, and the controller acknowledged the end before. `past_ms`: the time since the task's
-    /// not-after, 0 before the not-after. `reboot`: whether a boot of the node was to end the task.
+    /// The task has ended, and the controller has acknowledged the end. `past_ms`: milliseconds since the task's
+    /// not-after, 0 before it. `reboot`: whether a boot of the node was to end the task.
     Tombstone { outcome: Outcome, past_ms: u64, reboot: Reboot },
 }
 
@@ -201,31 +205,32 @@ pub enum HeldState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "kebab-case")]
 pub enum Phase {
-    /// The agent has accepted the task, and the task waits on this host; `why` names the reason.
+    /// The task waits on its host before its begin; `why` names what it waits for.
     Waiting { why: String },
     /// The agent has asked systemd to start the task's unit.
     Starting,
     /// A script runs; `index` counts from 1.
     Running { script: String, index: u32, of: u32, progress: Option<String> },
-    /// The script is past its limit. `doing` describes the process that best explains the delay, at the time when the
-    /// limit passed (pid, state, command, wait channel); empty if the agent could see none.
+    /// The script is past its limit. `doing` describes the process that best explains the delay when the limit passed
+    /// (pid, state, command, wait channel); empty if the agent saw none.
     Overdue {
         script: String,
         limit_ms: u64,
         #[serde(default)]
         doing: String,
     },
-    /// The scripts have ended; these processes have not.
+    /// The scripts have ended; these processes of the task have not.
     Lingering { processes: Vec<Process> },
     /// A script reported a milestone.
     Milestone { name: String },
 }
 
-/// Questions that people ask an agent.
+/// Questions that operators ask an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case")]
 pub enum Ask {
-    /// Output of a job's scripts on this node, from the task's directory and the journal.
+    /// Output of a job's scripts on this node, from the task's directory and the journal; `lines`: the maximum per
+    /// source.
     Logs { job: JobId, action: Option<ActionName>, attempt: Option<Attempt>, rank: Option<u32>, lines: u32 },
     /// The state of live tasks in the agent, as JSON.
     Status,

@@ -2,8 +2,7 @@
 
 use std::fmt;
 
-/// A malformed text. `at` is a byte offset into `input`; [`ParseError::column`] counts characters from 1, as a person
-/// does.
+/// An error in a text. `at` is a byte offset into `input`; [`ParseError::column`] counts characters from 1 for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParseError {
     /// The kind of the text, as a noun: "idset", "job id".
@@ -17,7 +16,7 @@ pub struct ParseError {
 }
 
 impl ParseError {
-    /// Maximum size in bytes of the part of a malformed text that an error repeats.
+    /// Maximum number of bytes of the malformed text that the error repeats.
     pub const SHOWN: usize = 256;
 
     pub fn new(what: &'static str, input: &str, at: usize, expected: impl Into<String>) -> Self {

@@ -1,6 +1,6 @@
-//! Text of a moment for people on any host: `2026-11-20T03:12:07Z` (RFC 3339) needs no time zone.
+//! Formats a time for people on any host: `2026-11-20T03:12:07Z` (RFC 3339) needs no time zone.
 
-/// Returns the text of `wall_ms`: milliseconds since 1970 (UTC). The calendar is Gregorian; the algorithm is Howard
+/// Formats `wall_ms`, milliseconds since 1970 (UTC), to the second. The calendar is Gregorian; the algorithm is Howard
 /// Hinnant's `civil_from_days`.
 pub(crate) fn second(wall_ms: u64) -> String {
     let seconds = wall_ms / 1000;

@@ -1,15 +1,15 @@
-//! All deliberate defects. Each defect has at least one site: in the product's source, or in the simulator where the
-//! simulator stands in for an edge around a machine. `cargo xtask tidy` checks that every defect has a site.
+//! Table of all deliberate defects. Each defect has at least one `defect!` in the product, or in the simulator where
+//! the simulator stands in for an edge around a machine. `cargo xtask tidy` checks that.
 
 use std::sync::OnceLock;
 
 use serde::Serialize;
 
-/// The test or simulation that must notice a defect.
+/// The test or simulation that must fail while the defect is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Hunt {
-    /// The simulator finds a violation in some history of a fresh seed.
+    /// The simulator finds a violation with some fresh seed.
     Simulator,
     /// A test fails: the test program, as `cargo xtask test` names it, and a filter.
     Unit { program: &'static str, filter: &'static str },
@@ -21,7 +21,7 @@ pub enum Hunt {
 pub struct Row {
     #[serde(skip)]
     pub defect: Defect,
-    /// The defect's variant, as the code names it (`AckBeforeCommit`).
+    /// The name of the defect's variant in the code (`AckBeforeCommit`).
     pub ident: &'static str,
     pub wrong: &'static str,
     pub breaks: &'static str,
@@ -38,7 +38,7 @@ macro_rules! table {
     };
 }
 
-// Numbers are the invariants of ARCHITECTURE.md.
+// A number in `breaks` is that of an invariant of ARCHITECTURE.md.
 #[rustfmt::skip]
 table! {
     AckBeforeCommit: "an acknowledgement leaves before its batch is committed (the order in the simulator's writer)", "5: what was acknowledged survives a crash", Hunt::Simulator;
@@ -192,14 +192,15 @@ table! {
     SetupAfterCleanup: "an action prepares an attempt on a host on which that was cleaned up", "nothing of an attempt begins after its after-actions", Hunt::Unit { program: "core", filter: "nothing_prepares_an_attempt_after_it_was_cleaned_up" };
 }
 
-/// The defect that is switched on in this process; a process has at most one for its whole life.
+/// The defect that is switched on; a process has at most one for its whole life.
 static ON: OnceLock<Defect> = OnceLock::new();
 
 pub fn is_on(defect: Defect) -> bool {
     ON.get() == Some(&defect)
 }
 
-/// Switches on a defect by name (`ack-before-commit`) for the rest of the process. Repeating the same name is allowed.
+/// Switches on a defect by name (`ack-before-commit`) for the rest of the process. Does nothing if the same defect is
+/// on already.
 ///
 /// # Errors
 ///

@@ -1,10 +1,10 @@
-//! The order of boots of one host.
+//! Boots of one host: their order.
 
 use super::BootId;
 
 impl BootId {
-    /// Returns `true` if `self` is an earlier user space of the same kernel. `ID+N` is the user space after N soft
-    /// reboots (systemd-soft-reboot.service(8)).
+    /// Returns `true` if only soft reboots lie between `self` and the later boot `other`. `ID+N` is the user space
+    /// after N soft reboots of the kernel boot `ID` (systemd-soft-reboot.service(8)).
     #[must_use]
     pub fn is_before(&self, other: &Self) -> bool {
         self.soft_reboots_until(other).is_some_and(|reboots| reboots > 0)
