@@ -1,7 +1,6 @@
-//! A job beyond its actions: the ranks and resources that the job received, those that the job still holds, and the
-//! failures that it forgives.
+//! Parts and terms of a job: decides whether terms are valid, and how many failed ranks they forgive.
 //!
-//! A job consists of **ranks** and of named **resources** (a rabbit, a licence). The resource manager allocates both
+//! A job consists of **ranks** and of **named resources** (a rabbit, a licence). The resource manager allocates both
 //! once; the job and its actions hold them. perilog releases both in parts ([`Part`]) that are disjoint and add up to
 //! the whole.
 
@@ -16,7 +15,7 @@ use crate::idset::IdSet;
 use crate::parse::ParseError;
 use crate::resource_set::ResourceSet;
 
-/// A part of a job: ranks, and resources that are no ranks.
+/// A part of a job: ranks and named resources.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
     #[serde(default, skip_serializing_if = "IdSet::is_empty")]
@@ -44,7 +43,7 @@ impl Part {
         self.resources.retain(|name| !other.resources.contains(name));
     }
 
-    /// Returns `true` if `other` contains all of this part.
+    /// Returns `true` if `other` contains every rank and resource of this part.
     pub fn is_subset(&self, other: &Self) -> bool {
         self.ranks.is_subset(&other.ranks) && self.resources.is_subset(&other.resources)
     }
@@ -56,7 +55,7 @@ impl Part {
     }
 }
 
-/// Formats for people: `0-3 and rabbit1, rabbit2`.
+/// Formats for people: `ranks 0-3 and rabbit1, rabbit2`.
 impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&str> = self.resources.iter().map(ResourceName::as_str).collect();
@@ -70,7 +69,8 @@ impl fmt::Display for Part {
     }
 }
 
-/// How many ranks of a job may fail named checks before the job fails: `2`, or `10%` of the job's ranks, rounded down.
+/// The number of ranks of a job that may fail named checks before the job fails: `2`, or `10%` of the job's ranks,
+/// rounded down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Tolerance {
@@ -86,7 +86,7 @@ impl Default for Tolerance {
 }
 
 impl Tolerance {
-    /// Returns the number of ranks to tolerate in a job of `ranks` ranks.
+    /// Returns the number of failed ranks that a job of `ranks` ranks forgives.
     pub const fn of(self, ranks: u64) -> u64 {
         match self {
             Self::Ranks(count) => count as u64,
@@ -139,46 +139,48 @@ impl From<Tolerance> for String {
     }
 }
 
-/// Maximum number of checks with a tolerance of their own: the controller counts each check for each failed rank.
+/// Maximum number of checks with a tolerance of their own, because the controller counts each check at each failed
+/// rank.
 pub const MAX_CHECKS: usize = 64;
 
-/// The terms that a job was added with.
+/// The terms of a job: its resources, and the failures that it forgives. The requester sets them when it adds the job.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Terms {
-    /// R, if the resource manager provided it: perilog cuts fragments from it.
+    /// R, from which perilog cuts the fragments of releases; `None`: the resource manager gave none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub r: Option<Box<ResourceSet>>,
-    /// Resources of the job that are no ranks.
+    /// The named resources of the job.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub resources: BTreeSet<ResourceName>,
-    /// `None`: the job said nothing about failures. The job then tolerates no failed rank, or with `keep` all ranks
-    /// that it does not keep.
+    /// The number of failed ranks that the job forgives. `None`: with `keep` all ranks beyond those kept, else the sum
+    /// of `checks`, and without both none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerate: Option<Tolerance>,
-    /// How many ranks may fail each of these checks, within `tolerate`. Without `tolerate` and `keep`, the job
-    /// tolerates failures of these checks alone.
+    /// The number of ranks that may fail each of these checks, within `tolerate`. Without `tolerate` and `keep`, the
+    /// job forgives failures of these checks alone.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub checks: BTreeMap<CheckName, Tolerance>,
-    /// The number of good ranks that the job needs. The job continues with exactly this number, and lets go of all
-    /// other ranks. The job never continues with fewer.
+    /// The number of good ranks that the job needs. The job goes on with exactly this number, and hands over all other
+    /// ranks. It never goes on with fewer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep: Option<u32>,
-    /// The job lets go of ranks that failed within the tolerance when the action has succeeded without them.
+    /// Whether the job hands over the ranks that failed within the tolerance, once the action has succeeded without
+    /// them.
     #[serde(default)]
     pub shrink: bool,
 }
 
 impl Terms {
-    /// Returns `true` if the job lets go of ranks that failed a check and continues without these ranks.
+    /// Returns `true` if the job hands over ranks that failed a check, and goes on without them.
     pub const fn sheds(&self) -> bool {
         self.shrink || self.keep.is_some()
     }
 
-    /// Checks the terms against a job of so many ranks.
+    /// Checks whether a job of `ranks` ranks can have these terms.
     ///
     /// # Errors
     ///
-    /// The reason why such a job cannot have these terms.
+    /// A text for the requester: too many checks, or `keep` is 0 or more than `ranks`.
     pub fn check(&self, ranks: u64) -> Result<(), String> {
         if self.checks.len() > MAX_CHECKS {
             return Err(format!(
@@ -193,8 +195,7 @@ impl Terms {
         }
     }
 
-    /// Returns `true` if both terms mean the same. Without `keep` and `checks`, a tolerance of zero ranks equals no
-    /// tolerance.
+    /// Returns `true` if both terms mean the same. Without `keep` and `checks`, a tolerance of zero ranks equals none.
     pub fn is_same(&self, other: &Self) -> bool {
         let zero = |terms: &Self| terms.keep.is_none() && terms.checks.is_empty();
         let tolerate = |terms: &Self| terms.tolerate.filter(|of| !zero(terms) || *of != Tolerance::Ranks(0));
@@ -202,8 +203,8 @@ impl Terms {
         but(self) == but(other)
     }
 
-    /// Returns how many of `ranks` may fail. A job without `tolerate` but with `keep` tolerates all ranks that the job
-    /// does not keep. A job without both tolerates the sum of `checks`.
+    /// Returns the number of ranks that may fail in a job of `ranks` ranks. Without `tolerate`, that is the number of
+    /// ranks beyond `keep`; without both, the sum of `checks`.
     pub fn forgives(&self, ranks: u64) -> u64 {
         match (self.tolerate, self.keep) {
             (Some(tolerate), _) => tolerate.of(ranks),
@@ -212,7 +213,8 @@ impl Terms {
         }
     }
 
-    /// Returns `true` if the job tolerates a failure that names no check, or a check without a tolerance of its own.
+    /// Returns `true` if the job also forgives a tolerable failure that names no check, or a check without a tolerance
+    /// of its own.
     pub const fn forgives_others(&self) -> bool {
         self.tolerate.is_some() || self.keep.is_some()
     }

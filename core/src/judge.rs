@@ -1,10 +1,11 @@
-//! Judges the evidence of a task and returns its outcome: the only code that creates `ok`.
+//! Judge: decides the outcome of a task from its evidence. No other code makes `ok` for scripts.
 //!
 //! *A unit that is gone reads Result=success, status 0*, and so does a unit whose job is still queued (measured,
-//! systemd 252). So the judge believes a unit only if the unit is loaded, carries the claim's invocation, and has no
-//! pending job. The outcome `ok` requires a runner's claim, exit 0, systemd's `success`, and a complete `result.json`
-//! of the same invocation in which every script ran. If unit and result differ, the worse outcome stands and the note
-//! shows both.
+//! systemd 252). So the judge believes a unit only if the unit is loaded, has the claim's invocation, and waits for no
+//! start. The outcome `ok` requires a runner's claim, and a complete `result.json` of the same invocation that says
+//! that every script ran and ended with 0. A believed unit must agree: exit 0 and systemd's `success`. If unit and
+//! result differ, the worse outcome stands and the note shows both. If systemd does not know the unit any more, the
+//! result stands alone, with a note.
 
 mod boot;
 mod report;
@@ -19,7 +20,7 @@ pub use boot::if_it_boots;
 pub(crate) use boot::is_announced;
 pub use report::{MAX_LISTED, MAX_TAILS};
 
-/// The evidence of a task: what remains when the main process and cgroup, or the whole unit, are gone.
+/// The evidence of a task whose processes have ended: its unit, claim, steps and result, as far as they remain.
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'a> {
     /// `None`: systemd knows no such unit.
@@ -28,14 +29,15 @@ pub struct Evidence<'a> {
     pub result: Option<&'a RunResult>,
     pub steps: &'a [StepRecord],
     pub tails: &'a [Tail],
-    /// Processes that were left behind and killed or kept.
+    /// Processes that outlived the scripts, and that the agent killed or (`lingering = "keep"`) left alive.
     pub lingering: &'a [Process],
-    /// A request to perilog stopped the task. A TERM that reached the runner is no proof: any process of root may have
-    /// sent the TERM.
+    /// Whether perilog was asked to stop the task. A TERM that reached the runner is no proof: any process of root may
+    /// have sent it.
     pub cancelled: bool,
 }
 
-/// Returns the outcome with all details of the end.
+/// Returns the end of a task: the outcome with all details. `ended_ms`: now, in milliseconds since the epoch; a
+/// believed result replaces it.
 pub fn judge(evidence: &Evidence<'_>, intent: &Intent, ended_ms: u64) -> Ended {
     let (unit, result) = (evidence.believed_unit(), evidence.believed_result());
     let (outcome, note) = match (evidence.claim, unit, result) {
@@ -50,10 +52,10 @@ pub fn judge(evidence: &Evidence<'_>, intent: &Intent, ended_ms: u64) -> Ended {
         (claim, Some(unit), None) => (of_unit(unit, claim, evidence), None),
         (_, Some(unit), Some(result)) => of_both(unit, result, evidence),
     };
-    // No resource manager waits for the boot of a host's own task: such a task keeps its own end.
+    // No resource manager waits for the boot of a host's own task: an announced boot does not change its outcome.
     let booted = (!intent.local && boot::was_shut_down(&outcome, evidence)).then(|| boot::of_steps(evidence.steps));
     let (outcome, note) = match (outcome, booted) {
-        // The boot may not come. If scripts were still to begin, the outcome of the scripts that ran stands.
+        // `booted` is `lost` if scripts were still to begin. Then the TERM decides, as below.
         (_, Some(booted)) if !matches!(booted, Outcome::Lost { .. }) => (booted, note),
         (Outcome::Cancelled { status }, _) if evidence.was_stopped_by_others() => {
             let notes = note.into_iter().chain([STOPPED_BY_OTHERS.to_owned()]);
@@ -70,7 +72,7 @@ impl<'a> Evidence<'a> {
         let ours = |unit: &&UnitFacts| match self.claim {
             Some(Claim::Runner(invocation)) => unit.invocation.as_ref() == Some(invocation),
             Some(Claim::Cancelled | Claim::Withdrawn(_)) => false,
-            // No runner claimed the task. The unit can still show that systemd could not execute the runner.
+            // No runner claimed the task. The unit still shows why: for example, systemd could not execute the runner.
             None => true,
         };
         self.unit.filter(|unit| unit.loaded && !unit.is_to_start()).filter(ours)
@@ -84,12 +86,12 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// Returns `true` if a TERM ended the task without a request to perilog.
+    /// Returns `true` if perilog was not asked to stop the task: a TERM came from another sender.
     fn was_stopped_by_others(&self) -> bool {
         !self.cancelled && matches!(self.claim, Some(Claim::Runner(_)) | None)
     }
 
-    /// Returns `true` if a TERM reached the runner, from perilog or another sender.
+    /// Returns `true` if perilog was asked to stop the task, or a TERM from any sender reached the runner.
     fn was_cancelled(&self) -> bool {
         self.cancelled || self.steps.iter().any(|step| matches!(step, StepRecord::Cancelled { .. }))
     }
@@ -97,7 +99,8 @@ impl<'a> Evidence<'a> {
 
 const STOPPED_BY_OTHERS: &str = "its runner was sent SIGTERM, and nobody had asked perilog for that (systemctl stop, a shutdown past its limit, another process)";
 
-/// Returns the outcome of scripts whose runner was stopped without a request to perilog.
+/// Returns the outcome of a task that another sender's TERM stopped: a failure, with the scripts' status if it is not
+/// 0.
 fn stopped_by_others(status: Option<ExitStatus>) -> Outcome {
     const TERM: u8 = 15;
     let why = match status {
@@ -108,8 +111,7 @@ fn stopped_by_others(status: Option<ExitStatus>) -> Outcome {
     Outcome::Failed { why }
 }
 
-/// Returns the outcome of a claim that the agent made. Such a claim withdraws the task, so the outcome is never a
-/// success.
+/// Returns the outcome that the agent wrote into its own claim. No script ran, so a success becomes `lost`.
 fn withdrawn(outcome: &Outcome) -> Outcome {
     match outcome {
         Outcome::Ok | Outcome::Tolerable | Outcome::Resolved { .. } => Outcome::Lost { why: Loss::Vanished },
@@ -117,7 +119,7 @@ fn withdrawn(outcome: &Outcome) -> Outcome {
     }
 }
 
-/// Returns the wait status of a unit's main process; `None` if the process has none.
+/// Returns how the unit's main process ended; `None`: it has not ended, or never ran.
 fn exit_of(unit: &UnitFacts) -> Option<ExitStatus> {
     let status = u8::try_from(unit.main_status).unwrap_or(u8::MAX);
     match unit.main_code {
@@ -144,7 +146,7 @@ fn of_both(unit: &UnitFacts, result: &RunResult, evidence: &Evidence<'_>) -> (Ou
     let failed = |why| Outcome::Failed { why };
     let from_unit = match exit {
         _ if unit.result == "oom-kill" => failed(Failure::Oom),
-        // The result then reports a status other than 0, which is worse.
+        // The two differ, so the result reports a status other than 0, which is worse.
         Some(ExitStatus::Exit(0)) if unit.result == "success" => return (from_result, Some(note)),
         Some(ExitStatus::Exit(0)) => failed(Failure::Unit(unit.result.clone())),
         Some(ExitStatus::Exit(code)) => failed(Failure::Exit(code)),
@@ -154,13 +156,12 @@ fn of_both(unit: &UnitFacts, result: &RunResult, evidence: &Evidence<'_>) -> (Ou
     (worse, Some(note))
 }
 
-/// Orders outcomes by severity, then by status.
+/// Orders outcomes by severity, then by status. An outcome without a status counts as the worst of its severity.
 fn badness(outcome: &Outcome) -> (u8, u8) {
     (outcome.severity(), outcome.status().unwrap_or(u8::MAX))
 }
 
-/// Returns the outcome according to the unit alone, for a runner that left no result or a result of another invocation:
-/// never `ok`.
+/// Returns the outcome according to the unit alone, because the claiming runner left no result: never `ok`.
 fn of_unit(unit: &UnitFacts, claim: Option<&Claim>, evidence: &Evidence<'_>) -> Outcome {
     let failed = |why| Outcome::Failed { why };
     let exit = exit_of(unit);
@@ -176,7 +177,7 @@ fn of_unit(unit: &UnitFacts, claim: Option<&Claim>, evidence: &Evidence<'_>) -> 
                 "the runner did not claim the task and ran nothing (exit {code}): its unit's journal says why"
             ),
         },
-        // A runner made the claim, and another program removed it.
+        // The unit ran, so a runner made the claim, and another program removed it.
         (None, Some(ExitStatus::Exit(_))) => failed(Failure::NoResult(exit)),
         (None, Some(ExitStatus::Signal(signal))) => failed(Failure::Signal(signal)),
         (None, None) => failed(Failure::Unit(format!("it never ran its main process (result {})", unit.result))),
@@ -186,8 +187,8 @@ fn of_unit(unit: &UnitFacts, claim: Option<&Claim>, evidence: &Evidence<'_>) -> 
     }
 }
 
-/// Returns the outcome according to the runner's result. Only the runner knows whether TERM reached the scripts: a TERM
-/// that came too late changes nothing.
+/// Returns the outcome according to the runner's result. A cancel counts only if the scripts did not all run and end
+/// with 0: a TERM that came too late changes nothing.
 fn of_result(result: &RunResult) -> Outcome {
     let failed = |why| Outcome::Failed { why };
     let all_ran = result.ran >= result.of;

@@ -1,13 +1,13 @@
-//! Milestones of one attempt of a job: points such as `data-out`. Each rank reports a milestone once; the job has
-//! reached the milestone when all ranks have.
+//! Milestones of one attempt: decides when the job has reached a point such as `data-out`. Each rank reports a
+//! milestone once; the job has reached it when all ranks have.
 //!
 //! "All" means the ranks that the job received, except
 //! * ranks that failed within the tolerance: the job continued without them;
 //! * ranks that were released while the job still held others (shrunk, kept in surplus, finished early): the job
 //!   continued without these ranks too.
 //!
-//! A rank that failed and was not forgiven still counts: only an operator may report a milestone in its place. So a job
-//! may never reach a milestone; perilog tells waiters so when everything has been released.
+//! A rank that failed and was not forgiven still counts: only an operator can report a milestone in its place. So a job
+//! may never reach a milestone. perilog tells clients that wait for it so, once all ranks are released.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,13 +16,13 @@ use serde::{Deserialize, Serialize};
 use crate::ids::MilestoneName;
 use crate::idset::IdSet;
 
-/// Maximum number of milestone names of one attempt. A job has a handful of stages. Scripts choose the names, and each
-/// name may hold a scattered set of ranks.
+/// Maximum number of milestone names of one attempt: a job has a handful of stages. The bound is needed because scripts
+/// choose the names, and each name may hold a scattered set of ranks.
 pub const MAX_NAMES: usize = 64;
 
-/// Events that a waiter can wait for and that are no milestones: the events of a job's log, and `clean`, the last
-/// release. No operator or service may use these names for a milestone. If a script does, perilog reports the script,
-/// and no client can wait for that milestone.
+/// Names that a client can wait for and that are no milestones: the events of a job's log, and `clean`, the last
+/// release. Operators and services may not use them as milestones. A script's milestone of such a name is logged, but
+/// no client can wait for it.
 #[rustfmt::skip]
 pub const EVENTS: [&str; 27] = [
     "action-start", "attempt", "attempt-closed", "attempt-forgotten", "attempt-over", "attempt-unvouched", "attempt-vouched",
@@ -34,7 +34,7 @@ pub const EVENTS: [&str; 27] = [
 pub struct Milestones {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     said: BTreeMap<MilestoneName, Said>,
-    /// Ranks that the job let go of while the job still held others.
+    /// Ranks that the job handed over while it still held others.
     #[serde(default, skip_serializing_if = "IdSet::is_empty")]
     left: IdSet,
 }
@@ -43,7 +43,7 @@ pub struct Milestones {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Said {
     ranks: IdSet,
-    /// All ranks reported the milestone, and perilog told waiters.
+    /// Whether the job has reached the milestone.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     job: bool,
 }
@@ -68,13 +68,13 @@ impl Milestones {
         Ok(news)
     }
 
-    /// Records that the job let go of these ranks and continues. Until their release the ranks may still report
-    /// milestones.
+    /// Records ranks that the job handed over while it goes on. They may still report milestones until they are
+    /// released.
     pub fn leave(&mut self, ranks: &IdSet) {
         self.left.extend_with(ranks);
     }
 
-    /// Returns the ranks that the job let go of while the job held others.
+    /// Returns the ranks that the job handed over while it held others.
     pub const fn left(&self) -> &IdSet {
         &self.left
     }
@@ -107,9 +107,9 @@ impl Milestones {
         self.said.values().any(|said| !said.job)
     }
 
-    /// Returns the milestones that the job has just reached, each with the ranks that did not have to report it.
-    /// `given`: all ranks of the job. `forgiven`: ranks that failed within the tolerance. `released`: ranks that were
-    /// released; milestones no longer wait for those of them that the job had let go of early.
+    /// Records and returns the milestones that the job has newly reached, each with the ranks that did not report it.
+    /// `given`: all ranks of the attempt. `forgiven`: ranks that failed within the tolerance. `released`: released
+    /// ranks; those among them that the job had handed over early need not report.
     pub fn reach(&mut self, given: &IdSet, forgiven: &IdSet, released: &IdSet) -> Vec<(MilestoneName, IdSet)> {
         let mut all = given.difference(forgiven);
         all.subtract(&self.left.intersection(released));
@@ -133,8 +133,8 @@ mod tests {
 
     #[test]
     fn all_are_those_that_the_job_goes_on_with() {
-        // (ranks received, forgiven, let go of early, reported) -> whether the job has reached the milestone, without
-        // which ranks
+        // Columns: ranks of the attempt, forgiven, handed over early, reported; then the ranks that the job reached the
+        // milestone without, if it has reached it.
         for (given, forgiven, left, said, reached) in [
             ("0-3", "", "", "0-3", Some("")),
             ("0-3", "", "", "0-2", None),

@@ -1,13 +1,13 @@
-//! How a task ended, and what the outcomes of an action add up to.
+//! Outcomes of tasks and verdicts of actions.
 //!
-//! Unknown is never success: there is no default outcome, and [`Outcome::Ok`] is made in one place only
-//! ([`crate::judge`]).
+//! Unknown is never success: there is no default outcome. For the scripts of a task, only [`crate::judge`] makes
+//! [`Outcome::Ok`]; for an external action, its service reports it.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The end of a process, as wait(2) tells it.
+/// The end of a process, from wait(2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ExitStatus {
@@ -18,7 +18,7 @@ pub enum ExitStatus {
 }
 
 impl ExitStatus {
-    /// Returns the status as a shell gives it: the code, or 128 + signal.
+    /// Returns the status as a shell gives it: the exit code, or 128 + signal.
     pub const fn shell(self) -> u8 {
         match self {
             Self::Exit(code) => code,
@@ -40,7 +40,7 @@ impl fmt::Display for ExitStatus {
     }
 }
 
-/// Returns the name of a signal (signal(7)), or the number of a signal without a name here.
+/// Returns the name of a signal without `SIG` (signal(7)): `TERM`. Returns the number if the table has no name for it.
 pub fn signal_name(signal: u8) -> String {
     SIGNALS
         .iter()
@@ -48,7 +48,7 @@ pub fn signal_name(signal: u8) -> String {
         .map_or_else(|| signal.to_string(), |(_, name)| (*name).to_owned())
 }
 
-/// Returns the number of a signal that is given as `TERM`, `SIGTERM` or `15`.
+/// Returns the number of a signal in the form `TERM`, `SIGTERM` or `15`; `None`: no signal from 1 to 64.
 pub fn signal_number(text: &str) -> Option<u8> {
     let name = text.strip_prefix("SIG").unwrap_or(text);
     SIGNALS
@@ -81,19 +81,21 @@ const SIGNALS: &[(u8, &str)] = &[
     (12, "USR2"), (13, "PIPE"), (14, "ALRM"), (15, "TERM"), (17, "CHLD"), (18, "CONT"), (19, "STOP"), (24, "XCPU"), (25, "XFSZ"), (31, "SYS"),
 ];
 
-/// The end of a task, once and for good. The controller appends later facts as late.
+/// The outcome of a task. The controller stores one per task, and appends later facts as late. Only a reboot that
+/// undoes a prolog changes a stored outcome, before the verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Outcome {
     /// Every script ran and ended with 0, and the runner's result confirms that. Or the service of an external action
     /// reported success.
     Ok,
-    /// Named checks failed; every script ran and ended with 0.
+    /// Every script ran, and nothing failed but named checks or scripts that the node marks as tolerable. Or the
+    /// service of an external action reported so.
     Tolerable,
     Failed {
         why: Failure,
     },
-    /// The task ended past its limit.
+    /// A script or the whole task ran past its limit. `status`: how the scripts ended then, if known.
     Timeout {
         status: Option<ExitStatus>,
     },
@@ -104,11 +106,11 @@ pub enum Outcome {
     Lost {
         why: Loss,
     },
-    /// The node's policy did not let the task begin.
+    /// The node did not let the task begin; `why` says why, and what to do.
     Refused {
         why: String,
     },
-    /// The operator's resolution replaced the outcome; `ok` says whether the resolution counts as success.
+    /// An operator's resolution gives the outcome. `ok`: whether it counts as success. `by`: the operator's uid.
     Resolved {
         ok: bool,
         reason: String,
@@ -124,9 +126,10 @@ pub enum Failure {
     Oom,
     /// systemd could not execute the runner, or the runner could not execute a script.
     Exec(String),
-    /// A mistake in the configuration: a missing directory, or a script that others can write.
+    /// An error in the node's configuration: a missing directory, or a script that others can write.
     Configuration(String),
-    /// systemd refused the unit.
+    /// systemd refused the unit, or reports a failure of the unit that no exit status explains. Contains systemd's
+    /// word.
     Unit(String),
     /// The runner ended without a complete result.
     NoResult(Option<ExitStatus>),
@@ -137,13 +140,13 @@ pub enum Failure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Loss {
-    /// The node booted before the task's end was known.
+    /// The node rebooted before the task's end was known. Or a reboot undid the work of a task that had succeeded.
     Rebooted,
-    /// The node has no record of the task any more, or the unit is gone without a result.
+    /// The node has no record of the task any more, or the unit is gone and left no result.
     Vanished,
-    /// The node accepted the task, and then was away past limit and grace.
+    /// The node accepted the task, and then was not connected for longer than the task's limit and a grace.
     Unreachable,
-    /// The node did not accept the task within the start-grace.
+    /// The node was not connected, or did not accept the task within the start-grace.
     Offline,
     /// No node of this name has ever connected.
     UnknownNode,
@@ -165,7 +168,7 @@ impl fmt::Display for Loss {
 }
 
 impl Outcome {
-    /// Returns the word of docs/semantics.md.
+    /// Returns the outcome's name, as docs/semantics.md lists them: `failed`.
     pub const fn word(&self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -179,18 +182,17 @@ impl Outcome {
         }
     }
 
-    /// Returns `true` if the outcome counts as success without any tolerance.
+    /// Returns `true` for a success that needs no tolerance: `ok`, or a resolution as `ok`.
     pub const fn is_ok(&self) -> bool {
         matches!(self, Self::Ok | Self::Resolved { ok: true, .. })
     }
 
-    /// Returns `true` if every script ended well, or failed only in a tolerable way. The next boot may end or undo such
-    /// a task.
+    /// Returns `true` for `ok` and `tolerable`: every script ran, and none failed but in a tolerable way.
     pub const fn went_well(&self) -> bool {
         matches!(self, Self::Ok | Self::Tolerable)
     }
 
-    /// Returns `true` if scripts produced this outcome; `false` if no script began or the evidence is gone.
+    /// Returns `true` if scripts ran and gave this outcome. `false` if none began, or the scripts' end is unknown.
     pub const fn is_of_scripts(&self) -> bool {
         match self {
             Self::Ok | Self::Tolerable | Self::Failed { .. } | Self::Timeout { .. } => true,
@@ -199,7 +201,7 @@ impl Outcome {
         }
     }
 
-    /// Returns `true` if a script of the task may have begun, as far as the node knows.
+    /// Returns `true` if this outcome does not exclude that a script of the task began.
     pub const fn may_have_begun(&self) -> bool {
         self.is_of_scripts() || matches!(self, Self::Lost { why: Loss::Vanished | Loss::Rebooted })
     }
@@ -216,7 +218,7 @@ impl Outcome {
         }
     }
 
-    /// Returns the order of blame: the verdict of an action is the worst outcome.
+    /// Returns the severity, from 0 (success) to 6 (failure). The most severe outcome of an action decides the verdict.
     pub(crate) const fn severity(&self) -> u8 {
         match self {
             Self::Ok | Self::Resolved { ok: true, .. } => 0,
@@ -259,7 +261,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// The verdict of an action: the sum of its ranks' outcomes without any tolerance.
+/// The verdict of an action: its ranks' outcomes, summed up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -283,7 +285,8 @@ impl Verdict {
         }
     }
 
-    /// Returns the verdict over all outcomes of an action; an action over no ranks is `Ok`.
+    /// Returns the verdict over all outcomes of an action, without any tolerance: the most severe outcome decides. An
+    /// action without ranks is `Ok`.
     pub fn of<'a>(outcomes: impl IntoIterator<Item = &'a Outcome>) -> Self {
         match outcomes.into_iter().max_by_key(|o| o.severity()) {
             None | Some(Outcome::Ok | Outcome::Resolved { ok: true, .. }) => Self::Ok,
@@ -291,7 +294,7 @@ impl Verdict {
             Some(Outcome::Refused { .. }) => Self::Refused,
             Some(Outcome::Lost { .. }) => Self::Lost,
             Some(Outcome::Timeout { .. }) => Self::Timeout,
-            // Tolerance belongs to the job; without the job's terms the verdict tolerates no failure.
+            // Only the job's terms can forgive a tolerable failure; here it counts as a failure.
             Some(Outcome::Tolerable | Outcome::Failed { .. } | Outcome::Resolved { .. }) => Self::Failed,
         }
     }

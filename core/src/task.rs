@@ -1,9 +1,8 @@
-//! A task on its node: the order to start the task, what the node decided to run, and the files that the task left
-//! behind.
+//! Task on its node: the types for the Start, the node's plan, and the files of a task.
 //!
-//! These types are the contents of the files in a task's directory (`intent.json`, `claim`, `steps.jsonl`,
-//! `result.json`, `outcome.json`, and the tombstone); the agent writes and reads them, the runner reads the first and
-//! writes the next three.
+//! The files in a task's directory are `intent.json`, `claim`, `steps.jsonl`, `result.json` and `outcome.json`. The
+//! agent writes the first and the last, and reads all. The runner reads the intent and writes the other three. The
+//! tombstone is a file outside of the directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,24 +20,22 @@ mod tombstone;
 pub use ended::Ended;
 pub use tombstone::{Reboot, Tombstone, survives_reboot};
 
-/// The exit status of a runner that found no directory, or no intent of the task: the runner claimed nothing and ran
-/// nothing.
+/// The exit status of a runner that found no directory or no intent of its task. It claimed nothing and ran nothing.
 pub const NO_TASK: u8 = 66;
-/// The exit status of a runner that came too late, or found the task claimed by another program: the runner ran nothing
+/// The exit status of a runner that came after the not-after, or found the task claimed already. It ran nothing
 /// (EX_TEMPFAIL of sysexits.h).
 pub const NOT_OURS: u8 = 75;
-/// The exit status of a runner that could not write its claim.
+/// The exit status of a runner that could not write its claim. It ran nothing.
 pub const NO_CLAIM: u8 = 73;
 /// All exit statuses of a runner that ran nothing. A runner that has claimed a task never exits with one of these.
 pub const RAN_NOTHING: [u8; 3] = [NO_TASK, NOT_OURS, NO_CLAIM];
 
-/// The first words of a remark about an end that is `ok` because there was no script to run.
+/// The first words of the remark about a task that is `ok` because it had no script to run.
 pub const NO_SCRIPT: &str = "no script ran";
 
-/// The file that the agent creates in a task's directory once the controller has stored that the script announced a
-/// reboot.
+/// The file that the agent creates in a task's directory once the controller has stored the announced reboot.
 pub const BOOT_EXPECTED: &str = "boot-expected";
-/// The file that the agent creates in a task's directory before it sends TERM to the runner: perilog was asked to stop
+/// The file that the agent creates in a task's directory before it sends TERM: it proves that perilog was asked to stop
 /// the task.
 pub const STOP_ASKED: &str = "stop-asked";
 
@@ -49,24 +46,24 @@ pub struct Start {
     pub job: JobId,
     pub attempt: Attempt,
     pub action: ActionName,
-    /// The boot that the Start is meant for: the node refuses the Start in another boot.
+    /// The node's boot that the Start is meant for. In another boot the agent does not accept the task.
     pub boot: BootId,
-    /// The start-grace in milliseconds, counted from receipt; afterwards no process may claim the task.
+    /// The start-grace in milliseconds, counted from the receipt of the Start. Later no process may claim the task.
     pub not_after_ms: u64,
-    /// All ranks of the action; `hosts`: the host of each rank, in rank order.
+    /// All ranks of the action. `hosts`: the host of each of these ranks, in rank order.
     pub ranks: IdSet,
     pub hosts: HostList,
     /// Uid of the job's owner, if known.
     pub userid: Option<u32>,
-    /// The variables that the requester would like scripts to see; the node's list decides ([`crate::environment`]).
+    /// The variables that the requester offers to scripts; the node's list decides which pass ([`crate::environment`]).
     pub env: BTreeMap<String, String>,
-    /// A limit for the whole task; the smaller of this limit and the plan's limit counts.
+    /// The requester's limit in milliseconds for the whole task. The smaller of this limit and the plan's counts.
     pub timeout_ms: Option<u64>,
-    /// The action is an after-action: from now on no setup action of the attempt may begin on this host.
+    /// Whether the action is an after-action. Once a node has accepted one, it accepts no setup action of the attempt.
     #[serde(default)]
     pub after: bool,
-    /// Milestones that the attempt had when the controller made the Start: new names of the scripts need room beside
-    /// them. Empty from an older controller.
+    /// The milestones of the attempt so far. The runner counts them against the maximum when a script reports a new
+    /// one. Empty from an older controller.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub milestones: BTreeSet<MilestoneName>,
     /// The controller's commit that caused the Start; 0: an older controller, which does not number commits.
@@ -83,7 +80,7 @@ pub struct Plan {
     pub cwd: String,
     pub path: String,
     pub umask: u32,
-    /// The variables that the node sets for every script; they override variables from outside.
+    /// The variables that the node sets for every script. They override variables of the requester.
     pub env: BTreeMap<String, String>,
     /// Limit in milliseconds of the whole task; `script_timeout_ms`: of each script. `None`: no limit.
     pub timeout_ms: Option<u64>,
@@ -107,7 +104,8 @@ pub struct Plan {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Run {
-    /// Script directories, in order; within one, names sorted by bytes.
+    /// Directories of scripts. The runner takes them in this order, and the scripts of each by the bytes of their
+    /// names.
     Directories(Vec<String>),
     /// A command with its arguments.
     Command(Vec<String>),
@@ -119,12 +117,12 @@ pub struct ScriptPlan {
     pub user: Option<String>,
     pub timeout_ms: Option<u64>,
     pub retries: Option<Retries>,
-    /// A non-zero exit of the script is `tolerable`.
+    /// Whether a non-zero exit of the script makes the task `tolerable` and not `failed`.
     #[serde(default)]
     pub tolerable: bool,
 }
 
-/// How often the runner tries a failed script again. The runner waits `backoff_ms`, doubled each time up to
+/// The retries of a failed script. The runner waits `backoff_ms` before the first retry, doubled each time up to
 /// `ceiling_ms`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Retries {
@@ -133,14 +131,14 @@ pub struct Retries {
     pub ceiling_ms: u64,
 }
 
-/// The runner's act on a script past its limit, after one TERM.
+/// The policy for a script past its limit, once the runner has sent it one TERM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnTimeout {
-    /// The script continues, overdue, and perilog drains the node.
+    /// The script may run on, overdue, and perilog drains the node.
     #[default]
     Drain,
-    /// The runner sends KILL after a grace.
+    /// The runner sends KILL after a grace of ten seconds.
     Kill,
 }
 
@@ -159,7 +157,7 @@ pub enum Empty {
     /// `ok`; the end says that no script ran.
     #[default]
     Ok,
-    /// `failed`: on this site each node must run a script.
+    /// `failed`: the site requires a script on each node.
     Fail,
 }
 
@@ -171,46 +169,48 @@ pub enum Lingering {
     #[default]
     Hold,
     Kill,
-    /// Such processes are meant to stay (a mount daemon); perilog records them.
+    /// The processes may stay, such as a mount daemon; the end of the task lists them.
     Keep,
 }
 
-/// `intent.json`: everything that a runner needs to run the task. The agent writes the file before any other act.
+/// Contents of `intent.json`: everything that a runner needs to run the task. The agent writes the file before it
+/// accepts the task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Intent {
     pub start: Start,
     pub plan: Plan,
-    /// The environment that passed the node's list, and how many variables did not.
+    /// The requester's variables that passed the node's list. `dropped_env`: the number of those that did not.
     pub env: BTreeMap<String, String>,
     pub dropped_env: u32,
-    /// The not-after: CLOCK_BOOTTIME in milliseconds after which no process may claim the task.
+    /// The not-after, as CLOCK_BOOTTIME in milliseconds: later no process may claim the task. 0 in a rebuilt intent.
     pub not_after_boottime_ms: u64,
     /// CLOCK_BOOTTIME in milliseconds when the agent accepted the task.
     pub accepted_boottime_ms: u64,
-    /// The host's own task (`io.perilog.Agent.Exec`): the agent neither reports the task to a controller nor asks one.
+    /// Whether the task is the host's own (`io.perilog.Agent.Exec`): no controller orders it or learns its end.
     pub local: bool,
     /// The commit that caused the intent; `None`: the host's own task, or an older controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<Commit>,
-    /// The details that the resource manager's hook reported, for a host's own task; otherwise empty.
+    /// Facts that the resource manager's hook reported about its job; empty for a controller's task.
     #[serde(default, skip_serializing_if = "Hook::is_empty")]
     pub hook: Hook,
 }
 
 impl Intent {
-    /// Returns the limit of the whole task: the smaller of the limits of its Start and its plan.
+    /// Returns the limit of the whole task in milliseconds: the smaller of the Start's and the plan's. `None`: no
+    /// limit.
     pub fn limit_ms(&self) -> Option<u64> {
         self.start.timeout_ms.into_iter().chain(self.plan.timeout_ms).min()
     }
 
     /// Returns `true` if the agent rebuilt the intent from the unit of a task whose directory was gone. No process may
-    /// claim such a task; the intent only stands for scripts that have begun.
+    /// claim such a task: its scripts have begun already.
     pub const fn is_rebuilt(&self) -> bool {
         self.not_after_boottime_ms == 0
     }
 
-    /// Returns the earliest time (CLOCK_BOOTTIME in milliseconds) at which the agent may remove the task's remains. For
-    /// a rebuilt intent the agent knows only when it found the unit.
+    /// Returns the earliest time (CLOCK_BOOTTIME in milliseconds) at which the agent may remove the task's tombstone:
+    /// the not-after, or for a rebuilt intent the time when the agent found the unit.
     pub fn kept_until_boottime_ms(&self) -> u64 {
         self.not_after_boottime_ms.max(self.accepted_boottime_ms)
     }
@@ -223,13 +223,13 @@ impl Intent {
     }
 }
 
-/// The details that a resource manager's hook reports about its job.
+/// Facts that a resource manager's hook reports about its job.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Hook {
-    /// The program that the agent runs if no hook hears how the task ends.
+    /// The program that the agent runs if the task's hook is gone and cannot pass on the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub orphaned: Option<String>,
-    /// The time at which the resource manager began this job; distinguishes two jobs with the same number.
+    /// The time at which the resource manager began this job, as text. It distinguishes two jobs with the same number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
 }
@@ -239,32 +239,33 @@ impl Hook {
         *self == Self::default()
     }
 
-    /// Returns `true` if the hook speaks for another job than the one with the instance `known`; `false` if this hook
-    /// has no instance.
+    /// Returns `true` if the hook's job is another one than that with the instance `known`. `false` if this hook names
+    /// no instance.
     pub fn is_of_another(&self, known: &str) -> bool {
         self.instance.as_deref().is_some_and(|own| own != known)
     }
 }
 
-/// The contents of `claim`, created with O_EXCL; the creator of the claim decides whether scripts run.
+/// Contents of `claim`. The process that creates the file (O_EXCL) decides whether the scripts run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Claim {
-    /// A runner, with its unit's invocation.
+    /// A runner claimed the task and runs its scripts. Contains the invocation of the runner's unit.
     Runner(InvocationId),
-    /// The agent claimed the task, so that no runner can: the task was cancelled before it began.
+    /// The agent claimed the task, so that no runner can, because the task was cancelled before it began.
     Cancelled,
-    /// The agent claimed the task, so that no runner can: perilog refused the task, or systemd could not start its
-    /// unit. Contains the outcome of the task.
+    /// The agent claimed the task, so that no runner can, because the agent gave the task up before it began. Contains
+    /// the outcome.
     Withdrawn(Outcome),
 }
 
-/// A line of `steps.jsonl`. `seq` counts tries of scripts from 0 within the task. `at_ms` is in milliseconds since the
-/// epoch.
+/// A line of `steps.jsonl`. `seq` numbers the tries of all scripts of the task, from 0. `at_ms` is in milliseconds
+/// since the epoch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "kebab-case")]
 pub enum StepRecord {
-    /// The runner writes this line before a script starts. If the write fails, the runner does not run the step.
+    /// A try of a script begins. The runner writes the line first; if the write fails, it does not run the script.
+    /// `attempt`: the number of the try, from 1. `of`: the number of all scripts.
     Begin {
         seq: u32,
         script: String,
@@ -290,26 +291,26 @@ pub enum StepRecord {
         at_ms: u64,
         why: String,
     },
-    /// A limit has passed: the state of the processes before the runner did anything about it.
+    /// A limit has passed. `forensics`: the state of the script's processes before the runner sent a signal.
     Overdue {
         seq: u32,
         script: String,
         at_ms: u64,
         limit_ms: u64,
         forensics: String,
-        /// The most telling line of `seen`: `4711 D mount in rpc_wait_bit_killable`. Empty if the runner could see
-        /// nothing.
+        /// The line of `forensics` that best explains the delay: `4711 D mount in rpc_wait_bit_killable`. Empty if the
+        /// runner could see nothing.
         #[serde(default)]
         doing: String,
     },
-    /// A report of a script about itself.
+    /// A script made a report with perilog-report.
     Report {
         seq: u32,
         script: String,
         at_ms: u64,
         report: Report,
     },
-    /// A TERM reached the runner.
+    /// A TERM reached the runner, from perilog or another sender.
     Cancelled {
         at_ms: u64,
     },
@@ -331,13 +332,13 @@ pub enum Report {
         message: String,
     },
     ExpectReboot,
-    /// A sentence that the job's owner may read.
+    /// A message for the owner of the job.
     User {
         message: String,
     },
 }
 
-/// `result.json`: the runner writes the file once, whole, as the last act before its exit.
+/// Contents of `result.json`. The runner writes the file once, whole, as its last act before the exit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunResult {
     pub invocation: InvocationId,
@@ -347,19 +348,20 @@ pub struct RunResult {
     /// The number of scripts that ran, and the number of all scripts.
     pub ran: u32,
     pub of: u32,
-    /// The largest status of a script that is not tolerable, as a shell gives it: the exit status of the runner.
+    /// The exit status of the runner: the largest status, as a shell gives it, of the scripts that are not tolerable.
     pub status: u8,
-    /// The status that `status` came from.
+    /// The exit code or signal behind `status`.
     pub worst: Option<ExitStatus>,
-    /// A script, or the whole task, ended past a limit.
+    /// Whether a script or the whole task ran past its limit.
     pub timed_out: bool,
     pub cancelled: bool,
-    /// The configuration error because of which nothing could run: missing directory, writable script, unknown user.
+    /// The error in the configuration that kept all scripts from running: missing directory, writable script, unknown
+    /// user.
     pub configuration: Option<String>,
     /// The reason why a script could not be executed.
     pub exec: Option<String>,
-    /// Files that the runner skipped and that may have been meant as scripts: `/etc/perilog/prolog.d/10-hello is
-    /// skipped: not executable`.
+    /// Files that the runner skipped but that may be meant as scripts: `/etc/perilog/prolog.d/10-hello is skipped: not
+    /// executable`.
     #[serde(default)]
     pub skipped: Vec<String>,
 }
@@ -399,12 +401,12 @@ pub struct Tail {
     pub text: String,
 }
 
-/// The facts that systemd reports about a unit. Believe these facts only through [`crate::judge`].
+/// The facts that systemd reports about a unit. Only [`crate::judge`] decides whether they can be believed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UnitFacts {
-    /// The unit's LoadState is `loaded`.
+    /// Whether the unit's LoadState is `loaded`.
     pub loaded: bool,
-    /// A job of the unit is queued or running.
+    /// Whether a systemd job of the unit is queued or running.
     pub job_pending: bool,
     pub active: String,
     pub sub: String,
@@ -426,8 +428,8 @@ impl UnitFacts {
         self.main_code != 0 && self.main_pid == 0
     }
 
-    /// Returns `true` if the pending job will start a main process. On a node that goes down a stop job may wait after
-    /// the main process has ended: such a job starts none.
+    /// Returns `true` if the unit's pending job is to start the main process. On a node that goes down, a stop job may
+    /// wait after the main process has ended: such a job does not count.
     pub fn is_to_start(&self) -> bool {
         self.job_pending && self.main_code == 0
     }

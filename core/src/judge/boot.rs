@@ -1,17 +1,16 @@
-//! The end of a task by an announced boot (`perilog-report expect-reboot`): the outcome of the scripts if one of them
-//! announced a boot of the host.
+//! Announced boot (`perilog-report expect-reboot`): decides the outcome of a task that the announced boot ended.
 //!
-//! A host that goes down sends TERM to every process. A runner that received TERM reports `cancelled`, also in its
-//! result. But if perilog had no request to cancel and a script had announced the boot, the TERM is the beginning of
-//! the boot. Such a TERM is no fault of a script.
+//! A host that goes down sends TERM to every process, and a runner that received TERM reports `cancelled` in its
+//! result. If a script had announced the boot and perilog was not asked to stop the task, that TERM belongs to the
+//! boot, and is no failure of a script.
 
 use super::report::Report;
 use super::{Evidence, withdrawn};
 use crate::outcome::{ExitStatus, Failure, Loss, Outcome};
 use crate::task::{self, Claim, Ended, Intent, StepRecord};
 
-/// Returns how the task ends if the host boots now; only meaningful if a script announced a boot. A boot past the limit
-/// is no success.
+/// Returns how the task ends if the host boots now. Without an announcement the task is lost. Past a limit its outcome
+/// is a timeout.
 pub fn if_it_boots(evidence: &Evidence<'_>, intent: &Intent, ended_ms: u64) -> Ended {
     let outcome = match evidence.claim {
         Some(Claim::Cancelled) => Outcome::Cancelled { status: None },
@@ -27,16 +26,16 @@ pub(crate) fn is_announced(steps: &[StepRecord]) -> bool {
     steps.iter().any(|step| matches!(step, StepRecord::Report { report: task::Report::ExpectReboot, .. }))
 }
 
-/// Returns `true` if the announced boot ended this task.
+/// Returns `true` if the announced boot ended this task: a TERM stopped it, and perilog was not asked to.
 pub(super) fn was_shut_down(outcome: &Outcome, evidence: &Evidence<'_>) -> bool {
     matches!(outcome, Outcome::Cancelled { .. }) && !evidence.cancelled && is_announced(evidence.steps)
 }
 
-/// Returns the outcome of the scripts up to the TERM, if one came. A script that has not ended ends with the boot. If
-/// other scripts have not begun, the boot came too early, and the task is lost.
+/// Returns the outcome of the scripts before the boot. A script that still runs counts as ended well by the boot. If
+/// other scripts have not begun, the boot came too early: without a failure the task is lost.
 pub(super) fn of_steps(steps: &[StepRecord]) -> Outcome {
     let (mut worst, mut exec, mut timed_out, mut termed) = (None::<ExitStatus>, None::<String>, false, false);
-    // The last try of the current script: a further try replaces it.
+    // The failure of the current script's last try; a further try replaces it.
     let mut failed: Option<ExitStatus> = None;
     let worse = |worst: Option<ExitStatus>, failed: Option<ExitStatus>| {
         worst.into_iter().chain(failed).max_by_key(|status| status.shell())

@@ -1,5 +1,5 @@
-//! The details of an outcome: times, steps, checks, milestones, the end of the output. Every list is cut so that the
-//! report fits a frame; the note names each cut.
+//! Report: fills in the details of an outcome: times, steps, checks, milestones, the end of the output. Cuts every list
+//! so that the report fits a frame; the note names each cut.
 
 use std::fmt::Write as _;
 
@@ -9,15 +9,15 @@ use crate::task::{self, Check, Ended, Intent, Process, RunResult, Step, StepReco
 
 /// Maximum number of entries of each list.
 pub const MAX_LISTED: usize = 256;
-/// Maximum size in bytes of the kept script output, and of each other list. Seven such lists fit a frame of 1 MiB, with
-/// room for the frame's other fields.
+/// Maximum size in bytes of each list, such as the kept output. Seven such lists fit a frame of 1 MiB, with room for
+/// the other fields.
 pub const MAX_TAILS: usize = 64 * 1024;
 /// Maximum size in bytes of one text that a script reports.
 const MAX_TEXT: usize = 4096;
 
 pub(super) struct Report<'a> {
     pub(super) evidence: &'a Evidence<'a>,
-    /// The facts of the unit and the result, each only if the judge believes it.
+    /// The unit and the result, each only if the judge believes it.
     pub(super) unit: Option<&'a UnitFacts>,
     pub(super) result: Option<&'a RunResult>,
 }
@@ -26,7 +26,7 @@ impl Report<'_> {
     pub(super) fn fill(&self, outcome: Outcome, note: Option<String>, intent: &Intent, ended_ms: u64) -> Ended {
         let mut told = Told::read(self.evidence.steps);
         let mut ended = Ended::bare(outcome, ended_ms);
-        // Every script ran, and only named checks failed.
+        // Every script ran; only named checks or scripts marked as tolerable failed.
         let excused = !told.checks.is_empty() || is_any_tolerable(&told.steps);
         if ended.outcome == Outcome::Ok && excused {
             ended.outcome = Outcome::Tolerable;
@@ -130,7 +130,7 @@ impl Told {
     }
 }
 
-/// Returns `true` if the last try of a script failed and the job may tolerate the failure.
+/// Returns `true` if the last try of any script failed, and the node's configuration marks that script as tolerable.
 fn is_any_tolerable(steps: &[Step]) -> bool {
     let tried_again = |i: usize| {
         let (this, next) = (&steps[i], steps.get(i + 1));
@@ -139,7 +139,7 @@ fn is_any_tolerable(steps: &[Step]) -> bool {
     steps.iter().enumerate().any(|(i, step)| step.tolerable && !tried_again(i))
 }
 
-/// Returns the first entries that fit the bounds.
+/// Returns the first entries that fit [`MAX_LISTED`] and [`MAX_TAILS`]. Adds a remark to `cut` if entries are missing.
 fn fit<T>(what: &str, mut all: Vec<T>, size: impl Fn(&T) -> usize, cut: &mut Vec<String>) -> Vec<T> {
     let of = all.len();
     let mut room = MAX_TAILS;

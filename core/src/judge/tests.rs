@@ -198,7 +198,7 @@ fn only_the_runner_knows_whether_a_cancel_reached_the_scripts() {
     let asked = |unit: Option<UnitFacts>, result: Option<RunResult>| {
         ended(&Evidence { cancelled: true, ..evidence(unit.as_ref(), Some(&runner), result.as_ref()) }).outcome
     };
-    // The task failed by itself; the cancel came too late.
+    // The task ended by itself; the cancel came too late.
     assert_eq!(asked(Some(exited(3)), Some(result(3))), failed(F::Exit(3)));
     assert_eq!(asked(Some(exited(0)), Some(result(0))), Outcome::Ok);
     let stopped = RunResult { cancelled: true, worst: Some(Signal(15)), ..result(143) };

@@ -1,15 +1,15 @@
-//! The end of a task with all details.
+//! End of a task, with all details.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Check, NO_SCRIPT, Process, Reboot, Step, Tail};
 use crate::outcome::Outcome;
 
-/// The contents of `outcome.json` and the body of `Finished`: the outcome of a task with all details.
+/// The end of a task: its outcome with all details. Contents of `outcome.json`, and body of `Finished`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
     pub outcome: Outcome,
-    /// Milliseconds since the epoch, if known.
+    /// Milliseconds since the epoch; `None`: no script began, as far as known.
     pub began_ms: Option<u64>,
     pub ended_ms: u64,
     pub elapsed_ms: Option<u64>,
@@ -21,16 +21,16 @@ pub struct Ended {
     pub milestones: Vec<String>,
     #[serde(default)]
     pub user_message: Option<String>,
-    /// A script announced a boot of its host, and the boot ends the task.
+    /// Whether a script announced a reboot of its host that ends the task. With `booted` it forms [`Reboot`].
     #[serde(default)]
     pub expect_reboot: bool,
-    /// The announced boot has come; or, without an announcement, a boot has undone the task.
+    /// Whether the announced reboot has come; without an announcement, whether a reboot has undone the task.
     #[serde(default)]
     pub booted: bool,
-    /// Processes that were left behind and, by the plan, killed or kept.
+    /// Processes that outlived the scripts, and that the agent killed or kept by the plan.
     #[serde(default)]
     pub lingering: Vec<Process>,
-    /// The last 4 KiB of each failed script.
+    /// The last 4 KiB of output of each failed script.
     #[serde(default)]
     pub tails: Vec<Tail>,
     #[serde(default)]
@@ -41,27 +41,29 @@ pub struct Ended {
     pub memory_peak: Option<u64>,
     #[serde(default)]
     pub dropped_env: u32,
-    /// The difference between unit and result, or another remark for people.
+    /// A remark for operators, such as a difference between unit and result.
     #[serde(default)]
     pub note: Option<String>,
-    /// Files that the runner skipped and that may have been meant as scripts, each with the reason.
+    /// Files that the runner skipped but that may be meant as scripts, each with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub skipped: Vec<String>,
-    /// The outcome is `ok` because no script existed to run.
+    /// Whether the outcome is `ok` because the task had no script to run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub empty: bool,
-    /// The outcome is `refused` because the host has as many tasks or records as it takes. The host is not at fault.
+    /// Whether the outcome is `refused` because the host has as many tasks or tombstones as it takes. Such a host is
+    /// not at fault.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub full: bool,
 }
 
 impl Ended {
-    /// Creates the end that a tombstone reports: the controller acknowledged the details before.
+    /// Creates the end that a tombstone reports: only outcome and reboot, because the controller already has the
+    /// details.
     pub fn of_tombstone(outcome: Outcome, reboot: Reboot, ended_ms: u64) -> Self {
         Self::bare(outcome, ended_ms).in_boot(reboot)
     }
 
-    /// Returns the same end with the state of the boot.
+    /// Replaces what the end says of the node's reboots.
     pub fn in_boot(self, reboot: Reboot) -> Self {
         Self { expect_reboot: reboot.is_announced(), booted: reboot.is_past(), ..self }
     }
@@ -70,14 +72,14 @@ impl Ended {
         Reboot::of(self.expect_reboot, self.booted)
     }
 
-    /// Returns `true` if scripts of the task ran, as far as the end shows. Scripts that ended well before a cancel
-    /// leave no status, only steps.
+    /// Returns `true` if scripts of the task ran, as far as the end shows. A task that was cancelled after its scripts
+    /// had ended well has no status, but has steps.
     pub fn has_run(&self) -> bool {
         let was_stopped = matches!(self.outcome, Outcome::Cancelled { .. });
         self.outcome.is_of_scripts() || (was_stopped && !self.steps.is_empty())
     }
 
-    /// Returns a remark about an end that is `ok`, for the operator: no script ran, or the runner skipped a file.
+    /// Returns a remark for the operator about an `ok`: no script ran, or the runner skipped a file.
     pub fn remark(&self) -> Option<String> {
         if self.outcome != Outcome::Ok {
             return None;
@@ -91,7 +93,7 @@ impl Ended {
         (!parts.is_empty()).then(|| parts.join("; "))
     }
 
-    /// Returns the outcome for people: `failed (exit 7)`, `ok (no script ran)`.
+    /// Returns the outcome with its remark, for operators: `failed (exit 7)`, `ok (no script ran)`.
     pub fn result(&self) -> String {
         match self.remark() {
             Some(remark) => format!("{} ({remark})", self.outcome),

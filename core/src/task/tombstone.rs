@@ -1,4 +1,4 @@
-//! The tombstone: the record of a task on its node after the controller acknowledged the end.
+//! Tombstone: decides what a reboot means for a task that has ended.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,8 +7,8 @@ use crate::ids::{ActionName, Attempt, BootId, JobId, TaskId};
 use crate::mark::Commit;
 use crate::outcome::{Loss, Outcome};
 
-/// The record of a task after the controller acknowledged its end, until the controller forgets the attempt. At most
-/// 512 bytes on disk.
+/// The record of an ended task on its node, from the controller's acknowledgement until the controller forgets the
+/// attempt. At most 512 bytes on disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tombstone {
     pub task: TaskId,
@@ -16,67 +16,67 @@ pub struct Tombstone {
     pub attempt: Attempt,
     pub action: ActionName,
     pub outcome: Outcome,
-    /// CLOCK_BOOTTIME in milliseconds; the agent does not remove the tombstone before.
+    /// The task's not-after (CLOCK_BOOTTIME in milliseconds): the agent does not remove a forgotten tombstone earlier.
     pub not_after_boottime_ms: u64,
     pub local: bool,
-    /// The boot in which a successful task ended. A soft reboot keeps /run, and undoes the work of a prolog.
+    /// The boot in which the task ran, if it succeeded. A soft reboot keeps this file in /run, but undoes the work of a
+    /// prolog.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<BootId>,
-    /// A script of the task had announced the next boot, which ends the task.
+    /// Whether a script announced a boot that ends the task, and the task had succeeded so far.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub expects_boot: bool,
     /// Limit of the task in milliseconds, if a script announced a boot ([`crate::task::Intent::limit_ms`]); otherwise
     /// `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_ms: Option<u64>,
-    /// The task belonged to an after-action.
+    /// Whether the task belonged to an after-action.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub after: bool,
     /// The commit that caused the tombstone: for an acknowledged task, the commit that contains the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<Commit>,
-    /// The instance of the resource manager that the hook named ([`crate::task::Hook::instance`]); `None` for a
-    /// controller's task.
+    /// The instance of the job that the hook named ([`crate::task::Hook::instance`]); `None` for a controller's task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
 }
 
 impl Tombstone {
-    /// Returns the state of the boot, as seen in the boot `now`.
+    /// Compares the task's boot with the current boot `now`.
     pub fn reboot(&self, now: &BootId) -> Reboot {
         let expects = self.expects_boot && !defect!(StoneForgetsBoot);
         self.boot.as_ref().map_or(Reboot::None, |of| Reboot::since(of, expects, now))
     }
 
-    /// Returns `true` if a boot has undone a host's own task, so that the task has to run again. A full boot empties
-    /// /run, and leaves no tombstone either.
+    /// Returns `true` if a reboot has undone a host's own task, so that a new request runs it again. A full reboot
+    /// empties /run, and so removes the tombstone itself.
     pub fn is_undone(&self, now: &BootId) -> bool {
         let is_gone = self.reboot(now) == Reboot::Since && !survives_reboot(&self.action);
         is_gone || self.outcome == (Outcome::Lost { why: Loss::Rebooted })
     }
 }
 
-/// Returns `true` if the work of an action on a node outlives a reboot of the node. The work of a prolog does not.
+/// Returns `true` if the work of an action on a node outlives a reboot of the node. Only that of a prolog does not.
 pub fn survives_reboot(action: &ActionName) -> bool {
     action.as_str() != "prolog"
 }
 
-/// The boots since the boot of a task, and whether a script announced one of them as the task's end.
+/// The reboots of the node since the task's boot: none, one that a script announced as the task's end, or others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Reboot {
-    /// No boot has come, and no script announced one.
+    /// The node has not rebooted, and no script announced a reboot.
     #[default]
     None,
-    /// The announced boot is still to come.
+    /// The node has not rebooted; the announced reboot is still to come.
     Expected,
-    /// The announced boot has come.
+    /// The node has rebooted once, as announced.
     Come,
-    /// An unannounced boot has come, or more boots than the announced one.
+    /// The node has rebooted without an announcement, or again after the announced reboot.
     Since,
 }
 
 impl Reboot {
-    /// Compares the boot of the task with the current boot.
+    /// Compares the task's boot `of` with the current boot `now`.
     pub fn since(of: &BootId, announced: bool, now: &BootId) -> Self {
         match (of == now, announced) {
             (true, false) => Self::None,
@@ -86,7 +86,7 @@ impl Reboot {
         }
     }
 
-    /// Creates the state from two members of [`crate::task::Ended`], which are also fields on the wire.
+    /// Creates the value from two fields of [`crate::task::Ended`]: `expect_reboot` and `booted`.
     pub const fn of(expected: bool, booted: bool) -> Self {
         match (expected, booted) {
             (true, true) => Self::Come,
