@@ -1,6 +1,6 @@
-//! A length of time as RFC 23 (Flux Standard Duration) writes it: `500ms`, `30`, `1.5m`, `infinity`.
+//! Durations in the form of RFC 23 (Flux Standard Duration): `500ms`, `30`, `1.5m`, `infinity`.
 //!
-//! A span counts whole milliseconds. The parser rounds a finer text, but a duration above zero never becomes zero,
+//! A span counts whole milliseconds. The parser rounds a finer text, but never rounds a duration above zero to zero,
 //! because zero often means "no limit".
 //!
 //! The parser is stricter than Flux's reader: it refuses an empty text, a bare unit, `-0`, surrounding white space and
@@ -18,7 +18,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::ParseError;
 
-/// A length of time in milliseconds, or without end. Spans are ordered by length.
+/// A duration in whole milliseconds, or an infinite one. Spans are ordered by length.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Span(u64);
 
@@ -31,12 +31,12 @@ impl Span {
         Self(millis)
     }
 
-    /// Creates a span; more seconds than milliseconds can count are [`Span::INFINITE`].
+    /// Creates a span; seconds beyond the range of milliseconds in 64 bits give [`Span::INFINITE`].
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs.saturating_mul(1000))
     }
 
-    /// Reads an RFC 23 text.
+    /// Parses an RFC 23 text.
     ///
     /// # Errors
     /// [`ParseError`] with the position where the text stops being a duration.
@@ -79,8 +79,8 @@ impl std::str::FromStr for Span {
     }
 }
 
-/// Formats as Flux does: in the largest unit that the span fills, with six significant digits (`62000 ms` is
-/// `1.03333m`).
+/// Formats as Flux does, with six significant digits: below 100 ms in `ms`, below a minute in `s`, then in the largest
+/// of `m`, `h` and `d` that the span fills. 62,000 ms is `1.03333m`.
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_infinite() {

@@ -1,12 +1,12 @@
-//! Variables from outside that a script may see. The node names each variable, never a prefix: a variable such as
-//! `FLUX_CONNECTOR_PATH` or `SLURM_CONF` makes root run other code.
+//! Environment: decides which variables of a requester a script may see. The node's configuration names each variable,
+//! never a prefix, because variables such as `FLUX_CONNECTOR_PATH` or `SLURM_CONF` make root run other code.
 
 use std::collections::BTreeMap;
 
 /// Maximum size in bytes of all names and values in one Start.
 pub const MAX_BYTES: usize = 64 * 1024;
 
-/// The variables that perilog itself sets; no requester and no node configuration overrides them.
+/// The variables that perilog sets for scripts; no requester and no node configuration overrides them.
 pub const OWN: &[&str] = &[
     "PERILOG_JOB",
     "PERILOG_RANK",
@@ -20,7 +20,7 @@ pub const OWN: &[&str] = &[
     "PERILOG_CONTROL",
 ];
 
-/// Checks that `name` is a name that a shell can use: `[A-Za-z_][A-Za-z0-9_]*`.
+/// Checks that a shell can use `name` as the name of a variable: `[A-Za-z_][A-Za-z0-9_]*`.
 ///
 /// # Errors
 ///
@@ -60,16 +60,17 @@ const OBEYED_PREFIXES: &[&str] = &[
     "LUA_INIT_",
 ];
 
-/// Returns `true` if a loader, a shell or an interpreter obeys this name. Such a name never passes from a requester,
-/// whatever the node's list says.
+/// Returns `true` if a loader, a shell or an interpreter obeys this variable. perilog never passes it from a requester,
+/// even if the node's configuration lists it.
 pub fn is_obeyed(name: &str) -> bool {
     OBEYED.contains(&name) || OBEYED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Returns the variables of `offered` that `allowed` names, and the number of dropped variables.
+/// Returns the variables of `offered` that a script may see, and the number of the dropped ones. `allowed`: the names
+/// in the node's configuration.
 ///
 /// # Errors
-/// Text for `refused`: an invalid name, a NUL in a value, or more than [`MAX_BYTES`].
+/// The reason of the outcome `refused`: an invalid name, a NUL in a value, or more than [`MAX_BYTES`].
 pub fn admit(
     offered: &BTreeMap<String, String>,
     allowed: &[String],

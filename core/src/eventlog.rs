@@ -1,10 +1,10 @@
-//! A log of events as RFC 18 defines logs: one line with a JSON object for each event. Writers only append whole lines.
+//! Event logs in the form of RFC 18: one line with a JSON object for each event. Writers only append whole lines.
 //!
 //! ```text
 //! {"timestamp":1552593348.09283,"name":"release","context":{"final":true,"ranks":"all"}}
 //! ```
-//! Other modules define the event names: [`JobEvent`] those of RFC 21, the controller its own. The parser skips other
-//! keys of an event, as RFC 21 requires.
+//! Other modules define the names of events: [`JobEvent`] those of RFC 21, the controller its own. The parser skips
+//! unknown keys of an event, as RFC 21 requires.
 
 mod job;
 
@@ -18,7 +18,8 @@ use crate::ParseError;
 
 const WHAT: &str = "event";
 
-/// An event. The time stamp is a finite number above zero, so that the event's line always parses again.
+/// An event: a timestamp, a name and a context. The timestamp is a finite number above zero, so that the event's line
+/// always parses again.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Map<String, Value>")]
 pub struct Event {
@@ -35,8 +36,7 @@ impl Event {
         (timestamp.is_finite() && timestamp > 0.0).then(|| Self { timestamp, name: name.into(), context })
     }
 
-    /// Creates an event from a clock that counts milliseconds since the epoch. An event at the epoch itself moves one
-    /// millisecond on, because RFC 18 has no event at zero.
+    /// Creates an event from milliseconds since the epoch. 0 becomes 1 ms, because RFC 18 has no event at zero.
     pub fn at_millis(wall_ms: u64, name: impl Into<String>, context: Option<Map<String, Value>>) -> Self {
         Self { timestamp: wall_ms.max(1) as f64 / 1000.0, name: name.into(), context }
     }
@@ -54,7 +54,7 @@ impl Event {
         self.context.as_ref()
     }
 
-    /// Returns the value of a key of the context.
+    /// Returns the value of a key of the context; `None`: no context, or no such key.
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.context.as_ref()?.get(key)
     }
@@ -70,7 +70,7 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// [`ParseError`] with the position of invalid JSON; at the start of the line if the JSON object is no event.
+    /// [`ParseError`] at the position of invalid JSON; at the start of the line if the line is JSON, but no event.
     pub fn parse_line(line: &str) -> Result<Self, ParseError> {
         let line = line.strip_suffix('\n').unwrap_or(line);
         if let Some(at) = line.find('\n') {
@@ -111,7 +111,7 @@ pub fn parse_log(text: &str) -> Result<Vec<Event>, ParseError> {
 }
 
 impl TryFrom<Map<String, Value>> for Event {
-    /// The error: the text of the expected form.
+    /// The expected form, as text.
     type Error = &'static str;
 
     fn try_from(mut object: Map<String, Value>) -> Result<Self, &'static str> {

@@ -1,8 +1,8 @@
-//! An ordered list of host names, with duplicates, as RFC 29 writes it: `n[0-3,7]-ib,login1`.
+//! Hostlists: ordered lists of host names, with duplicates, in the form of RFC 29: `n[0-3,7]-ib,login1`.
 //!
-//! The position of a name is the name's meaning: the ranks of a job are the positions in the job's hostlist. So no
-//! function here sorts or merges. A name is printable ASCII without space, `,`, `[` and `]`; this module does not check
-//! whether a name is a legal host.
+//! The position of a name matters: the ranks of a job are the positions in the job's hostlist. So no function here
+//! sorts or merges. A name is printable ASCII without space, `,`, `[` and `]`; this module does not check whether a
+//! name is a legal host name.
 //!
 //! The parser follows RFC 29 where Flux's decoder differs: white space does not separate, and the leading zeros of the
 //! first id pad all ids of the brackets (`[005,4]` is 005,004). The parser refuses two texts that the decoder keeps or
@@ -39,13 +39,13 @@ struct Names {
 }
 
 impl HostList {
-    /// Maximum number of names in a list: sixteen times the largest machine we plan for. Flux expands at most this
-    /// number from one range.
+    /// Maximum number of names in a list: sixteen times the largest machine that perilog is planned for. Flux expands
+    /// at most this number from one range.
     pub const MAX_HOSTS: usize = 1 << 20;
-    /// Maximum length of a name: a DNS name (RFC 1035).
+    /// Maximum length of a name in bytes: that of a DNS name (RFC 1035).
     pub const MAX_NAME: usize = 253;
-    /// Maximum length of all names together: [`HostList::MAX_HOSTS`] names of 32 bytes. Without this bound a text of
-    /// 300 bytes could ask for 265 MB.
+    /// Maximum length of all names together in bytes: [`HostList::MAX_HOSTS`] names of 32 bytes. Without this bound a
+    /// text of 300 bytes could ask for 265 MB.
     pub const MAX_BYTES: usize = Self::MAX_HOSTS * 32;
 
     pub fn new() -> Self {
@@ -101,7 +101,7 @@ impl HostList {
         (0..self.len()).map(|index| &self.names.text[self.span(index)])
     }
 
-    /// Returns the first position of `name`; takes time in the length of the list. For many names use
+    /// Returns the first position of `name`; the time grows with the length of the list. For many names use
     /// [`crate::Targets::resolve`].
     pub fn position(&self, name: &str) -> Option<usize> {
         self.iter().position(|n| n == name)
@@ -111,7 +111,7 @@ impl HostList {
         self.position(name).is_some()
     }
 
-    /// Returns the first name that occurs a second time in the list; `None`: all names differ.
+    /// Returns the first name that has occurred before in the list; `None`: all names differ.
     pub fn first_duplicate(&self) -> Option<&str> {
         let mut seen = HashSet::with_capacity(self.len());
         self.iter().find(|name| !seen.insert(*name))
@@ -135,8 +135,7 @@ impl HostList {
         start as usize..self.names.ends[index] as usize
     }
 
-    /// Checks that the list has room for `count` names of at most `longest` bytes. The error names the size that would
-    /// fit.
+    /// Checks that the list has room for `count` names of at most `longest` bytes. The error names the bound.
     fn room_for(&self, count: usize, longest: usize) -> Result<(), String> {
         if longest > Self::MAX_NAME {
             return Err(format!("names of at most {} characters", Self::MAX_NAME));
@@ -150,7 +149,7 @@ impl HostList {
         Ok(())
     }
 
-    /// Appends `count` names that [`HostList::room_for`] let in; `write` adds the text of each.
+    /// Appends `count` names, for which [`HostList::room_for`] has found room; `write` adds the text of each.
     fn append(&mut self, count: u64, write: impl Fn(&mut String, u64)) {
         let names = Arc::make_mut(&mut self.names);
         for i in 0..count {

@@ -1,11 +1,11 @@
-//! A set of ids (ranks, cores) in the notation of RFC 22: `0-3,7`.
+//! Sets of ids (ranks, cores) in the notation of RFC 22: `0-3,7`.
 //!
 //! The set is stored as sorted, disjoint ranges that do not touch. The cost of a set depends on the number of ranges,
 //! never on the size of the ids: `0-4294967295` is one entry. Equal sets have equal ranges, so equality and hashing are
 //! those of the map.
 //!
 //! Copies share the ranges until one copy changes: the ranks of a job go to each of the job's nodes, and are often
-//! compared with themselves.
+//! compared with their own copies.
 //!
 //! The parser is strict RFC 22, stricter than Flux's decoder, which skips empty elements and wraps ids of 2^32 and more
 //! to small ones. The parser refuses ids above `u32::MAX`, and also `5-5`: a range has at least two ids.
@@ -24,14 +24,14 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 pub use positions::Positions;
 
-/// A set of `u32`. Sets have a total order (that of their ranges), which has no further meaning.
+/// A set of `u32`. The order of sets is that of their ranges; it only makes sets usable as keys.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IdSet {
     /// `None` for the empty set: equal sets have equal fields.
     ranges: Option<Arc<Ranges>>,
 }
 
-/// The first id of each range -> the last id. No two ranges overlap or touch.
+/// Maps the first id of each range to its last id. No two ranges overlap or touch.
 type Ranges = BTreeMap<u32, u32>;
 
 static NO_RANGES: Ranges = Ranges::new();
@@ -41,7 +41,7 @@ impl IdSet {
         Self { ranges: None }
     }
 
-    /// Creates a set of ranges that are already in the form of [`Ranges`].
+    /// Creates a set of ranges that neither overlap nor touch.
     fn of(ranges: Ranges) -> Self {
         Self { ranges: (!ranges.is_empty()).then(|| Arc::new(ranges)) }
     }
@@ -70,13 +70,13 @@ impl IdSet {
 
     /// Adds `lo` to `hi`, both included; nothing if `lo > hi`.
     pub fn insert_range(&mut self, lo: u32, hi: u32) {
-        // Leaves shared ranges alone if the range adds nothing.
+        // Changes nothing if the set has the range already: a change would copy shared ranges.
         if lo > hi || self.map().range(..=lo).next_back().is_some_and(|(_, &end)| hi <= end) {
             return;
         }
         let (mut lo, mut hi) = (lo, hi);
         let ranges = Arc::make_mut(self.ranges.get_or_insert_default());
-        // Swallows, from the right, every range that overlaps or touches the new range.
+        // Merges, from the right, every range that overlaps or touches the new range.
         while let Some((&start, &end)) = ranges.range(..=hi.saturating_add(1)).next_back() {
             if end.saturating_add(1) < lo {
                 break;
@@ -90,7 +90,7 @@ impl IdSet {
 
     /// Removes `lo` to `hi`, both included; nothing if `lo > hi`.
     pub fn remove_range(&mut self, lo: u32, hi: u32) {
-        // Leaves shared ranges alone if the set contains nothing of the range.
+        // Changes nothing if the set has no id of the range: a change would copy shared ranges.
         if lo > hi || self.within(lo, hi).next().is_none() {
             return;
         }
@@ -117,7 +117,7 @@ impl IdSet {
         self.map().range(..=id).next_back().is_some_and(|(_, &end)| id <= end)
     }
 
-    /// Returns the number of ids; takes time in the number of ranges.
+    /// Returns the number of ids; the time grows with the number of ranges.
     pub fn len(&self) -> u64 {
         self.ranges().map(|(lo, hi)| u64::from(hi - lo) + 1).sum()
     }
@@ -134,8 +134,8 @@ impl IdSet {
         self.map().last_key_value().map(|(_, &hi)| hi)
     }
 
-    /// Iterates over the ids in ascending order. A set from outside may contain four billion ids: bound the set
-    /// (`last`, `is_subset`) before iterating.
+    /// Iterates over the ids in ascending order. A set from outside may contain four billion ids: the caller checks its
+    /// bounds first (`last`, `is_subset`).
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.ranges().flat_map(|(lo, hi)| lo..=hi)
     }
@@ -172,7 +172,7 @@ impl IdSet {
         Self::of(overlaps(self.ranges(), other.gaps()).collect())
     }
 
-    /// Adds all of `other`.
+    /// Adds all ids of `other`.
     pub fn extend_with(&mut self, other: &Self) {
         if self.is_empty() {
             self.clone_from(other);
@@ -183,7 +183,7 @@ impl IdSet {
         }
     }
 
-    /// Removes all of `other`.
+    /// Removes all ids of `other`.
     pub fn subtract(&mut self, other: &Self) {
         if self.is_small_beside(other) {
             *self = self.difference(other);
@@ -209,18 +209,18 @@ impl IdSet {
         overlaps(self.ranges(), other.ranges()).next().is_none()
     }
 
-    /// Returns the number of ranges: the cost to store, walk and write the set.
+    /// Returns the number of ranges, which is what it costs to store, walk or write the set.
     pub fn pieces(&self) -> usize {
         self.map().len()
     }
 
-    /// Returns `true` if looking up each range of `self` in `other` is cheaper than walking both sets. An operation on
-    /// one rank of a large job must not cost as much as one on all ranks.
+    /// Returns `true` if looking up each range of `self` in `other` is cheaper than walking both sets. So an operation
+    /// on one rank of a large job does not cost as much as one on all ranks.
     fn is_small_beside(&self, other: &Self) -> bool {
         self.pieces().saturating_mul(8) < other.pieces()
     }
 
-    /// Iterates over the ranges between `lo` and `hi`, both included, in ascending order.
+    /// Iterates over the ranges of the ids from `lo` to `hi`, both included, in ascending order.
     fn within(&self, lo: u32, hi: u32) -> impl Iterator<Item = (u32, u32)> + '_ {
         let first = self.map().range(..=lo).next_back().map_or(lo, |(&start, _)| start);
         let cut = move |(&start, &end): (&u32, &u32)| (start.max(lo), end.min(hi));
@@ -232,7 +232,7 @@ impl IdSet {
         format!("[{self}]")
     }
 
-    /// Iterates over the missing ranges in ascending order.
+    /// Iterates over the ranges of the ids that are not in the set, in ascending order.
     fn gaps(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         let starts = std::iter::once(Some(0)).chain(self.ranges().map(|(_, hi)| hi.checked_add(1)));
         let ends = self.ranges().map(|(lo, _)| lo.checked_sub(1)).chain(std::iter::once(Some(u32::MAX)));

@@ -1,14 +1,14 @@
-//! R: the resources of a job or of an instance in the form of RFC 20 (version 1), and the fragments of R that perilog
-//! releases.
+//! R: the resources of a job or of a Flux instance in the form of RFC 20 (version 1), and the fragments of R that
+//! perilog releases.
 //!
 //! ```text
 //! {"version":1,"execution":{"R_lite":[{"rank":"19-22","children":{"core":"0-47","gpu":"0-3"}}],
 //!  "nodelist":["node[186-189]"],"starttime":0.0,"expiration":0.0,"properties":{"pdebug":"19-22"}},"scheduling":{...}}
 //! ```
-//! A rank is the smallest unit of a release: a fragment has all of a rank, or nothing. [`ResourceSet::fragment`] and
-//! [`ResourceSet::without`] are, for the same ranks, disjoint, and their [`ResourceSet::union`] has every rank, host,
-//! child and property of the whole. As in Flux, a part has neither times nor `nslots`, which describe the whole. Each
-//! part that is not empty includes `scheduling`, which only the scheduler that wrote it understands.
+//! A rank is the smallest unit of a release: a fragment has all of a rank, or nothing. For the same ranks,
+//! [`ResourceSet::fragment`] and [`ResourceSet::without`] are disjoint, and their [`ResourceSet::union`] has every
+//! rank, host, child and property of the whole. As in Flux, a fragment has neither times nor `nslots`, which describe
+//! the whole. Each fragment with ranks includes `scheduling`, which only the scheduler that wrote it understands.
 //!
 //! The parser is strict: it refuses input that Flux would guess at, wrap or drop, and names the place. The parser skips
 //! keys that RFC 20 does not know.
@@ -27,16 +27,16 @@ use serde_json::{Number, Value};
 use crate::idset::Positions;
 use crate::{HostList, IdSet};
 
-/// Kind of resource (`core`, `gpu`) -> its ids on a rank.
+/// Maps each kind of resource (`core`, `gpu`) to its ids on a rank.
 type Children = BTreeMap<String, IdSet>;
 
 /// Maximum number of kinds of resource on one rank. Several entries of R_lite may add kinds to the same ranks. Without
-/// this bound, a text of 1 MiB (half of it ranks, half of it kinds for all ranks) asks for a hundred million sets.
+/// this bound, a text of 1 MiB (half of it ranks, half of it kinds for all ranks) makes a hundred million sets.
 const MAX_KINDS: usize = 64;
 
-/// Maximum number of id ranges of all kinds on one rank: every second core of 2,048. Suppose that each rank has a core
-/// of its own, and that a later entry adds scattered cores to all ranks. Without this bound, such a text asks for a
-/// copy of the scattered cores per rank.
+/// Maximum number of id ranges of all kinds on one rank: every second core of 2,048. Without this bound, a text can
+/// give each rank a core of its own, and then add the same scattered cores to all ranks: each rank then has its own
+/// copy of them.
 const MAX_RANGES: usize = 1_024;
 
 /// Resources by rank, each rank on its host.
@@ -45,11 +45,11 @@ pub struct ResourceSet {
     ranks: IdSet,
     /// The host of each rank, in rank order.
     hosts: HostList,
-    /// Ranks that have the same children. Disjoint, and together `ranks`.
+    /// Groups of ranks with the same children. The groups are disjoint and add up to `ranks`.
     groups: BTreeMap<Children, IdSet>,
-    /// Properties with their ranks: each set is a part of `ranks` and not empty.
+    /// The ranks of each property: never empty, and all of them in `ranks`.
     properties: BTreeMap<String, IdSet>,
-    /// Number of slots of the whole set. Like `start` and `expiration`, `None` in a part of a set.
+    /// Number of slots of a whole R. In a fragment `slots`, `start` and `expiration` are `None`.
     slots: Option<u64>,
     start: Option<Number>,
     expiration: Option<Number>,
@@ -57,18 +57,18 @@ pub struct ResourceSet {
     positions: Lookup,
 }
 
-/// The position of each rank in `ranks`, computed on first use: cutting one rank out of many then walks no list.
+/// The position of each rank in `ranks`, computed on first use: so cutting one rank out of many walks no list.
 #[derive(Debug, Clone, Default)]
 struct Lookup(OnceLock<Positions>);
 
-/// Two lookups always count as equal, because each lookup is derived from `ranks`.
+/// All lookups count as equal, because each is derived from `ranks`.
 impl PartialEq for Lookup {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-/// The reason why a text is no R: `execution.R_lite[0].rank: malformed idset ...`.
+/// The error of a text that is no R, or of parts that do not fit: `execution.R_lite[0].rank: malformed idset ...`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("R (RFC 20): {place}: {why}")]
 pub struct InvalidR {
@@ -89,7 +89,7 @@ impl ResourceSet {
     ///
     /// [`InvalidR`]: no JSON; a version other than 1; a key that is missing or has another form than in RFC 20; ranks
     /// and hosts that do not match one for one; a property of a rank that R does not have; more hosts than one
-    /// [`HostList`] holds; more than 64 kinds of resource on a rank.
+    /// [`HostList`] holds; more than 64 kinds or 1,024 id ranges of resources on a rank.
     pub fn from_json(text: &str) -> Result<Self, InvalidR> {
         let mut json = serde_json::Deserializer::from_str(text);
         let r = form::read(&mut json)?;
@@ -137,14 +137,14 @@ impl ResourceSet {
         Self { ranks, hosts, groups, properties, scheduling, ..Self::default() }
     }
 
-    /// Returns the part of all other ranks.
+    /// Returns the fragment of all ranks but these.
     #[must_use]
     pub fn without(&self, ranks: &IdSet) -> Self {
         self.fragment(&self.ranks.difference(ranks))
     }
 
-    /// Returns the union. A rank that is in both sets has the children of both. The union has times and slots only if
-    /// both sets have the same.
+    /// Returns the union. A rank in both sets gets the children of both. The union has times and slots only if both
+    /// sets have the same.
     ///
     /// # Errors
     /// [`InvalidR`]: a rank is on two hosts, a rank has too many kinds of resource, or two schedulers wrote the parts.
@@ -179,11 +179,11 @@ impl ResourceSet {
         Ok(both)
     }
 
-    /// Adds children to `ranks`. Some of these ranks may have children already; then the rank has both.
+    /// Adds children to `ranks`. Ranks that have children already keep them beside the new ones.
     ///
     /// # Errors
     /// [`InvalidR`]: a rank would have more than [`MAX_KINDS`] kinds, or more than [`MAX_RANGES`] ranges. The set is
-    /// useless then.
+    /// then half changed, and the caller drops it.
     fn add(&mut self, ranks: &IdSet, children: &Children) -> Result<(), InvalidR> {
         check_kinds(ranks, children)?;
         let known = ranks.intersection(&self.ranks);

@@ -1,4 +1,4 @@
-//! Targets: ranks that an operator or a program names, as an idset or as a hostlist.
+//! Targets: ranks of a job that an operator or a program names, as an idset or as a hostlist.
 //!
 //! A text of only digits, `,`, `-`, `[` and `]` is an idset; any other text is a hostlist. (A host whose name is a bare
 //! number has to be named by rank.)
@@ -17,7 +17,7 @@ pub enum Targets {
     Hosts(HostList),
 }
 
-/// The first target that is not in the given hostlist.
+/// The error for a target that the job does not have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnknownTarget {
     #[error("no rank {rank}: there are {hosts} ranks, counted from 0")]
@@ -27,8 +27,8 @@ pub enum UnknownTarget {
 }
 
 impl Targets {
-    /// Returns the ranks that the targets mean, where `hosts` lists the hosts of ranks 0, 1, 2...; a host of several
-    /// ranks means all of them.
+    /// Returns the ranks that the targets name. `hosts`: the hosts of ranks 0, 1, 2 and so on. A host of several ranks
+    /// names all of them.
     ///
     /// # Errors
     ///
@@ -42,7 +42,7 @@ impl Targets {
 }
 
 fn check_ranks(ranks: &IdSet, hosts: usize) -> Result<(), UnknownTarget> {
-    // No rank fits past u32::MAX, so a longer list knows every rank.
+    // No rank exceeds u32::MAX, so a longer list has every rank.
     let Ok(end) = u32::try_from(hosts) else { return Ok(()) };
     match ranks.ranges().find(|&(_, hi)| hi >= end) {
         Some((lo, _)) => Err(UnknownTarget::Rank { rank: lo.max(end), hosts }),
@@ -101,7 +101,7 @@ impl fmt::Debug for Targets {
 impl Serialize for Targets {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let text = self.to_string();
-        // Only code can build such a list; the text would mean ranks to the receiver.
+        // Such hosts come from code, not from a text. The receiver would take their text for ranks.
         if matches!(self, Self::Hosts(hosts) if !hosts.is_empty()) && is_idset(&text) {
             return Err(ser::Error::custom(format!("hosts {text} cannot be told from ranks")));
         }

@@ -35,7 +35,7 @@ pub(super) const GONE_AFTER_MS: u64 = 10_000;
 /// Time in milliseconds between two log lines about a program that keeps failing.
 const NOTE_EVERY_MS: u64 = 60 * 60 * 1000;
 
-/// What a task's caller and its program for orphans know of the task.
+/// Knowledge of a task's caller and of its program for orphans about the task.
 #[derive(Debug, Default)]
 pub(super) struct Orphan {
     /// CLOCK_BOOTTIME (ms) from which the hook counts as gone; `None` while a caller waits.

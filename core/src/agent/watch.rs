@@ -27,7 +27,7 @@ const HEARD_MS: u64 = 1_500;
 /// Milliseconds between the report of a deaf runner and KILL; as long as the runner's own grace after TERM.
 const KILL_GRACE_MS: u64 = 10_000;
 
-/// What this agent saw of a task whose runner has the claim; all times are CLOCK_BOOTTIME (ms).
+/// Observations of a task whose runner has the claim; all times are CLOCK_BOOTTIME (ms), as this agent saw them.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     claimed_ms: Option<u64>,

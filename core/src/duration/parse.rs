@@ -37,27 +37,27 @@ fn decimal(digits: &str, unit: u64) -> Option<Span> {
     if digits.bytes().all(|b| b.is_ascii_digit()) {
         return from_whole(digits.parse().ok()?, unit);
     }
-    // A number below the range of an f64 reads as zero, but is positive.
+    // A positive number too small for an f64 reads as zero, but the duration is above zero.
     let positive = digits.bytes().take_while(|b| !b"eE".contains(b)).any(|b| matches!(b, b'1'..=b'9'));
     from_f64(digits.parse().ok()?, unit, positive)
 }
 
-/// Returns `value` units of `unit` milliseconds; `None` if too long.
+/// Returns the span of `value` times `unit` milliseconds; `None`: too long for a finite span.
 pub(super) fn from_whole(value: u64, unit: u64) -> Option<Span> {
     value.checked_mul(unit).map(Span::from_millis).filter(|span| !span.is_infinite())
 }
 
-/// Returns `value` units of `unit` milliseconds, rounded; at least one millisecond if `positive`. `None` if negative,
-/// NaN or too long.
+/// Returns the span of `value` times `unit` milliseconds, rounded; at least one millisecond if `positive`. `None`:
+/// negative, NaN, or too long for a finite span.
 pub(super) fn from_f64(value: f64, unit: u64, positive: bool) -> Option<Span> {
-    // 2^64. The next smaller f64 is far enough below `u64::MAX` to be no infinity.
+    // 2^64. The next smaller f64 is below `u64::MAX`, which means infinity.
     const END: f64 = 18_446_744_073_709_551_616.0;
     let millis = (value * unit as f64).round();
     let fits = !value.is_sign_negative() && millis < END;
     fits.then(|| Span::from_millis((millis as u64).max(u64::from(positive))))
 }
 
-/// Returns how many bytes at the start of `text` strtod would take; 0 if the text starts with no number that perilog
+/// Returns the number of bytes at the start of `text` that C's strtod would read as a number; 0: no number that perilog
 /// accepts.
 fn number(text: &str) -> usize {
     if let Some(hex) = hex_digits(text) {

@@ -1,13 +1,13 @@
-//! Events of a job's log as RFC 21 defines them, with the required keys of their contexts. Further keys are no error.
-//! Event names that RFC 21 does not list are no error, either: the controller's own log has its own `finish` (ranks of
-//! an action).
+//! Events of a job's log as RFC 21 defines them, with the required keys of their contexts. Further keys are an error
+//! only where RFC 21 allows none (`start`, `free`, `clean`, `resource-update`). Unknown event names are no error: the
+//! controller's own log has its own `finish` (ranks of an action).
 
 use serde_json::{Map, Value};
 
 use crate::eventlog::Event;
 use crate::idset::IdSet;
 
-/// An event of RFC 21, from the moment at which a job has resources.
+/// An event of RFC 21, of those that may come once a job has resources.
 #[derive(Debug, Clone, PartialEq)]
 pub enum JobEvent {
     PrologStart {
@@ -26,14 +26,14 @@ pub enum JobEvent {
     },
     Alloc,
     Start,
-    /// `ranks`: the released ranks; `None`: all ranks.
+    /// `ranks`: the released ranks; `None`: all ranks. `last`: the key `final`.
     Release {
         ranks: Option<IdSet>,
         last: bool,
     },
     Free,
     Clean,
-    /// The largest wait status (wait(2)) of the job's shells.
+    /// `status`: the largest wait status (wait(2)) of the job's shells.
     Finish {
         status: i64,
     },
@@ -45,19 +45,20 @@ pub enum JobEvent {
     Memo(Map<String, Value>),
 }
 
-/// An error of a job; at severity 0 the job ends.
+/// An exception of a job. At severity 0 the job ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exception {
     pub kind: String,
     pub severity: u8,
     pub note: String,
     pub userid: Option<u32>,
-    /// The wait status (wait(2)) that the job's `finish` reports in place of its shells' status.
+    /// The wait status (wait(2)) that the job's `finish` reports in place of that of its shells.
     pub wait_status: Option<i64>,
 }
 
 impl Exception {
-    /// Returns the status that a fatal exception gives to `finish`: an exit status, or 128 plus the number of a signal.
+    /// Returns the job's exit status after a fatal exception: an exit code, or 128 plus the number of a signal. `None`:
+    /// the exception is not fatal, or sets no status.
     pub const fn finish_status(&self) -> Option<i64> {
         match self.wait_status {
             Some(status) if self.severity == 0 => {
@@ -70,12 +71,12 @@ impl Exception {
 }
 
 impl JobEvent {
-    /// Reads an event. `None`: the event is not in this enum. RFC 21 has other events (submit, depend, priority and so
-    /// on) for the time before a job has resources.
+    /// Reads an event. `None`: this enum has no such event. RFC 21 has others (submit, depend, priority and so on) for
+    /// the time before a job has resources.
     ///
     /// # Errors
     ///
-    /// The name of the missing key, if the context lacks a key that the event requires.
+    /// A text with the event and the key, if a required key is missing or a key has the wrong form.
     pub fn read(event: &Event) -> Result<Option<Self>, String> {
         let none = Map::new();
         let context = Context { name: event.name(), keys: event.context().unwrap_or(&none) };
@@ -103,7 +104,7 @@ impl JobEvent {
     }
 }
 
-/// The context of an event; each error names the event.
+/// The context of an event, with the event's name for errors.
 struct Context<'a> {
     name: &'a str,
     keys: &'a Map<String, Value>,

@@ -32,7 +32,7 @@ pub(super) fn write<'a>(names: impl Iterator<Item = &'a str>, out: &mut impl Wri
     Ok(())
 }
 
-/// A way to read a name: the text before a number, the text after the number, and the number's width.
+/// A pattern of names that differ in one number: the text before the number, the text after it, and the number's width.
 #[derive(Clone, Copy)]
 struct Slot<'a> {
     prefix: &'a str,
@@ -42,8 +42,8 @@ struct Slot<'a> {
 }
 
 impl<'a> Slot<'a> {
-    /// Returns the slot of the one number in which the names differ, if the slot can produce both names. Two equal
-    /// names differ in their last number.
+    /// Returns the pattern of both names, if they differ in one number and the pattern writes both as they are. Equal
+    /// names count as differing in their last number.
     fn between(first: &'a str, next: &str) -> Option<Self> {
         let (start, end) = if first == next {
             let end = first.bytes().rposition(|b| b.is_ascii_digit())? + 1;
@@ -62,7 +62,7 @@ impl<'a> Slot<'a> {
         slot.id(next).map(|_| slot)
     }
 
-    /// Returns the number in `name`, if `name` is this slot's prefix and suffix around a number of this slot's width.
+    /// Returns the number in `name`, if `name` fits the pattern and its number has the pattern's width.
     fn id(self, name: &str) -> Option<u64> {
         let digits = name.strip_prefix(self.prefix)?.strip_suffix(self.suffix)?;
         let as_written = digits.len() == self.width.max(1) || (digits.len() > self.width && !digits.starts_with('0'));
@@ -77,7 +77,7 @@ impl<'a> Slot<'a> {
     }
 }
 
-/// Returns the start of the number that ends before `end`; `end` itself if no digit precedes.
+/// Returns the position of the first digit of the number that ends before `end`; `end` if no digit is there.
 fn number_start(name: &str, end: usize) -> usize {
     end - name[..end].bytes().rev().take_while(u8::is_ascii_digit).count()
 }

@@ -36,12 +36,12 @@ impl FromStr for HostList {
 }
 
 impl HostList {
-    /// Appends the names in a text. A list made of several texts has the bounds of one list; the parser checks the
-    /// bounds before it expands names.
+    /// Appends the names in a text. The bounds of a list apply to all of its texts together, and the parser checks them
+    /// before it expands names.
     ///
     /// # Errors
     ///
-    /// The errors of `from_str`. The names before the error are appended.
+    /// Those of `from_str`. The list keeps the names before the error.
     pub(crate) fn append_text(&mut self, text: &str) -> Result<(), ParseError> {
         let mut reader = Reader { text, at: 0 };
         loop {
@@ -97,8 +97,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Parses the ids between brackets, including the closing bracket. Also returns the width to which leading zeros of
-    /// the first id pad all ids.
+    /// Parses the ids up to the closing bracket, and the bracket. Also returns the width to which all ids are padded:
+    /// that of the first id, if it has leading zeros.
     fn idlist(&mut self) -> Result<(Vec<Item>, usize), ParseError> {
         let mut items = Vec::new();
         let mut width = None;
@@ -138,7 +138,7 @@ impl<'a> Reader<'a> {
     }
 
     fn take(&mut self, fits: impl Fn(u8) -> bool) -> &'a str {
-        // Only ASCII is ever taken, so `at` is always between two characters.
+        // Only ASCII bytes are taken, so `at` never lies within a character.
         let rest = &self.text[self.at..];
         let taken = &rest[..rest.bytes().position(|b| !(b.is_ascii() && fits(b))).unwrap_or(rest.len())];
         self.at += taken.len();

@@ -1,11 +1,11 @@
-//! The position of each id in a set, counted from 0.
+//! Positions of the ids of a set, counted from 0.
 //!
-//! A set alone has to walk its ranges for a position. This index stores for each range the number of ids before the
-//! range, and finds the range by binary search.
+//! To find a position, a set alone walks its ranges. This index stores the number of ids before each range, and finds
+//! the range by binary search.
 
 use super::IdSet;
 
-/// The positions of a set that does not change any more.
+/// The positions of the ids of a set, as it was when the index was built.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Positions {
     /// The first id, the last id and the first position of each range; ascending.
@@ -30,7 +30,7 @@ impl Positions {
         (id <= hi).then(|| before + u64::from(id - lo))
     }
 
-    /// Returns the id at a position.
+    /// Returns the id at a position; `None`: the set has fewer ids.
     pub fn id(&self, position: u64) -> Option<u32> {
         let after = self.ranges.partition_point(|(_, _, before)| *before <= position);
         let (lo, hi, before) = *self.ranges.get(after.checked_sub(1)?)?;

@@ -1,4 +1,4 @@
-//! Reads and writes the JSON form of R.
+//! Form of R: reads and writes its JSON.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -42,8 +42,8 @@ struct Lite {
     children: Children,
 }
 
-/// Reads all entries into one list, in their order. The bounds of a list apply to all entries together, because a few
-/// bytes with brackets can name a million hosts.
+/// Reads all entries of the nodelist into one list, in their order. The bounds of a list apply to all entries together,
+/// because a few bytes with brackets can name a million hosts.
 fn nodelist<'de, D: Deserializer<'de>>(deserializer: D) -> Result<HostList, D::Error> {
     struct Entries;
 
@@ -64,7 +64,7 @@ fn nodelist<'de, D: Deserializer<'de>>(deserializer: D) -> Result<HostList, D::E
     deserializer.deserialize_seq(Entries)
 }
 
-/// An entry of the nodelist; reading appends the entry's hosts to the list.
+/// An entry of the nodelist. Deserializing it appends its hosts to the list.
 struct Entry<'a>(&'a mut HostList);
 
 impl<'de> DeserializeSeed<'de> for Entry<'_> {
@@ -136,7 +136,8 @@ fn times(start: Option<Number>, end: Option<Number>) -> Result<(Option<Number>, 
     }
 }
 
-/// Returns a readable place: serde's path, or "the text" for `.` (the object itself) and `?` (an early end).
+/// Returns the place of an error for people: serde's path, or "the text" for `.` (the object itself) and `?` (an early
+/// end).
 fn place(path: &str) -> String {
     if path == "." || path == "?" { "the text".to_owned() } else { path.to_owned() }
 }
