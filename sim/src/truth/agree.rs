@@ -1,10 +1,10 @@
-//! Outcomes: each is checked against what the task's scripts really did, and against no machine's report.
+//! Outcomes: checks each against what the task's scripts really did, and against no machine's report.
 
 use perilog_core::{ExitStatus, Failure, Loss, Outcome, TaskId};
 
 use super::{Run, Truth};
 
-/// Returns `true` for outcomes that mean: no script ever ran, and none will run.
+/// Returns `true` for outcomes that mean: no script of the task ran, and none will run.
 pub(super) const fn nothing_ran(outcome: &Outcome) -> bool {
     matches!(
         outcome,
@@ -14,7 +14,8 @@ pub(super) const fn nothing_ran(outcome: &Outcome) -> bool {
     )
 }
 
-/// Returns `true` for a task that was lost because no node accepted it in time: its id is fenced.
+/// Returns `true` for the outcome `lost (offline)`: the node did not accept the task in time, and the task must not
+/// begin later.
 pub(super) const fn is_offline(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Lost { why: Loss::Offline })
 }
@@ -24,7 +25,7 @@ impl Truth {
     ///
     /// # Errors
     ///
-    /// Text that names the runs that contradict the outcome.
+    /// A text that describes the runs, if they contradict the outcome.
     pub(super) fn agrees(&self, task: TaskId, outcome: &Outcome) -> Result<(), String> {
         let runs: Vec<&Run> = self.runs_of(task).collect();
         self.runs_agree(task, &runs, outcome)
@@ -34,20 +35,19 @@ impl Truth {
     ///
     /// # Errors
     ///
-    /// Text that names the runs that contradict the outcome.
+    /// A text that describes the runs, if they contradict the outcome.
     pub(super) fn runs_agree(&self, task: TaskId, runs: &[&Run], outcome: &Outcome) -> Result<(), String> {
-        // The node no longer knows of these runs. A repeated request may have started another unit with the same name.
+        // The node has lost the units of these runs. A repeated request may have started another unit of the same name.
         let traceless = runs.iter().all(|run| run.unloaded || run.rebooted);
-        // If a fault removed the directory, the unit counts as a claim of its runner. The unit may have had no claim;
-        // then it ran no script.
+        // After a fault removed the directory, the agent takes a unit for a runner with the claim. A unit that had no
+        // claim ran no script, and gets one of these outcomes.
         let by_unit =
             matches!(outcome, Outcome::Failed { why: Failure::NoResult(_) } | Outcome::Cancelled { status: Some(_) });
-        // The outcome was on disk and the unit gone, and a fault removed the directory before the agent reported the
-        // outcome.
+        // The unit was gone when a fault removed the directory, and with it the outcome, before the agent reported it.
         if (by_unit || nothing_ran(outcome)) && traceless && self.is_cleared(task) {
             return Ok(());
         }
-        // A boot removes everything that a host knows of its own tasks: a repeated request is a new task.
+        // A reboot removes everything that a host knows of its own tasks: a repeated request is a new task.
         if nothing_ran(outcome) && runs.iter().all(|run| run.local && run.rebooted) {
             return Ok(());
         }
@@ -57,17 +57,17 @@ impl Truth {
         {
             return Ok(());
         }
-        // A controller with a lost store may not know that the task waited for a boot.
+        // For doubtful tasks, a controller may not know that the task waited for a reboot.
         agrees(runs, outcome, !self.is_doubtful(task, None), self.was_to_stop(task))
     }
 }
 
-/// Checks an outcome against runs. `sure`: the facts about these runs are certain. `was_to_stop`: a request to stop the
-/// task came before its end.
+/// Checks an outcome against runs. `sure`: the controller knows all facts about the task. `was_to_stop`: an agent was
+/// asked to stop the task.
 ///
 /// # Errors
 ///
-/// Text that names the runs that contradict the outcome.
+/// A text that describes the runs, if they contradict the outcome.
 fn agrees(runs: &[&Run], outcome: &Outcome, sure: bool, was_to_stop: bool) -> Result<(), String> {
     let one = |fits: &dyn Fn(&Run) -> bool| {
         if runs.iter().any(|run| fits(run)) { Ok(()) } else { Err(told(runs)) }
@@ -77,17 +77,16 @@ fn agrees(runs: &[&Run], outcome: &Outcome, sure: bool, was_to_stop: bool) -> Re
             one(&|run| run.went_well(sure) && !run.tolerable || run.is_ended_by_boot(sure) && !run.tolerable_before)
         }
         Outcome::Tolerable => one(&|run| (run.went_well(sure) || run.is_ended_by_boot(sure)) && run.tolerable),
-        // An announced boot may have come too late for the controller, or not at all.
+        // An announced reboot may have come after the limit, or not at all.
         Outcome::Timeout { .. } => {
             one(&|run| run.announced || run.result.as_ref().is_some_and(|(result, _)| result.timed_out))
         }
-        // The task got a cancel, and stopped. If the runner could not write its result, the order of the two is
-        // unknown.
+        // The runner got TERM, and stopped. If it could not write its result, a request to stop the task is enough.
         Outcome::Cancelled { status: Some(_) } => {
             let unwritten = |run: &Run| run.result.as_ref().is_some_and(|(_, written)| !written);
             one(&|run| run.cancelled || (was_to_stop || run.meddled) && (run.killed || unwritten(run)))
         }
-        // Cancelled after the claim and before the first script.
+        // The runner claimed the task, and the cancel came before its first script.
         Outcome::Cancelled { status: None } => {
             if runs.iter().all(|run| !run.begun || run.cancelled || run.announced) {
                 Ok(())
@@ -98,7 +97,7 @@ fn agrees(runs: &[&Run], outcome: &Outcome, sure: bool, was_to_stop: bool) -> Re
         Outcome::Failed { why } => match why {
             Failure::Exit(code) => one(&|run| run.had(ExitStatus::Exit(*code)) || run.exits_with(*code)),
             Failure::Signal(signal) => one(&|run| {
-                // An outside stop ended the task, so some scripts did not begin.
+                // A stop from outside ended the task before all scripts had begun.
                 let stopped = |(result, _): &(perilog_core::task::RunResult, bool)| {
                     result.status == 128 + *signal && result.ran < result.of
                 };
@@ -112,7 +111,7 @@ fn agrees(runs: &[&Run], outcome: &Outcome, sure: bool, was_to_stop: bool) -> Re
             }
             // The kernel killed a script for its memory.
             Failure::Oom => one(&|run| run.oom),
-            // The outcome is a service's report: `truth::services` judges it.
+            // The service of an external action reported the failure: `services` checks it.
             Failure::Reported => Ok(()),
             Failure::Exec(_) | Failure::Unit(_) => {
                 if runs.is_empty() {
@@ -140,18 +139,19 @@ impl Run {
         whole && !self.alive && self.ends.iter().all(|end| end.is_success())
     }
 
-    /// Returns `true` if every script ran and ended well, and no reboot was to follow.
+    /// Returns `true` if every script ran and ended well, and no announced reboot was still to come.
     fn went_well(&self, sure: bool) -> bool {
         self.succeeded() && (!self.announced || self.boots > 0 || self.local || !sure)
     }
 
-    /// Returns `true` if an announced reboot ended the run, all scripts had begun, and none had failed before. A
-    /// failure between the announcement and the reboot may never have been reported.
+    /// Returns `true` if an announced reboot ended the run, all scripts had begun, and none had failed before the
+    /// announcement. The controller may never hear of a failure between announcement and reboot.
     fn is_ended_by_boot(&self, sure: bool) -> bool {
         self.announced && (self.boots > 0 || !sure) && !self.failed_before && self.last_begun
     }
 
-    /// Returns `true` if the status is the worst of the run, or came before an announced reboot.
+    /// Returns `true` if the status is the worst of the run, or if a script of a run with an announced reboot ended
+    /// with it.
     fn had(&self, status: ExitStatus) -> bool {
         self.worst_is(status) || (self.announced && self.ends.contains(&status))
     }

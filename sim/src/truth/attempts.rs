@@ -1,5 +1,6 @@
-//! Attempts: after a setup action an after-action runs, and never beside it. No attempt begins on a host where an
-//! earlier attempt has work. The controller forgets no attempt of which it owes anything.
+//! Attempts: checks their order. After a setup action an after-action runs, and never beside it. No attempt begins on a
+//! host where an earlier attempt of the job has work. The controller prunes no attempt that still has releases to make
+//! or to deliver.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,16 +11,15 @@ use perilog_core::{ActionId, Attempt, HostName, IdSet, JobId};
 use super::Truth;
 use crate::world::site;
 
-/// The actions that the first controller's store shows as open.
+/// What the first controller's store has shown of actions and their hosts.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
     open: BTreeMap<ActionId, Open>,
-    /// Attempts and hosts on which an epilog has ended well.
+    /// Attempt and host of each epilog that has ended as `ok`.
     cleaned: BTreeSet<(JobId, Attempt, String)>,
-    /// Attempts and hosts that the resource manager no longer holds for the attempt: a later attempt does not wait for
-    /// the clean-up there.
+    /// Attempt and host of each disowned rank: a later attempt does not wait for the clean-up there.
     disowned: BTreeSet<(JobId, Attempt, String)>,
-    /// External actions that have begun.
+    /// External actions whose begin was checked.
     served: BTreeSet<ActionId>,
 }
 
@@ -52,12 +52,12 @@ impl Attempts {
         self.open.insert(row.id, open);
     }
 
-    /// Records a pruned attempt: a later request for its number creates a new attempt.
+    /// Forgets the epilogs of a pruned attempt: the job may get an attempt with the same number again.
     pub(super) fn uncleaned(&mut self, job: &JobId, attempt: Attempt) {
         self.cleaned.retain(|(of, number, _)| of != job || *number != attempt);
     }
 
-    /// Forgets all attempts, because another store replaces the first controller's store.
+    /// Forgets everything, because another store replaces the first controller's.
     pub(super) fn forget(&mut self) {
         self.open.clear();
         self.cleaned.clear();
@@ -65,13 +65,13 @@ impl Attempts {
     }
 }
 
-/// Returns `true` for an action that is a setup action under every setting of these worlds.
+/// Returns `true` if the action is a setup action under all settings of the simulated worlds.
 pub(super) fn prepares(name: &str) -> bool {
     name != "epilog" && name != "sweep"
 }
 
 impl Truth {
-    /// Records the hosts that a batch of the first controller disowns, before the commit.
+    /// Records the disowned ranks in a batch that the first controller is about to commit.
     pub(crate) fn note_disowned(&mut self, store: &Snapshot, records: &[Record]) {
         for record in records {
             let (job, attempt, ranks) = match record {
@@ -91,7 +91,8 @@ impl Truth {
         }
     }
 
-    /// Checks a script that begins. A controller cannot know the facts of a lost store, so doubtful tasks are skipped.
+    /// Checks a script that begins: no earlier attempt of the job has work on the host, and no setup action runs beside
+    /// or after the epilog. Skips doubtful tasks, because a controller cannot know the facts of a lost store.
     pub(super) fn check_turn(&mut self, index: usize) {
         let Some(run) = self.runs.get(index).filter(|run| !run.local) else { return };
         if self.is_doubtful(run.task, Some(run.node)) {
@@ -104,9 +105,11 @@ impl Truth {
             let older = open.job == run.job && open.attempt < number && open.hosts.contains(host.as_str());
             older && !is_disowned(open)
         };
-        // A running script continues: a node that was away may bring a pruned attempt back.
+        // Only the task's first script counts: a node that was away may bring back a pruned attempt whose scripts run
+        // already.
         let begins = run.starts.as_slice() == [1];
-        // A node may also bring back a second attempt that it knows, and no controller controls a returned attempt.
+        // Open actions that a node brought back after their attempt was pruned are doubtful, and no controller orders
+        // them.
         let known = || self.attempts.open.iter().filter(|(id, _)| !self.doubtful.contains(id)).map(|(_, open)| open);
         if let Some(open) = known().find(before).filter(|_| begins) {
             let text =
@@ -128,8 +131,8 @@ impl Truth {
         }
     }
 
-    /// Checks the row of an external action after its commit: no service begins where an older attempt is at work, and
-    /// the service of a superseded attempt is asked to stop.
+    /// Checks the row of an external action after its commit. No service begins where an older attempt of the job has
+    /// work. A superseded attempt's service is asked to stop.
     pub(super) fn check_service(&mut self, store: &Snapshot, row: &ActionRow) {
         let Some(external) = row.external.as_deref().filter(|_| !self.given.is_forgetful(&row.job)) else { return };
         let attempt = |number: Attempt| store.attempts.iter().find(|a| a.job == row.job && a.attempt == number);
@@ -161,12 +164,12 @@ impl Truth {
         }
     }
 
-    /// Checks a released rank: if a script of the attempt began there, an after-action has ended there.
+    /// Checks released ranks: where a setup action's script began, an epilog has ended.
     pub(super) fn check_followed(&mut self, store: &Snapshot, row: &AttemptRow, given: &IdSet) {
         let is_epilog = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt && a.name.as_str() == "epilog";
         let epilog = store.actions.iter().find(is_epilog);
-        // An action that had ended before the job handed over the other ranks does not extend to them. The controller
-        // notes this, and no second action takes its place.
+        // An epilog with a verdict does not extend to ranks that the job hands over later. The controller logs this,
+        // and runs no second epilog.
         let followed = |rank: u32| {
             epilog.is_some_and(|epilog| {
                 let over = epilog.verdict.is_some() && !epilog.ranks.contains(rank);
@@ -186,8 +189,8 @@ impl Truth {
         }
     }
 
-    /// Checks a batch of the first controller before its commit: the controller prunes no attempt of which it owes
-    /// anything.
+    /// Checks a batch that the first controller is about to commit: it prunes no attempt with releases to make or to
+    /// deliver.
     pub(crate) fn check_pruned(&mut self, store: &Snapshot, records: &[Record]) {
         for (at, record) in records.iter().enumerate() {
             let Record::Prune { job, attempt, .. } = record else { continue };
@@ -198,15 +201,16 @@ impl Truth {
             if let Some(why) = self.owed_of(store, row, before) {
                 self.broken(|| format!("4 forgotten: {job} attempt {attempt}, and {why}"));
             }
-            // A node that was away may bring the attempt back. Its actions on other nodes are forgotten, so the
-            // actions become doubtful.
+            // A node that was away may bring the attempt back, but not what it did on other nodes: its actions become
+            // doubtful.
             let of_it = |row: &&ActionRow| row.job == *job && row.attempt == *attempt;
             let actions: Vec<ActionId> = store.actions.iter().filter(of_it).map(|row| row.id).collect();
             self.doubtful.extend(actions);
         }
     }
 
-    /// Returns the debt that the controller forgets with a pruned attempt; `before`: the earlier records of the batch.
+    /// Returns what the controller still owes a pruned attempt, as text; `None`: nothing. `before`: the earlier records
+    /// of the batch.
     fn owed_of(&self, store: &Snapshot, row: &AttemptRow, before: &[Record]) -> Option<String> {
         if let Some(sequence) = self.unheard(&row.job, row.attempt) {
             return Some(format!("the hook has not heard of release {sequence}"));
@@ -214,7 +218,7 @@ impl Truth {
         if row.complete {
             return None;
         }
-        // Only a bare `run` whose hold has not ended may be pruned without its releases.
+        // Only the attempt of a bare `perilog run`, which still holds its ranks, may be pruned without a release.
         if row.added || !row.open || row.hold.is_empty() {
             return Some(format!("only {} of it was given back", row.released));
         }

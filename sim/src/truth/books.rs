@@ -1,5 +1,6 @@
-//! Books: checks committed notices to the resource manager. Releases are parts of R that add up to R, and the last
-//! bears `final`. A job keeps at least `keep` ranks. A cancel drains no host. The first reason of a drain stands.
+//! Books: checks the notices to the resource manager and the drains that the first controller commits. Releases are
+//! parts of R that add up to R, and the last has `final`. A job keeps at least `keep` ranks. A cancel drains no host.
+//! The first reason of a drain stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,18 +14,18 @@ use crate::world::site;
 #[derive(Debug, Default)]
 pub(super) struct Books {
     told: BTreeMap<(JobId, Attempt), Told>,
-    /// Hosts with a drain that is not lifted, each with the drain's reason.
+    /// Hosts with a drain that is not lifted, each with the reason.
     reasons: BTreeMap<HostName, String>,
-    /// Stuck scripts and lingering processes for which hosts were drained.
+    /// Hosts that were drained for an overdue script or lingering processes, with that cause.
     stuck: BTreeSet<(HostName, String)>,
 }
 
-/// The releases that the outbox has had for an attempt, except those that a recovery dropped.
+/// The releases of an attempt that the controller has put into the outbox, but for those that a recovery dropped.
 #[derive(Debug, Default)]
 struct Told {
-    /// Each release by its sequence: its part, and the fragment of R in it.
+    /// Each release by its sequence: its part, and the fragment of R that it carries.
     releases: BTreeMap<u64, (Part, Option<ResourceSet>)>,
-    /// Ranks of dropped releases: the resource manager named other ranks.
+    /// Ranks of dropped releases: the attempt no longer has them in the resource manager, so they need no release.
     gone: IdSet,
     last: bool,
 }
@@ -36,14 +37,14 @@ impl Told {
         all
     }
 
-    /// Returns the union of all fragments; `None` if a fragment is missing, or two overlap.
+    /// Returns the union of all released fragments; `None`: a release has no fragment, or two do not fit.
     fn r(&self) -> Option<ResourceSet> {
         let mut fragments = self.releases.values().map(|(_, fragment)| fragment.clone());
         let first = fragments.next()??;
         fragments.try_fold(first, |so_far, fragment| so_far.union(&fragment?).ok())
     }
 
-    /// Forgets a release that the controller dropped from the outbox.
+    /// Moves a release that the controller dropped from the outbox to `gone`.
     fn drop_release(&mut self, sequence: u64) {
         if let Some((part, _)) = self.releases.remove(&sequence) {
             self.gone.extend_with(&part.ranks);
@@ -53,8 +54,8 @@ impl Told {
 }
 
 impl Truth {
-    /// Checks the notices and drains of a batch that the first controller has committed. After the loss of a store the
-    /// controller may repeat notices.
+    /// Checks the notices and drains in a batch that the first controller has committed. Notices may repeat after the
+    /// loss of a store.
     pub(super) fn check_books(&mut self, store: &Snapshot, records: &[Record]) {
         let forgetful = self.given.has_forgotten();
         for record in records {
@@ -66,12 +67,13 @@ impl Truth {
                     self.owed(entry);
                     None
                 }
-                // The resource manager no longer has the job, or an operator says so: the hook gets no notice.
+                // The resource manager no longer has the attempt, or an operator says so: the hook gets no more notices
+                // of it.
                 Record::Event { job, event, .. } if ["attempt-over", "attempt-closed"].contains(&event.name()) => {
                     self.owed_no_more(job, records);
                     None
                 }
-                // The resource manager names other nodes of a recovered attempt: the hook gets no notice of the rest.
+                // The resource manager lists fewer ranks of a recovered attempt: the hook gets no notices of the rest.
                 Record::Event { job, event, .. } if event.name() == "release-forgotten" && vouches(records, job) => {
                     self.owed_no_more(job, records);
                     None
@@ -100,14 +102,15 @@ impl Truth {
         }
     }
 
-    /// Records that the resource manager forgot notices about its own jobs, and asks again.
+    /// Records that the resource manager may have forgotten notices about the jobs that it launched: the controller may
+    /// repeat them.
     pub(super) fn told_may_repeat(&mut self) {
         self.books.told.retain(|(job, _), _| !site::is_launched(job));
         self.given.may_hear_again();
     }
 
-    /// Records the ranks that the resource manager lists as held. A listed rank whose release was sent may be released
-    /// once more.
+    /// Records that an edge lists these ranks as held. If a release of them was already sent, the controller may send
+    /// it once more.
     pub(crate) fn listed(&mut self, job: &JobId, attempt: Attempt, ranks: &IdSet) {
         let told = self.books.told.get(&(job.clone(), attempt));
         if told.is_some_and(|told| !told.part().ranks.is_disjoint(ranks)) {
@@ -145,7 +148,7 @@ impl Truth {
                 }
                 let Some(all) = &attempt.terms.r else { return None };
                 let sum = told.r();
-                // Disowned ranks are released without a notice.
+                // Disowned ranks need no release, so the fragments may not add up to all of R.
                 let is_all = |sum: &ResourceSet| match whole.ranks == attempt.ranks {
                     true => *sum == **all,
                     false => *sum.ranks() == whole.ranks,
@@ -174,7 +177,7 @@ impl Truth {
         }
     }
 
-    /// Checks a committed drain: a cancel causes no drain, and the first reason stands.
+    /// Checks a committed drain: it is not for a cancel, and its first reason stays.
     fn drained_by(&mut self, row: &DrainRow, forgetful: bool) -> Option<String> {
         let (host, reason) = (row.host.clone(), row.reason.clone());
         if row.lifted {
@@ -185,7 +188,7 @@ impl Truth {
         if before.is_none()
             && let Some(what) = stuck(&reason)
             && !self.books.stuck.insert((host.clone(), what))
-            // A recovery drops a pending undrain, so the drain stands.
+            // In a recovery the controller drops a pending undrain, so the same drain may come again.
             && !row.unvouched
             && !forgetful
         {
@@ -196,8 +199,8 @@ impl Truth {
         if let Some(before) = before.filter(|before| *before != reason && !forgetful) {
             return Some(format!("5 drain: {host} is drained for {before:?}, and that is written over: {reason:?}"));
         }
-        // A cancelled setup action is the user's act and no fault of the node. After a cancelled after-action the host
-        // is drained, because no clean-up happened.
+        // A cancelled setup action is no fault of the node. A cancelled after-action leaves the host uncleaned, so the
+        // host is drained.
         let cleans = |name: &str| !super::attempts::prepares(name);
         let of = reason.split([' ', ':']).next().is_some_and(cleans);
         let after = reason
@@ -209,18 +212,18 @@ impl Truth {
     }
 }
 
-/// Returns the cause in a drain's reason: an overdue script, or lingering processes.
+/// Returns the cause that a drain's reason names: an overdue script, or lingering processes. `None`: another cause.
 fn stuck(reason: &str) -> Option<String> {
     if reason.contains(" is past its limit of ") {
         return Some(reason.to_owned());
     }
-    // The reason also lists every other process there.
+    // The rest of the reason lists the host's other processes, which may differ.
     let (what, _) = reason.split_once(", processes did not within ")?;
     let of = reason.rfind("(job ").and_then(|at| reason.get(at..)).unwrap_or_default();
     Some(format!("{what} {of}"))
 }
 
-/// Returns `true` if the batch vouches for an attempt of the job in a recovery.
+/// Returns `true` if the batch contains an attempt of the job that is vouched for in a recovery.
 fn vouches(records: &[Record], job: &JobId) -> bool {
     records.iter().any(|record| matches!(record, Record::Attempt(row) if row.job == *job && row.recovered))
 }

@@ -1,4 +1,4 @@
-//! Clean-up: if a setup action really ran on a rank, an epilog really begins there before the rank is released. The
+//! Clean-up: checks that an epilog really began on a rank after its last setup action, before the rank is released. The
 //! check uses the runs themselves, so it also holds across lost and restored stores. After a restore the first
 //! controller must know its own Starts, and the reports of the rank's own node.
 
@@ -17,7 +17,7 @@ const EPILOG: &str = "epilog";
 
 #[derive(Debug, Default)]
 pub(super) struct Cleaned {
-    /// Number of runs at the time when an attempt was pruned; the controller told the nodes to forget these runs.
+    /// The number of runs when an attempt was last pruned: the nodes may forget these runs.
     pruned: BTreeMap<(JobId, Attempt), usize>,
 }
 
@@ -32,8 +32,8 @@ impl Truth {
         self.cleaned.pruned.contains_key(of)
     }
 
-    /// Returns `true` if every run of this task on this node came before the pruning of its attempt: the controller
-    /// told the agent to forget the task, and the agent does not report the task again.
+    /// Returns `true` if the attempt was pruned and every run of the task on this node came before that: the agent was
+    /// told to forget the task, and reports it no more.
     pub(crate) fn ran_before_its_prune(&self, job: &JobId, attempt: Attempt, task: TaskId, at: usize) -> bool {
         let before = self.cleaned.pruned.get(&(job.clone(), attempt)).copied().unwrap_or_default();
         self.runs.iter().skip(before).all(|run| run.task != task || run.node != at) && before > 0
@@ -43,8 +43,8 @@ impl Truth {
     pub(super) fn check_cleaned(&mut self, store: &Snapshot, row: &AttemptRow, given: &IdSet) {
         let mine = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt;
         if row.open && !self.given.is_forgetful(&row.job) {
-            // By the store alone, an epilog must cover each rank, even if no script ran there. After a superseded hold
-            // no after-action follows.
+            // In the store, an epilog covers each released rank, even if no script ran there. A superseded attempt's
+            // remaining hold is followed by no after-action.
             let mut left = given.clone();
             let epilogs = store.actions.iter().filter(mine).filter(|a| a.name.as_str() == EPILOG);
             epilogs.for_each(|a| left.subtract(&a.ranks));
@@ -66,7 +66,7 @@ impl Truth {
         }
     }
 
-    /// Returns a run on this rank without a clean-up, if the controller could know of the run.
+    /// Returns a run of a setup action on this rank that no epilog followed, if the controller could know of the run.
     fn uncleaned(&self, store: &Snapshot, row: &AttemptRow, rank: Rank, host: &str) -> Option<&Run> {
         let key = (row.job.clone(), row.attempt);
         let pruned = self.cleaned.pruned.get(&key).copied().unwrap_or_default();
@@ -83,20 +83,21 @@ impl Truth {
         (!self.is_settled(store, row, rank, run.node, at)).then_some(run)
     }
 
-    /// Returns `true` if a reboot undid the run: a prolog always, any other action if the site says so.
+    /// Returns `true` if a reboot undid the run: that of a prolog always, that of another action if the settings say
+    /// so.
     fn is_undone(&self, run: &Run) -> bool {
         run.rebooted && (run.step.1.as_str() == "prolog" || self.given.boots_clean)
     }
 
-    /// Returns `true` if the first controller's store has the Start of this run's task.
+    /// Returns `true` if the first controller's store shows that it sent this run's task.
     fn is_known(&self, store: &Snapshot, run: &Run) -> bool {
         let sent =
             |row: &ActionRow| row.id == run.task.action && row.boots.values().any(|of| of.contains(run.task.rank.0));
         store.actions.iter().any(sent)
     }
 
-    /// Returns `true` if the host is drained, or if an operator answered for the rank by undraining the host or by
-    /// resolving the epilog.
+    /// Returns `true` if the host is drained, or if an operator took responsibility for the rank by undraining the host
+    /// or resolving the epilog.
     fn is_settled(&self, store: &Snapshot, row: &AttemptRow, rank: Rank, at: usize, ran: usize) -> bool {
         let epilog = |a: &&ActionRow| a.job == row.job && a.attempt == row.attempt && a.name.as_str() == EPILOG;
         let by_hand = store.actions.iter().filter(epilog).any(|a| {

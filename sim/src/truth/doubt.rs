@@ -1,4 +1,4 @@
-//! Doubt: facts that no controller can know, and that therefore break no rule. Such facts concern actions of a lost
+//! Doubt: decides which facts no controller can know, so that no rule is broken by them. They concern actions of a lost
 //! store or of two controllers, machines that share a name, and removed directories.
 
 use perilog_core::controller::Snapshot;
@@ -9,8 +9,8 @@ use super::Truth;
 use super::store::Shown;
 
 impl Truth {
-    /// Records a removed directory with its contents. `task`: the task of its intent, if it had one; `ended`: the
-    /// directory contained an outcome.
+    /// Records that a fault removed a task's directory. `task`: the task of its intent, if it had one. `ended`: it had
+    /// an outcome.
     pub(crate) fn cleared(&mut self, at: usize, stem: &str, task: Option<TaskId>, ended: bool) {
         self.cleared.extend(task.map(|task| (task, stem.to_owned())));
         for run in self.runs.iter_mut().filter(|run| run.node == at && run.stem == stem) {
@@ -29,8 +29,8 @@ impl Truth {
         self.cleared.values().any(|cleared| cleared == stem)
     }
 
-    /// Records a replaced store. Actions that differ between the two stores are doubtful. Actions that only the new
-    /// store has are doubtful too, because the controller told the nodes to forget them.
+    /// Records that controller `which` gets another store. Actions that differ between the two stores are doubtful. So
+    /// are actions that only the new store has: the controller has told the nodes to forget them.
     pub(crate) fn store_replaced(&mut self, which: usize, before: &Snapshot, store: &Snapshot) {
         let only_in = |one: &Snapshot, other: &Snapshot| -> Vec<ActionId> {
             let only = |row: &&ActionRow| !other.actions.contains(row);
@@ -38,10 +38,11 @@ impl Truth {
         };
         self.doubtful.extend(only_in(before, store));
         self.doubtful.extend(only_in(store, before));
-        // A late result of a rank changes no row of an action.
+        // A late result changes only the row of its rank, not that of the action.
         let rank = |row: &&RankRow| !store.ranks.contains(row);
         self.doubtful.extend(before.ranks.iter().filter(rank).map(|row| row.task.action));
-        // A pruned attempt is back, in a state from before some of its actions began.
+        // A pruned attempt is back, perhaps from before some of its actions began: the actions of all its runs are
+        // doubtful.
         let again = |job: &JobId, attempt| {
             let of = |row: &&AttemptRow| row.job == *job && row.attempt == attempt;
             store.attempts.iter().any(|row| of(&row)) && !before.attempts.iter().any(|row| of(&row))
@@ -59,23 +60,24 @@ impl Truth {
         }
     }
 
-    /// Records that two machines share a name.
+    /// Records that node `clone` runs with the name of node `of`.
     pub(crate) fn cloned(&mut self, of: usize, clone: usize) {
         self.doubtful_nodes.extend([of, clone]);
     }
 
-    /// Returns `true` if no other machine has this machine's name.
+    /// Returns `true` if no other machine has this node's name.
     pub(crate) fn is_one(&self, at: usize) -> bool {
         !self.doubtful_nodes.contains(&at)
     }
 
-    /// Returns `true` if a controller's statement about the task need not be true; `at`: the node of the current event.
+    /// Returns `true` if a controller need not know the truth about the task. `at`: the node of the current event, if
+    /// any.
     pub(super) fn is_doubtful(&self, task: TaskId, at: Option<usize>) -> bool {
         let there = |node| self.doubtful_nodes.contains(&node);
         self.doubtful.contains(&task.action) || at.is_some_and(there) || self.runs_of(task).any(|run| there(run.node))
     }
 
-    /// Returns `true` if the task is not doubtful and its directory was not removed.
+    /// Returns `true` if the task is not doubtful, and no fault removed its directory.
     pub(crate) fn is_certain(&self, task: TaskId) -> bool {
         !self.is_doubtful(task, None) && !self.is_cleared(task)
     }

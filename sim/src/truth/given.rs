@@ -1,4 +1,5 @@
-//! Releases: no rank is released twice or with a live script, and no script begins on a released rank.
+//! Releases: checks that no rank is released twice, with a live script, or at fault and not drained, and that no script
+//! begins on a released rank.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,46 +12,48 @@ use crate::world::site;
 
 #[derive(Debug, Default)]
 pub(super) struct Given {
-    /// Hosts that are drained in the resource manager's own book.
+    /// Hosts that the drain hook has drained in the resource manager.
     drained: BTreeSet<HostName>,
-    /// The time of each host's last undrain, in perilog.
+    /// The last undrain of each host that an operator asked perilog for.
     lifted: BTreeMap<HostName, Lifted>,
-    /// The time of each host's last undrain in the resource manager alone.
+    /// The last undrain of each host that an operator did in the resource manager alone.
     lifted_outside: BTreeMap<HostName, Lifted>,
-    /// The number of the last drain notice of each host that the hook has carried out.
+    /// The number (`telling`) of the last drain notice of each host that the hook has carried out.
     carried_out: BTreeMap<HostName, u64>,
-    /// The notices that the release hook has carried out, by epoch and sequence.
+    /// The parts that the release hook has released, by attempt, and by epoch and sequence of the notice.
     heard: BTreeMap<(JobId, Attempt), BTreeMap<(u64, u64), Part>>,
     last: BTreeMap<JobId, (u64, u64)>,
-    /// The committed notices for the release hook, by epoch and sequence.
+    /// The committed releases that the hook has not carried out, by epoch and sequence of the notice.
     owed: BTreeMap<(u64, u64), (JobId, Attempt)>,
-    /// The parts that the first controller's store shows as released.
+    /// The part of each attempt that the first controller's store shows as released.
     shown: BTreeMap<(JobId, Attempt), Part>,
-    /// A second controller had a store of its own: parts may be released again.
+    /// Whether a second controller with its own store ran: it may release parts again.
     forgetful: bool,
-    /// The first store was replaced.
+    /// Whether the first controller's store was replaced.
     replaced: bool,
-    /// The jobs that existed when a store was replaced.
+    /// The jobs of which the current store or the resource manager may have forgotten releases.
     forgotten: BTreeSet<JobId>,
-    /// Settings were in force under which `lost` may be forgiven and a job has more after-actions.
+    /// Whether settings were ever in force under which a job forgives `lost` and has more after-actions.
     lenient: bool,
-    /// Settings were in force under which a reboot makes up for a missing clean-up.
+    /// Whether settings were ever in force under which a reboot makes up for a missing clean-up.
     pub(super) boots_clean: bool,
-    /// The newest setting of the drain hook; `mixed`: another setting was in force after the first run.
+    /// Whether a drain hook is configured now; `None`: nothing was configured. `mixed`: this has changed after the
+    /// first run.
     hook: Option<bool>,
     mixed: bool,
 }
 
-/// The time of an undrain: when an operator asked for it, or when the controller committed it.
+/// An undrain: `t` is the world time (ms) when an operator asked for it, or when the controller committed it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Lifted {
     t: u64,
-    /// Number of runs at that time.
+    /// The number of runs at that time.
     runs: usize,
 }
 
 impl Given {
-    /// Returns `true` if an earlier store may have known more about this job than the current store.
+    /// Returns `true` if an earlier store, or the resource manager before a rollback, may have known more of this job's
+    /// releases.
     pub(super) fn is_forgetful(&self, job: &JobId) -> bool {
         self.forgetful || self.forgotten.contains(job)
     }
@@ -60,7 +63,7 @@ impl Given {
         self.forgetful
     }
 
-    /// Returns `true` if an earlier store may have known more about any job or host.
+    /// Returns `true` if an earlier store may have known more than the current one.
     pub(super) const fn has_forgotten(&self) -> bool {
         self.forgetful || self.replaced
     }
@@ -69,12 +72,12 @@ impl Given {
         self.drained.contains(host)
     }
 
-    /// Returns `true` if the host was undrained after the run with this index had begun.
+    /// Returns `true` if an operator undrained the host in perilog after the run with this index had begun.
     pub(super) fn is_lifted_for(&self, host: &str, index: usize) -> bool {
         self.lifted.get(host).is_some_and(|lifted| index < lifted.runs)
     }
 
-    /// Records that the resource manager may have forgotten notices about its own jobs.
+    /// Records that the resource manager may have forgotten releases of the jobs that it launched.
     pub(super) fn may_hear_again(&mut self) {
         let launched = self.heard.keys().map(|(job, _)| job.clone()).filter(site::is_launched);
         self.forgotten.extend(launched.collect::<Vec<_>>());
@@ -82,12 +85,12 @@ impl Given {
         self.forgotten.extend(shown.collect::<Vec<_>>());
     }
 
-    /// Permits further releases of this job that repeat earlier ones.
+    /// Records that releases of this job may come again.
     pub(super) fn tell_again(&mut self, job: &JobId) {
         self.forgotten.insert(job.clone());
     }
 
-    /// Forgets a pruned attempt: a later attempt may have the same number.
+    /// Forgets a pruned attempt, because the job may get an attempt with the same number again.
     pub(super) fn forget(&mut self, job: &JobId, attempt: Attempt) {
         let key = (job.clone(), attempt);
         self.shown.remove(&key);
@@ -102,18 +105,19 @@ impl Truth {
         let given = &mut self.given;
         given.lenient |= settings.tolerate_lost;
         given.boots_clean |= settings.reboot_cleans;
-        // Worlds begin without a drain hook; a setting from before the first run counts as the setting from the
+        // A world begins without a drain hook. A setting from before the first run counts as in force from the
         // beginning.
         given.mixed |= ran && given.hook.unwrap_or(false) != settings.drain_hook;
         given.hook = Some(settings.drain_hook);
     }
 
-    /// Returns `true` if settings with more after-actions were in force.
+    /// Returns `true` if settings were ever in force under which a job forgives `lost` and has more after-actions.
     pub(super) const fn is_lenient(&self) -> bool {
         self.given.lenient
     }
 
-    /// Checks a resolution that has become an outcome: the task has no live process, or the node is drained.
+    /// Checks the resolution of a task when it becomes the outcome: no process of the task is alive, or its host is
+    /// drained.
     pub(super) fn check_resolved(&mut self, task: TaskId) {
         let given = &self.given;
         if given.hook != Some(true) || given.mixed || given.has_forgotten() || self.is_doubtful(task, None) {
@@ -131,7 +135,7 @@ impl Truth {
         }
     }
 
-    /// Returns `true` if a script of the job lives on another host than these.
+    /// Returns `true` if a script of the job is alive on a host other than these.
     pub(crate) fn lives_elsewhere(&self, job: &JobId, hosts: &HostList) -> bool {
         let is_there = |run: &super::runs::Run| hosts.iter().any(|host| host == site::host(run.node).as_str());
         self.runs.iter().any(|run| run.job == *job && run.holds() && !is_there(run))
@@ -141,15 +145,16 @@ impl Truth {
         self.given.lifted.insert(host, Lifted { t, runs: self.runs.len() });
     }
 
-    /// Records the commit of a requested undrain.
+    /// Records that the controller has committed an undrain; counts only if an operator asked for it.
     pub(super) fn lift_committed(&mut self, host: &HostName, t: u64) {
         if self.given.lifted.contains_key(host) {
             self.lifted(host.clone(), t);
         }
     }
 
-    /// Records an undrain in the resource manager alone, unknown to perilog. Without `in_force`, the hook has carried
-    /// out the drain and not confirmed it yet: the undrain then answers for every notice to the hook.
+    /// Records that an operator undrained a host in the resource manager alone. `in_force`: the controller's store
+    /// shows the drain as in force. If not, the controller may still confirm the drain that is gone, so the undrain
+    /// counts as one in perilog too.
     pub(crate) fn lifted_outside(&mut self, host: &HostName, in_force: bool, t: u64) {
         if self.given.drained.remove(host) {
             self.given.lifted_outside.insert(host.clone(), Lifted { t, runs: self.runs.len() });
@@ -159,63 +164,63 @@ impl Truth {
         }
     }
 
-    /// Returns `true` if the resource manager has drained the host, or if no check can tell.
+    /// Returns `true` if the resource manager has drained the host. Without a drain hook, or after a change of that
+    /// setting, always `true`: the checks cannot know.
     fn is_in_book(&self, host: &HostName) -> bool {
         self.given.drained.contains(host) || self.given.hook != Some(true) || self.given.mixed
     }
 
-    /// Returns `true` if the host is drained, or was undrained in perilog or the resource manager after this run had
-    /// begun.
+    /// Returns `true` if the host is drained, or if an operator undrained it in perilog or in the resource manager
+    /// after the run with index `ran` had begun.
     pub(super) fn is_answered_for(&self, store: &Snapshot, host: &HostName, ran: usize) -> bool {
         let outside = self.given.lifted_outside.get(host);
         let lifted = self.given.is_lifted_for(host.as_str(), ran) || outside.is_some_and(|lifted| ran < lifted.runs);
         let is_drained = store.drains.iter().find(|drain| drain.host == *host).is_some_and(|drain| {
-            // A reboot may lift the drain too.
+            // A reboot may have lifted the drain, if the settings allow it.
             if drain.lifted { self.given.boots_clean } else { drain.confirmed && self.is_in_book(host) }
         });
         lifted || is_drained || self.given.is_drained(host.as_str())
     }
 
-    /// Returns `true` if a rank failed there and the host was not undrained since.
+    /// Returns `true` if this rank of the attempt failed on the host, and no operator has undrained the host since.
     fn is_at_fault(&self, store: &Snapshot, row: &AttemptRow, rank: Rank, host: &HostName, t: u64) -> bool {
         let outside = self.given.lifted_outside.get(host).map_or(0, |lifted| lifted.t);
         let lifted = outside.max(self.given.lifted.get(host).map_or(0, |lifted| lifted.t));
         let of = |id| store.actions.iter().find(|a| a.id == id && a.job == row.job && a.attempt == row.attempt);
         let ends = store.ranks.iter().filter(|end| end.task.rank == rank);
         let failed = ends.filter(|end| of(end.task.action).is_some_and(|a| self.asks_for_drain(a, end, host)));
-        // An end in this commit counts as new, and so does an undrain in the same commit.
+        // The end may come with this very commit: then it counts as later than an undrain of the same commit.
         let since = failed.map(|end| self.shown[0].ended_at(end.task).map_or(t, |(since, _)| since)).max();
         since.is_some_and(|since| since > lifted)
     }
 
-    /// Returns `true` if the node is at fault for this end, and no operator can have answered for the end before it
-    /// came.
+    /// Returns `true` if the controller must drain the host for this end. `false` if an operator may have seen the
+    /// fault and undrained the host before the end.
     fn asks_for_drain(&self, row: &ActionRow, end: &RankRow, host: &HostName) -> bool {
         match &end.ended.outcome {
-            // A node is not at fault for a setup action that it does not configure, or for which it is full.
+            // A refusal of a setup action is no fault if the node does not configure the action, or is full.
             Outcome::Refused { why } => {
                 row.name.as_str() == "epilog" || !(end.ended.full || why.contains("is not configured on"))
             }
             Outcome::Failed { .. } | Outcome::Tolerable => true,
-            // A reboot may have removed the script. An operator who undrained the host while the script ran has seen
-            // it.
+            // A reboot may have ended the script. An operator who undrained the host while the script ran knew of it.
             Outcome::Timeout { .. } => {
                 let mut runs = self.runs.iter().enumerate().filter(|(_, run)| run.task == end.task);
                 let lifted = runs.any(|(at, _)| self.given.is_lifted_for(host.as_str(), at));
                 !self.given.boots_clean && !lifted && !self.given.lifted_outside.contains_key(host)
             }
-            // A task without a boot of its node was never sent: its node is not to blame.
+            // The controller sent nothing for a rank without a boot, so the node is not at fault.
             Outcome::Lost { .. } => {
                 let begun = row.boots.iter().any(|(boot, ranks)| *boot > 0 && ranks.contains(end.task.rank.0));
                 begun && !self.given.boots_clean
             }
-            // No other action cleans up there.
+            // Only a cancelled epilog leaves the host uncleaned.
             Outcome::Cancelled { .. } => row.name.as_str() == "epilog",
             Outcome::Ok | Outcome::Resolved { .. } => false,
         }
     }
 
-    /// Records that the drain hook has drained a host, or has lifted its drain.
+    /// Records that the drain hook has carried out the notice `telling`: a drain, or (`lifted`) an undrain.
     pub(crate) fn carried_out(&mut self, host: &HostName, telling: u64, lifted: bool) {
         if lifted {
             self.given.drained.remove(host);
@@ -241,21 +246,22 @@ impl Truth {
         self.given.owed.insert((entry.epoch, entry.sequence), (entry.job.clone(), entry.attempt));
     }
 
-    /// Drops the pending notices of an attempt that is over in the resource manager.
+    /// Forgets the pending releases of a job that this batch drops from the outbox, because the resource manager no
+    /// longer needs them.
     pub(super) fn owed_no_more(&mut self, job: &JobId, records: &[Record]) {
         let is_dropped =
             |of: u64| records.iter().any(|record| matches!(record, Record::OutboxDone { sequence } if *sequence == of));
         self.given.owed.retain(|(_, sequence), (of, _)| of != job || !is_dropped(*sequence));
     }
 
-    /// Records that a notice is done. Without a hook the notice reaches no program.
+    /// Records that a notice has left the outbox. Without a hook, no program carries it out.
     pub(super) fn done(&mut self, sequence: u64) {
         if self.given.hook != Some(true) {
             self.given.owed.retain(|(_, of), _| *of != sequence);
         }
     }
 
-    /// Checks an entry that the release hook carries out: each part is released once, in order.
+    /// Checks a notice that the release hook carries out: each part is released once, and notices come in order.
     pub(crate) fn heard(&mut self, entry: &OutboxEntry) {
         let body = entry.body.value();
         let ranks: IdSet = body["ranks"].as_str().and_then(|text| text.parse().ok()).unwrap_or_default();
@@ -280,7 +286,8 @@ impl Truth {
         }
     }
 
-    /// Returns the sequence number of the attempt's first committed release that the hook has not carried out.
+    /// Returns the sequence number of the first committed release of the attempt that the hook has not carried out.
+    /// `None`: there is none, or the checks cannot know.
     pub(super) fn unheard(&self, job: &JobId, attempt: Attempt) -> Option<u64> {
         let given = &self.given;
         let sure = given.hook == Some(true) && !given.mixed && !given.is_forgetful(job);
@@ -288,7 +295,7 @@ impl Truth {
         given.owed.iter().find(|(_, owed)| sure && of(owed)).map(|((_, sequence), _)| *sequence)
     }
 
-    /// Checks at rest that the hook has carried out every release.
+    /// Checks, when nothing is left to happen, that the hook has carried out every release.
     pub(super) fn all_heard(&mut self, store: &Snapshot) {
         let given = &self.given;
         if given.hook != Some(true) || given.mixed {
@@ -302,14 +309,15 @@ impl Truth {
         }
     }
 
-    /// Checks a drain that counts as in force: the hook has carried it out, or an edge has listed it.
+    /// Checks the row of a drain. A lifted drain that an operator asked for was undrained by an operator. A drain in
+    /// force was carried out by the hook, or listed by an edge.
     pub(super) fn check_drain(&mut self, row: &DrainRow) {
         let asked = self.given.lifted.contains_key(&row.host);
         if row.lifted && row.by.is_some() && !asked && !self.given.has_forgotten() {
             self.broken(|| format!("drain: that of {} was asked for by an operator, and nobody lifted it", row.host));
         }
         let told = self.given.carried_out.get(&row.host) == Some(&row.telling);
-        // The drain may also stand in the resource manager, and an edge has listed it.
+        // An edge may have listed the drain as standing in the resource manager.
         let told = told || self.given.is_drained(row.host.as_str());
         let told = told || self.given.hook != Some(true) || self.given.mixed;
         if row.confirmed && !row.lifted && !told && !self.given.has_forgotten() {
@@ -355,7 +363,8 @@ impl Truth {
                 continue;
             };
             let drain = store.drains.iter().find(|drain| drain.host.as_str() == host);
-            // A fault in the same batch as the release causes a new notice of a drain that is in force.
+            // A fault in the batch of the release makes the controller send the drain again. Its row is then unconfirmed,
+            // although the resource manager still has the drain.
             let stands = self.given.is_drained(host);
             if drain.is_some_and(|drain| !drain.confirmed && !drain.lifted) && !stands && !forgetful {
                 self.broken(|| {
@@ -375,10 +384,10 @@ impl Truth {
                     )
                 });
             }
-            // The hook has carried out the newest notice, and an operator has since undrained the host in the resource
-            // manager alone.
+            // The hook has carried out the newest notice. If the host is not drained all the same, an operator has
+            // undrained it in the resource manager alone.
             let done = self.given.carried_out.get(&host);
-            // A fault in the same batch as the release causes a new notice of a drain that is in force.
+            // With a drain in force, a live script may stay on the released rank.
             if stands || in_force.is_some_and(|drain| is_in_book || done == Some(&drain.telling)) {
                 continue;
             }
@@ -393,17 +402,18 @@ impl Truth {
         }
     }
 
-    /// Checks the run with this index when a script begins: its rank is not released.
+    /// Checks the run with this index when a script of it begins: its rank is not released, or its host is drained or
+    /// was undrained by an operator.
     pub(super) fn check_not_given(&mut self, index: usize) {
         let Some(run) = self.runs.get(index).filter(|run| !run.local) else { return };
         let given = self.given.shown.get(&(run.job.clone(), run.step.0));
         if given.is_some_and(|part| part.ranks.contains(run.task.rank.0)) && !self.is_doubtful(run.task, None) {
             let host = super::super::world::site::host(run.node);
             let given = &self.given;
-            // An undrain in perilog or in the resource manager answers for the host.
+            // An operator who undrained the host, in perilog or in the resource manager, knew of what runs there.
             let lifted = given.lifted.contains_key(&host) || given.lifted_outside.contains_key(&host);
             let known = given.drained.contains(&host) || lifted;
-            // Without a hook, drains are in force at once, and only the store knows of them.
+            // Without a hook, drains are in force at once and only the store has them.
             let hookless = given.hook != Some(true) || given.mixed;
             if known || hookless && (given.has_forgotten() || self.is_drained_here(&host)) {
                 return;
@@ -413,12 +423,13 @@ impl Truth {
         }
     }
 
-    /// Returns the possible verdicts of the outcomes under the job's terms.
+    /// Returns the verdicts that the job's terms allow for these outcomes. There are several where the checks cannot
+    /// see which settings or which order of events applied.
     pub(super) fn verdicts(&self, store: &Snapshot, row: &ActionRow, outcomes: &[Outcome]) -> Vec<Verdict> {
         let attempt = store.attempts.iter().find(|a| a.job == row.job && a.attempt == row.attempt);
         let (terms, of) = attempt.map_or((Terms::default(), 0), |a| (a.terms.clone(), a.ranks.len()));
         let hold = attempt.map(|a| a.hold.ranks.clone()).unwrap_or_default();
-        // Ranks that the job handed over before a task began there do not count, if the job continues and the action
+        // Ranks that the job handed over before a task began on them do not count, if the job goes on and the action
         // covered other ranks too.
         let never_begun = |row: &ActionRow| -> IdSet {
             let ends = store.ranks.iter().filter(|rank| rank.task.action == row.id);
@@ -439,7 +450,7 @@ impl Truth {
         let outcomes: Vec<Outcome> = outcomes.iter().filter(|outcome| counts(outcome)).cloned().collect();
         let bad: Vec<&Outcome> = outcomes.iter().filter(|outcome| !outcome.is_ok()).collect();
         let strict = Verdict::of(&outcomes);
-        // Ranks that other actions of the attempt forgave and that are good in this action.
+        // `used` and `more`: the failures that other actions of the attempt have already forgiven.
         let bad_of = |id| -> IdSet {
             let rows = store.ranks.iter().filter(|rank| rank.task.action == id && !rank.ended.outcome.is_ok());
             rows.map(|rank| rank.task.rank.0).collect()
@@ -450,7 +461,7 @@ impl Truth {
         let forgiven = |a: &&ActionRow| a.verdict == Some(Verdict::Ok) && a.name.as_str() != "epilog";
         let mut others = false;
         for other in store.actions.iter().filter(of_attempt) {
-            // Both actions were decided in one batch, so no check can see the order of the two.
+            // Two actions that got their verdicts in one batch: the checks cannot see which came first.
             others |= other.ended_ms == row.ended_ms;
             if forgiven(&other) {
                 used.extend_with(&bad_of(other.id).intersection(&other.ended).difference(&never_begun(other)));
@@ -470,7 +481,7 @@ impl Truth {
             if bad.iter().all(soft) && most && enough { Verdict::Ok } else { strict }
         };
         let mut may = match row.name.as_str() {
-            // An after-action leaves out no rank.
+            // An after-action forgives nothing and leaves out no rank.
             "epilog" => vec![of_all],
             _ => vec![forgiving(false)],
         };

@@ -1,5 +1,5 @@
-//! The host guard: no task begins while a script of another attempt or action of its job lives on the host. No task
-//! begins beside a script of a released attempt. On an exclusive host all tasks queue.
+//! Host guard: checks that no task begins while a script of another attempt or action of its job is alive on the host,
+//! or one of a released attempt. On an exclusive host tasks run one at a time.
 
 use perilog_core::TaskId;
 use perilog_core::task::Lingering;
@@ -7,7 +7,7 @@ use perilog_core::task::Lingering;
 use super::{Run, Truth};
 
 impl Run {
-    /// Returns `true` if the run's script or a lingering process keeps other tasks off the host.
+    /// Returns `true` if a script or a lingering process of the run keeps other tasks from beginning on the host.
     pub(super) fn holds(&self) -> bool {
         self.alive || (self.left_behind && self.lingering != Lingering::Keep)
     }
@@ -18,7 +18,8 @@ impl Truth {
         self.exclusive.extend(nodes);
     }
 
-    /// Checks a script of this run that begins: no process that excludes the script lives on the host.
+    /// Checks the run with this index when a script of it begins: no script or lingering process that excludes it is
+    /// alive on the host.
     pub(super) fn check_alone(&mut self, index: usize, t: u64) {
         let Some(run) = self.runs.get(index) else { return };
         let exclusive = self.exclusive.contains(&run.node);
@@ -32,8 +33,8 @@ impl Truth {
         }
     }
 
-    /// Checks the start of a unit by an agent (node, life); returns what is wrong. The task's attempt must not be
-    /// forgotten, and no task of a forgotten attempt may live on the node.
+    /// Checks an agent (node, life) that is about to start the unit of a task; returns why it must not. The agent has
+    /// read no Forget of the task, and no task of which it read one is alive on the node.
     pub(crate) fn in_the_way(&self, at: usize, life: u64, task: TaskId) -> Option<String> {
         let released = |task: &TaskId| self.stops.forgets.get(task) == Some(&(at, life)) && !self.is_cleared(*task);
         if released(&task) {

@@ -1,4 +1,4 @@
-//! Hosts: the job to which the resource manager gave each host. No after-action of another job begins there.
+//! Hosts: checks that no after-action begins on a host that the resource manager has given to another job.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,15 +11,15 @@ use crate::world::site;
 
 #[derive(Debug, Default)]
 pub(super) struct Hosts {
-    /// The attempt that holds each node, and the world time (ms) since when resource manager and controller both know
-    /// that attempt.
+    /// By node: the attempt that holds it, and the world time (ms) since when resource manager and controller agree on
+    /// that.
     holders: BTreeMap<usize, ((JobId, Attempt), u64)>,
-    /// Hosts of ended jobs that the controller has released, before the resource manager has read the release.
+    /// Nodes of ended jobs that the controller has released, while the resource manager has not read the release.
     free: BTreeSet<(usize, (JobId, Attempt))>,
-    /// World time (ms) of the last commit of each task's Start by the first controller.
+    /// World time (ms) at which the first controller last committed the Start of each after-action's task.
     sent: BTreeMap<TaskId, u64>,
     /// World time (ms) at which the resource manager asserted its jobs after its last rollback; `u64::MAX`: not yet.
-    /// Until then a controller cannot know what the resource manager forgot.
+    /// Until then a controller cannot know what the resource manager has forgotten.
     asserted: u64,
 }
 
@@ -42,12 +42,12 @@ impl Truth {
         }
     }
 
-    /// Returns `true` if the attempt has a host.
+    /// Returns `true` if the attempt holds a host.
     pub(crate) fn is_host_of(&self, of: &(JobId, Attempt)) -> bool {
         self.hosts.holders.values().any(|(holder, _)| holder == of)
     }
 
-    /// Records a rollback of the resource manager, in which these attempts have these hosts.
+    /// Records a rollback of the resource manager. `holders`: the attempt that then holds each node.
     pub(crate) fn hosts_put_back(&mut self, holders: Vec<(usize, (JobId, Attempt))>, t: u64) {
         self.hosts.holders = holders.into_iter().map(|(at, of)| (at, (of, t))).collect();
         self.hosts.asserted = u64::MAX;
@@ -60,7 +60,7 @@ impl Truth {
         }
     }
 
-    /// Records the new Starts of a batch, before the first controller commits the batch.
+    /// Records the Starts in a batch that the first controller is about to commit.
     pub(crate) fn note_starts(&mut self, store: &Snapshot, records: &[Record], t: u64) {
         let before = |id: ActionId| store.actions.iter().find(|row| row.id == id);
         for record in records {
@@ -83,7 +83,7 @@ impl Truth {
         }
         let new = before.map_or_else(|| row.sent.clone(), |before| row.sent.difference(&before.sent));
         if self.is_unseen() {
-            // The controller cannot know then to which job the host was given.
+            // After a lost life, the controller cannot know to which job the host was given.
             for rank in new.iter().map(Rank) {
                 self.hosts.sent.remove(&TaskId { action: row.id, rank });
             }
@@ -97,7 +97,7 @@ impl Truth {
     pub(super) fn check_given_to_another(&mut self, index: usize) {
         let Some(run) = self.runs.get(index).filter(|run| !run.local && site::is_launched(&run.job)) else { return };
         let follows = site::FOLLOWING.contains(&run.step.1.as_str());
-        // A second controller has its own store, and its Starts are missing here.
+        // The Starts of a second controller are not recorded here.
         if !follows || self.is_unseen() || self.given.has_second() || !self.is_one(run.node) {
             return;
         }

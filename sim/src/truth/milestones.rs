@@ -1,5 +1,5 @@
-//! Milestones: the controller logs a rank's milestone once, if a script really reported it. The controller logs the
-//! job's milestone once, when all ranks with which the job continues have reported it.
+//! Milestones: checks the controller's log. A rank's milestone is logged once, and only if a script really reported it.
+//! The job's milestone is logged once, when all ranks with which the job goes on have reported it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,19 +11,19 @@ use super::Truth;
 
 type Key = (JobId, Attempt, String);
 
-/// A rank above every rank in these worlds: the upper end of a range of ranks.
+/// A number above every rank in the simulated worlds: the end of the range "all ranks".
 const ANY_RANK: u32 = 100_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Book {
     /// The ranks whose scripts reported each milestone.
     said: BTreeMap<Key, IdSet>,
-    /// Reports by hand, for any attempt.
+    /// The ranks for which an operator reported each milestone of a job, for any of its attempts.
     by_hand: BTreeMap<(JobId, String), IdSet>,
-    /// Milestones that the first controller has logged.
+    /// The ranks for which the first controller has logged each milestone.
     told: BTreeMap<Key, IdSet>,
     told_of_job: BTreeSet<Key>,
-    /// A store was replaced: the new controller may log a milestone again.
+    /// Whether the first store was replaced: the controller may log a milestone again.
     forgetful: bool,
 }
 
@@ -36,7 +36,7 @@ impl Book {
         self.forgetful = true;
     }
 
-    /// Forgets a pruned attempt: reports of its nodes that come later are new ones.
+    /// Forgets what was logged of a pruned attempt: its nodes may report the milestones anew.
     pub(super) fn forget(&mut self, job: &JobId, attempt: Attempt) {
         self.told.retain(|(of, number, _), _| !(of == job && *number == attempt));
         self.told_of_job.retain(|(of, number, _)| !(of == job && *number == attempt));
@@ -49,7 +49,7 @@ impl Truth {
         self.milestones.by_hand.entry((job.clone(), name.to_string())).or_default().extend_with(&ranks);
     }
 
-    /// Checks the event of a milestone.
+    /// Checks an event `milestone` in the log: that of some ranks, or (without ranks) that of the job.
     pub(super) fn check_milestone(&mut self, store: &Snapshot, job: &JobId, event: &Event) {
         let text = |key: &str| event.context().and_then(|c| c.get(key)).and_then(Value::as_str);
         let (Some(attempt), Some(name)) = (text("attempt").and_then(|text| text.parse().ok()), text("name")) else {
@@ -73,7 +73,7 @@ impl Truth {
         }
     }
 
-    /// Checks the milestone of a job: a rank without a report has failed within the tolerance, or was released.
+    /// Checks the milestone of a job: each rank without a report has failed within the tolerance, or was released.
     fn check_reached(
         &mut self,
         store: &Snapshot,
@@ -103,7 +103,8 @@ impl Truth {
         }
     }
 
-    /// Checks at rest that the controller has logged each milestone that all ranks of a job have reported.
+    /// Checks, when nothing is left to happen, that the controller has logged each milestone that all ranks of a job
+    /// have reported.
     pub(crate) fn all_reached(&mut self, store: &Snapshot) {
         let book = &self.milestones;
         let missing = book.told.iter().find(|((job, attempt, name), ranks)| {

@@ -1,9 +1,9 @@
-//! The truth: which script was alive where, and how each script ended. The machines never see the truth; the truth
-//! checks every statement of the machines.
+//! Truth: decides whether a machine of the simulated world has said something false. The truth knows which script was
+//! alive where, and how each script ended. The machines never see the truth.
 //!
-//! `runs` records events on nodes; `told` and `store` record statements of the machines; `doubt` records unknowable
-//! facts. Each further file checks one promise: `agree` (an outcome is true), `given` (releases), `cleaned` (clean-up
-//! after each run), `guard` (no tasks beside each other), `stopped` (cancels), and so on.
+//! `runs` records events on nodes. `told` and `store` record statements of the machines. `doubt` records what no
+//! machine can know. Each further file checks one promise: `agree` (an outcome is true), `given` (releases), `cleaned`
+//! (clean-up after each run), `guard` (no tasks beside each other), `stopped` (cancels), and so on.
 
 mod agree;
 mod attempts;
@@ -35,26 +35,28 @@ use store::Shown;
 pub(crate) struct Truth {
     runs: Vec<Run>,
     by_task: BTreeMap<TaskId, Vec<usize>>,
-    /// For each of the two stores: the outcomes, verdicts and accepted tasks that its commits have shown so far.
+    /// For the store of each of the two controllers: the outcomes, verdicts and accepted tasks that its commits have
+    /// shown so far.
     shown: [Shown; 2],
-    /// Actions of a lost store, or of two controllers: some facts about these actions are unknowable.
+    /// Actions of a lost store, or of two controllers: no controller can know all facts about them.
     doubtful: BTreeSet<ActionId>,
-    /// Machines that share a name: on which of these machines a script ran is unknowable.
+    /// Nodes that share one host name, because one is a clone of the other: no controller can know on which a script
+    /// ran.
     doubtful_nodes: BTreeSet<usize>,
-    /// Tasks whose directory a fault removed, with their stems: the contents of such a directory are unknowable.
+    /// Tasks whose directory a fault removed, with their stems: the agent cannot know what the directory had.
     cleared: BTreeMap<TaskId, String>,
-    /// Tasks whose tombstone the agent removed after the controller's Forget.
+    /// Tasks whose tombstone an agent has removed, after a Forget or for lack of room.
     forgotten: BTreeSet<TaskId>,
-    /// Number of runs at the time when a task's tombstone was last removed from its node.
+    /// By node and task: the number of runs when the node last removed the task's tombstone.
     runs_before: BTreeMap<(usize, TaskId), usize>,
-    /// Outcomes that callers on a host's local socket got, by machine, boot and task; as the word of the outcome.
+    /// By node, boot and task: the word of the outcome that callers on the host's local socket got.
     told: BTreeMap<(usize, u64, TaskId), &'static str>,
-    /// Tasks that were reported as cancelled before their begin, by machine, boot and task.
+    /// Tasks that an agent reported as cancelled before their begin, by machine, boot and task.
     told_cancelled: BTreeSet<(usize, u64, TaskId)>,
-    /// By task and machine that recorded the task; `true`: the controller acknowledged the end, and the machine has
-    /// buried the task.
+    /// By task and node that recorded the task: whether the node has buried the task, because the controller or the
+    /// callers know its end.
     at_rest: BTreeMap<(TaskId, usize), bool>,
-    /// Tasks that every machine had buried when their attempt was pruned.
+    /// Tasks that every node had buried when the first controller pruned their attempt.
     told_and_pruned: BTreeSet<TaskId>,
     /// Tasks whose runner died before its claim, with the number of the signal that killed the runner.
     died_unclaimed: BTreeSet<(TaskId, u8)>,
@@ -62,17 +64,17 @@ pub(crate) struct Truth {
     books: books::Books,
     attempts: attempts::Attempts,
     cleaned: cleaned::Cleaned,
-    /// Attempts that the resource manager still had when the controller pruned them.
+    /// Attempts that the resource manager still has in its book after the controller pruned them.
     coming_again: BTreeSet<(JobId, Attempt)>,
     services: services::Services,
-    /// Nodes on which all tasks queue.
+    /// Exclusive nodes: their tasks run one at a time.
     exclusive: BTreeSet<usize>,
     stops: Stops,
     milestones: milestones::Book,
     quiet: quiet::Book,
     hosts: hosts::Hosts,
     recovery: recovery::Recovery,
-    /// The boot of its node in which each task's `ok` was first shown.
+    /// For tasks with an announced reboot: the node's boot in which the store first showed `ok`.
     ok_in: BTreeMap<TaskId, BootId>,
     broken: Option<String>,
     pub(crate) scripts: u64,
@@ -89,7 +91,7 @@ impl Truth {
     }
 }
 
-/// Joins a small set of ids for a text.
+/// Joins ids with commas, for a text.
 pub(super) fn some<T: std::fmt::Display>(ids: &BTreeSet<T>) -> String {
     ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }

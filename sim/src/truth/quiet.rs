@@ -1,5 +1,5 @@
-//! Quiesced state: once the controller has answered `quiesce`, only after-actions begin, until an operator asks the
-//! controller to resume.
+//! Quiesced state: checks that, once the first controller has answered `quiesce`, only after-actions begin until an
+//! operator asks it to resume.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,8 @@ use crate::world::site;
 
 #[derive(Debug, Default)]
 pub(super) struct Book {
-    /// The open `quiesce` requests to the first controller, each with the number of resumes requested before.
+    /// The clients whose `quiesce` the first controller has not answered, each with the number of resumes asked for
+    /// before it.
     asked: BTreeMap<u64, u64>,
     resumes: u64,
     is_quiet: bool,
@@ -44,11 +45,11 @@ impl Truth {
         }
     }
 
-    /// Checks an action that begins: a quiesced controller begins only after-actions.
+    /// Checks an event `action-start`: a quiesced controller begins only after-actions.
     pub(super) fn check_start(&mut self, job: &JobId, event: &Event) {
         let text = |key: &str| event.context().and_then(|c| c.get(key)).and_then(Value::as_str).unwrap_or_default();
         let (name, rebuilt) = (text("action"), event.context().is_some_and(|c| c.contains_key("rebuilt")));
-        // A node had begun this work before, and an operator vouches for it.
+        // The action had begun in a lost life, so a node has recorded it: an operator lets it go on.
         let attempt = text("attempt").parse().ok();
         let id = attempt
             .zip(ActionName::new(name).ok())
@@ -57,7 +58,7 @@ impl Truth {
         if id.is_some_and(|id| is_there(&id)) {
             return;
         }
-        // `sweep` is an after-action under some of the settings.
+        // `sweep` is an after-action under some settings of the simulated worlds.
         let follows = name == "epilog" || (name == "sweep" && self.is_lenient());
         if self.quiet.is_quiet && !follows && !rebuilt {
             let text = format!("5 quiet: {name} of {job} begins, and it was said that nothing would");

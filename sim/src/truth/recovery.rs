@@ -1,5 +1,5 @@
-//! Recovery begins only on evidence. In a recovery, the controller begins, sends, releases, judges and prunes nothing
-//! of an unvouched attempt.
+//! Recovery: checks that it begins only on evidence, and that in a recovery the controller begins, sends, releases,
+//! judges and prunes nothing of an unvouched attempt.
 
 use std::collections::BTreeSet;
 
@@ -11,29 +11,29 @@ use super::Truth;
 
 #[derive(Debug, Default)]
 pub(super) struct Recovery {
-    /// A store, node or resource manager was rolled back, or a second controller ran: a store may be behind.
+    /// Whether a store or the resource manager was rolled back, or a second controller ran: a store may be behind.
     may_be_behind: bool,
-    /// A process was restored together with all evidence in its directory, and no node has reported since: the
-    /// controller cannot know of its lost life.
+    /// Whether the first controller lost a life together with all evidence on its host, and has entered no recovery
+    /// since: it cannot know what it did in that life.
     unseen: bool,
-    /// The index of the controller that last entered a recovery, and the number of the commit with which it did;
-    /// replies of the same batch were decided before.
+    /// The controller that last entered a recovery, and the number of that commit. The notices of the same batch were
+    /// decided before.
     entered: Option<(usize, u64)>,
-    /// A process was restored with its memory: two lives have made commits with the same numbers.
+    /// Whether a process was restored with its memory: two lives have then made commits with the same numbers.
     numbers_repeat: bool,
     /// Nodes that reported a commit which no controller made.
     forgers: BTreeSet<usize>,
-    /// Attempts with a committed release: other jobs may have the hosts, which were cleaned up before.
+    /// Attempts with a committed release: their ranks were cleaned up, and other jobs may have the hosts.
     given_back: BTreeSet<(JobId, Attempt)>,
     /// Attempts that an operator declared gone.
     gone: BTreeSet<(JobId, Attempt)>,
 }
 
-/// Number of known hosts below which the evidence of one host is enough.
+/// The number of known hosts below which one host's foreign commit is enough evidence.
 const WITNESSES: usize = 3;
 
 impl Truth {
-    /// Returns `true` if a controller's store may lack tasks that nodes still hold.
+    /// Returns `true` if a controller's store may lack what its nodes know.
     pub(super) const fn may_be_behind(&self) -> bool {
         self.recovery.may_be_behind
     }
@@ -50,12 +50,13 @@ impl Truth {
         self.recovery.numbers_repeat = true;
     }
 
-    /// Returns `true` if a controller can distinguish a task of a lost life from a pruned task.
+    /// Returns `true` if a controller can tell a task of a lost life from a pruned task: no two lives have commits with
+    /// the same numbers.
     pub(crate) const fn tells_lost_tasks(&self) -> bool {
         !self.recovery.numbers_repeat
     }
 
-    /// Returns `true` if a controller cannot know the acts of its lost life.
+    /// Returns `true` if the first controller cannot know what it did in a lost life.
     pub(crate) const fn is_unseen(&self) -> bool {
         self.recovery.unseen
     }
@@ -69,13 +70,12 @@ impl Truth {
         self.recovery.given_back.contains(of)
     }
 
-    /// Returns `true` if the resource manager lists this host as drained.
+    /// Returns `true` if the host is drained in the resource manager's book.
     pub(crate) fn is_drained_in_its_book(&self, host: &str) -> bool {
         self.given.is_drained(host)
     }
 
-    /// Records that an operator declared the attempt gone. Its waiting tasks may be withdrawn: no request names the
-    /// attempt again.
+    /// Records that an operator declared the attempt gone. The controller may then withdraw its waiting tasks.
     pub(crate) fn said_gone(&mut self, of: &(JobId, Attempt)) {
         self.recovery.gone.insert(of.clone());
     }
@@ -94,7 +94,8 @@ impl Truth {
         self.recovery.given_back.extend(releases);
     }
 
-    /// Checks a batch before its commit: nothing of a frozen attempt begins, is sent, released, judged or pruned.
+    /// Checks a batch that controller `which` is about to commit: it enters a recovery only on evidence, and nothing of
+    /// a frozen attempt begins, is sent, released, judged or pruned. `told`: tasks that their own nodes have reported.
     pub(crate) fn check_frozen(&mut self, which: usize, store: &Snapshot, records: &[Record], told: &BTreeSet<TaskId>) {
         let enters = records.iter().any(|record| matches!(record, Record::Recovery(row) if row.ended_ms.is_none()));
         let few = store.nodes.len() < WITNESSES || store.attempts.is_empty();
@@ -109,7 +110,7 @@ impl Truth {
             self.recovery.unseen = false;
         }
         if enters {
-            // Unread notices are dropped, and sent anew to a reader that asks.
+            // The controller drops unread notices, and repeats them to a resource manager that asks.
             self.told_may_repeat();
             let commit = records.iter().find_map(|record| match record {
                 Record::Commit(number) => Some(*number),
@@ -121,7 +122,8 @@ impl Truth {
             store.attempts.iter().for_each(|row| self.asked_to_end(row.job.clone()));
         }
         if enters && is_on(store) {
-            // A take-over: the same batch may contain Starts for an Assert that came just before it.
+            // A take-over during a recovery: the same batch may have Starts of attempts that an edge asserted just
+            // before.
             return;
         }
         if store.attempts.iter().all(|row| !row.unvouched) {
@@ -145,7 +147,7 @@ impl Truth {
         }
     }
 
-    /// Checks a notice that a hook or an edge gets: its attempt is vouched for.
+    /// Checks a notice that a hook or an edge gets: its attempt is not frozen.
     pub(crate) fn check_told_vouched(&mut self, which: usize, store: &Snapshot, entry: &OutboxEntry) {
         let of = |row: &&AttemptRow| row.job == entry.job && row.attempt == entry.attempt;
         if self.recovery.entered == Some((which, store.history.last)) {
@@ -164,7 +166,8 @@ pub(crate) fn is_on(store: &Snapshot) -> bool {
     store.recovery.as_ref().is_some_and(|row| row.ended_ms.is_none())
 }
 
-/// Returns the act in a record that a frozen attempt forbids. Ends that the rank's own node reported are allowed.
+/// Returns what a record does to a frozen attempt against the rules, as text; `None`: nothing. An end that the rank's
+/// own node reported is allowed.
 fn thawed(
     store: &Snapshot,
     record: &Record,
@@ -176,7 +179,7 @@ fn thawed(
         Record::Prune { job, attempt, .. } if is_frozen(job, *attempt) => {
             Some(format!("prunes {job} attempt {attempt}"))
         }
-        // A milestone that a node's script reported is stored now and sent later.
+        // A milestone of a node's script is stored in a recovery, and sent after it.
         Record::Outbox(entry)
             if is_frozen(&entry.job, entry.attempt)
                 && entry.edge == Edge::Manager
@@ -216,7 +219,7 @@ fn thawed(
                     why: Loss::Offline | Loss::Unreachable | Loss::Rebooted | Loss::Vanished | Loss::Lease
                 }
             );
-            // The rank's own node may have reported the task, perhaps from another boot.
+            // The rank's own node may have reported this end, perhaps from another boot.
             let is_told = told.contains(&row.task);
             (is_judged && !is_told && !known && is_frozen(&action.job, action.attempt)).then(|| {
                 format!("says rank {} of {} of {} is {}", row.task.rank, action.name, action.job, row.ended.outcome)

@@ -1,12 +1,12 @@
-//! The runs, one per claim: begun and ended scripts, their reports and lingering processes, stops from outside, and the
-//! fate of the node.
+//! Runs, one per claim: records what really happened. That is begun and ended scripts, their reports and lingering
+//! processes, stops from outside, and what became of the node.
 
 use perilog_core::task::{Intent, Lingering, Report, RunResult};
 use perilog_core::{ActionName, Attempt, BootId, ExitStatus, InvocationId, JobId, TaskId};
 
 use super::{Truth, agree};
 
-/// A run: one claim with its results.
+/// A run: a runner's claim, and everything that happened after it.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) task: TaskId,
@@ -19,41 +19,53 @@ pub(super) struct Run {
     pub(super) lingering: Lingering,
     pub(super) local: bool,
     pub(super) invocation: InvocationId,
-    /// Number of begins of each script. `failed_try`: the last try failed, and another try follows.
+    /// Number of times that each script began.
     pub(super) starts: Vec<u32>,
+    /// The last try failed, and another try follows.
     pub(super) failed_try: bool,
-    /// The limit passed while a script lived.
+    /// The limit passed while a script was alive.
     pub(super) overdue: bool,
     /// The exit status or signal of each script that has ended.
     pub(super) ends: Vec<ExitStatus>,
-    /// A script began; the last script began; a script is alive.
+    /// A script began.
     pub(super) begun: bool,
+    /// The last of the scripts began.
     pub(super) last_begun: bool,
+    /// A script is alive.
     pub(super) alive: bool,
+    /// Processes outlive the scripts.
     pub(super) left_behind: bool,
+    /// A script reported a failed check.
     pub(super) tolerable: bool,
-    /// A script announced a reboot; the script got the confirmation; the number of boots since.
+    /// A script announced a reboot.
     pub(super) announced: bool,
+    /// The script that announced the reboot got the confirmation that the controller knows.
     pub(super) boot_known: bool,
+    /// Number of reboots of the node since the announcement.
     pub(super) boots: u32,
-    /// A script failed, or its limit passed. The next two: a failure or a failed check that preceded the announcement
-    /// of a reboot.
+    /// A script failed, or its limit passed.
     pub(super) failed: bool,
+    /// `failed` when a script announced a reboot.
     pub(super) failed_before: bool,
+    /// `tolerable` when a script announced a reboot.
     pub(super) tolerable_before: bool,
+    /// The runner got TERM.
     pub(super) cancelled: bool,
-    /// The runner was killed; the kernel killed a script for its memory; the unit was stopped from outside; the machine
-    /// went down before the end was acknowledged.
+    /// The runner was killed.
     pub(super) killed: bool,
+    /// The kernel killed a script for its memory.
     pub(super) oom: bool,
+    /// The unit was stopped from outside of perilog.
     pub(super) meddled: bool,
+    /// The node went down before the end was safe: buried by the agent and shown by the first controller.
     pub(super) down: bool,
-    /// The machine went down during the run, or later.
+    /// The node went down during the run or later.
     pub(super) rebooted: bool,
-    /// The unit is gone; the directory was removed when no other trace of the run was left.
+    /// The unit is gone.
     pub(super) unloaded: bool,
+    /// No trace of the run is left: a fault removed the directory, and the unit was gone or the run had ended.
     pub(super) traceless: bool,
-    /// The runner's result, and whether the runner could write it.
+    /// The runner's result, and whether the result is in the task's directory.
     pub(super) result: Option<(RunResult, bool)>,
 }
 
@@ -62,7 +74,8 @@ impl Truth {
         self.by_task.get(&task).into_iter().flatten().filter_map(|at| self.runs.get(*at))
     }
 
-    /// Records a claim, and checks invariant 1: a task is claimed at most once per attempt.
+    /// Records a runner's claim on node `at`, and checks invariant 1: a task is claimed at most once per attempt.
+    /// Returns the index of the run.
     pub(crate) fn claimed(
         &mut self,
         at: usize,
@@ -77,15 +90,16 @@ impl Truth {
         let task = start.task;
         let before = self.runs_of(task).next().map(|run| (run.node, run.boot, run.invocation.clone()));
         if let Some((node, of_boot, other)) = before {
-            // A restored store may lack requests for a past boot, or for an attempt that its nodes were told to forget;
-            // no other machine knows these requests.
+            // A controller with a lost store may start the task again. That is no violation where no machine can know
+            // of the earlier run: it was on another node or in another boot, or the tombstone was removed.
             let elsewhere = (node, of_boot) != (at, boot);
             let unknowable = self.is_doubtful(task, Some(at)) && (elsewhere || self.forgotten.contains(&task));
-            // The node cannot know of such a run. Its directory was removed when it contained the end or when the unit
+            // The node lost every trace of its last run: the directory was removed after the end was in it or the unit
             // was gone, or the unit was stopped from outside after the removal.
             let last = self.runs_of(task).filter(|run| run.node == at).last();
             let traceless = last.is_some_and(|run| run.traceless);
-            // A host keeps records of its own tasks until its next boot, and only as long as it has room.
+            // A host remembers its own tasks until its next reboot, and only as long as it has room. After that, a new
+            // request runs the task anew.
             let is_over = last.is_none_or(|run| run.boot != boot) || self.forgotten.contains(&task);
             let is_anew = intent.local && is_over;
             if !unknowable && !traceless && !is_anew {
@@ -173,13 +187,13 @@ impl Truth {
         }
     }
 
-    /// Returns `true` if a script announced the only boot that came and got the confirmation, and no script was left to
-    /// begin.
+    /// Returns `true` if the node rebooted once, a script of the task had announced that reboot and got the
+    /// confirmation, and no script was left to begin.
     pub(crate) fn was_awaited(&self, task: TaskId, at: usize) -> bool {
         self.runs_of(task).any(|run| run.node == at && run.boot_known && run.boots == 1 && run.last_begun)
     }
 
-    /// Records a failed try that another try follows: the failed end does not count.
+    /// Records the end of a try that another try follows: it does not count as the script's end.
     pub(crate) fn script_tried(&mut self, index: usize, status: ExitStatus) {
         if let Some(run) = self.runs.get_mut(index) {
             run.alive = false;
@@ -253,8 +267,8 @@ impl Truth {
         for run in self.runs.iter_mut().filter(|run| run.node == at) {
             run.rebooted = true;
             run.boots += u32::from(run.announced);
-            // An acknowledged end was reported before. A second controller that does not know the end reports it to no
-            // caller.
+            // The end is safe if the agent has buried the task. For a controller's task the first controller's store
+            // must show it, too: a second controller may have acknowledged it.
             let is_told = shown.ended_at(run.task).is_some();
             run.down |= at_rest.get(&(run.task, at)) != Some(&true) || !(run.local || is_told);
             run.alive = false;
@@ -262,7 +276,7 @@ impl Truth {
         }
     }
 
-    /// Records that a unit was stopped from outside.
+    /// Records that a fault stopped a unit, without a request to perilog.
     pub(crate) fn meddled(&mut self, at: usize, stem: &str) {
         let cleared = &self.cleared;
         for run in self.runs.iter_mut().filter(|run| run.node == at && run.stem == stem) {
@@ -271,7 +285,7 @@ impl Truth {
         }
     }
 
-    /// Records a StopUnit, which ends all processes of a unit: an agent stops only units without live processes.
+    /// Records an agent's StopUnit, and checks that it ended no live process. `keeps`: lingering processes may stay.
     pub(crate) fn unit_stopped(&mut self, _at: usize, stem: &str, run: Option<usize>, keeps: bool, t: u64) {
         let Some(run) = run.and_then(|run| self.runs.get_mut(run)) else { return };
         let killed = run.alive || (run.left_behind && !keeps);
@@ -289,7 +303,7 @@ impl Truth {
         self.runs_of(task).any(|run| run.node == at && run.boot == boot)
     }
 
-    /// Checks a task that begins: no store has shown its end without a script.
+    /// Checks a task that begins: no store has shown an outcome of it that means that no script ran.
     fn check_nothing_ran(&mut self, task: TaskId, at: usize, stem: &str) {
         if self.is_doubtful(task, Some(at)) {
             return;

@@ -1,5 +1,6 @@
-//! External actions: the reports of their services in commit order, and the last sign of life of each. The first report
-//! is the outcome. No part is lost before its lease is over, and none is released while its service works on it.
+//! Services of external actions: checks outcomes against their reports, in commit order. The first report on a rank or
+//! resource is its outcome. No part is lost before its lease is over, and none is released while its service works on
+//! it.
 
 use std::collections::BTreeMap;
 
@@ -18,20 +19,20 @@ pub(super) enum What {
 
 #[derive(Debug, Default)]
 pub(super) struct Services {
-    /// The first report on each rank or resource: its outcome, and the world time (ms) of its commit.
+    /// The first report on each rank or resource: the word of its outcome, and the world time (ms) of its commit.
     said: BTreeMap<(ActionId, What), (&'static str, u64)>,
-    /// World times (ms) of the last report of each service, and of the report before.
+    /// World times (ms) of the last report of each service, and of the one before: each renews the lease.
     heard: BTreeMap<ActionId, (u64, u64)>,
-    /// World time (ms) of the last change of each lease, and the lease (ms) before the change.
+    /// World time (ms) of the last repeated request for each external action, and the lease (ms) before it.
     leases: BTreeMap<ActionId, (u64, u64)>,
-    /// World time (ms) at which the running controller began to listen.
+    /// World time (ms) since when the running controller takes reports.
     pub(super) listens_since: u64,
-    /// Ends of resources that the first controller has shown.
+    /// The outcomes of resources that the first controller's store has shown.
     shown: BTreeMap<(ActionId, ResourceName), Outcome>,
 }
 
 impl Services {
-    /// Forgets a pruned attempt: a later request for its action creates a new action.
+    /// Forgets a pruned attempt: a later request makes a new action with the same id.
     pub(super) fn forget(&mut self, job: &JobId, attempt: Attempt) {
         let id = ActionId::of(site::cluster(), job, attempt, &site::action(site::SERVED));
         self.said.retain(|(of, _), _| *of != id);
@@ -42,11 +43,11 @@ impl Services {
 }
 
 impl Truth {
-    /// Records the requests that the controller handled in a batch, before the commit.
+    /// Records the services' requests in a batch that the controller is about to commit.
     pub(crate) fn served(&mut self, store: &Snapshot, records: &[Record], requests: &[Request], t: u64) {
         for request in requests {
             match request {
-                // A request that only attaches may be refused.
+                // Only the begin of an action starts its lease: a request that attaches to an action may be refused.
                 Request::ActionStart(start) => {
                     let new = |row: &&ActionRow| store.actions.iter().all(|there| there.id != row.id);
                     let mine = |row: &&ActionRow| row.job == start.run.job && row.name == start.run.action;
@@ -105,7 +106,7 @@ impl Truth {
         self.services.listens_since = t;
     }
 
-    /// Forgets reports to a store that is gone; the new store still has the reports of actions that are not doubtful.
+    /// Forgets the reports on doubtful actions, because a store was replaced. The new store has the other reports.
     pub(super) fn services_forget(&mut self) {
         let (services, doubtful) = (&mut self.services, &self.doubtful);
         services.said.retain(|(id, _), _| !doubtful.contains(id));
@@ -117,7 +118,7 @@ impl Truth {
     ///
     /// # Errors
     ///
-    /// Text that names the report that contradicts the outcome.
+    /// A text with the report that contradicts the outcome, and the lease.
     pub(super) fn service_agrees(&self, row: &ActionRow, what: What, outcome: &Outcome, t: u64) -> Result<(), String> {
         let Some(external) = &row.external else { return Ok(()) };
         let said = self.services.said.get(&(row.id, what));
@@ -128,8 +129,8 @@ impl Truth {
             Outcome::Tolerable => word == Some("tolerable"),
             Outcome::Failed { why: Failure::Reported } => word == Some("failed"),
             Outcome::Cancelled { .. } => word == Some("failed") && asked,
-            // A report in the same batch may have come after the tick that ended the lease. A process that was restored
-            // with its memory does not know the reports of its lost life.
+            // A report in the same batch may have come after the tick at which the lease ended. A process that was
+            // restored with its memory does not know the reports of its lost life.
             Outcome::Lost { why: Loss::Lease } => {
                 !self.tells_lost_tasks()
                     || said.is_none_or(|(_, at)| *at == t)
@@ -143,20 +144,22 @@ impl Truth {
         if fits { Ok(()) } else { Err(told()) }
     }
 
-    /// Returns the lease in milliseconds; a change in the batch that ended the lease came after the tick.
+    /// Returns the lease in milliseconds. If a request changed the lease at `t`, the lease may have ended before that:
+    /// returns the shorter one.
     fn lease_ms(&self, id: ActionId, external: &External, t: u64) -> u64 {
         let before = self.services.leases.get(&id).filter(|(at, _)| *at == t);
         before.map_or(external.lease_ms, |(_, lease_ms)| external.lease_ms.min(*lease_ms))
     }
 
-    /// Returns the world time (ms) of the last report; a report in the batch that ended the lease came after the tick.
+    /// Returns the world time (ms) from which the lease counts: the last report before `t`, or the time since when the
+    /// controller takes reports.
     fn lease_since(&self, id: ActionId, t: u64) -> u64 {
         let (last, before) = self.services.heard.get(&id).copied().unwrap_or_default();
         let heard = if last == t { before } else { last };
         heard.max(self.services.listens_since)
     }
 
-    /// Checks the ends of an action's resources: each resource ends once, as its service reported.
+    /// Checks the outcomes of an external action's resources: each ends once, as its service reported.
     pub(super) fn check_resources(&mut self, row: &ActionRow, t: u64) {
         let Some(external) = row.external.as_deref() else { return };
         if self.doubtful.contains(&row.id) {
@@ -180,7 +183,7 @@ impl Truth {
         }
     }
 
-    /// Checks a released part of a job: no service still works on the part.
+    /// Checks a released part of an attempt: no service still works on it.
     pub(super) fn check_not_served(&mut self, store: &Snapshot, row: &AttemptRow, given: &Part) {
         let of = |action: &&ActionRow| action.job == row.job && action.attempt == row.attempt;
         for action in store.actions.iter().filter(of) {
@@ -217,7 +220,7 @@ pub(super) fn ends(external: &External) -> impl Iterator<Item = (&ResourceName, 
     external.ended.iter().map(|(name, end)| (name, &end.ended.outcome))
 }
 
-/// Returns the stored rows, and the rows that the batch will store.
+/// Returns the actions that the batch stores, and those in the store before it.
 fn rows<'a>(store: &'a Snapshot, records: &'a [Record]) -> impl Iterator<Item = &'a ActionRow> {
     let new = records.iter().filter_map(|record| match record {
         Record::Action(row) => Some(&**row),

@@ -1,5 +1,5 @@
-//! Stopped tasks: a run with a committed cancel gets TERM, and no runner claims a task after its agent has read the
-//! Cancel.
+//! Stopped tasks: checks that a run with a committed cancel gets TERM, and that no runner claims a task after its agent
+//! has read the Cancel.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,37 +7,39 @@ use perilog_core::{Attempt, JobId, TaskId};
 
 use super::Truth;
 
-/// Longest time from a committed cancel to the TERM on a calm node; frames and wake-ups take seconds at most.
+/// Longest time (ms) from a committed cancel to the TERM on an undisturbed node: messages and wake-ups take seconds at
+/// most.
 const DEAF_MS: u64 = 8_000;
-/// Time within which a frame into an open session arrives, with every frame before it.
+/// Longest time (ms) that a message into an open session takes, with every message before it.
 const FRAME_MS: u64 = 3_100;
-/// Time within which a failed effect was retried.
+/// Time (ms) within which an agent has tried a failed effect again.
 const HURT_MS: u64 = 60_000;
 
 #[derive(Debug, Default)]
 pub(super) struct Stops {
-    /// Runs that must stop and have had no TERM, by index, each with the world time (ms) since when.
+    /// Runs with a committed cancel and no TERM yet, by index, each with the world time (ms) since when.
     deaf: BTreeMap<usize, u64>,
-    /// The agent (node, life) that last read a Cancel of each task.
+    /// The agent (node, life) that last read a Cancel of each task and could carry it out.
     cancels: BTreeMap<TaskId, (usize, u64)>,
     /// Tasks that an agent was ever asked to stop.
     to_stop: BTreeSet<TaskId>,
-    /// Jobs whose waiting tasks a controller may withdraw. `attempts`: the attempts of each job that requests have
-    /// named.
+    /// Jobs whose waiting tasks a controller may withdraw, because a request ended them. `attempts`: the attempts of
+    /// each job that requests have named.
     to_end: BTreeSet<JobId>,
     attempts: BTreeMap<JobId, BTreeSet<Attempt>>,
-    /// The agent (node, life) that last read a Forget of each task. `starts`: node and world time (ms) of the last
-    /// Start.
+    /// The agent (node, life) that last read a Forget of each task. `starts`: the node that last read a Start of it,
+    /// and the world time (ms).
     pub(super) forgets: BTreeMap<TaskId, (usize, u64)>,
     starts: BTreeMap<TaskId, (usize, u64)>,
-    /// World time (ms) of the last failure on each node: the agent retries a failed claim after a while.
+    /// World time (ms) of the last failed effect on each node: the agent tries it again after a while.
     hurt: BTreeMap<usize, u64>,
-    /// Tasks whose claim an agent could not write, with the node; the value is the world time (ms).
+    /// World time (ms) at which an agent failed to take a claim, by task and node.
     not_taken: BTreeMap<(TaskId, usize), u64>,
-    /// Tasks that were lost as offline while their node had a session: the session's number, and the world time (ms).
+    /// Tasks that were lost as offline while their node had a session, which then carries the Cancel: the session's
+    /// number, and the world time (ms).
     fenced: BTreeMap<TaskId, (u64, u64)>,
-    /// Tasks that an operator resolved before their begin, while their node had a session: the session's number, and
-    /// the world time (ms).
+    /// Tasks that an operator resolved before their begin, while their node had a session, which then carries the
+    /// Cancel: the session's number, and the world time (ms).
     resolved: BTreeMap<TaskId, (u64, u64)>,
 }
 
@@ -46,7 +48,7 @@ impl Stops {
         self.not_taken.get(&(task, at)).is_some_and(|when| t < when + HURT_MS)
     }
 
-    /// Records a new intent: earlier messages concerned an earlier life of the task.
+    /// Records a new intent of a task: earlier messages were about an earlier run of the task.
     pub(super) fn written(&mut self, task: TaskId) {
         self.cancels.remove(&task);
         self.forgets.remove(&task);
@@ -54,7 +56,8 @@ impl Stops {
 }
 
 impl Truth {
-    /// Returns runs that continue and that no TERM has reached: (run, node, task).
+    /// Returns the runs that go on without a TERM so far, as (run, node, task). Leaves out runs about which the checks
+    /// cannot be sure.
     pub(crate) fn untouched(&self) -> Vec<(usize, usize, TaskId)> {
         let all = self.runs.iter().enumerate();
         let on = all.filter(|(_, run)| run.result.is_none() && !run.killed && !run.down && !run.cancelled);
@@ -64,8 +67,8 @@ impl Truth {
             .collect()
     }
 
-    /// Checks that runs get their TERM in time; `to_stop`: runs with a committed cancel, each with the world time (ms)
-    /// since when its node is calm.
+    /// Checks that runs get their TERM in time. `to_stop`: the runs with a committed cancel, each with the world time
+    /// (ms) since when its node is undisturbed.
     pub(crate) fn must_stop(&mut self, to_stop: &BTreeMap<usize, u64>, t: u64) {
         self.stops.deaf.retain(|run, _| to_stop.contains_key(run));
         for (run, calm_since) in to_stop {
@@ -79,18 +82,19 @@ impl Truth {
         }
     }
 
-    /// Records a request after which waiting tasks of the job need not begin.
+    /// Records a request after which waiting tasks of the job may be withdrawn.
     pub(crate) fn asked_to_end(&mut self, job: JobId) {
         self.stops.to_end.insert(job);
     }
 
-    /// Returns `true` if the task may be cancelled before it begins. After a lost store, the attempt's epilog may have
-    /// run there.
+    /// Returns `true` if the task may be cancelled before it begins: a request asked for that, or, after a lost store,
+    /// the attempt's epilog may have run on the rank.
     pub(super) fn was_to_end(&self, job: &JobId, task: TaskId) -> bool {
         self.was_to_stop(task) || self.stops.to_end.contains(job) || self.given.is_forgetful(job)
     }
 
-    /// Records a request that names this attempt: perilog may then end other attempts of the job.
+    /// Records a request that names this attempt. A request for a second attempt of the job lets perilog end the
+    /// others.
     pub(crate) fn asked_for_attempt(&mut self, job: &JobId, attempt: Option<Attempt>) {
         let asked = self.stops.attempts.entry(job.clone()).or_default();
         asked.insert(attempt.unwrap_or(Attempt::FIRST));
@@ -114,8 +118,8 @@ impl Truth {
         }
     }
 
-    /// Records a try to take a claim. `ok`: the claim is taken, by the agent or a runner. Otherwise /run is full: the
-    /// agent tries again later, and a runner may be faster.
+    /// Records that the agent tried to take a claim. `ok`: the claim exists, by the agent or a runner. Otherwise /run
+    /// is full: the agent tries again later, and a runner may be faster.
     pub(crate) fn claim_tried(&mut self, at: usize, task: TaskId, ok: bool, t: u64) {
         if ok {
             self.stops.not_taken.remove(&(task, at));
@@ -133,26 +137,27 @@ impl Truth {
         self.stops.forgets.extend(tasks.iter().map(|task| (*task, (at, life))));
     }
 
-    /// Records a failed effect on the node: the agent may not have carried out the message.
+    /// Records a disturbance of the node: its agent may not have carried out the messages that it read.
     pub(crate) fn disturbed(&mut self, at: usize, t: u64) {
         self.stops.hurt.insert(at, t);
         self.stops.cancels.retain(|_, (node, _)| *node != at);
     }
 
-    /// Records a task lost as offline; `conn`: the open session of its node, which carries the Cancel.
+    /// Records a task that was lost as offline. `conn`: the open session of its node, which carries the Cancel.
     pub(crate) fn fenced(&mut self, task: TaskId, conn: u64, t: u64) {
         self.stops.fenced.insert(task, (conn, t));
     }
 
-    /// Records a task resolved by hand; `conn`: the open session of its node, which carries the Cancel.
+    /// Records a task that an operator resolved. `conn`: the open session of its node, which carries the Cancel.
     pub(crate) fn resolved(&mut self, task: TaskId, conn: u64, t: u64) {
         if self.runs_of(task).next().is_none() {
             self.stops.resolved.insert(task, (conn, t));
         }
     }
 
-    /// Checks a runner that is about to take the claim. `agent`: the agent's node and life. `fences`: the agent's
-    /// session, if messages into it arrive in time. `calm_since`: since when the session is undisturbed.
+    /// Checks a runner that is about to take the claim; returns why it must not. `agent`: the agent's node and life.
+    /// `fences`: the agent's session, if messages into it arrive in time. `calm_since`: the world time (ms) since when
+    /// the session is undisturbed.
     pub(crate) fn may_begin(
         &self,
         agent: (usize, u64),

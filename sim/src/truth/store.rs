@@ -1,4 +1,5 @@
-//! Stores: checks the contents at each commit. Outcomes are true when they are committed, and do not change.
+//! Stores: checks the contents of a controller's store at each commit. Each outcome is true when it is committed, and
+//! does not change afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,18 +13,18 @@ use super::{Truth, services, some};
 #[derive(Debug, Default, Clone)]
 pub(super) struct Shown {
     outcomes: BTreeMap<TaskId, Outcome>,
-    /// World time (ms) at which each outcome was first shown.
+    /// World time (ms) at which a commit first showed each outcome.
     since: BTreeMap<TaskId, u64>,
     verdicts: BTreeMap<ActionId, Verdict>,
     /// The attempt to which each action belongs.
     of: BTreeMap<ActionId, (JobId, Attempt)>,
-    /// Tasks that were shown as accepted.
+    /// Tasks that a commit showed as accepted.
     accepted: BTreeSet<TaskId>,
 }
 
 impl Shown {
-    /// Creates the contents of a store that replaces a store with the contents `before`. Times carry over for rows of
-    /// both stores.
+    /// Creates the record for a store that has replaced another. Outcomes that the record `before` has too keep their
+    /// times.
     pub(super) fn of(store: &Snapshot, before: &Self) -> Self {
         let mut shown = Self::default();
         for row in &store.actions {
@@ -93,7 +94,7 @@ impl Truth {
         self.shown[0].accepted.contains(&task)
     }
 
-    /// Checks a committed batch, and records the contents of its store.
+    /// Checks a batch that controller `which` has committed, and records what its store now shows.
     pub(crate) fn committed(&mut self, which: usize, store: &Snapshot, records: &[Record], t: u64) {
         let mut touched: BTreeSet<ActionId> = BTreeSet::new();
         for record in records.iter().filter(|_| which == 0) {
@@ -202,7 +203,7 @@ impl Truth {
         }
     }
 
-    /// Records the boot in which a task with an announced reboot is shown as `ok`.
+    /// Records the boot in which the store first shows a task with an announced reboot as `ok`.
     fn note_boots(&mut self, store: &Snapshot, row: &ActionRow) {
         let attempt = store.attempts.iter().find(|a| a.job == row.job && a.attempt == row.attempt);
         for rank in row.ok.iter() {
@@ -216,7 +217,8 @@ impl Truth {
         }
     }
 
-    /// Checks that a verdict is the sum of all outcomes, and that the nodes are still as the tasks left them.
+    /// Checks a new verdict: all ranks and resources have ended, the verdict fits their outcomes, and each `ok` of a
+    /// prolog ran in its node's current boot.
     fn check_verdict(&mut self, which: usize, store: &Snapshot, row: &ActionRow) {
         let (name, job) = (&row.name, &row.job);
         let open = row.ranks.difference(&row.ok.union(&row.ended));
@@ -224,7 +226,7 @@ impl Truth {
             self.broken(|| format!("2 verdict: c{which} says {name} of {job} is over, and ranks {open} are not"));
         }
         let ended = ended(store, row);
-        // Outcomes of ranks come first, outcomes of named resources after them.
+        // Outcomes of ranks come first: `verdicts` leaves out handed-over ranks from the front.
         let mut outcomes: Vec<Outcome> = ended.iter().map(|(_, outcome)| outcome.clone()).collect();
         outcomes.extend(row.external.iter().flat_map(|external| services::ends(external)).map(|(_, end)| end.clone()));
         let unended = row.external.as_ref().map_or(0, |external| external.resources.len() - external.ended.len());
@@ -240,7 +242,7 @@ impl Truth {
             });
         }
         let attempt = store.attempts.iter().find(|a| a.job == *job && a.attempt == row.attempt);
-        // This check avoids `Tolerance::of`, which belongs to the machine under test.
+        // Calculates the percentage itself: `Tolerance::of` belongs to the code under test.
         if let Some((of, Tolerance::Percent(share))) = attempt.and_then(|of| Some((of, of.terms.tolerate?)))
             && row.verdict == Some(Verdict::Ok)
         {
@@ -264,7 +266,7 @@ impl Truth {
             let host = attempt.and_then(|a| a.ranks.iter().zip(a.hosts.iter()).find(|(rank, _)| *rank == task.rank.0));
             let node = host.and_then(|(_, host)| store.nodes.iter().find(|node| node.host.as_str() == host));
             let Some(node) = node else { continue };
-            // The announced reboot may have brought the node into this boot, without a further reboot.
+            // If the announced reboot brought the node into this boot, the prolog's work counts.
             let by_boot = self.runs_of(*task).any(|run| run.announced) && self.ok_in.get(task) == Some(&node.boot);
             if !by_boot && self.runs_of(*task).all(|run| run.meant_for != node.boot) {
                 let (rank, boot) = (task.rank, node.boot.clone());
@@ -275,7 +277,7 @@ impl Truth {
         }
     }
 
-    /// Checks the order of attempts: the open attempt is the newest.
+    /// Checks that the open attempt of a job is its newest.
     fn check_newest(&mut self, which: usize, store: &Snapshot, row: &AttemptRow) {
         let newer = |other: &&AttemptRow| other.job == row.job && other.attempt > row.attempt;
         let newer = store.attempts.iter().find(newer);
@@ -285,7 +287,7 @@ impl Truth {
         }
     }
 
-    /// Checks a vanished task: no process of the task is alive on a machine with a session.
+    /// Checks the outcome `lost (vanished)`: no process of the task is alive.
     fn check_vanished(&mut self, which: usize, row: &ActionRow, task: TaskId, outcome: &Outcome) {
         let alive = |run: &&super::runs::Run| run.alive || (run.left_behind && run.lingering != Lingering::Keep);
         let vanished = *outcome == Outcome::Lost { why: Loss::Vanished } && !self.is_doubtful(task, None);
@@ -330,9 +332,9 @@ impl Truth {
             });
         }
         if let Err(truth) = self.agrees(task, outcome) {
-            // A store that knew nothing of the run recorded this outcome of the rank.
+            // A lost store had recorded this outcome, and the store now in use knew nothing of the run.
             let unknown = self.is_doubtful(task, None) && super::agree::nothing_ran(outcome);
-            // Each of two machines with one name may have a unit of the task, and each reports the end of its own.
+            // Two machines with one name may each have a unit of the task, and each reports the end of its own.
             let is_twins = self.runs_of(task).any(|run| !self.is_one(run.node));
             let by_unit = matches!(outcome, Outcome::Failed { why: perilog_core::Failure::NoResult(_) });
             if !(unknown || is_twins && by_unit) {

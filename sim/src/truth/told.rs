@@ -1,5 +1,4 @@
-//! Reported ends: checks the ends that callers on a node and watchers of the controller got, and when these ends may be
-//! forgotten.
+//! Reported ends: checks the ends that agents and controllers report, and records which ends they may forget.
 
 use perilog_core::controller::Snapshot;
 use perilog_core::{Attempt, JobId, Loss, Outcome, TaskId};
@@ -12,8 +11,8 @@ impl Truth {
         self.told_cancelled.insert((machine, boot, task));
     }
 
-    /// Returns `true` if a caller on this machine got the answer that the task was cancelled, and the node or a
-    /// controller can still know of the cancel.
+    /// Returns `true` if this machine's agent reported in this boot that the task was cancelled before its begin, and
+    /// the node or a controller can still know of that.
     pub(crate) fn was_told_cancelled(&self, machine: usize, boot: u64, task: TaskId) -> bool {
         let known = !self.is_cleared(task) || !self.is_doubtful(task, None);
         known && self.told_cancelled.contains(&(machine, boot, task))
@@ -26,7 +25,7 @@ impl Truth {
         self.runs_before.insert((at, task), self.runs.len());
     }
 
-    /// Returns the outcome of a task that a store showed before `t`.
+    /// Returns an outcome of the task that a store showed before `t`. `None` also for doubtful tasks.
     pub(crate) fn ended_before(&self, task: TaskId, t: u64) -> Option<&Outcome> {
         let sure = !self.is_doubtful(task, None);
         let shown = self.shown.iter().filter(|_| sure).filter_map(|shown| shown.ended_at(task));
@@ -37,16 +36,17 @@ impl Truth {
         matches!(self.shown[0].outcome(task), Some(Outcome::Resolved { .. }))
     }
 
-    /// Checks at rest that a controller knows every end that nodes could report: as an outcome, or as a late result.
+    /// Checks, when nothing is left to happen, that the store has every end that nodes could report: as an outcome, or
+    /// as a late result.
     pub(crate) fn all_told(&mut self, store: &Snapshot) {
         self.all_heard(store);
         let mut missing = None;
-        // A task that waited for a reboot ends with the reboot, or because the reboot is late.
+        // A task with an announced reboot may end by the reboot, or because the reboot is late.
         let unknowable = |run: &Run| run.down || run.meddled || run.announced || self.is_cleared(run.task);
-        // The end was reported once, and the node was told to forget it. Later, another node's late report brought the
-        // action back.
+        // The controller stored the end, and pruned the attempt. Another node's late report then brought the action
+        // back without it.
         let unknowable = |run: &Run| unknowable(run) || self.told_and_pruned.contains(&run.task);
-        // An operator resolved the task before a script began: no end remains to report.
+        // An operator resolved the task before its first script: no end remains to report.
         let unknowable = |run: &Run| unknowable(run) || (!run.begun && self.was_resolved(run.task));
         let sure = |run: &&Run| !unknowable(run) && !run.local && !self.is_doubtful(run.task, None);
         for run in self.runs.iter().filter(sure) {
@@ -56,8 +56,8 @@ impl Truth {
             let rows = store.ranks.iter().filter(|row| row.task == run.task);
             let mut ends = rows.flat_map(|row| std::iter::once(&row.ended).chain(&row.late));
             let is_told = |outcome: &Outcome| match outcome {
-                // While the action is open, the work of the node's earlier boot no longer counts: the end was reported,
-                // and the task is lost.
+                // A reboot undid the task's work while the action was open: the end was reported, and the task counts
+                // as lost.
                 Outcome::Lost { why: Loss::Rebooted } => run.rebooted,
                 Outcome::Lost { .. } | Outcome::Resolved { .. } => false,
                 _ => true,
@@ -73,37 +73,37 @@ impl Truth {
         }
     }
 
-    /// Records that an agent writes a task down.
+    /// Records that an agent writes the intent of a task.
     pub(crate) fn written(&mut self, at: usize, task: TaskId) {
         self.at_rest.insert((task, at), false);
         self.stops.written(task);
     }
 
-    /// Records that an agent buries a task: every machine that needs the task's end knows the end.
+    /// Records that an agent buries a task: the controller or the callers know its end.
     pub(crate) fn buried(&mut self, at: usize, task: TaskId) {
         self.at_rest.insert((task, at), true);
     }
 
-    /// Returns `true` if no machine with this name still has the task.
+    /// Returns `true` if nodes had the task, and each has buried it.
     fn is_buried(&self, task: TaskId) -> bool {
         let mut there = self.at_rest.range((task, 0)..=(task, usize::MAX)).map(|(_, rests)| *rests).peekable();
         there.peek().is_some() && there.all(|rests| rests)
     }
 
-    /// Records an attempt that the resource manager still has when the controller prunes it.
+    /// Records that the controller prunes an attempt which the resource manager still has, and will assert again.
     pub(crate) fn comes_again(&mut self, job: &JobId, attempt: Attempt) {
         self.coming_again.insert((job.clone(), attempt));
     }
 
-    /// Records a pruned attempt. A node may still report an unacknowledged end, after it was away or obeyed another
-    /// controller for longer than the retention. The end may even concern a rank of another life of the attempt. Then
-    /// the action returns, and with the attempt its after-actions on all ranks. All shown outcomes of the attempt are
-    /// forgotten.
+    /// Records a pruned attempt. If the attempt may come back, all outcomes that its store has shown are forgotten. It
+    /// comes back if the resource manager asserts it, or if a node reports an unacknowledged end. A node does so after
+    /// it was away, or obeyed another controller, for longer than the retention. The action then returns, and with the
+    /// attempt its after-actions on all ranks.
     pub(super) fn pruned(&mut self, which: usize, job: &JobId, attempt: Attempt) {
         let asked = self.coming_again.remove(&(job.clone(), attempt));
         let shown = self.shown[which].tasks_of(job, attempt).any(|task| !self.is_buried(*task));
         let ran = |run: &Run| self.shown[which].is_of(run.task.action, job, attempt) && !self.is_buried(run.task);
-        // Nodes may hold tasks of a lost life, which make the attempt anew.
+        // A node may also hold tasks of a lost life, whose report brings the attempt back.
         let comes_again = asked || shown || self.may_be_behind() || self.runs.iter().any(ran);
         if which == 0 {
             let told = self.shown[which].tasks_of(job, attempt).copied().filter(|task| self.is_buried(*task));
@@ -121,19 +121,20 @@ impl Truth {
         }
     }
 
-    /// Records an attempt that the resource manager holds again after it was pruned: the attempt begins anew.
+    /// Records that the resource manager, after a rollback, holds a pruned attempt again: the attempt begins anew.
     pub(crate) fn held_after_prune(&mut self, job: &JobId, attempt: Attempt) {
         self.shown[0].forget(job, attempt);
     }
 
-    /// Checks an end that a caller on the local socket of a machine got.
+    /// Checks an end that a caller on the local socket of node `at` got: it is true, and no caller got another one
+    /// before.
     pub(crate) fn told(&mut self, at: usize, boot: u64, task: TaskId, outcome: &Outcome) {
         let since = |from: usize| -> Vec<&Run> {
             let runs = self.by_task.get(&task).into_iter().flatten().filter(|index| **index >= from);
             runs.filter_map(|index| self.runs.get(*index)).filter(|run| run.node == at).collect()
         };
-        // The host had no room for the task any more, and a caller requested the task again: the end belongs to the
-        // second run.
+        // If the host had evicted the task's tombstone, a request ran the task again: the end may be that of the later
+        // runs alone.
         let anew = self.runs_before.get(&(at, task)).map(|from| self.runs_agree(task, &since(*from), outcome));
         if let (Err(truth), None | Some(Err(_))) = (self.runs_agree(task, &since(0), outcome), anew) {
             self.broken(|| format!("3 true: n{at} tells a caller that {task} is {outcome}; {truth}"));

@@ -1,5 +1,5 @@
-//! Invariant 1, within a claim: scripts begin in order, each once. A script begins again only after a failed try, and
-//! at most as often as its node's configuration allows.
+//! Tries: checks invariant 1 within a claim. Scripts begin in order, each once. A script begins again only after a
+//! failed try, and at most as often as the node's configuration allows.
 
 use perilog_core::ExitStatus;
 
@@ -7,7 +7,7 @@ use super::Truth;
 use crate::world::site;
 
 impl Truth {
-    /// Checks a script of this run (an index) that is about to begin.
+    /// Checks the script with index `script` of run `index`, which is about to begin.
     pub(super) fn check_start_of_script(&mut self, index: usize, script: usize) {
         let Some(run) = self.runs.get_mut(index) else { return };
         let begun = run.starts.len();
@@ -34,8 +34,8 @@ impl Truth {
         }
     }
 
-    /// Checks a script of this run that has ended for good. A failed script has used all of its tries, unless the task
-    /// was cancelled or overdue.
+    /// Checks a script of run `index` that has ended for good: if it failed, it has used all of its tries, unless the
+    /// task was cancelled or overdue.
     pub(super) fn check_tries(&mut self, index: usize, status: ExitStatus) {
         let Some(run) = self.runs.get(index) else { return };
         let (may, times) = (site::tries(&run.step.1), run.starts.last().copied().unwrap_or_default());
