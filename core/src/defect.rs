@@ -28,7 +28,7 @@ macro_rules! defect {
     };
 }
 
-/// Does nothing, and does not evaluate `$name`: without the feature `defects` no defect exists.
+/// Expands to nothing, and does not evaluate `$name`: without the feature `defects` no defect exists.
 #[cfg(not(feature = "defects"))]
 #[macro_export]
 macro_rules! switch_on_defect {

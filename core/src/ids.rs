@@ -357,7 +357,7 @@ pub fn unit_of(stem: &str) -> String {
     format!("{stem}.service")
 }
 
-/// One life of a controller. `number` grows with each start of a controller; `nonce` distinguishes two controllers with
+/// A life of a controller. `number` grows with each start of a controller; `nonce` distinguishes two controllers with
 /// the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Epoch {

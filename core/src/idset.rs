@@ -24,7 +24,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 pub use positions::Positions;
 
-/// A set of `u32`. The order of sets is that of their ranges; it only makes sets usable as keys.
+/// A set of `u32`. Sets are ordered by their ranges, only for use as keys.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IdSet {
     /// `None` for the empty set: equal sets have equal fields.

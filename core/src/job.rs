@@ -143,7 +143,7 @@ impl From<Tolerance> for String {
 /// rank.
 pub const MAX_CHECKS: usize = 64;
 
-/// The terms of a job: its resources, and the failures that it forgives. The requester sets them when it adds the job.
+/// The terms of a job, given by the requester who adds the job: resources, and the failures to forgive.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Terms {
     /// R, from which perilog cuts the fragments of releases; `None`: the resource manager gave none.

@@ -20,7 +20,7 @@ pub use boot::if_it_boots;
 pub(crate) use boot::is_announced;
 pub use report::{MAX_LISTED, MAX_TAILS};
 
-/// The evidence of a task whose processes have ended: its unit, claim, steps and result, as far as they remain.
+/// The evidence of a task after all processes have ended: unit, claim, steps and result, as far as they remain.
 #[derive(Debug, Clone, Copy)]
 pub struct Evidence<'a> {
     /// `None`: systemd knows no such unit.
@@ -29,7 +29,7 @@ pub struct Evidence<'a> {
     pub result: Option<&'a RunResult>,
     pub steps: &'a [StepRecord],
     pub tails: &'a [Tail],
-    /// Processes that outlived the scripts, and that the agent killed or (`lingering = "keep"`) left alive.
+    /// Processes that outlived the scripts, and were killed by the agent or left alive (`lingering = "keep"`).
     pub lingering: &'a [Process],
     /// Whether perilog was asked to stop the task. A TERM that reached the runner is no proof: any process of root may
     /// have sent it.
@@ -99,8 +99,7 @@ impl<'a> Evidence<'a> {
 
 const STOPPED_BY_OTHERS: &str = "its runner was sent SIGTERM, and nobody had asked perilog for that (systemctl stop, a shutdown past its limit, another process)";
 
-/// Returns the outcome of a task that another sender's TERM stopped: a failure, with the scripts' status if it is not
-/// 0.
+/// Returns the outcome of a task that a TERM of another sender stopped: a failure. The scripts' status counts if not 0.
 fn stopped_by_others(status: Option<ExitStatus>) -> Outcome {
     const TERM: u8 = 15;
     let why = match status {
@@ -111,7 +110,7 @@ fn stopped_by_others(status: Option<ExitStatus>) -> Outcome {
     Outcome::Failed { why }
 }
 
-/// Returns the outcome that the agent wrote into its own claim. No script ran, so a success becomes `lost`.
+/// Returns the outcome in the agent's claim. No script ran, so a success becomes `lost`.
 fn withdrawn(outcome: &Outcome) -> Outcome {
     match outcome {
         Outcome::Ok | Outcome::Tolerable | Outcome::Resolved { .. } => Outcome::Lost { why: Loss::Vanished },
@@ -146,7 +145,7 @@ fn of_both(unit: &UnitFacts, result: &RunResult, evidence: &Evidence<'_>) -> (Ou
     let failed = |why| Outcome::Failed { why };
     let from_unit = match exit {
         _ if unit.result == "oom-kill" => failed(Failure::Oom),
-        // The two differ, so the result reports a status other than 0, which is worse.
+        // Unit and result differ, so the result reports a status other than 0, which is worse.
         Some(ExitStatus::Exit(0)) if unit.result == "success" => return (from_result, Some(note)),
         Some(ExitStatus::Exit(0)) => failed(Failure::Unit(unit.result.clone())),
         Some(ExitStatus::Exit(code)) => failed(Failure::Exit(code)),
@@ -177,7 +176,7 @@ fn of_unit(unit: &UnitFacts, claim: Option<&Claim>, evidence: &Evidence<'_>) -> 
                 "the runner did not claim the task and ran nothing (exit {code}): its unit's journal says why"
             ),
         },
-        // The unit ran, so a runner made the claim, and another program removed it.
+        // The unit ran, so a runner made the claim, and another program removed the claim.
         (None, Some(ExitStatus::Exit(_))) => failed(Failure::NoResult(exit)),
         (None, Some(ExitStatus::Signal(signal))) => failed(Failure::Signal(signal)),
         (None, None) => failed(Failure::Unit(format!("it never ran its main process (result {})", unit.result))),

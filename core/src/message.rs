@@ -1,4 +1,4 @@
-//! Messages between controller and agent, as values. The crate `proto` encodes them; this module knows nothing about
+//! Messages between controller and agent, as values. The crate `proto` encodes the messages; this module knows no
 //! bytes.
 //!
 //! ```text
@@ -30,7 +30,7 @@ pub enum ToAgent {
         /// Number of the controller's last commit; 0: an older controller, which does not number commits.
         commit: u64,
     },
-    /// Refuses the session: another machine speaks for this host, or this agent's certificate names another host.
+    /// Refuses the session: a second machine claims this host, or the agent's certificate names another host.
     TurnedAway {
         why: String,
     },
@@ -87,7 +87,7 @@ pub enum ToAgent {
 }
 
 impl ToAgent {
-    /// Sets the number of the commit that caused this message; does nothing for messages without a commit.
+    /// Sets the commit number of this message, if the message has one.
     pub fn set_commit(&mut self, number: u64) {
         match self {
             Self::Welcome { commit, .. } | Self::Cancel { commit, .. } | Self::Ack { commit, .. } => *commit = number,
@@ -120,8 +120,8 @@ pub enum FromAgent {
         task: TaskId,
         ended: Box<Ended>,
     },
-    /// Announces that a boot of this host is the task's end, because a script said so. The agent repeats the message
-    /// whenever that end changes.
+    /// Announces that a boot of this host ends the task, because a script said so. The agent repeats the message
+    /// whenever the foreseen end changes.
     ExpectsBoot {
         task: TaskId,
         /// The remaining part of the task's limit; `None`: no limit.
@@ -154,8 +154,7 @@ pub struct Hello {
     pub link: u64,
     /// The agent's version, for people.
     pub version: String,
-    /// The newest commit that this host knows from a controller; `None`: no commit, or an older agent that does not
-    /// say.
+    /// The newest commit that this host has obeyed; `None`: no commit, or an older agent that does not say.
     pub newest: Option<Mark>,
     /// The actions that this node configures, in the first page; `None`: an older agent does not say, or the node has
     /// more than [`MAX_ACTIONS`].
@@ -205,7 +204,7 @@ pub enum HeldState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "kebab-case")]
 pub enum Phase {
-    /// The task waits on its host before its begin; `why` names what it waits for.
+    /// The task waits on the host before the begin; `why` names the reason.
     Waiting { why: String },
     /// The agent has asked systemd to start the task's unit.
     Starting,

@@ -34,7 +34,7 @@ pub const EVENTS: [&str; 27] = [
 pub struct Milestones {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     said: BTreeMap<MilestoneName, Said>,
-    /// Ranks that the job handed over while it still held others.
+    /// Ranks that the job handed over while keeping others.
     #[serde(default, skip_serializing_if = "IdSet::is_empty")]
     left: IdSet,
 }
@@ -68,13 +68,13 @@ impl Milestones {
         Ok(news)
     }
 
-    /// Records ranks that the job handed over while it goes on. They may still report milestones until they are
-    /// released.
+    /// Records ranks that the job handed over while keeping others. Until the release, these ranks may still report
+    /// milestones.
     pub fn leave(&mut self, ranks: &IdSet) {
         self.left.extend_with(ranks);
     }
 
-    /// Returns the ranks that the job handed over while it held others.
+    /// Returns the ranks that the job handed over while keeping others.
     pub const fn left(&self) -> &IdSet {
         &self.left
     }
@@ -107,9 +107,9 @@ impl Milestones {
         self.said.values().any(|said| !said.job)
     }
 
-    /// Records and returns the milestones that the job has newly reached, each with the ranks that did not report it.
+    /// Records and returns the milestones that the job has newly reached, each with the ranks without a report.
     /// `given`: all ranks of the attempt. `forgiven`: ranks that failed within the tolerance. `released`: released
-    /// ranks; those among them that the job had handed over early need not report.
+    /// ranks; a rank that was handed over early need not report once released.
     pub fn reach(&mut self, given: &IdSet, forgiven: &IdSet, released: &IdSet) -> Vec<(MilestoneName, IdSet)> {
         let mut all = given.difference(forgiven);
         all.subtract(&self.left.intersection(released));

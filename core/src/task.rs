@@ -20,14 +20,14 @@ mod tombstone;
 pub use ended::Ended;
 pub use tombstone::{Reboot, Tombstone, survives_reboot};
 
-/// The exit status of a runner that found no directory or no intent of its task. It claimed nothing and ran nothing.
+/// The exit status of a runner that found no directory or no intent of the task, claimed nothing and ran nothing.
 pub const NO_TASK: u8 = 66;
-/// The exit status of a runner that came after the not-after, or found the task claimed already. It ran nothing
+/// The exit status of a runner that came after the not-after, or found the task claimed already, and ran nothing
 /// (EX_TEMPFAIL of sysexits.h).
 pub const NOT_OURS: u8 = 75;
-/// The exit status of a runner that could not write its claim. It ran nothing.
+/// The exit status of a runner that failed to write the claim, and ran nothing.
 pub const NO_CLAIM: u8 = 73;
-/// All exit statuses of a runner that ran nothing. A runner that has claimed a task never exits with one of these.
+/// All exit statuses of a runner that ran nothing. A runner with the claim never exits with these.
 pub const RAN_NOTHING: [u8; 3] = [NO_TASK, NOT_OURS, NO_CLAIM];
 
 /// The first words of the remark about a task that is `ok` because it had no script to run.
@@ -35,8 +35,7 @@ pub const NO_SCRIPT: &str = "no script ran";
 
 /// The file that the agent creates in a task's directory once the controller has stored the announced reboot.
 pub const BOOT_EXPECTED: &str = "boot-expected";
-/// The file that the agent creates in a task's directory before it sends TERM: it proves that perilog was asked to stop
-/// the task.
+/// The file that the agent creates in a task's directory before sending TERM: the proof of a request to stop the task.
 pub const STOP_ASKED: &str = "stop-asked";
 
 /// The order to run an action on one rank. A Start says *that* the action runs; the node decides what runs ([`Plan`]).
@@ -104,8 +103,8 @@ pub struct Plan {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Run {
-    /// Directories of scripts. The runner takes them in this order, and the scripts of each by the bytes of their
-    /// names.
+    /// Directories of scripts. The runner takes the directories in this order, and the scripts within one by the bytes
+    /// of the names.
     Directories(Vec<String>),
     /// A command with its arguments.
     Command(Vec<String>),
@@ -131,7 +130,7 @@ pub struct Retries {
     pub ceiling_ms: u64,
 }
 
-/// The policy for a script past its limit, once the runner has sent it one TERM.
+/// The policy for a script past the limit, after one TERM from the runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnTimeout {
@@ -179,7 +178,7 @@ pub enum Lingering {
 pub struct Intent {
     pub start: Start,
     pub plan: Plan,
-    /// The requester's variables that passed the node's list. `dropped_env`: the number of those that did not.
+    /// Variables of the requester that the node lets pass. `dropped_env`: the number of dropped variables.
     pub env: BTreeMap<String, String>,
     pub dropped_env: u32,
     /// The not-after, as CLOCK_BOOTTIME in milliseconds: later no process may claim the task. 0 in a rebuilt intent.
@@ -239,8 +238,7 @@ impl Hook {
         *self == Self::default()
     }
 
-    /// Returns `true` if the hook's job is another one than that with the instance `known`. `false` if this hook names
-    /// no instance.
+    /// Returns `true` if the hook names an instance, and not the instance `known`: the hook speaks for another job.
     pub fn is_of_another(&self, known: &str) -> bool {
         self.instance.as_deref().is_some_and(|own| own != known)
     }
@@ -252,10 +250,9 @@ impl Hook {
 pub enum Claim {
     /// A runner claimed the task and runs its scripts. Contains the invocation of the runner's unit.
     Runner(InvocationId),
-    /// The agent claimed the task, so that no runner can, because the task was cancelled before it began.
+    /// The agent took the claim before a runner: the task was cancelled before the begin.
     Cancelled,
-    /// The agent claimed the task, so that no runner can, because the agent gave the task up before it began. Contains
-    /// the outcome.
+    /// The agent took the claim before a runner: the agent gave the task up before the begin. Contains the outcome.
     Withdrawn(Outcome),
 }
 

@@ -126,7 +126,7 @@ impl Machine {
     pub(super) fn deliver_signals(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id).filter(|_| self.bus) else { return };
         if let Some(Phase::Lingering { processes }) = &task.phase {
-            // The runner has ended, so only KILL is possible, for the processes that it left behind.
+            // The runner has ended, so only KILL can reach the lingering processes.
             if task.signal.take() == Some(KILL_SCRIPT) {
                 let known: Vec<u32> = task.killed.iter().map(|process| process.pid).collect();
                 task.killed.extend(processes.iter().filter(|process| !known.contains(&process.pid)).cloned());

@@ -180,7 +180,7 @@ impl Machine {
         cx.push(Effect::RemoveTombstone { task: tomb.tombstone.task, stem: tomb.stem });
     }
 
-    /// Unloads a unit whose task has its outcome on disk, or keeps it loaded for a post-mortem.
+    /// Unloads the unit of a task with an outcome on disk, or (`keep`) leaves the unit loaded for a post-mortem.
     pub(super) fn retire_unit(&mut self, stem: String, keep: bool, cx: &mut Cx) {
         if !keep {
             self.unload(stem, cx);

@@ -85,8 +85,8 @@ impl Machine {
                 exec.attempt, exec.action, exec.job
             ));
         }
-        // The controller never forgets tombstones of the host's own tasks. The host evicts the oldest of them, so that
-        // they leave room for the controller's.
+        // The controller never forgets tombstones of the host's own tasks. The host evicts the oldest, to leave room
+        // for the controller's.
         while let Some(tomb) = self.evict_local((self.node.policy.max_tombstones / 2).max(1)) {
             self.drop_tomb(tomb, cx);
         }
@@ -148,7 +148,7 @@ impl Machine {
         }
     }
 
-    /// Returns the newest attempt of this job and action on this host, if it is newer than the requested one.
+    /// Returns the newest attempt of this job and action on this host; `None`: the requested attempt is the newest.
     fn newer_attempt(&self, exec: &Exec) -> Option<ids::Attempt> {
         let tasks = self.tasks.values().filter(|task| task.intent.local).map(|task| {
             let start = &task.intent.start;

@@ -19,7 +19,7 @@ use super::io::Effect;
 use super::machine::{Cx, Machine};
 use super::task::{State, Task};
 
-/// Reason of a task that waits until an older unit of its name, which ran nothing, is unloaded.
+/// Reason of a task that waits for the unloading of an older unit of the same name, which ran nothing.
 pub(super) const EARLIER_UNIT: &str = "an earlier unit of its name to go";
 
 /// Tasks that may keep the next task in the queue from beginning.
@@ -110,7 +110,7 @@ impl Machine {
             let waits_for = holder
                 .map(Task::name)
                 .or_else(|| (!self.bus).then(|| "the system bus".to_owned()))
-                // An older unit of this name is still loaded. Its unloading would stop a unit that starts now.
+                // An older unit of the same name is still loaded. Unloading that unit now would stop the new one.
                 .or_else(|| {
                     (self.unloading.contains_key(&task.stem) && !defect!(StartOverUnload))
                         .then(|| EARLIER_UNIT.to_owned())
@@ -128,7 +128,7 @@ impl Machine {
         task.starts += 1;
         task.trouble = None;
         let start = Effect::StartUnit { stem: task.stem.clone(), intent: task.intent.clone() };
-        // `Accepted` implies that a task begins. Only a task that has reported a wait reports its start.
+        // `Accepted` implies the begin of the task. Only a task that has reported a wait reports the start.
         if task.phase.is_some() {
             self.move_to(id, Phase::Starting, cx);
         } else {

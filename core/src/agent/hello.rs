@@ -1,4 +1,4 @@
-//! Hello: decides what the agent tells the controller of this host and its tasks, in pages that fit a frame.
+//! Hello: lists this host and all of the host's tasks for the controller, in pages that fit a frame.
 
 use crate::ids::BootId;
 use crate::message::{Held, HeldState, Hello, MAX_ACTIONS, Phase};

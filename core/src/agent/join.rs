@@ -48,7 +48,7 @@ impl Machine {
         } else {
             self.resume(cx);
         }
-        // Another program's unit may have taken the name of a unit that was kept for a post-mortem.
+        // A unit of another program may have taken the name of a unit that was kept for a post-mortem.
         let is_kept = |f: &Found| is_loaded(f) && f.unit_ids.as_ref().is_some_and(|ids| ids.stem() == f.stem);
         self.kept_failed.retain(|stem| found.iter().any(|f| f.stem == *stem && is_kept(f)));
         // `join` below retires again each unit that is still loaded.
@@ -84,7 +84,7 @@ impl Machine {
         }
     }
 
-    /// Restores a tombstone that an earlier agent wrote. Hello reports it, so the machine sends no `Finished`.
+    /// Restores the tombstone of an earlier agent. Hello reports the tombstone, so the machine sends no `Finished`.
     fn exhume(&mut self, tombstone: Tombstone) {
         let stem = ids::stem(&tombstone.action, &tombstone.job, tombstone.task);
         self.stems.insert(stem.clone(), tombstone.task);
@@ -279,7 +279,7 @@ fn seen(found: Found) -> Seen {
         stop_asked: found.stop_asked,
         // Unknown here; the next inspection shows whether the runner is deaf.
         deaf: None,
-        // The directory exists: it was found, or `rebuild` has just written it.
+        // The directory exists: the edge found it, or `rebuild` has requested it.
         gone: false,
     }
 }

@@ -18,7 +18,7 @@ use super::tombs::Tombs;
 #[derive(Debug)]
 pub struct Machine {
     pub(super) node: Node,
-    /// Tasks that have a directory, or get one when the intent is written.
+    /// Tasks with a directory, or with an intent under way to disk.
     pub(super) tasks: BTreeMap<TaskId, Task>,
     pub(super) tombs: Tombs,
     /// The task of each stem, for live tasks and for tombstones.
@@ -31,7 +31,7 @@ pub struct Machine {
     /// Stems of units that the machine is unloading: the edge has not confirmed yet that the unit is gone.
     pub(super) unloading: BTreeMap<String, Backoff>,
     pub(super) session: Session,
-    /// Whether the machine has received its first `Joined`: before it, the machine does not know its tasks.
+    /// Whether the first `Joined` has come. Before the join, the machine does not know the host's tasks.
     pub(super) joined: bool,
     /// Whether the edge has a connection to the system bus, and so to systemd.
     pub(super) bus: bool,
@@ -42,7 +42,7 @@ pub struct Machine {
     armed: Option<u64>,
 }
 
-/// Context of one input: its time, and the effects collected so far.
+/// Context of one input: the time, and the effects collected so far.
 pub(super) struct Cx {
     pub(super) now: Now,
     effects: Vec<Effect>,

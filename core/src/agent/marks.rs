@@ -1,4 +1,4 @@
-//! Marks: decides which commits of the controller's store this host remembers.
+//! Marks: selects the commits of the controller's store that this host remembers.
 //!
 //! From the marks of its nodes, a restored store learns that it is behind. An intent has the commit that requested the
 //! task. A tombstone has the commit that stored the task's end, or that cancelled the task. `epoch.json` has a commit

@@ -163,7 +163,7 @@ impl Task {
         match &self.state {
             State::Recording | State::Concluding { .. } | State::Burying { .. } => Due::Nothing,
             State::Ended { .. } if orphan.bereft || (is_gone && !orphan.heard) => Due::Tell(Word::Ended),
-            // The program ran for `begun`, and must now undo what it did.
+            // The program has run for `begun`, and still has to undo that work.
             State::Ended { .. } if orphan.heard && orphan.known => Due::Tell(Word::Ended),
             State::Ended { .. } if orphan.heard => Due::Bury,
             State::Ended { .. } => Due::Nothing,

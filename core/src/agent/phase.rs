@@ -20,7 +20,7 @@ struct Current<'a> {
     attempt: u32,
     of: u32,
     progress: Option<&'a str>,
-    /// The limit in milliseconds that passed, and what the script was doing then.
+    /// The limit (ms) that passed, and the activity of the script at that time.
     overdue: Option<(u64, &'a str)>,
 }
 

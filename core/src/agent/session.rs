@@ -54,11 +54,11 @@ pub(super) struct Session {
     link: Link,
     /// The cluster of the last session that opened.
     pub(super) cluster: Option<ClusterId>,
-    /// The contents of `epoch.json`: the highest epoch that this host has obeyed.
+    /// The contents of `epoch.json`, with the highest epoch that the agents of this host have obeyed.
     pub(super) obeyed: Option<Obeyed>,
     /// The contents of `epoch.json` that the edge is writing.
     writing: Option<Obeyed>,
-    /// Whether the agent has logged, once per session, that the controller does not know one of its messages.
+    /// Whether the agent has logged in this session that the controller does not know a message.
     noted_unsupported: bool,
 }
 
@@ -72,7 +72,7 @@ impl Session {
         matches!(self.link, Link::Open)
     }
 
-    /// Returns `true` if the agent has sent its Hello in this session: it reports later changes in messages.
+    /// Returns `true` after the Hello of this session: the agent reports later changes in messages.
     pub(super) const fn is_greeted(&self) -> bool {
         matches!(self.link, Link::Greeted | Link::Pending { .. } | Link::Open)
     }

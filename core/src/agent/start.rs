@@ -211,7 +211,7 @@ impl Machine {
 }
 
 impl Task {
-    /// Confirms an unconfirmed task: a controller or caller still wants it, so it joins the queue.
+    /// Confirms a task, because a controller or caller wants the task. An unconfirmed task joins the queue.
     pub(super) fn confirm(&mut self) {
         self.confirmed = true;
         if matches!(self.state, State::Unconfirmed) {

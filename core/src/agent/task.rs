@@ -1,4 +1,4 @@
-//! Task in the agent's machine: its state, what the agent knows of it, and pending operations.
+//! Task in the agent's machine: state, knowledge and pending operations.
 
 use crate::ids::{InvocationId, TaskId};
 use crate::message::Phase;
@@ -17,13 +17,13 @@ pub(super) enum State {
     /// The intent is on disk, and the task has not begun. Since this agent started, no Start, Begin or Exec has asked
     /// for the task: it waits for one.
     Unconfirmed,
-    /// The task is confirmed, and waits for its turn on this host (`guard`).
+    /// The task is confirmed and in the queue of this host (`guard`).
     Queued,
     /// The agent has asked systemd to start the unit, and has no answer yet.
     Starting,
     /// The unit may exist or not, or belong to another program; an inspection decides. `why`: the reason of the doubt.
     Doubt { why: String },
-    /// The unit exists: systemd is starting it, its runner runs, or its processes outlive the runner.
+    /// The unit exists: systemd is starting the unit, the runner runs, or processes outlive the runner.
     Live,
     /// The task must not begin: the agent is taking the claim.
     Withdrawing,
@@ -55,7 +55,7 @@ pub(super) struct Look {
 pub(super) struct Task {
     pub(super) stem: String,
     pub(super) intent: Box<Intent>,
-    /// Number that grows with each task that this agent adds; the queue has this order.
+    /// Sequence number of the task in this agent; the queue has the order of these numbers.
     pub(super) seq: u64,
     pub(super) state: State,
     /// Whether a Start, Begin or Exec has asked for the task since this agent started.
@@ -100,8 +100,8 @@ pub(super) struct Task {
     pub(super) milestones: Vec<String>,
     /// Number of milestones that the agent has reported in this session.
     pub(super) milestones_told: usize,
-    /// The end that an announced reboot would give the task; `None`: no script announced one. `boot_told`: the agent
-    /// has reported that end in this session.
+    /// The end by the announced reboot; `None`: no script announced a reboot. `boot_told`: the agent has reported the
+    /// end in this session.
     pub(super) boot: Option<Box<Ended>>,
     pub(super) boot_told: bool,
     /// Whether the task has changed since this session's Hello, and the controller does not know it.
@@ -201,7 +201,7 @@ pub(super) fn is_over(unit: &UnitFacts) -> bool {
     settled && !unit.is_to_start() && unit.main_pid == 0 && (unit.main_code != 0 || never_ran)
 }
 
-/// Returns `true` if the runner's exit status says that it got no claim and ran nothing.
+/// Returns `true` if the runner's exit status means: no claim, and nothing ran.
 pub(super) fn ran_nothing(unit: &UnitFacts) -> bool {
     RAN_NOTHING.iter().any(|status| exited_with(unit, *status))
 }

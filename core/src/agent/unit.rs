@@ -116,7 +116,7 @@ impl Machine {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let claim_is_news = task.learn_claim(seen);
         let loaded = seen.unit.as_ref().filter(|unit| unit.loaded);
-        // Even a unit that this agent started is checked: a program may have stopped it and taken its name.
+        // The check includes a unit that this agent started: a program may have stopped the unit and taken the name.
         let ours = loaded.filter(|unit| task.is_its_unit(unit, seen));
         if (seen.gone || task.intent.is_rebuilt()) && task.claim.is_none() {
             // The claim may have been lost with the directory. A unit that belongs to the task had a runner, so it
@@ -224,7 +224,7 @@ impl Machine {
             task.requeue(cx);
             return self.retire_unit(stem, false, cx);
         }
-        // No runner has claimed the task. The agent takes the claim, so that none can.
+        // No runner has claimed the task. With the agent's claim, no runner can any more.
         let claim = if task.cancelled { Claim::Cancelled } else { Claim::Withdrawn(ended.outcome) };
         self.withdraw(id, claim, cx);
     }
@@ -256,8 +256,8 @@ impl Machine {
         self.deliver_signals(id, cx);
     }
 
-    /// Handles a unit that is missing, or (`foreign`) whose name another program uses. `claim_is_news`: this inspection
-    /// was the first to see the claim.
+    /// Handles a missing unit. `foreign`: a unit of the name exists, and belongs to another program. `claim_is_news`:
+    /// this inspection was the first to see the claim.
     fn observe_gone(&mut self, id: TaskId, seen: &Seen, foreign: bool, claim_is_news: bool, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.loaded = None;

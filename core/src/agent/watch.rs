@@ -31,7 +31,7 @@ const KILL_GRACE_MS: u64 = 10_000;
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     claimed_ms: Option<u64>,
-    /// The running script: its name, its number, and when this agent first saw it.
+    /// Name and number of the running script, and CLOCK_BOOTTIME (ms) when this agent first saw the script.
     script: Option<(String, u32, u64)>,
     /// Time of the next check whether the runner has reported a passed limit.
     limit_at: Option<u64>,
@@ -118,7 +118,7 @@ impl Task {
         let claimed = *self.watch.claimed_ms.get_or_insert(now_ms);
         let (script, index) = match &self.phase {
             Some(Phase::Running { script, index, .. }) => (script.clone(), *index),
-            // The agent, not the runner, reported this phase: it checks the runner again.
+            // The phase is the agent's own report about the runner, so the agent checks the runner again.
             Some(Phase::Overdue { script, .. }) if self.watch.behind.is_some() => (script.clone(), 0),
             Some(Phase::Overdue { .. }) => {
                 self.watch.limit_at = None;

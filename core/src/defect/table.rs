@@ -192,7 +192,7 @@ table! {
     SetupAfterCleanup: "an action prepares an attempt on a host on which that was cleaned up", "nothing of an attempt begins after its after-actions", Hunt::Unit { program: "core", filter: "nothing_prepares_an_attempt_after_it_was_cleaned_up" };
 }
 
-/// The defect that is switched on; a process has at most one for its whole life.
+/// The defect that is on; a process has at most one, until the process ends.
 static ON: OnceLock<Defect> = OnceLock::new();
 
 pub fn is_on(defect: Defect) -> bool {

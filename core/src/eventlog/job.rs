@@ -52,7 +52,7 @@ pub struct Exception {
     pub severity: u8,
     pub note: String,
     pub userid: Option<u32>,
-    /// The wait status (wait(2)) that the job's `finish` reports in place of that of its shells.
+    /// The wait status (wait(2)) that the job's `finish` reports in place of the shells' status.
     pub wait_status: Option<i64>,
 }
 

@@ -64,7 +64,7 @@ fn nodelist<'de, D: Deserializer<'de>>(deserializer: D) -> Result<HostList, D::E
     deserializer.deserialize_seq(Entries)
 }
 
-/// An entry of the nodelist. Deserializing it appends its hosts to the list.
+/// Seed of an entry of the nodelist: deserializing appends the entry's hosts to the list.
 struct Entry<'a>(&'a mut HostList);
 
 impl<'de> DeserializeSeed<'de> for Entry<'_> {

@@ -21,13 +21,13 @@ pub struct Ended {
     pub milestones: Vec<String>,
     #[serde(default)]
     pub user_message: Option<String>,
-    /// Whether a script announced a reboot of its host that ends the task. With `booted` it forms [`Reboot`].
+    /// Whether a script announced a reboot of the host as the task's end. Forms [`Reboot`] together with `booted`.
     #[serde(default)]
     pub expect_reboot: bool,
     /// Whether the announced reboot has come; without an announcement, whether a reboot has undone the task.
     #[serde(default)]
     pub booted: bool,
-    /// Processes that outlived the scripts, and that the agent killed or kept by the plan.
+    /// Processes that outlived the scripts, and were killed or left alive as the plan says.
     #[serde(default)]
     pub lingering: Vec<Process>,
     /// The last 4 KiB of output of each failed script.

@@ -1,4 +1,4 @@
-//! Tombstone: decides what a reboot means for a task that has ended.
+//! Tombstone: decides how a reboot of the node changes the end of a task.
 
 use serde::{Deserialize, Serialize};
 
@@ -61,7 +61,7 @@ pub fn survives_reboot(action: &ActionName) -> bool {
     action.as_str() != "prolog"
 }
 
-/// The reboots of the node since the task's boot: none, one that a script announced as the task's end, or others.
+/// Reboots of the node since the task's boot, compared with the reboot that a script announced as the task's end.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Reboot {
     /// The node has not rebooted, and no script announced a reboot.

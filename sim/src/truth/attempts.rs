@@ -11,7 +11,7 @@ use perilog_core::{ActionId, Attempt, HostName, IdSet, JobId};
 use super::Truth;
 use crate::world::site;
 
-/// What the first controller's store has shown of actions and their hosts.
+/// Actions and their hosts, as the first controller's store shows them.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
     open: BTreeMap<ActionId, Open>,
@@ -108,8 +108,7 @@ impl Truth {
         // Only the task's first script counts: a node that was away may bring back a pruned attempt whose scripts run
         // already.
         let begins = run.starts.as_slice() == [1];
-        // Open actions that a node brought back after their attempt was pruned are doubtful, and no controller orders
-        // them.
+        // Actions of a pruned attempt that a node brought back are doubtful, and no controller orders them.
         let known = || self.attempts.open.iter().filter(|(id, _)| !self.doubtful.contains(id)).map(|(_, open)| open);
         if let Some(open) = known().find(before).filter(|_| begins) {
             let text =
@@ -201,8 +200,7 @@ impl Truth {
             if let Some(why) = self.owed_of(store, row, before) {
                 self.broken(|| format!("4 forgotten: {job} attempt {attempt}, and {why}"));
             }
-            // A node that was away may bring the attempt back, but not what it did on other nodes: its actions become
-            // doubtful.
+            // An absent node may bring the attempt back, without the tasks of other nodes: the actions become doubtful.
             let of_it = |row: &&ActionRow| row.job == *job && row.attempt == *attempt;
             let actions: Vec<ActionId> = store.actions.iter().filter(of_it).map(|row| row.id).collect();
             self.doubtful.extend(actions);

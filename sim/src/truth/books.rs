@@ -16,16 +16,16 @@ pub(super) struct Books {
     told: BTreeMap<(JobId, Attempt), Told>,
     /// Hosts with a drain that is not lifted, each with the reason.
     reasons: BTreeMap<HostName, String>,
-    /// Hosts that were drained for an overdue script or lingering processes, with that cause.
+    /// Causes of drains for an overdue script or lingering processes, with the host.
     stuck: BTreeSet<(HostName, String)>,
 }
 
-/// The releases of an attempt that the controller has put into the outbox, but for those that a recovery dropped.
+/// Releases of an attempt in the outbox so far, without those that a recovery dropped.
 #[derive(Debug, Default)]
 struct Told {
-    /// Each release by its sequence: its part, and the fragment of R that it carries.
+    /// Part and fragment of R of each release, by sequence.
     releases: BTreeMap<u64, (Part, Option<ResourceSet>)>,
-    /// Ranks of dropped releases: the attempt no longer has them in the resource manager, so they need no release.
+    /// Ranks of dropped releases: the resource manager no longer counts them to the attempt, so they need no release.
     gone: IdSet,
     last: bool,
 }
@@ -102,15 +102,13 @@ impl Truth {
         }
     }
 
-    /// Records that the resource manager may have forgotten notices about the jobs that it launched: the controller may
-    /// repeat them.
+    /// Records a rollback of the resource manager: the controller may repeat notices about launched jobs.
     pub(super) fn told_may_repeat(&mut self) {
         self.books.told.retain(|(job, _), _| !site::is_launched(job));
         self.given.may_hear_again();
     }
 
-    /// Records that an edge lists these ranks as held. If a release of them was already sent, the controller may send
-    /// it once more.
+    /// Records the ranks that an edge lists as held. A release that was sent before may then come once more.
     pub(crate) fn listed(&mut self, job: &JobId, attempt: Attempt, ranks: &IdSet) {
         let told = self.books.told.get(&(job.clone(), attempt));
         if told.is_some_and(|told| !told.part().ranks.is_disjoint(ranks)) {

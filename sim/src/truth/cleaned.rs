@@ -83,13 +83,12 @@ impl Truth {
         (!self.is_settled(store, row, rank, run.node, at)).then_some(run)
     }
 
-    /// Returns `true` if a reboot undid the run: that of a prolog always, that of another action if the settings say
-    /// so.
+    /// Returns `true` if a reboot undid the run: always for a prolog, by the settings for another action.
     fn is_undone(&self, run: &Run) -> bool {
         run.rebooted && (run.step.1.as_str() == "prolog" || self.given.boots_clean)
     }
 
-    /// Returns `true` if the first controller's store shows that it sent this run's task.
+    /// Returns `true` if the first controller's store shows that the controller sent this run's task.
     fn is_known(&self, store: &Snapshot, run: &Run) -> bool {
         let sent =
             |row: &ActionRow| row.id == run.task.action && row.boots.values().any(|of| of.contains(run.task.rank.0));

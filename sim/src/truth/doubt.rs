@@ -1,4 +1,4 @@
-//! Doubt: decides which facts no controller can know, so that no rule is broken by them. They concern actions of a lost
+//! Doubt: lists facts that no controller can know, so that no rule is broken. Such facts concern actions of a lost
 //! store or of two controllers, machines that share a name, and removed directories.
 
 use perilog_core::controller::Snapshot;
@@ -9,8 +9,8 @@ use super::Truth;
 use super::store::Shown;
 
 impl Truth {
-    /// Records that a fault removed a task's directory. `task`: the task of its intent, if it had one. `ended`: it had
-    /// an outcome.
+    /// Records that a fault removed a task's directory. `task`: the task of the intent, if the directory had an intent.
+    /// `ended`: the directory had an outcome.
     pub(crate) fn cleared(&mut self, at: usize, stem: &str, task: Option<TaskId>, ended: bool) {
         self.cleared.extend(task.map(|task| (task, stem.to_owned())));
         for run in self.runs.iter_mut().filter(|run| run.node == at && run.stem == stem) {
@@ -29,8 +29,8 @@ impl Truth {
         self.cleared.values().any(|cleared| cleared == stem)
     }
 
-    /// Records that controller `which` gets another store. Actions that differ between the two stores are doubtful. So
-    /// are actions that only the new store has: the controller has told the nodes to forget them.
+    /// Records that controller `which` gets a new store. Actions that differ between the two stores are doubtful.
+    /// Actions that only the new store has are doubtful too, because the controller has told the nodes to forget them.
     pub(crate) fn store_replaced(&mut self, which: usize, before: &Snapshot, store: &Snapshot) {
         let only_in = |one: &Snapshot, other: &Snapshot| -> Vec<ActionId> {
             let only = |row: &&ActionRow| !other.actions.contains(row);

@@ -27,7 +27,7 @@ pub(super) struct Given {
     owed: BTreeMap<(u64, u64), (JobId, Attempt)>,
     /// The part of each attempt that the first controller's store shows as released.
     shown: BTreeMap<(JobId, Attempt), Part>,
-    /// Whether a second controller with its own store ran: it may release parts again.
+    /// Whether a second controller with a store of its own ran: parts may be released again.
     forgetful: bool,
     /// Whether the first controller's store was replaced.
     replaced: bool,
@@ -77,7 +77,7 @@ impl Given {
         self.lifted.get(host).is_some_and(|lifted| index < lifted.runs)
     }
 
-    /// Records that the resource manager may have forgotten releases of the jobs that it launched.
+    /// Records a rollback of the resource manager: releases of launched jobs may come again.
     pub(super) fn may_hear_again(&mut self) {
         let launched = self.heard.keys().map(|(job, _)| job.clone()).filter(site::is_launched);
         self.forgotten.extend(launched.collect::<Vec<_>>());
@@ -402,15 +402,16 @@ impl Truth {
         }
     }
 
-    /// Checks the run with this index when a script of it begins: its rank is not released, or its host is drained or
-    /// was undrained by an operator.
+    /// Checks the run with this index when a script begins: the rank is not released, or the host is drained, or an
+    /// operator undrained the host.
     pub(super) fn check_not_given(&mut self, index: usize) {
         let Some(run) = self.runs.get(index).filter(|run| !run.local) else { return };
         let given = self.given.shown.get(&(run.job.clone(), run.step.0));
         if given.is_some_and(|part| part.ranks.contains(run.task.rank.0)) && !self.is_doubtful(run.task, None) {
             let host = super::super::world::site::host(run.node);
             let given = &self.given;
-            // An operator who undrained the host, in perilog or in the resource manager, knew of what runs there.
+            // By undraining the host, in perilog or in the resource manager, an operator answered for the processes
+            // there.
             let lifted = given.lifted.contains_key(&host) || given.lifted_outside.contains_key(&host);
             let known = given.drained.contains(&host) || lifted;
             // Without a hook, drains are in force at once and only the store has them.
@@ -461,7 +462,7 @@ impl Truth {
         let forgiven = |a: &&ActionRow| a.verdict == Some(Verdict::Ok) && a.name.as_str() != "epilog";
         let mut others = false;
         for other in store.actions.iter().filter(of_attempt) {
-            // Two actions that got their verdicts in one batch: the checks cannot see which came first.
+            // The two verdicts came in one batch: the checks cannot see the order.
             others |= other.ended_ms == row.ended_ms;
             if forgiven(&other) {
                 used.extend_with(&bad_of(other.id).intersection(&other.ended).difference(&never_begun(other)));

@@ -18,8 +18,8 @@ impl Truth {
         self.exclusive.extend(nodes);
     }
 
-    /// Checks the run with this index when a script of it begins: no script or lingering process that excludes it is
-    /// alive on the host.
+    /// Checks the run with this index when a script begins: no excluding script or lingering process is alive on the
+    /// host.
     pub(super) fn check_alone(&mut self, index: usize, t: u64) {
         let Some(run) = self.runs.get(index) else { return };
         let exclusive = self.exclusive.contains(&run.node);

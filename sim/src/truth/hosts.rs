@@ -1,4 +1,4 @@
-//! Hosts: checks that no after-action begins on a host that the resource manager has given to another job.
+//! Hosts: checks that no after-action begins on a host of another job.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +11,8 @@ use crate::world::site;
 
 #[derive(Debug, Default)]
 pub(super) struct Hosts {
-    /// By node: the attempt that holds it, and the world time (ms) since when resource manager and controller agree on
-    /// that.
+    /// The attempt that holds each node, and the world time (ms) since when resource manager and controller agree on
+    /// the holder.
     holders: BTreeMap<usize, ((JobId, Attempt), u64)>,
     /// Nodes of ended jobs that the controller has released, while the resource manager has not read the release.
     free: BTreeSet<(usize, (JobId, Attempt))>,

@@ -40,10 +40,10 @@ pub(crate) struct Truth {
     shown: [Shown; 2],
     /// Actions of a lost store, or of two controllers: no controller can know all facts about them.
     doubtful: BTreeSet<ActionId>,
-    /// Nodes that share one host name, because one is a clone of the other: no controller can know on which a script
-    /// ran.
+    /// Nodes with one host name, because one node is a clone of the other: a controller cannot know on which node a
+    /// script ran.
     doubtful_nodes: BTreeSet<usize>,
-    /// Tasks whose directory a fault removed, with their stems: the agent cannot know what the directory had.
+    /// Tasks (with stems) that lost the directory to a fault: the agent cannot know the former contents.
     cleared: BTreeMap<TaskId, String>,
     /// Tasks whose tombstone an agent has removed, after a Forget or for lack of room.
     forgotten: BTreeSet<TaskId>,
@@ -58,13 +58,13 @@ pub(crate) struct Truth {
     at_rest: BTreeMap<(TaskId, usize), bool>,
     /// Tasks that every node had buried when the first controller pruned their attempt.
     told_and_pruned: BTreeSet<TaskId>,
-    /// Tasks whose runner died before its claim, with the number of the signal that killed the runner.
+    /// Tasks with a runner that died before the claim, each with the number of the killing signal.
     died_unclaimed: BTreeSet<(TaskId, u8)>,
     given: given::Given,
     books: books::Books,
     attempts: attempts::Attempts,
     cleaned: cleaned::Cleaned,
-    /// Attempts that the resource manager still has in its book after the controller pruned them.
+    /// Attempts that the resource manager still had when the controller pruned them.
     coming_again: BTreeSet<(JobId, Attempt)>,
     services: services::Services,
     /// Exclusive nodes: their tasks run one at a time.

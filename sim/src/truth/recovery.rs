@@ -1,5 +1,5 @@
-//! Recovery: checks that it begins only on evidence, and that in a recovery the controller begins, sends, releases,
-//! judges and prunes nothing of an unvouched attempt.
+//! Recovery: checks that a recovery begins only on evidence, and freezes unvouched attempts. In a recovery the
+//! controller begins, sends, releases, judges and prunes nothing of an unvouched attempt.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,8 @@ use super::Truth;
 pub(super) struct Recovery {
     /// Whether a store or the resource manager was rolled back, or a second controller ran: a store may be behind.
     may_be_behind: bool,
-    /// Whether the first controller lost a life together with all evidence on its host, and has entered no recovery
-    /// since: it cannot know what it did in that life.
+    /// Whether the first controller has lost a life with all evidence on the host, and has entered no recovery since:
+    /// the controller cannot know the acts of the lost life.
     unseen: bool,
     /// The controller that last entered a recovery, and the number of that commit. The notices of the same batch were
     /// decided before.
@@ -33,7 +33,7 @@ pub(super) struct Recovery {
 const WITNESSES: usize = 3;
 
 impl Truth {
-    /// Returns `true` if a controller's store may lack what its nodes know.
+    /// Returns `true` if a controller's store may be behind the knowledge of the nodes.
     pub(super) const fn may_be_behind(&self) -> bool {
         self.recovery.may_be_behind
     }

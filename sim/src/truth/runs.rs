@@ -1,5 +1,5 @@
-//! Runs, one per claim: records what really happened. That is begun and ended scripts, their reports and lingering
-//! processes, stops from outside, and what became of the node.
+//! Runs, one per claim: records the real events. Events are begun and ended scripts, reports of scripts, lingering
+//! processes, stops from outside, and reboots of the node.
 
 use perilog_core::task::{Intent, Lingering, Report, RunResult};
 use perilog_core::{ActionName, Attempt, BootId, ExitStatus, InvocationId, JobId, TaskId};
@@ -39,7 +39,7 @@ pub(super) struct Run {
     pub(super) tolerable: bool,
     /// A script announced a reboot.
     pub(super) announced: bool,
-    /// The script that announced the reboot got the confirmation that the controller knows.
+    /// The announcing script got the confirmation that the controller knows of the reboot.
     pub(super) boot_known: bool,
     /// Number of reboots of the node since the announcement.
     pub(super) boots: u32,
@@ -98,7 +98,7 @@ impl Truth {
             // was gone, or the unit was stopped from outside after the removal.
             let last = self.runs_of(task).filter(|run| run.node == at).last();
             let traceless = last.is_some_and(|run| run.traceless);
-            // A host remembers its own tasks until its next reboot, and only as long as it has room. After that, a new
+            // A host remembers local tasks until the next reboot, and only as long as there is room. Later, a new
             // request runs the task anew.
             let is_over = last.is_none_or(|run| run.boot != boot) || self.forgotten.contains(&task);
             let is_anew = intent.local && is_over;
@@ -193,7 +193,7 @@ impl Truth {
         self.runs_of(task).any(|run| run.node == at && run.boot_known && run.boots == 1 && run.last_begun)
     }
 
-    /// Records the end of a try that another try follows: it does not count as the script's end.
+    /// Records the end of a try with a further try to come: such an end does not count as the script's end.
     pub(crate) fn script_tried(&mut self, index: usize, status: ExitStatus) {
         if let Some(run) = self.runs.get_mut(index) {
             run.alive = false;
@@ -303,7 +303,7 @@ impl Truth {
         self.runs_of(task).any(|run| run.node == at && run.boot == boot)
     }
 
-    /// Checks a task that begins: no store has shown an outcome of it that means that no script ran.
+    /// Checks a task that begins: no store has shown an outcome which says that no script ran.
     fn check_nothing_ran(&mut self, task: TaskId, at: usize, stem: &str) {
         if self.is_doubtful(task, Some(at)) {
             return;

@@ -1,6 +1,6 @@
-//! Services of external actions: checks outcomes against their reports, in commit order. The first report on a rank or
-//! resource is its outcome. No part is lost before its lease is over, and none is released while its service works on
-//! it.
+//! Services of external actions: checks outcomes against reports, in commit order. The first report on a rank or
+//! resource gives the outcome. No part is lost before the lease is over. No part is released while a service works
+//! there.
 
 use std::collections::BTreeMap;
 
@@ -220,7 +220,7 @@ pub(super) fn ends(external: &External) -> impl Iterator<Item = (&ResourceName, 
     external.ended.iter().map(|(name, end)| (name, &end.ended.outcome))
 }
 
-/// Returns the actions that the batch stores, and those in the store before it.
+/// Returns the actions in the batch, and the actions in the store before the batch.
 fn rows<'a>(store: &'a Snapshot, records: &'a [Record]) -> impl Iterator<Item = &'a ActionRow> {
     let new = records.iter().filter_map(|record| match record {
         Record::Action(row) => Some(&**row),

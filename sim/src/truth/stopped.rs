@@ -93,8 +93,8 @@ impl Truth {
         self.was_to_stop(task) || self.stops.to_end.contains(job) || self.given.is_forgetful(job)
     }
 
-    /// Records a request that names this attempt. A request for a second attempt of the job lets perilog end the
-    /// others.
+    /// Records a request that names this attempt. After requests for two attempts of a job, perilog may withdraw
+    /// waiting tasks of the job.
     pub(crate) fn asked_for_attempt(&mut self, job: &JobId, attempt: Option<Attempt>) {
         let asked = self.stops.attempts.entry(job.clone()).or_default();
         asked.insert(attempt.unwrap_or(Attempt::FIRST));
@@ -137,7 +137,7 @@ impl Truth {
         self.stops.forgets.extend(tasks.iter().map(|task| (*task, (at, life))));
     }
 
-    /// Records a disturbance of the node: its agent may not have carried out the messages that it read.
+    /// Records a disturbance of the node: the agent may have read messages without carrying them out.
     pub(crate) fn disturbed(&mut self, at: usize, t: u64) {
         self.stops.hurt.insert(at, t);
         self.stops.cancels.retain(|_, (node, _)| *node != at);

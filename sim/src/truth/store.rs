@@ -23,8 +23,7 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// Creates the record for a store that has replaced another. Outcomes that the record `before` has too keep their
-    /// times.
+    /// Creates the record for a store that replaces another. Outcomes that are in `before` too keep their times.
     pub(super) fn of(store: &Snapshot, before: &Self) -> Self {
         let mut shown = Self::default();
         for row in &store.actions {
@@ -94,7 +93,7 @@ impl Truth {
         self.shown[0].accepted.contains(&task)
     }
 
-    /// Checks a batch that controller `which` has committed, and records what its store now shows.
+    /// Checks a batch that controller `which` has committed, and records the new contents of the store.
     pub(crate) fn committed(&mut self, which: usize, store: &Snapshot, records: &[Record], t: u64) {
         let mut touched: BTreeSet<ActionId> = BTreeSet::new();
         for record in records.iter().filter(|_| which == 0) {

@@ -11,8 +11,8 @@ impl Truth {
         self.told_cancelled.insert((machine, boot, task));
     }
 
-    /// Returns `true` if this machine's agent reported in this boot that the task was cancelled before its begin, and
-    /// the node or a controller can still know of that.
+    /// Returns `true` if the agent of this machine reported the task as cancelled before the begin, in this boot.
+    /// `false` if neither node nor controller can still know of the cancel.
     pub(crate) fn was_told_cancelled(&self, machine: usize, boot: u64, task: TaskId) -> bool {
         let known = !self.is_cleared(task) || !self.is_doubtful(task, None);
         known && self.told_cancelled.contains(&(machine, boot, task))
@@ -126,8 +126,8 @@ impl Truth {
         self.shown[0].forget(job, attempt);
     }
 
-    /// Checks an end that a caller on the local socket of node `at` got: it is true, and no caller got another one
-    /// before.
+    /// Checks an end that a caller on the local socket of node `at` got: the end is true, and equals the end that
+    /// earlier callers got.
     pub(crate) fn told(&mut self, at: usize, boot: u64, task: TaskId, outcome: &Outcome) {
         let since = |from: usize| -> Vec<&Run> {
             let runs = self.by_task.get(&task).into_iter().flatten().filter(|index| **index >= from);
