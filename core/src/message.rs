@@ -18,7 +18,7 @@ use crate::mark::{Commit, Mark};
 use crate::outcome::Outcome;
 use crate::task::{Ended, Process, Reboot, Start};
 
-/// From the controller to an agent.
+/// Messages from the controller to an agent.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToAgent {
     /// Welcomes the session: the agent may obey further messages. After the session has ended, the agent redials at a
@@ -75,7 +75,7 @@ pub enum ToAgent {
     Probe {
         nonce: u64,
     },
-    /// Asks a question of an operator; the agent answers with `Answer` and the same number.
+    /// Passes on a question of an operator; the agent answers with `Answer` and the same number.
     Ask {
         question: u64,
         ask: Ask,
@@ -97,7 +97,7 @@ impl ToAgent {
     }
 }
 
-/// From an agent to the controller.
+/// Messages from an agent to the controller.
 #[derive(Debug, Clone, PartialEq)]
 pub enum FromAgent {
     Hello(Hello),

@@ -3,11 +3,12 @@
 //!
 //! "All" means the ranks that the job received, except
 //! * ranks that failed within the tolerance: the job continued without them;
-//! * ranks that were released while the job still held others (shrunk, kept in surplus, finished early): the job
-//!   continued without these ranks too.
+//! * ranks that were released while the job still held others (after a `shrink`, beyond `keep`, or by a finish of a
+//!   part): the job continued without these ranks too.
 //!
 //! A rank that failed and was not forgiven still counts: only an operator can report a milestone in its place. So a job
-//! may never reach a milestone. perilog tells clients that wait for it so, once all ranks are released.
+//! may never reach a milestone. Once all ranks are released, perilog tells waiting clients that the milestone will not
+//! come.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -201,7 +201,8 @@ impl Outcome {
         }
     }
 
-    /// Returns `true` if this outcome does not exclude that a script of the task began.
+    /// Returns `true` if a script of the task may have begun, by an outcome that a node reports: scripts gave the
+    /// outcome, or their end is unknown.
     pub const fn may_have_begun(&self) -> bool {
         self.is_of_scripts() || matches!(self, Self::Lost { why: Loss::Vanished | Loss::Rebooted })
     }

@@ -122,7 +122,7 @@ impl Machine {
 
     fn attach(&mut self, caller: Caller, id: TaskId, bereft: bool, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
-        // First of all, because a bereft caller cannot pass on an end: the program for orphans must get it.
+        // Recorded first: a bereft caller cannot pass on an end, so the program for orphans must get the end.
         task.bereave(bereft);
         if task.callers.len() >= MAX_CALLERS {
             return refuse(caller, format!("{MAX_CALLERS} callers wait for this task"), cx);

@@ -35,7 +35,7 @@ pub(super) const GONE_AFTER_MS: u64 = 10_000;
 /// Time in milliseconds between two log lines about a program that keeps failing.
 const NOTE_EVERY_MS: u64 = 60 * 60 * 1000;
 
-/// Knowledge of a task's caller and of its program for orphans about the task.
+/// State of one task's hook: when the hook counts as gone, and what callers and the program for orphans have been told.
 #[derive(Debug, Default)]
 pub(super) struct Orphan {
     /// CLOCK_BOOTTIME (ms) from which the hook counts as gone; `None` while a caller waits.
@@ -47,7 +47,7 @@ pub(super) struct Orphan {
     /// Whether the program may have run for this task with `begun`, perhaps from an earlier agent.
     known: bool,
     begun: bool,
-    /// Whether the program is running now.
+    /// Whether the program for orphans is running now.
     telling: bool,
     again: Backoff,
     noted_ms: Option<u64>,
@@ -60,7 +60,7 @@ enum Due {
 }
 
 impl Machine {
-    /// Gives the hooks of all tasks found at start time to dial again; a hook that does not counts as gone.
+    /// Starts, for every task found at start, the time after which the hook counts as gone unless it dials again.
     pub(super) fn wait_for_hooks(&mut self, cx: &Cx) {
         for task in self.tasks.values_mut() {
             task.orphan = Orphan { known: true, ..Orphan::default() };

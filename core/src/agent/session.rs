@@ -1,6 +1,6 @@
 //! Session with the controller: decides which controller the agent obeys, and from when. The agent says Hello and gets
-//! the Welcome. Any other message before the Welcome is a protocol error. Messages after the Welcome wait until the
-//! epoch is on disk.
+//! the Welcome. Before the Welcome, any message but TurnedAway and Unsupported is a protocol error. Messages after the
+//! Welcome wait until the epoch is on disk.
 //!
 //! ```text
 //!   down --LinkUp--> waiting --Joined--> greeted --Welcome--> pending --EpochWritten--> open

@@ -163,7 +163,8 @@ impl Task {
         now.boot_ms.saturating_sub(self.intent.accepted_boottime_ms)
     }
 
-    /// Returns the milliseconds since the first script began, or since the acceptance if the agent did not see that.
+    /// Returns the milliseconds since the begin of the first script, or since the acceptance if the agent did not see
+    /// the begin.
     pub(super) fn phase_age_ms(&self, now: Now) -> u64 {
         now.boot_ms.saturating_sub(self.running_from_ms.unwrap_or(self.intent.accepted_boottime_ms))
     }

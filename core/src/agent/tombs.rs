@@ -1,7 +1,8 @@
 //! Tombstones: decides how long the record of an ended task stays. A tombstone answers a repeated Start or Cancel of
-//! its task. The agent removes it after the controller's Forget and past its not-after. Past the cap, the agent evicts
-//! the oldest tombstone that the controller has acknowledged (docs/decisions/0006-what-we-measured-otherwise.md).
-//! Without such a tombstone, the agent accepts no new task.
+//! its task. The agent removes the tombstone after the controller's Forget and past the not-after. Past the cap, the
+//! agent evicts the oldest tombstone that the controller has acknowledged
+//! (docs/decisions/0006-what-we-measured-otherwise.md). Without such a tombstone, the agent accepts no new setup
+//! action.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -69,8 +69,8 @@ impl Machine {
         self.watch_signal(id, seen, cx);
     }
 
-    /// Checks whether the runner has received the last signal. If it is deaf, KILL goes to all processes of the unit
-    /// instead, and a TERM is reported as useless.
+    /// Checks whether the runner has handled the last signal. If the runner is deaf, a KILL goes to all processes of
+    /// the unit instead, and any other signal is reported as useless.
     fn watch_signal(&mut self, id: TaskId, seen: &Seen, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let due = |(_, at): &mut (u8, u64)| cx.now.boot_ms >= at.saturating_add(HEARD_MS);

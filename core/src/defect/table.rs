@@ -38,7 +38,7 @@ macro_rules! table {
     };
 }
 
-// A number in `breaks` is that of an invariant of ARCHITECTURE.md.
+// A number in `breaks` is the number of an invariant in ARCHITECTURE.md.
 #[rustfmt::skip]
 table! {
     AckBeforeCommit: "an acknowledgement leaves before its batch is committed (the order in the simulator's writer)", "5: what was acknowledged survives a crash", Hunt::Simulator;

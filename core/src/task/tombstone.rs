@@ -56,7 +56,7 @@ impl Tombstone {
     }
 }
 
-/// Returns `true` if the work of an action on a node outlives a reboot of the node. Only that of a prolog does not.
+/// Returns `true` if the work of an action on a node outlives a reboot of the node. Only the work of a prolog does not.
 pub fn survives_reboot(action: &ActionName) -> bool {
     action.as_str() != "prolog"
 }

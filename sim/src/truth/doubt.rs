@@ -1,5 +1,5 @@
-//! Doubt: lists facts that no controller can know, so that no rule is broken. Such facts concern actions of a lost
-//! store or of two controllers, machines that share a name, and removed directories.
+//! Doubt: records the facts that no controller can know, so that the checks do not count them as violations. Such facts
+//! concern actions of a lost store or of two controllers, machines that share a name, and removed directories.
 
 use perilog_core::controller::Snapshot;
 use perilog_core::controller::io::{ActionRow, AttemptRow, RankRow};

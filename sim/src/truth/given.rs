@@ -145,7 +145,7 @@ impl Truth {
         self.given.lifted.insert(host, Lifted { t, runs: self.runs.len() });
     }
 
-    /// Records that the controller has committed an undrain; counts only if an operator asked for it.
+    /// Records that the controller has committed an undrain. Ignores an undrain that no operator asked for.
     pub(super) fn lift_committed(&mut self, host: &HostName, t: u64) {
         if self.given.lifted.contains_key(host) {
             self.lifted(host.clone(), t);
@@ -309,8 +309,8 @@ impl Truth {
         }
     }
 
-    /// Checks the row of a drain. A lifted drain that an operator asked for was undrained by an operator. A drain in
-    /// force was carried out by the hook, or listed by an edge.
+    /// Checks the row of a drain. A drain by an operator is lifted only at an operator's request. A drain in force was
+    /// carried out by the hook, or listed by an edge.
     pub(super) fn check_drain(&mut self, row: &DrainRow) {
         let asked = self.given.lifted.contains_key(&row.host);
         if row.lifted && row.by.is_some() && !asked && !self.given.has_forgotten() {
@@ -363,8 +363,8 @@ impl Truth {
                 continue;
             };
             let drain = store.drains.iter().find(|drain| drain.host.as_str() == host);
-            // A fault in the batch of the release makes the controller send the drain again. Its row is then unconfirmed,
-            // although the resource manager still has the drain.
+            // A fault in the batch of the release makes the controller send the drain again. The row of the drain is
+            // then unconfirmed, although the resource manager still has the drain.
             let stands = self.given.is_drained(host);
             if drain.is_some_and(|drain| !drain.confirmed && !drain.lifted) && !stands && !forgetful {
                 self.broken(|| {

@@ -49,7 +49,8 @@ impl Truth {
         self.milestones.by_hand.entry((job.clone(), name.to_string())).or_default().extend_with(&ranks);
     }
 
-    /// Checks an event `milestone` in the log: that of some ranks, or (without ranks) that of the job.
+    /// Checks an event `milestone` in the log. With `ranks` these ranks have reached the milestone; without, the job
+    /// has.
     pub(super) fn check_milestone(&mut self, store: &Snapshot, job: &JobId, event: &Event) {
         let text = |key: &str| event.context().and_then(|c| c.get(key)).and_then(Value::as_str);
         let (Some(attempt), Some(name)) = (text("attempt").and_then(|text| text.parse().ok()), text("name")) else {

@@ -45,9 +45,9 @@ pub(super) struct Run {
     pub(super) boots: u32,
     /// A script failed, or its limit passed.
     pub(super) failed: bool,
-    /// `failed` when a script announced a reboot.
+    /// Value of `failed` when a script announced a reboot.
     pub(super) failed_before: bool,
-    /// `tolerable` when a script announced a reboot.
+    /// Value of `tolerable` when a script announced a reboot.
     pub(super) tolerable_before: bool,
     /// The runner got TERM.
     pub(super) cancelled: bool,

@@ -34,8 +34,8 @@ impl Truth {
         }
     }
 
-    /// Checks a script of run `index` at the final end: a failed script has used all tries, unless the task was
-    /// cancelled or overdue.
+    /// Checks a script of run `index` after its last try: if the script failed, the runner has used all tries, unless
+    /// the task was cancelled or overdue.
     pub(super) fn check_tries(&mut self, index: usize, status: ExitStatus) {
         let Some(run) = self.runs.get(index) else { return };
         let (may, times) = (site::tries(&run.step.1), run.starts.last().copied().unwrap_or_default());
