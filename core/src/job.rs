@@ -195,7 +195,8 @@ impl Terms {
         }
     }
 
-    /// Returns `true` if both terms mean the same. Without `keep` and `checks`, a tolerance of zero ranks equals none.
+    /// Returns `true` if both terms mean the same. Without `keep` and `checks`, a tolerance of zero ranks equals no
+    /// tolerance.
     pub fn is_same(&self, other: &Self) -> bool {
         let zero = |terms: &Self| terms.keep.is_none() && terms.checks.is_empty();
         let tolerate = |terms: &Self| terms.tolerate.filter(|of| !zero(terms) || *of != Tolerance::Ranks(0));

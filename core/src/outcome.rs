@@ -106,7 +106,7 @@ pub enum Outcome {
     Lost {
         why: Loss,
     },
-    /// The node did not let the task begin; `why` says why, and what to do.
+    /// The node did not let the task begin. `why`: the reason, as text for the operator.
     Refused {
         why: String,
     },

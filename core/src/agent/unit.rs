@@ -339,7 +339,7 @@ impl Task {
     }
 }
 
-/// Returns the first `most` processes, with shortened commands.
+/// Returns the first `most` processes, with commands cut to [`MAX_COMMAND`] characters.
 fn named(processes: &[Process], most: usize) -> Vec<Process> {
     let short =
         |process: &Process| Process { pid: process.pid, command: process.command.chars().take(MAX_COMMAND).collect() };

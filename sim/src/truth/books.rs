@@ -16,7 +16,7 @@ pub(super) struct Books {
     told: BTreeMap<(JobId, Attempt), Told>,
     /// Hosts with a drain that is not lifted, each with the reason.
     reasons: BTreeMap<HostName, String>,
-    /// Causes of drains for an overdue script or lingering processes, with the host.
+    /// Host and cause of each drain for an overdue script or lingering processes.
     stuck: BTreeSet<(HostName, String)>,
 }
 

@@ -43,7 +43,7 @@ pub(super) struct Given {
     mixed: bool,
 }
 
-/// An undrain: `t` is the world time (ms) when an operator asked for it, or when the controller committed it.
+/// An undrain of a host. `t`: the world time (ms) of the operator's request, or of the commit that carried it out.
 #[derive(Debug, Clone, Copy, Default)]
 struct Lifted {
     t: u64,
