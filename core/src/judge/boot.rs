@@ -40,12 +40,14 @@ pub(super) fn of_steps(steps: &[StepRecord]) -> Outcome {
     let worse = |worst: Option<ExitStatus>, failed: Option<ExitStatus>| {
         worst.into_iter().chain(failed).max_by_key(|status| status.shell())
     };
-    let mut left = 0;
+    // Scripts that have begun, and scripts of the plan. A further try of a script has a `seq` of its own.
+    let (mut begun, mut planned) = (0_u32, 0_u32);
     for step in steps {
         match step {
-            StepRecord::Begin { attempt, seq, of, .. } => {
-                left = of.saturating_sub(seq.saturating_add(1));
+            StepRecord::Begin { attempt, of, .. } => {
+                planned = *of;
                 if *attempt <= 1 {
+                    begun = begun.saturating_add(1);
                     worst = worse(worst, failed);
                 }
                 failed = None;
@@ -70,7 +72,7 @@ pub(super) fn of_steps(steps: &[StepRecord]) -> Outcome {
         (None, status) if timed_out => Outcome::Timeout { status },
         (None, Some(ExitStatus::Signal(signal))) => failed(Failure::Signal(signal)),
         (None, Some(ExitStatus::Exit(code))) => failed(Failure::Exit(code)),
-        (None, None) if left > 0 => Outcome::Lost { why: Loss::Rebooted },
+        (None, None) if begun < planned => Outcome::Lost { why: Loss::Rebooted },
         (None, None) => Outcome::Ok,
     }
 }

@@ -383,13 +383,14 @@ fn what_is_told_fits_a_frame_and_says_what_it_left_out() {
 #[test]
 fn an_announced_boot_ends_the_task_as_its_scripts_ended() {
     let announced = || said(Report::ExpectReboot);
-    // The last of `seq + 1` scripts.
-    let last = |seq: u32, script: &str, attempt| match begin(seq, script, attempt) {
-        StepRecord::Begin { script, digest, user, at_ms, .. } => {
-            StepRecord::Begin { seq, script, digest, user, attempt, at_ms, of: seq + 1 }
+    let of = |of: u32, step| match step {
+        StepRecord::Begin { seq, script, digest, user, attempt, at_ms, .. } => {
+            StepRecord::Begin { seq, script, digest, user, attempt, at_ms, of }
         }
         other => other,
     };
+    // The last of `seq + 1` scripts.
+    let last = |seq: u32, script: &str, attempt| of(seq + 1, begin(seq, script, attempt));
     let cancelled = || StepRecord::Cancelled { at_ms: 9 };
     let overdue = StepRecord::Overdue {
         seq: 0,
@@ -422,7 +423,9 @@ fn an_announced_boot_ends_the_task_as_its_scripts_ended() {
         ("one before it failed", vec![begin(0, "a", 1), end(0, 3, false), last(1, "b", 1), announced()], failed(F::Exit(3))),
         ("one after it failed", vec![begin(0, "a", 1), announced(), end(0, 0, false), begin(1, "b", 1), end(1, 4, false), last(2, "c", 1)], failed(F::Exit(4))),
         ("one failed that may", vec![begin(0, "a", 1), end(0, 3, true), last(1, "b", 1), announced()], Outcome::Tolerable),
-        ("one failed and was tried again", vec![begin(0, "a", 1), end(0, 3, false), last(1, "a", 2), announced()], Outcome::Ok),
+        ("the only one failed and was tried again", vec![of(1, begin(0, "a", 1)), end(0, 3, false), of(1, begin(1, "a", 2)), announced()], Outcome::Ok),
+        ("one was tried again, and the other had not begun", vec![begin(0, "a", 1), end(0, 3, false), begin(1, "a", 2), announced()], Outcome::Lost { why: Loss::Rebooted }),
+        ("one was tried again, and the other runs", vec![begin(0, "a", 1), end(0, 3, false), begin(1, "a", 2), end(1, 0, false), begin(2, "b", 1), announced()], Outcome::Ok),
         ("it failed itself", vec![begin(0, "a", 1), announced(), end(0, 7, false), last(1, "b", 1)], failed(F::Exit(7))),
         ("it was killed", vec![last(0, "a", 1), announced(), termed(0)], failed(F::Signal(15))),
         ("past a limit", vec![last(0, "a", 1), announced(), overdue.clone()], timeout(None)),

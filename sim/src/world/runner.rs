@@ -44,6 +44,13 @@ pub(crate) struct Runner {
     pub(crate) result: Option<RunResult>,
 }
 
+impl Runner {
+    /// Returns the number of the latest try, as the runner's records bear it.
+    pub(super) fn seq(&self) -> u32 {
+        self.turn.saturating_sub(1) as u32
+    }
+}
+
 impl World {
     pub(crate) fn unit_acts(&mut self, at: usize, boot: u64, stem: String, serial: u64, act: Act) {
         let node = &mut self.nodes[at];
@@ -184,9 +191,10 @@ impl World {
             result.status = result.status.max(TIMEOUT);
             return self.scripts_ended(at, stem, serial);
         }
-        let seq = runner.next as u32;
-        let of = behaviour.scripts.len() as u32;
-        let name = format!("{seq}0-script");
+        let (index, of) = (runner.next, behaviour.scripts.len() as u32);
+        // The runner numbers tries, not scripts.
+        let seq = runner.turn as u32;
+        let name = format!("{index}0-script");
         let (digest, user) = ("00".to_owned(), "root".to_owned());
         let begin = StepRecord::Begin { seq, script: name.clone(), digest, user, attempt: runner.tries + 1, at_ms, of };
         if !self.record(at, stem, serial, begin) {
@@ -199,9 +207,9 @@ impl World {
         unit.runner.alive = true;
         let (turn, run) = (unit.runner.turn, unit.runner.run);
         if let Some(run) = run {
-            self.truth.script_starts(run, seq as usize, seq + 1 == of, self.t);
+            self.truth.script_starts(run, index, index + 1 == of as usize, self.t);
         }
-        self.say(|| format!("n{at} {stem}: script {seq} begins, for {} ms", script.ms));
+        self.say(|| format!("n{at} {stem}: script {index} begins, for {} ms", script.ms));
         let boot = self.announce(at, stem, serial);
         for report in script.reports.clone().into_iter().chain(boot) {
             let step = StepRecord::Report { seq, script: name.clone(), at_ms, report: report.clone() };
@@ -236,12 +244,19 @@ impl World {
         let timed_out = runner.limit_passed;
         let retries = unit.intent.plan.retries;
         let again = !status.is_success() && !timed_out && !runner.cancelled && runner.tries < retries.count;
+        let seq = runner.seq();
+        let name = format!("{index}0-script");
+        let end = StepRecord::End { seq, script: name, at_ms, elapsed_ms: 1, status, tolerable: false, timed_out };
         if again {
             (runner.tries, runner.next) = (runner.tries + 1, index);
             if let Some(run) = runner.run {
                 self.truth.script_tried(run, status);
             }
             self.say(|| format!("n{at} {stem}: script {index} ended, {status}, and is tried again"));
+            if !self.record(at, stem, serial, end) {
+                self.misconfigured(at, stem, serial);
+                return self.scripts_ended(at, stem, serial);
+            }
             return self.unit_after(retries.backoff_ms, at, stem, serial, Act::NextScript);
         }
         runner.tries = 0;
@@ -256,10 +271,7 @@ impl World {
         if let Some(run) = run {
             self.truth.script_ended(run, status, self.t);
         }
-        let seq = index as u32;
-        let script = format!("{seq}0-script");
-        let end = StepRecord::End { seq, script, at_ms, elapsed_ms: 1, status, tolerable: false, timed_out };
-        self.say(|| format!("n{at} {stem}: script {seq} ended, {status}"));
+        self.say(|| format!("n{at} {stem}: script {index} ended, {status}"));
         if !self.record(at, stem, serial, end) {
             self.misconfigured(at, stem, serial);
             return self.scripts_ended(at, stem, serial);

@@ -24,8 +24,8 @@ impl World {
         }
         let Some(unit) = self.nodes[at].systemd.unit(stem, serial) else { return };
         let kills = unit.intent.plan.on_timeout == OnTimeout::Kill;
-        let seq = unit.runner.next.saturating_sub(1) as u32;
-        let (script, forensics) = (format!("{seq}0-script"), "0 sleep".to_owned());
+        let (seq, index) = (unit.runner.seq(), unit.runner.next.saturating_sub(1));
+        let (script, forensics) = (format!("{index}0-script"), "0 sleep".to_owned());
         let overdue = StepRecord::Overdue { seq, script, at_ms, limit_ms: 1, forensics, doing: String::new() };
         self.record(at, stem, serial, overdue);
         if kills {
