@@ -59,8 +59,8 @@ pub(super) enum Change {
     Unorphaned(HostName),
     /// Ranks have joined the action, at its start or later.
     Joined(ActionId, IdSet),
-    /// Ranks that may be able to begin. `Machine::start_ready` starts those for which no earlier action, node or
-    /// recovery stands in the way.
+    /// Waiting ranks that may be able to begin. `Machine::start_ready` starts each rank that no earlier action, node or
+    /// recovery keeps waiting.
     Ready(ActionId, IdSet),
     /// The action's attempt thawed, or a request named the action again: its waiting tasks go on.
     Thawed(ActionId),
@@ -77,8 +77,7 @@ pub(super) enum Change {
     Lives(TaskId, String),
     /// No after-action cleans up after the task. The host is drained for this reason.
     Unclean(TaskId, String),
-    /// Disowned ranks on these hosts were released or are the attempt's again: the drains for their clean-up are
-    /// lifted.
+    /// Disowned ranks on the hosts were released, or are the attempt's again. The drains for the clean-up are lifted.
     Cleaned(Vec<HostName>, Passing),
 }
 
@@ -92,7 +91,7 @@ pub(super) struct End {
     /// script past its limit.
     pub(super) goes_on: bool,
     pub(super) is_ok: bool,
-    /// The end, if the host may have to be drained for it.
+    /// The end, if the end may be a reason to drain the host.
     pub(super) blame: Option<Ended>,
 }
 

@@ -263,7 +263,7 @@ impl Machine {
         }
     }
 
-    /// Lifts the drain for orphans of a host whose last orphan is gone, and lets tasks begin there.
+    /// Lifts the drain for orphans on a host whose last orphan is gone, and lets waiting tasks begin on the host.
     fn on_unorphaned(&mut self, host: &HostName) {
         if !defect!(OrphanDrainStays) {
             self.drains.lift_passing(host, &Passing::Orphan, &mut self.cx);

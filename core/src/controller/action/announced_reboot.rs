@@ -1,8 +1,8 @@
 //! Announced reboot (`perilog-report expect-reboot`): decides how a rank ends whose script announced a reboot of the
 //! node. The reboot is the task's end, not its loss.
 //!
-//! The agent reports the announcement, with the outcome that the task gets by the reboot. The controller stores this
-//! outcome. The rank stays open until one of these events:
+//! The agent reports the announcement to the controller, with the outcome that the task gets once the node has
+//! rebooted. The controller stores this outcome. The rank stays open until one of the following events:
 //!
 //! | event, while the rank expects a reboot    | then |
 //! |-------------------------------------------|------|
@@ -79,8 +79,7 @@ impl Expected {
 }
 
 impl Jobs {
-    /// Returns the ranks of the action's attempt on hosts whose reboot was announced. Start-grace does not end tasks
-    /// there.
+    /// Returns the ranks of the action's attempt on hosts with an announced reboot, where start-grace ends no task.
     pub(crate) fn to_boot(&self, id: ActionId) -> IdSet {
         let mut hosts = BTreeSet::new();
         for action in self.actions.values() {

@@ -1,4 +1,4 @@
-//! Clock: decides which limits have passed, and ends tasks or drains nodes for it. [`super::limits`] keeps the times.
+//! Clock: decides which limits have passed, and then ends tasks or drains nodes. [`super::limits`] keeps the times.
 
 use crate::controller::facts::Facts;
 use crate::controller::machine::Machine;

@@ -129,8 +129,8 @@ impl Machine {
         }
     }
 
-    /// Logs a script past its limit and drains its node, once for each script. The operator who lifts the drain has
-    /// seen the script, even if a later controller hears of it again.
+    /// Logs a script past its limit and drains its node, once for each script. The operator who lifts the drain knows
+    /// of the script, so a later controller that hears of the script does not drain again.
     pub(crate) fn past_its_limit(&mut self, host: &HostName, task: TaskId, phase: &Phase) {
         let Phase::Overdue { script, limit_ms, doing } = phase else { return };
         let script = script_name(script);

@@ -1,6 +1,6 @@
-//! External actions: decides how an action ends that a service outside of perilog carries out. The service starts the
-//! action over ranks, named resources, or both, and reports each end. The action holds what it covers, like every
-//! action. The controller sends no message about it to a node.
+//! External actions: a service outside of perilog carries them out, and this file decides how they end. The service
+//! starts an action over ranks, named resources, or both, and reports each end. The action holds its ranks and
+//! resources, as every action does. The controller sends no message about the action to a node.
 //!
 //! ```text
 //!   open --reported--> ended: ok, tolerable, failed      a failure after a `cancel` is `cancelled`
@@ -11,9 +11,9 @@
 //! starts anew with each controller: only the service's own silence ends it.
 //!
 //! The ranks of an external action are `accepted` from the start. An external action waits for no other action of its
-//! attempt; later setup actions and every after-action wait for it, rank by rank. The controller refuses to start an
-//! external action while an older attempt is at work on one of its hosts or resources, and the service asks again
-//! later.
+//! attempt. Later setup actions and every after-action wait, rank by rank, for the end of the external action. The
+//! controller refuses to start an external action while an older attempt is at work on one of its hosts or resources,
+//! and the service asks again later.
 
 use std::collections::BTreeSet;
 

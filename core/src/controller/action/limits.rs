@@ -122,7 +122,7 @@ impl Jobs {
         }
     }
 
-    /// Schedules a check of the limits of these tasks' actions.
+    /// Schedules a check of the limits of each task's action.
     pub(crate) fn check_all(&mut self, tasks: &BTreeSet<TaskId>, at_ms: u64) {
         tasks.iter().for_each(|task| self.check_by(task.action, at_ms));
     }

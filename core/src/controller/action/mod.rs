@@ -56,8 +56,8 @@ pub(crate) struct Action {
     freed: IdSet,
     /// Ended ranks that the action still holds, by its release policy.
     pub(crate) done: IdSet,
-    /// Ranks with lingering processes whose nodes are not drained for these yet. The value is the time (monotonic) at
-    /// which this controller learned of the processes.
+    /// Ranks with lingering processes for which the controller has not drained the node yet. The value is the time
+    /// (monotonic) at which this controller learned of the processes.
     pub(crate) lingering: BTreeMap<Rank, u64>,
     /// `true` if a field of the row changed that no delta has: the batch stores the whole row.
     pub(crate) changed: bool,

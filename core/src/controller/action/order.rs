@@ -1,9 +1,9 @@
 //! Order: decides whether a rank of an action may begin now, and starts the ranks that may. On each rank:
 //!
-//! * a setup action (prolog, check) begins when the earlier setup actions have ended there;
+//! * a setup action (prolog, check) begins when the earlier setup actions have ended on the rank;
 //! * an after-action (epilog) begins when all setup actions, all external actions and the earlier after-actions have
-//!   ended there. A setup action goes first even if a request began it later, because the epilog may grow by the ranks
-//!   of such an action.
+//!   ended on the rank. A setup action goes first even if a request began it later, because the epilog may grow by the
+//!   ranks of such an action.
 //!
 //! So an epilog runs after its prolog and never beside it. An attempt begins no action on a host where an earlier
 //! attempt of the job has not ended.
@@ -139,7 +139,7 @@ impl Jobs {
         }
     }
 
-    /// Looks at every waiting rank on the host, because a cause that kept ranks waiting there has ended.
+    /// Looks at every waiting rank on the host, because a cause that kept the ranks waiting has ended.
     pub(crate) fn reordered_on(&mut self, host: &HostName, cx: &mut Context) {
         let waiting = self.actions.iter().filter(|(_, action)| !action.row.waiting.is_empty());
         let there = waiting.filter_map(|(id, _)| Some((*id, self.layout(*id)?.rank(host.as_str())?)));

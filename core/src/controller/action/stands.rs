@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::controller::io::{ActionRow, AttemptRow};
 use crate::idset::IdSet;
 
-/// Delta of an action's row: the states of `ranks`. The fields are those of [`ActionRow`], for these ranks alone.
+/// Delta of an action's row. Each field has the part of the field in [`ActionRow`] that concerns `ranks`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Stands {

@@ -1,5 +1,5 @@
-//! Verdict: decides how an action ended, from the ends of its ranks and what the job forgives. Also names the failed
-//! ranks and the script to blame.
+//! Verdict: decides how an action ended, from the ends of its ranks and the failures that the job forgives. Also names
+//! the failed ranks and the script to blame.
 
 use std::collections::BTreeMap;
 

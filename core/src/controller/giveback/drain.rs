@@ -9,9 +9,9 @@
 //! A later fault of a drained host becomes a second reason beside the first. The hook gets a new notice and must
 //! confirm it, because an operator may have undrained the node in the resource manager alone.
 //!
-//! A reboot ends a stuck script. With `reboot-cleans`, the reboot also lifts the drain for that script, once the node
-//! has said Hello and no script lives there. A drain with another reason stays, and so does a drain that an operator
-//! asked for.
+//! A reboot ends a stuck script. With `reboot-cleans`, the reboot also lifts the drain for the script, once the node
+//! has said Hello and no script lives on the node. A drain with another reason stays, and so does a drain that an
+//! operator asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
@@ -191,9 +191,9 @@ impl Drains {
         }
     }
 
-    /// Marks the drains of a restored store as unvouched, if there is a drain hook. An operator may have lifted them
-    /// after the backup, so the hook gets no notice of them. A lift that the hook has not confirmed is dropped, because
-    /// the node may have failed again after the backup.
+    /// Marks the drains of a restored store as unvouched, if there is a drain hook. The hook gets no notice of an
+    /// unvouched drain, because an operator may have lifted the drain after the backup. A lift that the hook has not
+    /// confirmed is dropped, because the node may have failed again after the backup.
     pub(crate) fn doubt(&mut self, cx: &mut Context) {
         if !self.hook || defect!(DrainsUndoubted) {
             return;

@@ -1,5 +1,5 @@
-//! Faults: decides which end of a task is its node's fault, and words the reason for [`super::drain`]. These files word
-//! the reasons of drains:
+//! Faults: decides which end of a task is its node's fault, and words the reason for [`super::drain`]. All files that
+//! word reasons of drains:
 //!
 //! | the reason says | worded in |
 //! |---|---|
@@ -92,7 +92,7 @@ impl Machine {
         self.drain_task(task, reason, &suffix, fault);
     }
 
-    /// Drains the host of a task that may be alive, or after which nothing cleans up; `what` says why.
+    /// Drains the host of a task that may be alive, or that no after-action cleans up after. `what` is the reason.
     pub(crate) fn drain_alive(&mut self, task: TaskId, what: &str, fault: Fault) {
         let Some(row) = self.jobs.action(task.action).map(|action| &action.row) else { return };
         let (reason, suffix) = (format!("{}: {what}", row.name), format!(" (job {} attempt {})", row.job, row.attempt));

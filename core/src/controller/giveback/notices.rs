@@ -64,9 +64,9 @@ impl Jobs {
 }
 
 impl Jobs {
-    /// Drops each release in the outbox of an unvouched attempt that names a rank outside `listed`, the ranks that the
-    /// resource manager still holds for the attempt. A lost life has sent this release, and another job may have the
-    /// host. Returns what the dropped notices said of listed ranks and of resources, for [`Self::release_again`].
+    /// Drops each release in the outbox of an unvouched attempt that names a rank outside `listed`. `listed`: the ranks
+    /// that the resource manager still holds for the attempt. A lost life has sent such a release, and another job may
+    /// have the host. Returns the listed ranks and the resources of the dropped releases, for [`Self::release_again`].
     pub(crate) fn take_releases(&mut self, job: &JobId, number: Attempt, listed: &IdSet, cx: &mut Context) -> Owed {
         let mut owed = Owed::default();
         if !self.is_unvouched(job, number) || defect!(OwedReleaseStays) {
@@ -92,8 +92,8 @@ impl Jobs {
     }
 
     /// Sends the notice of a release again, for ranks that are released in the store and that the resource manager
-    /// still lists as held. Ranks with a notice in the outbox are left out. `owed`: what [`Self::take_releases`] has
-    /// dropped.
+    /// still lists as held. Ranks with a notice in the outbox are left out. `owed`: the releases that
+    /// [`Self::take_releases`] dropped.
     pub(crate) fn release_again(&mut self, job: &JobId, number: Attempt, listed: &IdSet, owed: Owed, cx: &mut Context) {
         let Some(attempt) = self.attempt(job, number) else { return };
         let mut ranks = attempt.released.ranks.intersection(listed);
@@ -111,7 +111,7 @@ impl Jobs {
             let mut context = json!({"attempt": number, "ranks": part.ranks, "hosts": attempt.layout.hosts_of(&part.ranks),
                 "resources": part.resources, "final": attempt.owed().is_subset(&attempt.released), "R": r});
             let at_ms = (edge == Edge::ReleaseHook).then_some(cx.now.wall_ms);
-            // Not by `tell_manager`, which sends no notice if all ranks are disowned: these may have been.
+            // Not by `tell_manager`, which sends no notice about an attempt with only disowned ranks.
             cx.send_notice(edge, job, number, told_as(&mut context, "release", at_ms));
         }
     }

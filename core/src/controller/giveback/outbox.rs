@@ -1,4 +1,4 @@
-//! Outbox: keeps the notices of each receiver in order, and chooses those that the release hook gets next. A hook that
+//! Outbox: keeps the notices of each receiver in order, and chooses the next notices for the release hook. A hook that
 //! returns after a day finds thousands of a job's releases and takes one at a time, so the frequent operations do not
 //! walk all entries.
 
@@ -106,7 +106,7 @@ impl Outbox {
         }
     }
 
-    /// Returns the reason why the release hook failed on an entry last; `None`: it did not fail.
+    /// Returns the reason why the release hook failed on an entry; `None` if the hook did not fail.
     pub(crate) fn failure(&self, sequence: u64) -> Option<&str> {
         self.failed.get(&sequence).map(String::as_str)
     }

@@ -1,8 +1,8 @@
 //! Release: decides which ranks and named resources go back to the resource manager now. Each goes back once, when
 //! neither the job nor an action holds it. The fragments add up to the whole R; the last release bears `final`.
 //!
-//! The job holds its ranks and resources until `job finish`. An action holds what it covers until its release policy
-//! ([`crate::controller::io::ReleasePolicy`]) lets it drop ended ranks and resources. If the host of a rank is being
+//! The job holds its ranks and resources until `job finish`. An action holds its ranks and resources until its release
+//! policy ([`crate::controller::io::ReleasePolicy`]) allows it to drop ended ones. If the host of a rank is being
 //! drained, the rank is released only once the drain is in force: otherwise the resource manager could give the faulty
 //! node to another job.
 
@@ -30,8 +30,8 @@ pub(crate) struct Batches {
 }
 
 impl Batches {
-    /// Returns `true` if a batch is due. `waits`: the action holds ended ranks or resources. The first of these starts
-    /// the clock.
+    /// Returns `true` if a batch is due. `waits`: the action holds ended ranks or resources. The first ended rank or
+    /// resource starts the clock.
     pub(crate) fn due(&mut self, waits: bool, first_ms: u64, ceiling_ms: u64, mono_ms: u64) -> bool {
         match self.at_ms {
             _ if !waits => {

@@ -1,8 +1,8 @@
 //! Inputs and outputs of the controller's machine, as values; the daemon and the simulator carry them in and out.
 //!
-//! The writer hands inputs to the machine in batches. It commits the [`Record`]s of a batch in one transaction, and
-//! only then lets the [`Effect`]s leave. A failed commit discards the machine; the writer rebuilds the machine from the
-//! store.
+//! The writer hands inputs to the machine in batches. The writer commits the [`Record`]s of a batch in one transaction,
+//! and only then lets the [`Effect`]s leave. A failed commit discards the machine; the writer rebuilds the machine from
+//! the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -209,7 +209,7 @@ pub enum Effect {
         last: bool,
         lost: bool,
     },
-    /// Wakes the hooks and the readers of the outbox: there may be a notice for them.
+    /// Wakes the hooks and the readers of the outbox, because a notice may have come.
     OutboxGrew,
     /// Asks for a `Tick` at this time (CLOCK_MONOTONIC, ms), in place of any earlier `WakeAt`.
     WakeAt {

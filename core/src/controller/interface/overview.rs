@@ -53,7 +53,7 @@ pub enum Looked {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Overview {
     pub status: StatusView,
-    /// All nodes, in groups of nodes that do the same.
+    /// All nodes, grouped by state and action.
     pub groups: Vec<NodeGroup>,
     /// Number of nodes that the groups count and do not name.
     pub nodes_left_out: u64,
@@ -70,8 +70,8 @@ pub struct Overview {
 /// Nodes in the same state, with the same action.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NodeGroup {
-    /// The first state that is true: `offline`, `drained`, `busy` (an action has not ended there), `held` (a job or an
-    /// action holds a rank there), `free`.
+    /// The first state that is true: `offline`, `drained`, `busy` (an action is open on the node), `held` (a job or an
+    /// action holds a rank on the node), `free`.
     pub state: String,
     /// The action at work on the nodes: of several open actions, the one that has come furthest. `None`: no action is
     /// open.
@@ -83,10 +83,10 @@ pub struct NodeGroup {
     /// `true` if a script on the nodes is past its limit, or has left processes behind.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stuck: bool,
-    /// `true` if the nodes are drained and `state` does not say so.
+    /// `true` if the nodes are drained, and `state` is not `drained`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drained: bool,
-    /// `true` if a job or an action holds a rank there and `state` does not say so.
+    /// `true` if a job or an action holds a rank on each of the nodes, and `state` is not `held`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
     pub count: u64,

@@ -25,7 +25,7 @@ pub enum Reply {
         waits: Option<String>,
     },
     /// Number of tasks that the request reached, at once or at the next session of their nodes. In replies about hosts
-    /// or releases, `tasks` counts these.
+    /// or releases: the number of hosts or releases.
     Reached {
         tasks: u64,
     },

@@ -183,12 +183,12 @@ pub struct RunRequest {
     pub known: bool,
 }
 
-/// A choice of a source's attempts ([`crate::controller::show::edge`]).
+/// A choice of a source's attempts, by its edge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttemptsOf {
     pub source: Source,
-    /// `Some`: all attempts of these jobs. `None`: the attempts that are not released whole or are unvouched, after
-    /// `after`.
+    /// `Some`: all attempts of the listed jobs. `None`: the attempts after `after` that are not released whole or are
+    /// unvouched.
     pub jobs: Option<Vec<JobId>>,
     pub after: Option<(JobId, Attempt)>,
     pub limit: usize,
@@ -330,7 +330,7 @@ pub struct JobAdd {
 }
 
 /// A choice of tasks. `attempt` `None`: the open attempt, or the last. `action` `None`: every action of the attempt.
-/// `targets` and `resources` both `None`: all ranks and resources; otherwise only those named.
+/// `targets` and `resources` both `None`: all ranks and resources; otherwise only the named ranks and resources.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Which {
     pub job: JobId,

@@ -77,7 +77,7 @@ pub struct ActionView {
     pub timeout_ms: Option<u64>,
     pub verdict: Option<Verdict>,
     pub ok: IdSet,
-    /// Remarks about `ok` ranks, by text: no script ran there, or the runner skipped a file.
+    /// Remarks about `ok` ranks, by text: a remark says that no script ran, or that the runner skipped a file.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub remarks: BTreeMap<String, IdSet>,
     /// Ranks and resources that have not ended; ranks in the same state share a row.

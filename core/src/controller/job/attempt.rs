@@ -114,7 +114,7 @@ impl JobAttempt {
     }
 
     /// Creates the attempt of a requeue without `job add`, with the owner and terms of the attempt `before`. R and
-    /// named resources describe the hosts of `before`, so the requeue inherits these only if its layout is the same.
+    /// named resources describe the hosts of `before`, so the requeue inherits both only if its layout is the same.
     ///
     /// # Errors
     /// A text for the requester: the attempt has fewer ranks than its terms must keep.

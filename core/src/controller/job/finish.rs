@@ -29,7 +29,7 @@ impl Jobs {
     pub(crate) fn job_add(&mut self, add: JobAdd, in_recovery: bool, cx: &mut Context) -> Result<Reply, Refusal> {
         let number = self.choose_attempt(&add.job, add.attempt, |number| self.is_unvouched(&add.job, number))?;
         let layout = layout_of(&add)?;
-        // In a recovery the request may name fewer hosts than the attempt has: these hosts keep their stored rank
+        // In a recovery the request may name fewer hosts than the attempt has. The named hosts keep their stored rank
         // numbers.
         let there = self.attempt(&add.job, number).filter(|there| there.unvouched && add.terms.r.is_none());
         let layout = there.and_then(|there| there.layout.on(layout.hosts())).unwrap_or(layout);

@@ -92,7 +92,7 @@ impl Layout {
         pairs.into_iter().filter_map(|(rank, at)| Some((rank, self.hosts().get(at as usize)?)))
     }
 
-    /// Returns the ranks of these hosts.
+    /// Returns the ranks of `hosts`.
     ///
     /// # Errors
     /// The first host outside this layout.

@@ -19,8 +19,8 @@ impl Jobs {
     /// Returns the attempt that a request means: the attempt `asked`, else the open attempt, else a new attempt.
     ///
     /// # Errors
-    /// The attempt is closed or older than the last, unless `attaches` says that the request only attaches to something
-    /// there.
+    /// The attempt is closed or older than the last, unless `attaches` returns `true`: the request then only attaches
+    /// to existing work.
     pub(crate) fn choose_attempt(
         &self,
         job: &JobId,
@@ -62,9 +62,9 @@ impl Jobs {
     }
 
     /// Returns the ranks on which an action may begin, of the requested `ranks`; `held`: the ranks that the job holds.
-    /// A setup action never begins on a rank that the job has handed over, because an after-action is or was there. An
-    /// operator may begin an after-action over all ranks that the job holds, or over none of them. Over a part, the
-    /// after-action would end before the job hands the rest over, and would never run there.
+    /// A setup action never begins on a rank that the job has handed over, because an after-action is or was on the
+    /// rank. An operator may begin an after-action over all ranks that the job holds, or over no held rank. Over a
+    /// part, the after-action would end before the job hands the rest over, and would never run on the rest.
     ///
     /// # Errors
     /// Another choice of ranks.
@@ -106,8 +106,8 @@ impl Jobs {
         Err(Refusal::Conflict(text))
     }
 
-    /// Returns the layout of the attempt, and the ranks in it that the request means. For a new attempt, the layout is
-    /// made from the request or taken from the attempt before.
+    /// Returns the layout of the attempt, and the requested ranks. A new attempt gets its layout from the request or
+    /// from the attempt before.
     ///
     /// # Errors
     /// A host or rank is outside the layout, or the request must name its nodes.

@@ -1,5 +1,5 @@
-//! Superseding: decides what becomes of the open attempt of a job when a newer attempt begins. No resource manager will
-//! finish the older attempt, so superseding finishes it:
+//! Superseding: decides the end of a job's open attempt when a newer attempt begins. No resource manager will finish
+//! the older attempt, so superseding finishes it:
 //!
 //! * setup tasks that the controller has not sent never begin;
 //! * running tasks go on, and external services are asked to stop;

@@ -2,8 +2,8 @@
 //! them for a check with a tolerance of its own. If the site allows it, a job also forgives `lost` ranks and ranks past
 //! their limit. Every other failure is fatal: no user may ignore a generic failure of a prolog (flux-core #6842).
 //!
-//! Within the tolerance, an action succeeds without its failed ranks. A non-fatal exception names these ranks, with the
-//! message of each check. If the job asked for it (`shrink`, `keep`), the job hands these ranks over.
+//! Within the tolerance, an action succeeds without its failed ranks. A non-fatal exception names the failed ranks,
+//! with the message of each check. If the job asked for it (`shrink`, `keep`), the job hands the failed ranks over.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ impl Forgiveness {
         }
     }
 
-    /// Returns `true` if these failures are within the maximum numbers, and only of forgiven checks.
+    /// Returns `true` if the number of failures is within the limits, and the job forgives each failed check.
     pub(crate) fn covers(&self, forgiven: &[&Ended]) -> bool {
         let few = forgiven.len() as u64 <= self.ranks || defect!(CountIgnored);
         let of_checks = |ended: &&Ended| self.others || is_of(ended, &self.checks);
@@ -97,8 +97,8 @@ impl Jobs {
         tolerated
     }
 
-    /// Returns the failures on these ranks: each is `{check, message, hosts, ranks}`. If an end names no check, `check`
-    /// is the outcome's word.
+    /// Returns the failures on `ranks`: each is `{check, message, hosts, ranks}`. If an end names no check, `check` is
+    /// the outcome's word.
     pub(crate) fn failed_checks(&self, id: ActionId, ranks: &IdSet) -> Vec<Value> {
         let Some(action) = self.action(id) else { return Vec::new() };
         let mut by: BTreeMap<(String, String), IdSet> = BTreeMap::new();

@@ -90,8 +90,8 @@ impl Jobs {
         actions.filter(|action| !self.follows(action))
     }
 
-    /// Returns the ranks on which a setup action may have begun, as far as the store knows. Of a recovered attempt
-    /// these are all ranks.
+    /// Returns the ranks on which a setup action may have begun, as far as the store knows. In a recovered attempt, a
+    /// setup action may have begun on every rank.
     pub(crate) fn begun(&self, job: &JobId, number: Attempt) -> IdSet {
         if let Some(attempt) =
             self.attempt(job, number).filter(|attempt| attempt.recovered && !defect!(RecoveredUnbegun))
@@ -116,7 +116,7 @@ impl Jobs {
 }
 
 impl Action {
-    /// Returns the action's ranks, without those that ended before a Start was sent. An external action counts as begun
+    /// Returns the action's ranks, except ranks that ended before a Start was sent. An external action counts as begun
     /// on all its ranks, because the controller cannot see when a service begins.
     fn begun(&self) -> IdSet {
         let mut never = self.row.ended.clone();

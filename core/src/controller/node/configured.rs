@@ -1,10 +1,10 @@
 //! Configured actions: each agent reports in its Hello which actions its node's configuration names. The reports decide
 //! two things:
 //!
-//! * A request for an action that no node of the request configures is refused. It is a typing mistake, and leaves no
-//!   trace.
-//! * A node that refuses an action which it does not configure is not drained, unless the action is an after-action:
-//!   every node must configure these.
+//! * The controller refuses a request for an action that no node of the request configures. Such a request is a typing
+//!   mistake, and leaves no trace.
+//! * The controller does not drain a node that refuses an action outside its configuration, except for an after-action:
+//!   every node must configure every after-action.
 //!
 //! An older agent reports no actions. Then the controller sends the Start, and the node decides.
 

@@ -37,7 +37,7 @@ impl Machine {
 }
 
 impl Facts<'_> {
-    /// Returns the reason why the node must stay, and what to do; `None`: it may go.
+    /// Returns the reason why the node must stay, with the command to type; `None` if the node may go.
     fn in_use(&self, host: &HostName) -> Option<String> {
         let node = self.nodes.get(host)?;
         if node.session.is_some() {

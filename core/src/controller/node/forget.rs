@@ -1,5 +1,5 @@
 //! `job forget`: decides whether an operator may drop releases that the release hook keeps refusing. The job and its
-//! attempts stay; only these notices go.
+//! attempts stay.
 
 use serde_json::json;
 

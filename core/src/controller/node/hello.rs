@@ -26,7 +26,7 @@ impl Machine {
         let known = self.nodes.get(&host).map(|node| node.row.clone());
         let boot_number = match &known {
             Some(row) if row.machine == machine && (row.boot == boot || defect!(RebootUnnoticed)) => row.boot_number,
-            // The boot id counts soft reboots: the boot number grows also by those that the controller missed.
+            // A boot id counts soft reboots, so the boot number includes soft reboots that the controller missed.
             Some(row) if row.machine == machine => {
                 row.boot_number.saturating_add(row.boot.soft_reboots_until(&boot).map_or(1, |reboots| reboots.max(1)))
             }
@@ -73,7 +73,8 @@ impl Machine {
         self.gate_hears(&host);
     }
 
-    /// Settles the tasks of a Hello (`held`) against the store. `before`: what the node's earlier Hello had left open.
+    /// Settles the tasks of a Hello (`held`) against the store. `before`: the unsettled tasks of the node's earlier
+    /// Hello.
     pub(crate) fn settle(&mut self, id: SessionId, host: &HostName, held: Vec<Held>, before: Unsettled) {
         let Some(node) = self.nodes.get(host) else { return };
         let NodeRow { boot, boot_number, machine, .. } = node.row.clone();

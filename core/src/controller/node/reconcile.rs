@@ -23,7 +23,7 @@
 //! 1. The reboot has undone the work of the prolog. Only the action named `prolog` is so, and only until it has its
 //!    verdict. The rule also holds for an `ok` that the node reports only now, from a /run that outlived a soft reboot.
 //!    Where the job hands failed ranks over, `tolerable` does not count.
-//! 2. Unless an earlier action has not ended there, or recovery holds the task back. Start-grace counts from now.
+//! 2. Unless an earlier action has not ended on the host, or recovery holds the task back. Start-grace counts from now.
 //! 3. If recovery holds the task back, it stays unclaimed.
 //! 4. See [`crate::controller::action::announced_reboot`].
 

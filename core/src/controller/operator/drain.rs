@@ -43,8 +43,8 @@ impl Drains {
         Ok(Reply::Reached { tasks: count })
     }
 
-    /// Lifts the drains of all these hosts, or of none. With `forget`, no notice goes to the drain hook, for example
-    /// about a host that the resource manager does not know.
+    /// Lifts the drains of all `hosts`, or of no host. With `forget`, the drain hook gets no notice, for example about
+    /// a host that the resource manager does not know.
     ///
     /// # Errors
     /// A host is not drained, its drain is lifted already, or a reason is too new for the operator to know it.

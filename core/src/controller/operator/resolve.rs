@@ -47,7 +47,7 @@ impl Jobs {
         };
         match &ended.outcome {
             // The script may be alive, and the operator resolved the task for this very case: the resolution waits on.
-            // A resolution that waits for the node's word on a Start gives way: the task is lost, and the host is
+            // If the resolution waits for the node's report on a Start, the task is lost instead, and the host is
             // drained.
             Outcome::Lost { why: Loss::Unreachable | Loss::Offline | Loss::UnknownNode | Loss::Lease } => {
                 word.unbegun.then_some(ended)
@@ -177,7 +177,7 @@ impl Action {
         self.changed = true;
     }
 
-    /// Forgets the resolutions of these ranks.
+    /// Forgets the waiting resolutions of `ranks`.
     pub(crate) fn forget_words(&mut self, ranks: &IdSet) {
         for word in &mut self.row.resolving {
             word.ranks.subtract(ranks);

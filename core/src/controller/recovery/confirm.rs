@@ -123,8 +123,8 @@ impl Machine {
     }
 
     /// Adopts the orphans of an attempt, each on its rank, and adds the attempt if the store does not know it. Gives up
-    /// orphans that contradict the store: a running one gets a TERM, and its end is acknowledged. Returns the ranks of
-    /// orphans that are after-actions: the lost life had handed these ranks over.
+    /// orphans that contradict the store: a running orphan gets a TERM, and its end is acknowledged. Returns the ranks
+    /// of orphaned tasks of after-actions, which the lost life had handed over.
     fn adopt_orphans_of(&mut self, job: &JobId, number: Attempt, word: Confirm) -> IdSet {
         let of: Vec<(HostName, TaskId, ActionName, Option<u32>, bool)> = self
             .facts()
@@ -176,8 +176,8 @@ impl Machine {
         handed
     }
 
-    /// Forgets what a host reported and the store does not have: orphans, tombstones, commits of other lives, session
-    /// number and boots. The host's session ends, and its agent reports anew.
+    /// Forgets the reports of a host that the store cannot confirm: orphans, tombstones, commits of other lives,
+    /// session number and boots. The host's session ends, and its agent reports anew.
     ///
     /// # Errors
     /// The host's agent has never connected.

@@ -1,6 +1,6 @@
 //! Disowned ranks: decides where after-actions may clean up although the resource manager no longer holds the rank for
-//! the attempt. Another job may have the host. So an after-action begins there only if the resource manager, or an
-//! operator, vouches for the host:
+//! the attempt. Another job may have the host. So an after-action begins on the host only if the resource manager or an
+//! operator vouches for the host:
 //!
 //! | the host | then |
 //! |---|---|
@@ -78,7 +78,7 @@ impl Jobs {
             return;
         }
         attempt.disowned.extend_with(&new);
-        // An operator's earlier statement was not about these ranks.
+        // An operator's earlier statement did not cover the new ranks.
         attempt.by_hand = false;
         cx.attempt_changed(job, number);
         self.cleaning.insert((job.clone(), number));
@@ -112,7 +112,7 @@ impl Jobs {
         }
     }
 
-    /// Lifts the drains for the clean-up of these ranks, which were released or taken back. A drain for another reason
+    /// Lifts the drains for the clean-up of `ranks`, which were released or taken back. A drain for another reason
     /// stays.
     pub(crate) fn cleaned(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, cx: &mut Context) {
         let Some(attempt) = self.attempt(job, number) else { return };
@@ -122,7 +122,7 @@ impl Jobs {
 }
 
 impl Facts<'_> {
-    /// Returns the reason why an after-action may not begin on a rank; `None`: it may.
+    /// Returns the reason why an after-action may not begin on a rank; `None` if it may begin.
     pub(super) fn must_not_clean(
         &self,
         number: Attempt,
@@ -184,15 +184,15 @@ impl Facts<'_> {
         holders.find(|(_, holder)| holder.is_before(job, number)).map(|(of, _)| of)
     }
 
-    /// Returns the attempt as a holder of this host; `None`: it does not hold the host.
+    /// Returns the attempt as a holder of the host; `None` if the attempt does not hold the host.
     fn holder(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, host: &HostName) -> Option<Holder> {
         let holds = self.holds(attempt, host) || self.is_told_later(job, number, attempt, host);
         let rank = attempt.layout.rank(host.as_str()).filter(|_| holds)?;
         Some(Holder { job: job.clone(), number, waits: attempt.disowned.contains(rank) })
     }
 
-    /// Returns the holders of these hosts. Walks all attempts once: for a large job, one walk for each rank would cost
-    /// too much.
+    /// Returns the holders of each of `hosts`. Walks all attempts once: for a large job, one walk for each rank would
+    /// cost too much.
     fn holders_of(&self, hosts: &BTreeSet<HostName>) -> BTreeMap<HostName, Vec<Holder>> {
         let releases = self.cx.outbox.manager(0).filter(|entry| entry.is_release());
         let untold: BTreeSet<(&JobId, Attempt)> = releases.map(|entry| (&entry.job, entry.attempt)).collect();

@@ -30,8 +30,8 @@ use crate::{defect, utc};
 const FEW_NODES: usize = 3;
 
 impl Machine {
-    /// Judges the evidence at a start: the stamp in the store, and the anchor file beside it. Enters recovery if there
-    /// is any.
+    /// Judges the evidence at a start of the controller: the stamp in the store, and the anchor file beside the store.
+    /// Enters recovery if either shows that the store is behind.
     pub(crate) fn judge_store(&mut self, stamp: Option<u64>, anchor: Option<Commit>) {
         let anchor = anchor.filter(|anchor| self.history.place(*anchor) == Place::Foreign && !defect!(AnchorIgnored));
         let why = match (stamp.filter(|_| !defect!(StampIgnored)), anchor) {

@@ -1,7 +1,7 @@
 //! Gate: decides when attempts are frozen, and thaws them.
 //!
 //! After a start the gate is shut until every node that the store knows has said Hello, or until [`shut_ms`] have
-//! passed. Then all attempts thaw but the unvouched ones of a recovery.
+//! passed. Then all attempts thaw, except the unvouched attempts of a recovery.
 
 use std::collections::BTreeSet;
 
@@ -43,7 +43,7 @@ impl Jobs {
 }
 
 impl Recovery {
-    /// Returns the time (monotonic) at which the gate opens even if nodes are missing; `None`: it is open.
+    /// Returns the time (monotonic) at which the gate opens even if nodes are missing; `None` if the gate is open.
     pub(crate) fn next_gate(&self) -> Option<u64> {
         self.gate.as_ref().map(|gate| gate.until_ms)
     }
@@ -172,8 +172,8 @@ impl Machine {
         }
     }
 
-    /// Carries on with an action of a thawed attempt: settles with each connected node what its Hello had left open,
-    /// and starts waiting ranks.
+    /// Carries on with an action of a thawed attempt: settles the action's tasks on each connected node, and starts
+    /// waiting ranks.
     pub(crate) fn thaw_action(&mut self, id: ActionId) {
         let Some(action) = self.jobs.action(id) else { return };
         if action.row.verdict.is_some() {

@@ -59,7 +59,7 @@ impl Orphan {
         self.state == HeldState::Ended
     }
 
-    /// Returns the orphan's state in a word, for people.
+    /// Returns the name of the orphan's state, for people.
     pub(crate) const fn word(&self) -> &'static str {
         match self.state {
             HeldState::Unclaimed => "unclaimed",
@@ -139,7 +139,7 @@ impl Nodes {
         given_up || defect!(OrphanAcknowledged)
     }
 
-    /// Removes an orphan. After a host's last orphan, waiting actions may begin there.
+    /// Removes an orphan. If the orphan was the host's last, waiting actions may begin on the host.
     pub(super) fn drop_orphan(&mut self, host: &HostName, task: TaskId, cx: &mut Context) {
         let Some(node) = self.get_mut(host) else { return };
         node.unsettled.orphans.remove(&task);
@@ -149,8 +149,9 @@ impl Nodes {
         }
     }
 
-    /// Gives up an orphan, as an operator decided. The task never begins; if it runs, it gets a TERM, and its end is
-    /// acknowledged. An absent node gets the Cancel when it comes back, and the recovery does not wait for it.
+    /// Gives up an orphan, as an operator decided. An unclaimed orphan never begins; a running orphan gets a TERM. The
+    /// controller acknowledges the end. An absent node gets the Cancel when the node comes back, and the recovery does
+    /// not wait for the node.
     pub(super) fn give_up_orphan(&mut self, host: &HostName, task: TaskId, cx: &mut Context) {
         let Some(node) = self.get_mut(host) else { return };
         let session = node.session;
@@ -215,9 +216,9 @@ impl Machine {
         false
     }
 
-    /// Adopts the orphans of an action on these ranks: each becomes the action's task, as if the node had just reported
-    /// it. The order of actions does not matter here. An orphan that has ended gets a Start, and the node answers with
-    /// the end.
+    /// Adopts the orphans of an action on `ranks`: each becomes the action's task, as if the node had just reported the
+    /// task. The order of actions does not delay an adoption. An orphan that has ended gets a Start, and the node
+    /// answers with the end.
     pub(crate) fn adopt(&mut self, id: ActionId, ranks: &IdSet) {
         let Some(layout) = self.jobs.layout(id).cloned().filter(|_| self.facts().has_orphans()) else { return };
         for rank in ranks.iter().map(Rank) {

@@ -52,7 +52,7 @@ impl Facts<'_> {
         rows
     }
 
-    /// Returns the reason why an action still holds ended ranks: what its release policy waits for.
+    /// Returns the reason why an action still holds ended ranks, by its release policy.
     fn not_let_go(&self, action: &Action, done: &Part, layout: &Layout) -> String {
         let row = &action.row;
         let ran_nothing =

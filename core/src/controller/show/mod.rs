@@ -1,8 +1,8 @@
 //! Views of the machine for operators and programs. A view decides and changes nothing.
 //!
 //! Files: `job` shows a job and its open ranks, `node` a node and the scripts stuck on it, `holds` the holders of
-//! ranks, `notices` what a hook has not carried out, `edge` the attempts of a source, `recovery` what a recovery waits
-//! for. `overview` and `timeline` are for the web page.
+//! ranks, `notices` the open work of the hooks, `edge` the attempts of a source, `recovery` the open points of a
+//! recovery. `overview` and `timeline` are for the web page.
 
 use crate::controller::facts::Facts;
 use crate::controller::machine::Machine;

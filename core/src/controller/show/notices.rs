@@ -24,7 +24,7 @@ struct Told<'a> {
 }
 
 impl Facts<'_> {
-    /// Returns rows for what the hooks have not carried out: releases, ranks that wait for a drain, and drains.
+    /// Returns rows for the open work of the hooks: releases, ranks that wait for a drain, and drains.
     pub(crate) fn untold(&self) -> Vec<PsRow> {
         let row = |job: &JobId, attempt, ranks: IdSet, hosts, state: &str, why, since_ms| PsRow {
             job: Some(job.clone()),

@@ -223,7 +223,7 @@ pub(super) fn open_row(row: PsRow) -> OpenRow {
     }
 }
 
-/// Returns the first of these ranks, at most as many as a row names.
+/// Returns the first ranks of `ranks`, at most [`MAX_HOSTS`].
 pub(super) fn first(ranks: &IdSet) -> IdSet {
     ranks.iter().take(MAX_HOSTS).collect()
 }

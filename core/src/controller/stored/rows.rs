@@ -56,11 +56,11 @@ pub struct AttemptRow {
     /// The attempt was added or vouched for in a recovery. The store may lack tasks that had begun, so a setup action
     /// counts as begun on every rank.
     pub recovered: bool,
-    /// Ranks that the resource manager no longer holds for the attempt. An after-action begins there only if the host
-    /// is drained and no other attempt holds it, or if an operator has vouched for the host. The controller releases
-    /// disowned ranks without a notice.
+    /// Ranks that the resource manager no longer holds for the attempt. An after-action begins on a disowned rank only
+    /// if the host is drained and no other attempt holds the host, or if an operator has vouched for the host. The
+    /// controller releases disowned ranks without a notice.
     pub disowned: IdSet,
-    /// An operator has vouched for the hosts of the disowned ranks, so after-actions may clean up there.
+    /// An operator has vouched for the hosts of the disowned ranks, so after-actions may clean up on the hosts.
     pub by_hand: bool,
 }
 
@@ -144,7 +144,7 @@ pub enum Passing {
     /// operator gave them up.
     Orphan,
     /// After-actions of this attempt clean up a disowned rank on the host. The cause ends when the rank is released or
-    /// is the attempt's again. An after-action that fails there gives the drain a further reason, and the drain stays.
+    /// is the attempt's again. If an after-action fails, the drain gets a further reason and stays.
     Cleaning { job: JobId, attempt: Attempt },
 }
 
@@ -223,10 +223,10 @@ pub struct ActionRow {
     /// Last sequence number of the job's event log before the action began: all events of the action have higher
     /// numbers.
     pub events_from: u64,
-    /// The part that the action holds: at its start all ranks and resources, later without those dropped after their
-    /// end.
+    /// The part that the action holds: first all its ranks and resources; later no longer the part dropped by its
+    /// release policy.
     pub held: Part,
-    /// The action is an after-action of a job that still holds ranks: those ranks join the action when the job hands
+    /// The action is an after-action of a job that still holds ranks. The held ranks join the action when the job hands
     /// them over.
     pub growing: bool,
     /// Resolutions that wait: each becomes the outcome once the drain of its node is in force.
@@ -242,7 +242,7 @@ pub struct ActionRow {
     pub limits: BTreeMap<u64, IdSet>,
     /// A recovery began, and no request has named the action since: a setup action then begins on no further rank.
     pub unvouched: bool,
-    /// Remarks about `ok` ranks, by text: no script ran there, or the runner skipped a file.
+    /// Remarks about `ok` ranks, by text: a remark says that no script ran, or that the runner skipped a file.
     pub remarks: BTreeMap<String, IdSet>,
 }
 
