@@ -28,8 +28,8 @@ pub struct Machine {
     pub(super) cx: Context,
     pub(super) epoch: Epoch,
     pub(super) history: History,
-    /// Host of the agent that refused this controller's epoch for the highest other epoch, and the other epoch. `None`:
-    /// no agent has refused.
+    /// The highest epoch for which an agent has refused this controller, with the agent's host; `None` if no agent has
+    /// refused.
     pub(super) highest_seen: Option<(HostName, Epoch)>,
     pub(super) nodes: Nodes,
     pub(super) jobs: Jobs,

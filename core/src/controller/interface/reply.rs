@@ -35,7 +35,7 @@ pub enum Reply {
         tasks: u64,
         waiting: u64,
     },
-    /// The controller is quiesced; so many actions and tasks are still open.
+    /// The controller is quiesced. `actions` and `tasks`: the numbers of open actions and open tasks.
     Quiet {
         actions: u64,
         tasks: u64,

@@ -165,16 +165,17 @@ pub enum Request {
     },
 }
 
-/// The request for an action on ranks of an attempt.
+/// The request to begin an action on ranks of an attempt, or to attach to the action.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunRequest {
     pub job: JobId,
     /// The attempt; `None`: the open attempt, or a new attempt if none is open.
     pub attempt: Option<Attempt>,
     pub action: ActionName,
-    /// The job's hosts in rank order; `None`: the hosts that the attempt already has.
+    /// For a new attempt, its hosts in rank order; for an existing attempt, the hosts on which the action begins.
+    /// `None`: all hosts of the attempt; a new attempt takes the hosts of the attempt before.
     pub nodes: Option<HostList>,
-    /// The chosen hosts or ranks; `None`: all.
+    /// The hosts or ranks on which the action begins; `None`: all of `nodes`.
     pub targets: Option<Targets>,
     pub userid: Option<u32>,
     pub env: BTreeMap<String, String>,

@@ -32,7 +32,8 @@ pub(crate) struct Forgiveness {
     pub(crate) checks: BTreeMap<CheckName, u64>,
     /// `true` if the job forgives failures of checks outside `checks`, and failures without a check.
     pub(crate) others: bool,
-    /// `true` if the number of good ranks reaches the job's `keep`.
+    /// `true` if enough good ranks are left for the job to go on: `keep` of them, and at least one if the job hands
+    /// failed ranks over.
     pub(crate) enough: bool,
     /// `true` if the job forgives `lost` ranks too.
     pub(crate) lost: bool,

@@ -42,8 +42,8 @@ pub(crate) struct Node {
     pub(crate) actions: Option<BTreeSet<ActionName>>,
     /// Earlier boots of this machine, newest last. The machine never comes back in an earlier boot.
     pub(crate) over: Vec<BootId>,
-    /// Time (CLOCK_MONOTONIC, ms) at which the node connected or went away; for an absent node not before this
-    /// controller's start.
+    /// Time (CLOCK_MONOTONIC, ms) of the last change between connected and absent. The controller's own start counts as
+    /// such a change.
     pub(crate) since_ms: u64,
     /// The node's tasks in actions that have no verdict.
     pub(crate) tasks: BTreeSet<TaskId>,

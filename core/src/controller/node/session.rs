@@ -32,7 +32,7 @@ pub(crate) struct Session {
 /// Stage of a session, as the module's header draws it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Stage {
-    /// The Hello is not complete; the pages so far.
+    /// The Hello is not complete. Contains the pages that have arrived; `None` before the first page.
     Greeting(Option<Box<Hello>>),
     /// The Hello is complete. The session waits until the older session of its host has answered the probe with this
     /// nonce, or until the time `until_ms` (monotonic).

@@ -1,4 +1,4 @@
-//! The store's content: rows, the changes of a commit, and the snapshot that a start loads.
+//! The store's content: rows, bodies of notices, and the snapshot that a start loads.
 
 pub(crate) mod body;
 pub(crate) mod rows;

@@ -39,8 +39,8 @@ pub struct AttemptRow {
     pub open: bool,
     pub touched_ms: u64,
     pub terms: Terms,
-    /// A resource manager will finish the attempt: `job add`, an edge or an operator said so. Until then retention
-    /// keeps the attempt.
+    /// A resource manager will finish the attempt: `job add`, an edge or an operator said so. Retention keeps the
+    /// attempt until the attempt is released whole.
     pub added: bool,
     /// The part that the job itself still holds.
     pub hold: Part,
