@@ -42,7 +42,7 @@ pub(super) struct Context {
     /// Hosts whose drain came into force or was lifted in this batch. The end of the batch settles resolutions that
     /// waited for the drain.
     pub(super) in_force: BTreeSet<HostName>,
-    /// Time (monotonic) of the last `WakeAt` effect, until a tick comes.
+    /// Time (monotonic) for which the last `WakeAt` effect asked; `None` once a tick has come.
     pub(super) wake_ms: Option<u64>,
 }
 

@@ -27,7 +27,7 @@ use crate::job::Part;
 /// Longest reason, in characters, because `flux resource drain` and `scontrol` show one line.
 pub(crate) const MAX_REASON: usize = 200;
 
-/// Kind of fault behind a drain. It decides whether a reboot lifts the drain.
+/// Kind of fault behind a drain. The kind decides whether a reboot lifts the drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// A script is stuck past its limit, in the boot with this number; `None`: the node is unknown.

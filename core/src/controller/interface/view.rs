@@ -23,8 +23,8 @@ pub struct PsRow {
     pub action: ActionName,
     pub ranks: IdSet,
     pub hosts: HostList,
-    /// One of `waiting`, `sent`, `accepted`, `running`, `overdue`, `lingering`, `rebooting`, `resolving`, `unknown`,
-    /// `external`, `telling`, `draining`, `held`.
+    /// One of `waiting`, `sent`, `accepted`, `running`, `overdue`, `lingering`, `rebooting`, `resolving`, `external`,
+    /// `telling`, `draining`, `held`.
     pub state: String,
     /// The reason for the wait, or the name of the running script, as a text for people.
     pub why: String,

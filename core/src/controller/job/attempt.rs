@@ -73,8 +73,8 @@ impl JobAttempt {
         of.difference(&self.released.ranks)
     }
 
-    /// Returns `true` if the attempt has disowned ranks for whose hosts nobody has vouched, and has no source whose
-    /// edge could name the hosts' holders.
+    /// Returns `true` if an operator must decide about the hosts of disowned ranks: no operator has done so, and the
+    /// attempt has no source whose edge could name the hosts' holders.
     pub(crate) fn wants_a_word_on_hosts(&self) -> bool {
         self.has_disowned() && self.source.is_none()
     }

@@ -50,7 +50,8 @@ impl Jobs {
                 let text = format!("job {} attempt {number} is of another user: its number came again?", add.job);
                 return Err(Refusal::Conflict(text));
             }
-            // The lost life had released the ranks that the request no longer names.
+            // In a recovery: a life of the controller that the store has lost had released the ranks that the request
+            // does not name.
             Some(there) if there.unvouched && layout.is_part_of(&there.layout) => true,
             Some(there) if there.layout != layout => {
                 let on = |layout: &Layout| format!("{} ({})", Part::of_ranks(layout.ranks().clone()), layout.hosts());

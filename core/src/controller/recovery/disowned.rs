@@ -171,7 +171,7 @@ impl Facts<'_> {
         newer.filter(|(_, attempt)| self.holds(attempt, host)).map(|(number, _)| *number).next()
     }
 
-    /// Returns `true` if the attempt has a rank on this host that is not released, and is not spent.
+    /// Returns `true` if the attempt holds this host: the attempt is not spent, and has an unreleased rank on the host.
     fn holds(&self, attempt: &JobAttempt, host: &HostName) -> bool {
         let rank = attempt.layout.rank(host.as_str()).filter(|_| !attempt.complete);
         rank.is_some_and(|rank| !attempt.released.ranks.contains(rank)) && !self.jobs.is_spent(attempt)

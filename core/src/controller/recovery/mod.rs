@@ -19,6 +19,8 @@
 //!   limit, no lease, no verdict, and no pruning. Ends that nodes report are recorded.
 //! * **A lost life** is a life of the controller whose commits this store lacks. Tasks of a lost life may run on nodes,
 //!   and the resource manager may have got its notices.
+//! * **A bare `run`** is an attempt that `perilog run` opened without `job add`. No resource manager and no edge knows
+//!   the attempt.
 //!
 //! Files: `evidence` (is the store behind?), `gate` (freezing and thawing), `held_back` (why a task waits), `orphans`
 //! (tasks that the store does not know), `assert` (an edge's list), `disowned` (hosts of disowned ranks), `confirm` (an

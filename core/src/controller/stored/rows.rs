@@ -182,8 +182,8 @@ impl DrainRow {
         }
     }
 
-    /// Returns the newest reason of the drain, for the drain hook. In the resource manager an earlier reason may still
-    /// stand.
+    /// Returns the newest reason of the drain, for the drain hook. If the resource manager still has the host drained
+    /// for an earlier reason, it keeps that reason.
     #[must_use]
     pub fn newest(&self) -> Again {
         let first = || Again { at_ms: self.since_ms, reason: self.reason.clone(), by: self.by };
