@@ -11,9 +11,9 @@
 //! starts anew with each controller: only the service's own silence ends it.
 //!
 //! The ranks of an external action are `accepted` from the start. An external action waits for no other action of its
-//! attempt. Later setup actions and every after-action wait, rank by rank, for the end of the external action. The
-//! controller refuses to start an external action while an older attempt is at work on one of its hosts or resources,
-//! and the service asks again later.
+//! attempt. Later setup actions and every after-action wait, rank by rank, for the end of the external action. While an
+//! older attempt is at work on one of the hosts or resources, the controller refuses to start the action. The service
+//! asks again later.
 
 use std::collections::BTreeSet;
 

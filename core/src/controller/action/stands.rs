@@ -3,7 +3,7 @@
 //!
 //! A row contains all its ranks. If thousands of ranks end in any order, their sets are scattered, and the row is a
 //! text of a hundred kilobytes. A whole row for every ended rank would add up to gigabytes. So the machine stores a
-//! whole row only if another field changes, or if the deltas since the last whole row weigh as much as the row.
+//! whole row only in two cases: another field changes, or the deltas since the last whole row weigh as much as the row.
 
 use std::collections::BTreeMap;
 

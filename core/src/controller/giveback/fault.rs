@@ -118,8 +118,8 @@ impl Machine {
         self.cx.note(Level::Warning, Some(&job), Some(&host), format!("drained: {newest}"));
     }
 
-    /// Lifts the drain for a stuck script after a reboot of the node, if the site has set `reboot-cleans`, no script
-    /// lives on the node, and no recovery is under way.
+    /// Lifts the drain for a stuck script after a reboot of the node, if the site has set `reboot-cleans`. Lifts no
+    /// drain in a recovery, or while a script lives on the node.
     pub(crate) fn reboot_cleans(&mut self, host: &HostName) {
         if let Some(node) = self.nodes.get(host).filter(|_| self.cx.settings.reboot_cleans && !self.recovery.is_on()) {
             self.drains.reboot_cleans(node, &mut self.cx);

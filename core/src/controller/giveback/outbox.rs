@@ -1,5 +1,5 @@
 //! Outbox: keeps the notices of each receiver in order, and chooses the next notices for the release hook. A hook that
-//! returns after a day finds thousands of a job's releases and takes one at a time, so the frequent operations do not
+//! returns after a day finds thousands of a job's releases, and takes one at a time. So the frequent operations do not
 //! walk all entries.
 
 use std::collections::{BTreeMap, BTreeSet};

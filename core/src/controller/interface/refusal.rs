@@ -9,7 +9,7 @@ pub enum Refusal {
     NoSuchJob(String),
     NoSuchAttempt(String),
     NoSuchAction(String),
-    /// The attempt is closed, because a newer attempt, an edge or an operator closed it.
+    /// The attempt is closed, or the job has a newer attempt.
     AttemptClosed(String),
     NoSuchNode(String),
     /// The request contradicts the state of the job, the node or the drain.

@@ -40,8 +40,8 @@ impl Machine {
     /// of attempts.
     ///
     /// # Errors
-    /// No attempt that is meant waits for a statement, several attempts of the job do, or the job is said to be running
-    /// and the store does not know the attempt.
+    /// No meant attempt waits for a statement, or several attempts of the job do. `Running`: the store does not know
+    /// the attempt.
     fn confirm(
         &mut self,
         job: Option<&JobId>,

@@ -1,6 +1,6 @@
 //! Recovery: decides what the controller may do while its store may be behind what its nodes have obeyed, for example
-//! after a restore from a backup. The controller then begins no task of an attempt, sends no notice about it and
-//! releases none of its ranks until an edge, a request or an operator has vouched for the attempt.
+//! after a restore from a backup. Then no task of an attempt begins, no notice about it is sent and no rank of it is
+//! released, until an edge, a request or an operator has vouched for the attempt.
 //!
 //! ```text
 //!   start --> settling --all nodes said Hello, or a time passed--> open

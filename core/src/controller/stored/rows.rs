@@ -57,8 +57,8 @@ pub struct AttemptRow {
     /// counts as begun on every rank.
     pub recovered: bool,
     /// Ranks that the resource manager no longer holds for the attempt. An after-action begins on a disowned rank only
-    /// if the host is drained and no other attempt holds the host, or if an operator has vouched for the host. The
-    /// controller releases disowned ranks without a notice.
+    /// if the host is drained and no other attempt holds the host, or if `by_hand` is set. The controller releases
+    /// disowned ranks without a notice.
     pub disowned: IdSet,
     /// An operator has vouched for the hosts of the disowned ranks, so after-actions may clean up on the hosts.
     pub by_hand: bool,
