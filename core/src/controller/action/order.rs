@@ -8,8 +8,8 @@
 //! So an epilog runs after its prolog and never beside it. An attempt begins no action on a host where an earlier
 //! attempt of the job has not ended.
 //!
-//! An action waits only for actions before it (by attempt, then kind, then begin), or for tasks that were sent. So no
-//! two actions wait for each other. `ps` names the action for which a rank waits.
+//! An action waits only for actions of earlier attempts, for actions before it in this order, or for tasks that were
+//! sent. So no two actions wait for each other. `ps` names the action for which a rank waits.
 //!
 //! The node keeps the same order among its tasks, but does not know later tasks. The controller keeps the order too: a
 //! Start that waits on its node may pass its not-after.

@@ -134,7 +134,7 @@ pub enum Edge {
     /// The resource manager: a program on the local API, which confirms entries by the sequence number up to which it
     /// has applied all.
     Manager,
-    /// The release hook (`[release]` in controller.toml), which gets one entry at a time.
+    /// The release hook (`[release]` in controller.toml), which gets the entries of a job one at a time.
     ReleaseHook,
 }
 

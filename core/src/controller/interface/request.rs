@@ -210,7 +210,7 @@ pub struct ActionStart {
 pub struct Report {
     pub job: JobId,
     /// The attempt that the service works for; `None`: the open attempt, or the last. If that attempt lacks the action,
-    /// the only attempt in which the action is open.
+    /// `None` means the only attempt in which the action is open.
     pub attempt: Option<Attempt>,
     pub action: ActionName,
     /// The ranks and resources of the report; if both are `None`, all that the action covers.

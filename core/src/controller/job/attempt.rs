@@ -190,7 +190,7 @@ impl JobAttempt {
         Holds { ranks: ranks.clone(), hold, released, left, disowned: of(&self.disowned) }
     }
 
-    /// Returns all ranks and named resources that the resource manager gave the attempt.
+    /// Returns all ranks and named resources of the attempt.
     pub(crate) fn whole(&self) -> Part {
         Part { ranks: self.layout.ranks().clone(), resources: self.terms.resources.clone() }
     }

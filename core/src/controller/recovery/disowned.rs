@@ -155,8 +155,9 @@ impl Facts<'_> {
         self.holder_but(host, job, number).filter(|_| !defect!(CleanedBesideOthers)).cloned().map(Doubt::Holder)
     }
 
-    /// Returns `true` if the attempt's edge may not know yet that the host is released: until it has read the notice,
-    /// its job counts as the host's holder. An edge that follows the attempts themselves reads no notices.
+    /// Returns `true` if the attempt's edge may not know yet that the host is released. Until the edge has read the
+    /// notice, the attempt's job counts as the host's holder. An edge that follows the attempts themselves reads no
+    /// notices.
     fn is_told_later(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, host: &HostName) -> bool {
         if attempt.source.as_ref().is_none_or(|source| self.recovery.followed.contains(source)) {
             return false;
