@@ -111,8 +111,8 @@ pub enum Request {
         ok: bool,
         reason: String,
     },
-    /// Lists unfinished work that is at least `older_than_ms` old. `held` adds the ranks and resources that jobs and
-    /// ended ranks of actions hold.
+    /// Lists unfinished work that is at least `older_than_ms` old. `held` adds a row for each hold of a job, and for
+    /// each hold of an action on ended ranks.
     Ps {
         older_than_ms: u64,
         held: bool,

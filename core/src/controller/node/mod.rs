@@ -81,7 +81,7 @@ impl Node {
 pub(crate) struct Nodes {
     by_host: BTreeMap<HostName, Node>,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
-    /// Sessions that wait until the older session of their host has answered a liveness probe, or has not.
+    /// Sessions that wait for the result of a liveness probe of their host's older session.
     pub(crate) probing: BTreeSet<SessionId>,
     probe_last: u64,
     /// Open questions of clients, each with the hosts that have not answered.

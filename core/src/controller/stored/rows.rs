@@ -223,8 +223,8 @@ pub struct ActionRow {
     /// Last sequence number of the job's event log before the action began: all events of the action have higher
     /// numbers.
     pub events_from: u64,
-    /// The part that the action holds: first all its ranks and resources; later no longer the part dropped by its
-    /// release policy.
+    /// The ranks and resources that the action holds. At the start the action holds all of them; its release policy
+    /// decides when it drops the ended ones.
     pub held: Part,
     /// The action is an after-action of a job that still holds ranks. The held ranks join the action when the job hands
     /// them over.
