@@ -47,7 +47,7 @@ pub struct Start {
     pub action: ActionName,
     /// The node's boot that the Start is meant for. In another boot the agent does not accept the task.
     pub boot: BootId,
-    /// The start-grace in milliseconds, counted from the receipt of the Start. Later no process may claim the task.
+    /// The not-after, in milliseconds from the receipt of the Start. Later no process may claim the task.
     pub not_after_ms: u64,
     /// All ranks of the action. `hosts`: the host of each of these ranks, in rank order.
     pub ranks: IdSet,

@@ -204,7 +204,7 @@ impl Facts<'_> {
 
 /// Returns `true` if work in this state does not end by itself.
 fn is_stuck(state: &str) -> bool {
-    matches!(state, "overdue" | "lingering" | "unknown" | "resolving" | "draining" | "telling" | "held")
+    matches!(state, "overdue" | "lingering" | "resolving" | "draining" | "telling" | "held")
 }
 
 pub(super) fn open_row(row: PsRow) -> OpenRow {
