@@ -3,6 +3,8 @@
 //! A user may have written the text that a script prints: control characters of such a text never reach an operator's
 //! terminal.
 
+pub(crate) use perilog_core::duration::age;
+
 /// Maximum number of characters of foreign text in a line; `logs` and `--json` show all of the text.
 const SHOWN: usize = 300;
 
@@ -75,17 +77,6 @@ fn harmless(c: char, shown: &mut String) {
 /// Formats `rank 4`, `ranks 0-3,7`.
 pub(crate) fn ranks(ranks: &perilog_core::IdSet) -> String {
     format!("rank{} {ranks}", if ranks.len() == 1 { "" } else { "s" })
-}
-
-/// Formats the age of unfinished work: `42s`, `4m12s`, `2h03m`, `3d04h`.
-pub(crate) fn age(ms: u64) -> String {
-    let (s, m, h) = (ms / 1000, ms / 60_000, ms / 3_600_000);
-    match () {
-        () if s < 60 => format!("{s}s"),
-        () if m < 60 => format!("{m}m{:02}s", s % 60),
-        () if h < 24 => format!("{h}h{:02}m", m % 60),
-        () => format!("{}d{:02}h", h / 24, h % 24),
-    }
 }
 
 /// Formats a duration as [`age`] does, but finer below a minute: `420ms`, `4.2s`, `42.0s`.

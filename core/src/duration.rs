@@ -72,6 +72,17 @@ impl Span {
     }
 }
 
+/// Formats a length of time in milliseconds for people, to two units: `42s`, `4m12s`, `2h03m`, `3d04h`.
+pub fn age(ms: u64) -> String {
+    let (s, m, h) = (ms / 1000, ms / 60_000, ms / 3_600_000);
+    match () {
+        () if s < 60 => format!("{s}s"),
+        () if m < 60 => format!("{m}m{:02}s", s % 60),
+        () if h < 24 => format!("{h}h{:02}m", m % 60),
+        () => format!("{}d{:02}h", h / 24, h % 24),
+    }
+}
+
 impl std::str::FromStr for Span {
     type Err = ParseError;
     fn from_str(text: &str) -> Result<Self, ParseError> {

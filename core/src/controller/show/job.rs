@@ -10,7 +10,7 @@ use crate::controller::facts::Facts;
 use crate::controller::io::{External, Refusal, Reply};
 use crate::controller::job::no_job;
 use crate::controller::view::{ActionView, AttemptView, JobView, PsRow, RankView};
-use crate::duration::Span;
+use crate::duration::{Span, age};
 use crate::hostlist::HostList;
 use crate::ids::{Attempt, JobId, Rank};
 use crate::idset::IdSet;
@@ -78,9 +78,8 @@ impl Facts<'_> {
     }
 
     fn lease_text(&self, action: &Action) -> String {
-        let seconds = |ms: u64| Span::from_millis(ms / 1000 * 1000);
         let lease = action.row.external.as_ref().map_or(0, |external| external.lease_ms);
-        let left = seconds(self.lease_left(action).unwrap_or_default());
+        let left = age(self.lease_left(action).unwrap_or_default());
         format!("its service must be heard of within {left} (lease {})", Span::from_millis(lease))
     }
 

@@ -332,6 +332,20 @@ fn a_cancel_is_asked_of_the_service_and_drains_nobody() {
     assert_eq!(released(&b).resources, names("rabbit1,rabbit2"));
 }
 
+/// An operator has read that 4.96667m are left.
+#[test]
+fn the_rest_of_a_lease_is_shown_in_whole_seconds() {
+    let (mut b, _) = bench(4, |_| {});
+    b.ask(add("j", "n[0-3]", Terms::default())).0.unwrap();
+    let run = request("stage", "j", None, None);
+    let run = RunRequest { targets: Some("0-1".parse().unwrap()), ..run };
+    let lease_ms = 300_000;
+    b.ask(Request::ActionStart(Box::new(ActionStart { run, resources: names(""), lease_ms }))).0.unwrap();
+    b.pass(2_000);
+    let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: false }).0 else { panic!("no ps") };
+    assert_eq!(rows[0].why, "its service must be heard of within 4m58s (lease 5m)");
+}
+
 #[test]
 fn an_operator_settles_it_and_everything_shows_it() {
     let (mut b, _) = staged("0", Some("0-1"), "rabbit1", |_| {});
