@@ -84,7 +84,13 @@ impl Faces for Answer<Show> {
 
 fn attempt(view: &AttemptView, job: &JobId, page: &mut Page) {
     page.blank();
-    let state = if view.open { "open" } else { "closed" };
+    // The newest attempt of a job stays open for further actions, until all of it was released.
+    let is_released = view.held.is_empty() && view.released.ranks.len() as usize == view.hosts.len();
+    let state = match view.open {
+        _ if is_released => "released",
+        true => "open",
+        false => "closed",
+    };
     page.line(format_args!(
         "attempt {}  {state}  {}: {}",
         view.attempt,
@@ -314,6 +320,24 @@ mod tests {
              \u{20} released: rank 3\n\
              \u{20} no action yet\n"
         );
+    }
+
+    #[test]
+    fn an_attempt_is_open_until_all_of_it_is_released() {
+        let held = json!([{"job": "f1", "attempt": "0", "action": "job", "ranks": "", "hosts": "", "state": "held", "why": "",
+            "age_ms": 0, "local": false, "resources": ["rabbit1"]}]);
+        for (open, released, held, expect) in [
+            (true, "", json!([]), "open"),
+            (true, "0-2", json!([]), "open"),
+            (true, "0-3", held, "open"),
+            (true, "0-3", json!([]), "released"),
+            (false, "0-2", json!([]), "closed"),
+        ] {
+            let attempts = json!([{"attempt": "0", "open": open, "hosts": "n[0-3]", "actions": [], "held": held,
+                "released": {"ranks": released}}]);
+            let [table, ..] = faces(&answer(attempts), 43_000);
+            assert!(table.contains(&format!("attempt 0  {expect}  4 nodes")), "{table}");
+        }
     }
 
     #[test]
