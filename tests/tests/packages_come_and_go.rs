@@ -303,7 +303,12 @@ fn the_package_for_flux_comes_and_goes() -> Result<()> {
     ensure!(checked.contains("/etc/perilog/edge.toml: ok"), "{checked}");
     // Outside of a Flux instance the script has nothing to do.
     node.sh("/etc/flux/rc1.d/10-perilog")?;
-    node.apt(&["purge", "perilog-flux"])?.ok()?;
+    // Without its file rank 0 does not start again: the package that takes the file says which line names it.
+    let line = "plugins = [ { load = \"/usr/lib/perilog/perilog-hold.so\" } ]";
+    node.write_file("/etc/flux/system/conf.d/site.toml", format!("[job-manager]\n{line}\n"))?;
+    let said = node.apt(&["purge", "perilog-flux"])?.ok()?;
+    ensure!(said.contains(&format!("/etc/flux/system/conf.d/site.toml:2:{line}")), "no line is named: {said}");
+    ensure!(said.contains("flux jobtap remove perilog-hold.so"), "what to type is not said: {said}");
     let left = ours()?;
     ensure!(left == before, "it had\n{before}\nand has still\n{left}");
     Ok(())

@@ -166,7 +166,10 @@ fn they_install_upgrade_and_go() -> Result<()> {
     node.sh("echo '# by hand' >>/tmp/el/etc/perilog/agent.toml")?;
     rpm(node, &format!("-U --nodeps --force {}", paths.join(" ")))?;
     ensure!(node.read_file("/tmp/el/etc/perilog/agent.toml")?.ends_with("# by hand\n"), "an upgrade replaced it");
-    rpm(node, "-e perilog perilog-agent perilog-controller perilog-flux")?;
+    let line = "[{load = \"/usr/lib/perilog/perilog-hold.so\"}]";
+    node.write_file("/tmp/el/etc/flux/site.toml", format!("job-manager.plugins = {line}\n"))?;
+    let said = rpm(node, "-e perilog perilog-agent perilog-controller perilog-flux")?;
+    ensure!(said.contains(line) && said.contains("flux jobtap remove perilog-hold.so"), "{said}");
     // Flux has a plugin of the same name.
     let left = node.sh(
         "cd /tmp/el && find usr/sbin usr/libexec usr/lib usr/bin etc var -path '*perilog*' -not -path 'var/lib/rpm/*' -not -path 'usr/lib*/flux/*'",
