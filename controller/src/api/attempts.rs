@@ -2,11 +2,12 @@
 //! it changes. The follower registers before the API asks the machine, so a change in between is sent twice and never
 //! missed. A follower that was disconnected starts over.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use perilog_core::JobId;
 use perilog_core::controller::io::{AttemptsOf, Refusal, Reply, Request, Source};
-use perilog_core::controller::view::EdgeAttempt;
+use perilog_core::controller::view::{EdgeAttempt, SourceView, StatusView};
 use perilog_host::varlink::{Call, Gone, ReplySink};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -44,6 +45,52 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
         Ok(()) => feed.reply.done(json!({ "attempts": [], "current": true })).await,
         Err(End::Refused(refusal)) => refuse(feed.reply, &refusal).await,
         Err(End::Gone) => Err(Gone),
+    }
+}
+
+/// The sources that edges follow at the moment, as text, each with the number of its followers.
+#[derive(Debug, Default)]
+pub(crate) struct Following(Mutex<BTreeMap<String, u64>>);
+
+impl Following {
+    fn begin(&self, source: &Source) -> Follower<'_> {
+        let source = source.to_string();
+        *self.sources().entry(source.clone()).or_default() += 1;
+        Follower { all: self, source }
+    }
+
+    fn sources(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Completes the sources of a status, and adds a note about each source that no edge follows.
+    pub(super) fn complete(&self, status: &mut StatusView) {
+        let followed = self.sources();
+        for of in &mut status.sources {
+            of.followed = followed.contains_key(&of.source);
+            if !of.followed {
+                let SourceView { source, unreleased, .. } = of;
+                status.notes.push(format!(
+                    "no edge follows {source}, which has attempts to release: {unreleased}; they wait until: systemctl start perilog-flux"
+                ));
+            }
+        }
+    }
+}
+
+/// A follower of a source, until it is dropped.
+struct Follower<'a> {
+    all: &'a Following,
+    source: String,
+}
+
+impl Drop for Follower<'_> {
+    fn drop(&mut self) {
+        let mut sources = self.all.sources();
+        if let Some(count) = sources.get_mut(&self.source) {
+            *count -= 1;
+        }
+        sources.retain(|_, count| *count > 0);
     }
 }
 
@@ -89,6 +136,7 @@ impl Feed<'_> {
 
     async fn follow(&mut self, jobs: BTreeSet<JobId>) -> Result<(), End> {
         let _waiting = self.reply.wait().await?;
+        let _follower = self.api.following.begin(&self.source);
         let mut followed = self.stand_in_line().await?;
         self.snapshot(jobs).await?;
         loop {
@@ -155,5 +203,35 @@ impl Feed<'_> {
         self.api.inlet.put(Entry::FollowAll { feed, ready }).await.map_err(|_| ending())?;
         stands.await.map_err(|_| ending())?;
         Ok(followed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_that_no_edge_follows_is_noted() {
+        let source = |instance: &str| Source { name: "flux".to_owned(), instance: instance.to_owned() };
+        let shown = json!({"source": source("system").to_string(), "unreleased": 3, "followed": false});
+        let status = json!({"version": "1", "cluster": "c", "epoch": 1, "nodes": 0, "online": 0, "jobs": 0, "actions_open": 0,
+            "tasks_open": 0, "outbox": 0, "notes": [], "sources": [shown]});
+        let following = Following::default();
+        let noted = || {
+            let mut status = StatusView::deserialize(&status).unwrap();
+            following.complete(&mut status);
+            assert_eq!(status.sources[0].followed, status.notes.is_empty());
+            status.notes.join("\n")
+        };
+        let is_missed =
+            || noted().contains("no edge follows flux (instance system), which has attempts to release: 3;");
+        let _other = following.begin(&source("test"));
+        assert!(is_missed(), "{}", noted());
+        let (first, second) = (following.begin(&source("system")), following.begin(&source("system")));
+        assert_eq!(noted(), "");
+        drop(first);
+        assert_eq!(noted(), "");
+        drop(second);
+        assert!(is_missed(), "{}", noted());
     }
 }

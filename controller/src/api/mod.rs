@@ -77,6 +77,7 @@ pub(crate) struct Api {
     pub(crate) expiries: Expiries,
     /// The remark of the last reload.
     pub(crate) remark: watch::Receiver<Option<String>>,
+    pub(crate) following: attempts::Following,
 }
 
 /// Counts the calls that the API has not answered yet.
@@ -229,6 +230,7 @@ impl Api {
                 if let Reply::Status(status) = &mut answer {
                     status.name.clone_from(&self.cluster);
                     status.notes.extend(self.remark.borrow().clone());
+                    self.following.complete(status);
                 }
                 reply.done(value(answer)).await
             }

@@ -150,6 +150,7 @@ fn api(inlet: Inlet, store: &std::path::Path) -> Api {
         enrolment: None,
         expiries: crate::listener::Expiries::default(),
         remark: watch::channel(None).1,
+        following: super::attempts::Following::default(),
     }
 }
 

@@ -248,6 +248,7 @@ pub(super) async fn start(config: &Config) -> Result<Started, Fault> {
         enrolment: enrolment.clone(),
         expiries,
         remark: remarks,
+        following: Default::default(),
     };
     clients.spawn(async move {
         let Err(error) = api::serve(local, api).await;

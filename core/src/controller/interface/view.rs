@@ -190,6 +190,20 @@ pub struct StatusView {
     pub outbox: u64,
     /// Notes for operators, for example about a full disk.
     pub notes: Vec<String>,
+    /// Sources with attempts that are not released whole.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<SourceView>,
+}
+
+/// A source with attempts that are not released whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SourceView {
+    /// The source as text, such as `flux (instance system)`.
+    pub source: String,
+    /// Number of these attempts.
+    pub unreleased: u64,
+    /// Whether an edge follows the attempts. The machine does not know it: the API sets it.
+    pub followed: bool,
 }
 
 /// An attempt in the view for an edge.

@@ -4,9 +4,12 @@
 //! ranks, `notices` the open work of the hooks, `edge` the attempts of a source, `recovery` the open points of a
 //! recovery. `overview` and `timeline` are for the web page.
 
+use std::collections::BTreeMap;
+
 use crate::controller::facts::Facts;
+use crate::controller::io::Source;
 use crate::controller::machine::Machine;
-use crate::controller::view::{PsRow, StatusView};
+use crate::controller::view::{PsRow, SourceView, StatusView};
 use crate::milestone::MAX_NAMES;
 
 mod edge;
@@ -61,6 +64,15 @@ impl Facts<'_> {
         // Many nodes may have the same problem, so twenty notes are enough.
         notes.truncate(20);
         notes.splice(0..0, self.standing_notes());
+        let mut sources: BTreeMap<&Source, u64> = BTreeMap::new();
+        for source in self.jobs.attempts().filter(|(.., of)| !of.complete).filter_map(|(.., of)| of.source.as_ref()) {
+            *sources.entry(source).or_default() += 1;
+        }
+        let sources = sources.into_iter().map(|(source, unreleased)| SourceView {
+            source: source.to_string(),
+            unreleased,
+            followed: false,
+        });
         StatusView {
             recovery: self.recovery.row.clone().filter(|row| row.ended_ms.is_none()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -77,6 +89,7 @@ impl Facts<'_> {
             quiet: self.quiesce.quiet.clone(),
             outbox: self.cx.outbox.owed() as u64,
             notes,
+            sources: sources.collect(),
         }
     }
 

@@ -66,6 +66,13 @@ fn an_attempt_shows_how_far_it_has_come() {
     let (mut b, n) = bench(2, |_| {});
     let show = |b: &mut Bench| attempts(b, Some(&["j"]), None, 9).remove(0);
     b.ask(add("j", 0, "n[0-1]", terms("1"), Some(source("i1")))).0.unwrap();
+    let unreleased = |b: &mut Bench| match b.ask(Request::Status).0 {
+        Ok(Reply::Status(status)) => {
+            status.sources.into_iter().map(|of| (of.source, of.unreleased)).collect::<Vec<_>>()
+        }
+        reply => panic!("{reply:?}"),
+    };
+    assert_eq!(unreleased(&mut b), [(source("i1").to_string(), 1)]);
     let begun = show(&mut b);
     assert_eq!((begun.hold.to_string(), begun.complete, begun.actions), ("0-1".to_owned(), false, vec![]));
     b.run("prolog", "j", "n[0-1]");
@@ -91,4 +98,5 @@ fn an_attempt_shows_how_far_it_has_come() {
     }
     let over = show(&mut b);
     assert_eq!((over.complete, over.released.to_string(), over.actions.len()), (true, "0-1".to_owned(), 2));
+    assert_eq!(unreleased(&mut b), []);
 }
