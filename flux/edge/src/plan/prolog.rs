@@ -118,7 +118,7 @@ fn cancel(job: &Job, of: &Allocated<'_>, action: &EdgeAction) -> Action {
     Action::Cancel { id: job.id, job: of.job.clone(), attempt: of.attempt, name: action.name.clone() }
 }
 
-/// Returns the note of an exception, such as `prolog failed on n2: lustre: /p/lustre1 is not mounted (n2)`.
+/// Returns the note of an exception, such as `prolog failed on n2: lustre: /p/lustre1 is not mounted`.
 pub(super) fn note(action: &EdgeAction) -> String {
     let verdict = action.verdict.map_or("", Verdict::word);
     let on = if action.bad_hosts.is_empty() { String::new() } else { format!(" on {}", action.bad_hosts) };
@@ -150,15 +150,17 @@ pub(super) fn told(action: &EdgeAction) -> Value {
     told
 }
 
-/// Returns `lustre: /p/lustre1 is not mounted (n2); failed (exit 3) (n4)`. The text has no output of scripts, because
-/// guests can read the text.
+/// Returns `lustre: /p/lustre1 is not mounted (n2); failed (exit 3) (n4)`, without hosts where one reason is that of
+/// all bad hosts. The text has no output of scripts, because guests can read the text.
 pub(super) fn reasons(action: &EdgeAction) -> String {
+    let all = action.bad_hosts.to_string();
     let text = |value: &Value, key: &str| value.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let reason = |failure: &Value| {
         let (check, message, hosts) = (text(failure, "check"), text(failure, "message"), text(failure, "hosts"));
         // Without a reported check the message is the outcome, which begins with the script's name.
         let what = if message.starts_with(&check) { message } else { format!("{check}: {message}") };
-        format!("{what} ({hosts})")
+        // The note begins with all bad hosts: the reason that all of them share need not name them again.
+        if hosts == all { what } else { format!("{what} ({hosts})") }
     };
     let resources = action.bad_resources.iter().map(|(name, result)| format!("{name}: {result}"));
     let reasons: Vec<String> = action.failures.iter().map(reason).chain(resources).collect();

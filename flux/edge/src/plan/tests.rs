@@ -519,6 +519,9 @@ fn an_exception_names_nodes_and_checks_and_fits_into_flux() {
         context["note"].as_str().unwrap().to_owned()
     };
     assert_eq!(note(&view), "prolog failed on n1: lustre: /p is not mounted (n1); failed (exit 3) (n0)");
+    prolog.failures.pop();
+    knows(&mut view, with(vec![prolog.clone()]));
+    assert_eq!(note(&view), "prolog failed on n1: lustre: /p is not mounted");
     prolog.failures = vec![json!({"check": "a", "message": "é\u{0}\n".repeat(4_000), "hosts": "n1"})];
     knows(&mut view, with(vec![prolog]));
     let long = note(&view);
