@@ -16,6 +16,12 @@ const MAX_REPLY: u64 = 64 * 1024 * 1024;
 pub enum CallError {
     #[error("the controller is away: {0}")]
     Away(#[from] io::Error),
+    /// `0`: what the controller, or its socket, said.
+    #[error(
+        "the controller does not let perilog-flux in ({0}): write `[edge]`, `group = \"flux\"` and `drains = true` into /etc/perilog/controller.d/edge.toml \
+         (group: that of perilog-flux.service), then: systemctl restart perilog-controller"
+    )]
+    Forbidden(String),
     #[error("{code}: {text}")]
     Refused { code: String, text: String },
     #[error("the controller's reply cannot be read: {0}")]
@@ -29,7 +35,7 @@ impl CallError {
             Self::Refused { code, .. } => {
                 matches!(code.as_str(), "attempt-closed" | "conflict" | "invalid" | "parameter")
             }
-            Self::Away(_) | Self::Malformed(_) => false,
+            Self::Away(_) | Self::Forbidden(_) | Self::Malformed(_) => false,
         }
     }
 }
@@ -46,7 +52,11 @@ impl Controller {
     /// # Errors
     /// The controller does not listen at `socket`.
     pub async fn connect(socket: &Path) -> Result<Self, CallError> {
-        Ok(Self { stream: BufReader::new(UnixStream::connect(socket).await?) })
+        let stream = UnixStream::connect(socket).await.map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => CallError::Forbidden(format!("{}: {error}", socket.display())),
+            _ => error.into(),
+        })?;
+        Ok(Self { stream: BufReader::new(stream) })
     }
 
     /// Makes one call and returns its reply.
@@ -99,7 +109,8 @@ impl Controller {
             Some("InvalidParameter") => {
                 Err(CallError::Refused { code: "parameter".to_owned(), text: text("parameter") })
             }
-            // The error may pass: the controller gets room, or an administrator adds the user to the group.
+            Some("PermissionDenied") => Err(CallError::Forbidden(text("text"))),
+            // The error may pass: the controller gets room.
             Some(other) => Err(CallError::Refused { code: other.to_owned(), text: text("text") }),
         }
     }

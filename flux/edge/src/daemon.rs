@@ -65,17 +65,20 @@ pub async fn let_go(config: &Config, job: &str) -> Result<(), String> {
     let broker = Broker::connect(path).await.map_err(|error| format!("{}: {error}", path.display()))?;
     let open =
         crate::session::open_references(&broker, only.map(|id| id.0)).await.map_err(|error| error.to_string())?;
-    if let (Some(id), true) = (only, open.is_empty()) {
-        return Err(format!("perilog holds nothing of {id}"));
+    match (only, open.is_empty()) {
+        (Some(id), true) => return Err(format!("perilog holds nothing of {id}")),
+        (None, true) => say("perilog holds nothing of any job"),
+        (_, false) => {}
     }
-    for (id, what) in open {
+    for (id, what, subject) in open {
         let asked = json!({ "id": id, "what": what.word(), "status": 0 });
         broker.rpc("job-manager.perilog-hold.finish", &asked, 0).await.map_err(|error| error.to_string())?;
-        tracing::warn!(job = %Fluid(id), "let go of its {} by hand", what.word());
-        #[allow(clippy::print_stdout, reason = "the answer to whoever typed it")]
-        {
-            println!("{}: {} is let go", Fluid(id), what.word());
-        }
+        say(&format!("{subject}: {} is let go", what.word()));
     }
     Ok(())
+}
+
+#[allow(clippy::print_stdout, reason = "the answer to the operator who typed --let-go")]
+fn say(line: &str) {
+    println!("{line}");
 }

@@ -63,6 +63,23 @@ impl Action {
         }
     }
 
+    /// Returns the action for people, such as `Run of its prolog`.
+    pub fn what(&self) -> String {
+        match self {
+            Self::Add { .. } => "JobAdd".to_owned(),
+            Self::Run { what, .. } => format!("Run of its {}", what.word()),
+            Self::Start { name, .. } => format!("ActionStart of {name}"),
+            Self::LetGo { .. } => "JobFinish".to_owned(),
+            Self::Cancel { name, .. } => format!("Cancel of {name}"),
+            Self::Post { name, mark, .. } => format!("post-event of {name} ({mark})"),
+            Self::Finish { what, .. } => format!("the finish of its {}", what.word()),
+            Self::Drain { .. } => "drain in Flux".to_owned(),
+            Self::Undrain { .. } => "undrain in Flux".to_owned(),
+            Self::Told { .. } => "DrainTold".to_owned(),
+            Self::Lifted { .. } => "Undrain in perilog".to_owned(),
+        }
+    }
+
     /// Returns `true` if this action goes to the controller, not to Flux.
     pub const fn is_for_controller(&self) -> bool {
         matches!(

@@ -76,6 +76,15 @@ impl View {
         self.ranks = hosts.zip(r.ranks().iter()).collect();
     }
 
+    /// Returns a job with its hosts, for people: `f2mKAgF7 on n[0-3]`; the job alone before it has hosts.
+    pub fn subject(&self, id: u64) -> String {
+        let job = perilog_core::Fluid(id).job();
+        match self.jobs.get(&id).and_then(|job| job.r.as_deref()) {
+            Some(r) => format!("{job} on {}", r.hosts()),
+            None => job.to_string(),
+        }
+    }
+
     pub(super) fn attempt(&self, of: &Allocated<'_>) -> Option<&EdgeAttempt> {
         self.attempts.get(&(of.job.clone(), of.attempt))
     }

@@ -22,7 +22,7 @@ impl Session {
             Event::Housekeeping(told) => {
                 self.housekeeping(&told);
                 self.is_caught_up = true;
-                tracing::info!("Flux's journal is read: {} jobs", self.view.jobs.len());
+                tracing::info!("Flux's journal is read, jobs: {}", self.view.jobs.len());
             }
             Event::Resource(reply) => {
                 lifted(&mut self.view, &reply);
@@ -43,8 +43,9 @@ impl Session {
                     return None;
                 }
                 if is_current && !self.view.is_current {
-                    tracing::info!("follows perilog's controller: {} attempts", self.view.attempts.len());
+                    tracing::info!("follows perilog's controller, attempts: {}", self.view.attempts.len());
                     self.link_backoff = FIRST_BACKOFF;
+                    self.why.clear();
                 }
                 self.view.is_current |= is_current;
             }
@@ -84,14 +85,14 @@ pub(super) fn journal(view: &mut View, reply: &Value) -> bool {
     if let Some(jobspec) = object(&reply["jobspec"]) {
         job.externals = view.site.externals_of(&jobspec);
         if let Some(wrong) = job.set_jobspec(&jobspec) {
-            tracing::warn!(job = %Fluid(id), "its terms count as none: {wrong}");
+            tracing::warn!(job = %Fluid(id), "{}: its terms count as none: {wrong}", Fluid(id));
         }
     }
     for event in reply["events"].as_array().into_iter().flatten() {
         match JobEvent::deserialize(event) {
             Ok(event) => job.take(&event),
             Err(error) => {
-                tracing::warn!(job = %Fluid(id), "an event of its eventlog is skipped: {error}")
+                tracing::warn!(job = %Fluid(id), "{}: an event of its eventlog is skipped: {error}", Fluid(id));
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The session with the controller: an `Assert` of all attempts of Flux, then the feed. After each absence the edge
 //! begins again with the `Assert`, so the edge needs no memory of the time between.
 
-use perilog_core::{Attempt, JobId};
+use perilog_core::{Attempt, Fluid, JobId};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -16,7 +16,7 @@ impl Session {
         let asserted = assert::parameters(&self.view, &source);
         let is_held = |job: &&Job| job.prolog.is_open() || job.epilog.is_open() || job.is_in_housekeeping();
         let held = self.view.jobs.values().filter(is_held);
-        let jobs: Vec<String> = held.map(|job| perilog_core::Fluid(job.id).to_string()).collect();
+        let jobs: Vec<String> = held.map(|job| Fluid(job.id).to_string()).collect();
         let follow = json!({ "source": source, "jobs": jobs, "follow": true });
         let (sender, socket) = (self.sender.clone(), self.config.controller.path().to_owned());
         let linked = async move {
@@ -53,11 +53,14 @@ impl Session {
             let (job, attempt) = (row["job"].as_str(), row["attempt"].as_str());
             let id = job.and_then(|job| JobId::new(job).ok()).zip(attempt.and_then(|of| of.parse::<Attempt>().ok()));
             let why = row["why"].as_str().unwrap_or_default().to_owned();
-            tracing::error!(job, "perilog refuses it: {why}");
+            let subject = job.and_then(|job| job.parse::<Fluid>().ok()).map(|id| self.view.subject(id.0));
+            let subject = subject.or_else(|| job.map(str::to_owned)).unwrap_or_default();
+            tracing::error!(job, "{subject}: perilog refuses it: {why}");
             self.view.refused.extend(id.map(|id| (id, why)));
         }
         for row in rows("over") {
-            tracing::warn!(job = row["job"].as_str(), "Flux has it no more: perilog cleans up after it");
+            let job = row["job"].as_str();
+            tracing::warn!(job, "{}: Flux has it no more: perilog cleans up after it", job.unwrap_or_default());
         }
     }
 
@@ -75,8 +78,11 @@ impl Session {
     }
 
     pub(super) fn away(&mut self, why: &str) {
-        if self.view.is_current || self.link_backoff == super::FIRST_BACKOFF {
-            tracing::warn!("{why}; jobs wait until the controller is back");
+        let why = format!(": {why}");
+        // Logs a repeated reason once.
+        if self.why != why {
+            tracing::warn!("jobs wait for perilog's controller{why}");
+            self.why = why;
         }
         self.view.is_current = false;
         if let Some(link) = self.link.take() {

@@ -14,7 +14,7 @@ mod link;
 mod open;
 mod send;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,12 +74,15 @@ pub struct Session {
     link: Option<tokio::task::AbortHandle>,
     link_backoff: Duration,
     link_at: Option<Instant>,
-    in_flight: HashSet<String>,
+    /// Actions without an answer, by key; each with its subject for people: the job may be gone when the answer comes.
+    in_flight: HashMap<String, String>,
     delayed: HashMap<String, (Instant, Duration)>,
     /// Time of the next prolog that the edge sends to a quiesced controller; `None`: the controller is not quiesced.
     quiet: Option<Instant>,
     room: Arc<Semaphore>,
     status_asked: bool,
+    /// Why the edge waits for the controller, as the end of the status line.
+    why: String,
     said: String,
 }
 
@@ -123,7 +126,7 @@ impl Session {
             let key = send::key(&action);
             match self.delayed.get(&key) {
                 Some((at, _)) if *at > now => earlier(*at),
-                _ if self.in_flight.contains(&key) => {}
+                _ if self.in_flight.contains_key(&key) => {}
                 _ => match self.quiet.filter(|_| send::begins_anew(&action)) {
                     Some(at) if at > now => earlier(at),
                     Some(_) => {
@@ -135,7 +138,7 @@ impl Session {
             }
         }
         for (key, action) in begin {
-            self.in_flight.insert(key);
+            self.in_flight.insert(key, send::subject(&self.view, &action));
             // A quiesced controller gets one prolog at a time.
             let then = follower(&self.view, &action).filter(|then| !(send::begins_anew(then) && self.quiet.is_some()));
             self.send(action, then);
@@ -149,10 +152,10 @@ impl Session {
         let open = self.view.jobs.values().filter(|job| job.prolog.is_open() || job.epilog.is_open()).count();
         let line = match self.view.is_current {
             true => format!(
-                "{} jobs of Flux with resources, {open} held",
+                "jobs of Flux with resources: {}, held: {open}",
                 self.view.jobs.values().filter(|job| job.alloc.is_some()).count()
             ),
-            false => format!("waits for perilog's controller; {open} jobs held"),
+            false => format!("waits for perilog's controller{}; jobs held: {open}", self.why),
         };
         if line != self.said {
             notify::status(&line);

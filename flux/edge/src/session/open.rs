@@ -1,7 +1,7 @@
 //! The first checks of a broker: the broker is the right one, this edge is the only one, and the plugin is loaded. A
 //! session that is refused here has changed nothing.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -21,6 +21,8 @@ use crate::plan::{Job, Reference, View};
 const SERVICE: &str = "perilog";
 const EEXIST: u32 = 17;
 const ENOSYS: u32 = 38;
+/// A call that every job manager answers.
+const JOB_MANAGER: &str = "job-manager.stats-get";
 const LIST: &str = "job-manager.perilog-hold.list";
 /// Version of the plugin's contract (flux/jobtap/README.md).
 const INTERFACE: u64 = 1;
@@ -38,9 +40,12 @@ pub enum Fault {
     #[error("another edge is at work: the service name `{SERVICE}` is taken")]
     NotAlone,
     #[error(
-        "the plugin is not loaded, jobs run without prolog and epilog: load perilog-hold.so ([job-manager] plugins, or: flux jobtap load)"
+        "the plugin is not loaded, jobs run without prolog and epilog: flux jobtap load /usr/lib/perilog/perilog-hold.so, and [job-manager] plugins in \
+         Flux's configuration for the next start of rank 0"
     )]
     NoPlugin,
+    #[error("Flux starts, its job manager does not answer yet: {0}")]
+    Starting(RpcError),
     #[error("the plugin speaks interface {0}, this edge {INTERFACE}: install both of one version")]
     OtherPlugin(u64),
     #[error("Flux tells what cannot be read: {0}")]
@@ -82,11 +87,12 @@ impl Session {
             link: None,
             link_backoff: FIRST_BACKOFF,
             link_at: None,
-            in_flight: HashSet::new(),
+            in_flight: HashMap::new(),
             delayed: HashMap::new(),
             quiet: None,
             room: Arc::new(Semaphore::new(AT_ONCE)),
             status_asked: false,
+            why: String::new(),
             said: String::new(),
         };
         session.follow("groups.get", json!({ "name": "broker.online" }), Event::Online).await?;
@@ -125,7 +131,11 @@ async fn attr(broker: &Broker, name: &str) -> Result<String, RpcError> {
 /// Reads the plugin's references and the site's cap into the view.
 async fn plugin(broker: &Broker, view: &mut View) -> Result<bool, Fault> {
     let list = match broker.rpc(LIST, &json!({}), 0).await {
-        Err(error) if error.errnum() == Some(ENOSYS) => return Err(Fault::NoPlugin),
+        Err(error) if error.errnum() == Some(ENOSYS) => {
+            // While Flux starts, the job manager does not answer either.
+            broker.rpc(JOB_MANAGER, &json!({}), 0).await.map_err(Fault::Starting)?;
+            return Err(Fault::NoPlugin);
+        }
         answer => answer?,
     };
     match list["interface"].as_u64().unwrap_or_default() {
@@ -148,11 +158,11 @@ async fn plugin(broker: &Broker, view: &mut View) -> Result<bool, Fault> {
     Ok(list["epilog"] == Epilog::Housekeeping.word())
 }
 
-/// Returns the references that the eventlog shows open, of one job or of all.
+/// Returns the references that the eventlog shows open, of one job or of all, each with its job for people.
 ///
 /// # Errors
 /// [`Fault`]
-pub async fn open_references(broker: &Broker, only: Option<u64>) -> Result<Vec<(u64, Reference)>, Fault> {
+pub async fn open_references(broker: &Broker, only: Option<u64>) -> Result<Vec<(u64, Reference, String)>, Fault> {
     let mut view = View::new(crate::plan::view::Site::default());
     let mut journal = broker.stream("job-manager.events-journal", &json!({ "full": false }), 0).await?;
     loop {
@@ -165,7 +175,8 @@ pub async fn open_references(broker: &Broker, only: Option<u64>) -> Result<Vec<(
     Ok(jobs
         .flat_map(|job| {
             let open = [(job.prolog, Reference::Prolog), (job.epilog, Reference::Epilog)];
-            open.into_iter().filter(|(held, _)| held.is_open()).map(|(_, what)| (job.id, what)).collect::<Vec<_>>()
+            let open = open.into_iter().filter(|(held, _)| held.is_open());
+            open.map(|(_, what)| (job.id, what, view.subject(job.id))).collect::<Vec<_>>()
         })
         .collect())
 }

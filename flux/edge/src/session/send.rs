@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::{Event, FIRST_BACKOFF, LAST_BACKOFF, QUIET, Session};
 use crate::broker::{Broker, RpcError};
 use crate::controller::{CallError, Controller};
-use crate::plan::{Action, Job, Reference, assert};
+use crate::plan::{Action, Job, Reference, View, assert};
 
 const ENOENT: u32 = 2;
 const EINVAL: u32 = 22;
@@ -132,6 +132,7 @@ impl Session {
     /// Handles the answer to an action.
     pub(super) fn done(&mut self, action: &Action, outcome: Outcome) {
         let job = action.id().map(|id| tracing::field::display(Fluid(id)));
+        let subject = self.in_flight.get(&key(action)).cloned().unwrap_or_default();
         match outcome {
             Outcome::Done(reply) => {
                 self.key_is_done(action);
@@ -140,7 +141,11 @@ impl Session {
                 }
                 self.view.did(action);
                 self.asserts_again();
-                tell(action);
+                match (line(action, &reply), action) {
+                    (Some(line), Action::Drain { .. }) => tracing::warn!(job, "{subject}: {line}"),
+                    (Some(line), _) => tracing::info!(job, "{subject}: {line}"),
+                    (None, _) => {}
+                }
                 if let Action::Add { job, .. } = action
                     && reply["over"] == true
                 {
@@ -151,7 +156,7 @@ impl Session {
             }
             Outcome::Refused(why) => {
                 self.key_is_done(action);
-                tracing::error!(job, "refused: {why}");
+                tracing::error!(job, "{subject}: {} is refused: {why}", action.what());
                 match action {
                     Action::Add { job, attempt, .. }
                     | Action::Run { job, attempt, .. }
@@ -165,7 +170,7 @@ impl Session {
             Outcome::Quiet(why) if begins_anew(action) => {
                 self.in_flight.remove(&key(action));
                 if self.quiet.replace(Instant::now() + QUIET).is_none() {
-                    tracing::warn!("prologs wait: {why}");
+                    tracing::warn!(job, "prologs wait, the first is that of {subject}: {why}");
                 }
             }
             Outcome::Failed(why) | Outcome::Quiet(why) => {
@@ -173,7 +178,7 @@ impl Session {
                 self.in_flight.remove(&key);
                 let wait = self.delayed.get(&key).map_or(FIRST_BACKOFF, |(_, wait)| (*wait * 2).min(LAST_BACKOFF));
                 if wait >= LAST_BACKOFF / 10 {
-                    tracing::warn!(job, "tried again: {why}");
+                    tracing::warn!(job, "{subject}: {} is tried again: {why}", action.what());
                 }
                 self.delayed.insert(key, (Instant::now() + wait, wait));
             }
@@ -190,19 +195,36 @@ impl Session {
     }
 }
 
-/// Logs the actions for which an operator would look in the journal.
-fn tell(action: &Action) {
-    let job = action.id().map(|id| tracing::field::display(Fluid(id)));
+/// Returns the line of the journal for an action for which an operator would look there; `None`: no line. `reply`: the
+/// answer to the action.
+fn line(action: &Action, reply: &Value) -> Option<String> {
+    // The edge repeats a Run that the feed does not show yet: the action began with the first.
+    if matches!(action, Action::Run { .. } | Action::Start { .. }) && reply["attached"] == true {
+        return None;
+    }
+    Some(match action {
+        Action::Run { what, .. } => format!("{} begins", what.word()),
+        Action::Finish { what, status, .. } => format!("{} is over: status {status}", what.word()),
+        Action::Start { name, .. } => format!("{name} begins: its service is awaited"),
+        Action::Cancel { name, .. } => format!("{name} is cancelled: the job does not go on"),
+        Action::Post { name, mark, context, .. } => match context["note"].as_str() {
+            Some(note) => format!("told the user: {name} ({mark}): {note}"),
+            None => format!("told the user: {name} ({mark})"),
+        },
+        Action::Drain { reason, .. } => format!("drained in Flux: {reason}"),
+        Action::Undrain { .. } => "undrained in Flux".to_owned(),
+        Action::Lifted { .. } => "its drain was lifted in Flux: lifted in perilog".to_owned(),
+        Action::Add { .. } | Action::LetGo { .. } | Action::Told { .. } => return None,
+    })
+}
+
+/// Returns the subject of an action: `f2mKAgF7 on n[0-3]`, or the host of a drain.
+pub(super) fn subject(view: &View, action: &Action) -> String {
     match action {
-        Action::Run { what, .. } => tracing::info!(job, "{} begins", what.word()),
-        Action::Finish { what, status, .. } => tracing::info!(job, "{} is over: status {status}", what.word()),
-        Action::Start { name, .. } => tracing::info!(job, "{name} begins: its service is awaited"),
-        Action::Cancel { name, .. } => tracing::info!(job, "{name} is cancelled: the job does not go on"),
-        Action::Post { name, mark, .. } => tracing::info!(job, "told the user: {name} ({mark})"),
-        Action::Drain { host, reason, .. } => tracing::warn!(%host, "drained in Flux: {reason}"),
-        Action::Undrain { host } => tracing::info!(%host, "undrained in Flux"),
-        Action::Lifted { host } => tracing::info!(%host, "its drain was lifted in Flux: lifted in perilog"),
-        Action::Add { .. } | Action::LetGo { .. } | Action::Told { .. } => {}
+        Action::Drain { host, .. } | Action::Undrain { host } | Action::Told { host, .. } | Action::Lifted { host } => {
+            host.to_string()
+        }
+        action => action.id().map(|id| view.subject(id)).unwrap_or_default(),
     }
 }
 
@@ -291,6 +313,23 @@ mod tests {
 
     fn refused(errnum: u32) -> Result<Value, RpcError> {
         Err(RpcError::Refused { topic: "x".to_owned(), errnum, text: String::new() })
+    }
+
+    /// The feed may show the state before a Run, so the edge sends the Run again. Each line names job and hosts.
+    #[test]
+    fn an_action_that_begins_is_logged_once() {
+        let mut view = View::new(Default::default());
+        let r =
+            json!({"version": 1, "execution": {"R_lite": [{"rank": "0-1", "children": {}}], "nodelist": ["n[0-1]"]}});
+        let mut job = Job::new(6_731_191_091_817_518);
+        job.set_r(&r);
+        view.jobs.insert(job.id, job);
+        let (id, job, attempt) =
+            (6_731_191_091_817_518, Fluid(6_731_191_091_817_518).job(), perilog_core::Attempt::FIRST);
+        let run = Action::Run { id, job, attempt, what: Reference::Prolog };
+        let said = |reply: Value| line(&run, &reply).map(|line| format!("{}: {line}", subject(&view, &run)));
+        assert_eq!(said(json!({"attached": false})).as_deref(), Some("fuZZybuNNy on n[0-1]: prolog begins"));
+        assert_eq!(said(json!({"attached": true})), None);
     }
 
     #[test]
