@@ -1,33 +1,141 @@
-//! Checks of the edge of Flux: its state, its permissions at the controller, how much Flux forgets in a crash, and
-//! whether Flux runs jobs of its users.
+//! Checks of Flux: the edge's state and its permissions at the controller, the plugin now and after a restart of rank
+//! 0, how much Flux forgets in a crash, and whether Flux runs jobs of its users, also on each node.
 
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
+use serde_json::Value;
 use toml::Table;
 
 use super::{Finding, config, shell};
 
 const ABOUT: &str = "flux";
 const UNIT: &str = "perilog-flux.service";
+/// Owner of the system instance: only the owner may ask for plugins, and run the IMP.
+const OWNER: &str = "flux";
+const PLUGIN: &str = "perilog-hold.so";
+const LOAD: &str = "plugins = [ { load = \"/usr/lib/perilog/perilog-hold.so\" } ] below [job-manager] in one file of Flux's configuration, with all other plugins of the site";
 
+/// Checks of the host of rank 0.
 pub(super) fn look(controller: Option<&Table>) -> Vec<Finding> {
-    let asked = ["show", UNIT, "--property", "LoadState,UnitFileState,ActiveState,StatusText"];
-    let Ok(shown) = shell::ask("systemctl", &asked) else { return Vec::new() };
-    let get = |name: &str| {
-        let value = shown.stdout.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
-        value.unwrap_or_default()
-    };
-    let is_used = get("UnitFileState") == "enabled" || get("ActiveState") == "active";
-    if get("LoadState") != "loaded" || !is_used {
+    let Some(unit) = used(UNIT) else { return Vec::new() };
+    let mut findings = vec![edge(&unit.active, &unit.status)];
+    findings.extend(controller.map(settings).unwrap_or_default());
+    findings.push(
+        of_flux("jobtap list", as_owner(&["flux", "jobtap", "list"])).map_or_else(|none| none, |list| plugin(&list)),
+    );
+    // A restart reads the files, which may be newer than the configuration that the broker has.
+    let path = of_flux("getattr config.path", as_owner(&["flux", "getattr", "config.path"]));
+    let path = path.ok().filter(|path| !path.is_empty()).unwrap_or_else(|| "system".to_owned());
+    let file = ["config", "get", "--config-path", &path, "--default=[]", "job-manager.plugins"];
+    let said = of_flux("config get job-manager.plugins", shell::ask("flux", &file));
+    findings
+        .push(said.map_or_else(|none| none, |plugins| configured(&plugins, &path, |file| Path::new(file).exists())));
+    findings.push(set("kvs.checkpoint-period").map_or_else(|none| none, |period| checkpoints(&period)));
+    findings.push(starts_jobs());
+    findings
+}
+
+/// Checks of a node that has a broker of Flux.
+pub(super) fn on_a_node() -> Vec<Finding> {
+    if used("flux.service").is_none() {
         return Vec::new();
     }
-    let mut findings = vec![edge(get("ActiveState"), get("StatusText"))];
-    findings.extend(controller.map(settings).unwrap_or_default());
-    let set = |key: &str| setting(key, shell::ask("flux", &["config", "get", "--default=", key]));
-    findings.push(set("kvs.checkpoint-period").map_or_else(|none| none, |period| checkpoints(&period)));
+    let path = ["config", "get", "--config-path", "imp", "--default=", "run.housekeeping.path"];
+    let path = of_flux("config get run.housekeeping.path", shell::ask("flux", &path));
+    let is_program = |path: &str| std::fs::metadata(path).is_ok_and(|of| of.is_file() && of.mode() & 0o111 != 0);
+    let runs =
+        set("job-manager.housekeeping.command").and_then(|command| Ok(housekeeping(&command, &path?, is_program)));
+    [Some(starts_jobs()), runs.unwrap_or_else(Some)].into_iter().flatten().collect()
+}
+
+/// Checks that the IMP finds the program of Flux's housekeeping: Flux takes a node back at once where it cannot run.
+/// `command`: `[job-manager.housekeeping] command`; `path`: `[run.housekeeping] path` of the IMP. Both are empty if not
+/// set.
+fn housekeeping(command: &str, path: &str, is_program: impl Fn(&str) -> bool) -> Option<Finding> {
+    const FREE: &str = "Flux gives this node to the next job without housekeeping, under an epilog that still runs";
+    match path {
+        _ if !command.contains("flux-imp") => None,
+        "" => {
+            let what = format!("the IMP's configuration has no [run.housekeeping]: {FREE}");
+            let todo = "write it into /etc/flux/imp/conf.d, as in /usr/share/doc/perilog/flux.md";
+            Some(Finding::wrong(ABOUT, what, todo))
+        }
+        path if is_program(path) => Some(Finding::ok(ABOUT, format!("the IMP finds {path} for Flux's housekeeping"))),
+        path => {
+            let what = format!("[run.housekeeping] path of the IMP: there is no program {path}: {FREE}");
+            Some(Finding::wrong(
+                ABOUT,
+                what,
+                "install the package perilog, which has it, or mend the path in /etc/flux/imp/conf.d",
+            ))
+        }
+    }
+}
+
+struct Unit {
+    active: String,
+    status: String,
+}
+
+/// Returns the state of a unit; `None` where the unit is not installed, or is neither enabled nor active.
+fn used(unit: &str) -> Option<Unit> {
+    let asked = ["show", unit, "--property", "LoadState,UnitFileState,ActiveState,StatusText"];
+    let shown = shell::ask("systemctl", &asked).ok()?;
+    let get = |name: &str| {
+        let value = shown.stdout.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        value.unwrap_or_default().to_owned()
+    };
+    let is_used = get("UnitFileState") == "enabled" || get("ActiveState") == "active";
+    (get("LoadState") == "loaded" && is_used).then(|| Unit { active: get("ActiveState"), status: get("StatusText") })
+}
+
+fn as_owner(command: &[&str]) -> Result<shell::Said, String> {
+    shell::ask("runuser", &[&["-u", OWNER, "--"], command].concat())
+}
+
+/// Returns a key of the configuration that the broker has, empty where the key is not set.
+fn set(key: &str) -> Result<String, Finding> {
+    of_flux(&format!("config get {key}"), shell::ask("flux", &["config", "get", "--default=", key]))
+}
+
+fn starts_jobs() -> Finding {
     let mode = |path: &str| std::fs::metadata(path).map(|file| (file.uid(), file.mode())).map_err(|e| e.to_string());
-    findings.push(set("exec.imp").map_or_else(|none| none, |path| imp(&path, mode)));
-    findings
+    let runs = |path: &str| of_flux("imp", as_owner(&[path, "version"])).map(drop).map_err(|none| none.what);
+    set("exec.imp").map_or_else(|none| none, |path| imp(&path, mode, runs))
+}
+
+/// Checks that rank 0 has the plugin loaded. `list`: the output of `flux jobtap list`.
+fn plugin(list: &str) -> Finding {
+    match list.lines().any(|line| line.trim().ends_with(PLUGIN)) {
+        true => Finding::ok(ABOUT, format!("{PLUGIN} is loaded")),
+        false => {
+            let what = format!("{PLUGIN} is not loaded: jobs of Flux run without prolog and epilog");
+            Finding::wrong(ABOUT, what, "flux jobtap load /usr/lib/perilog/perilog-hold.so")
+        }
+    }
+}
+
+/// Checks that rank 0 loads the plugin at its next start. `plugins`: `[job-manager] plugins` in the files of `path`, as
+/// JSON.
+fn configured(plugins: &str, path: &str, exists: impl Fn(&str) -> bool) -> Finding {
+    let plugins: Value = serde_json::from_str(plugins).unwrap_or_default();
+    let all = plugins.as_array().into_iter().flatten();
+    match all.filter_map(|plugin| plugin["load"].as_str()).find(|load| load.ends_with(PLUGIN)) {
+        None => {
+            let what = format!(
+                "Flux's configuration ({path}) does not load {PLUGIN}: after a restart of rank 0 jobs run without prolog and epilog"
+            );
+            Finding::wrong(ABOUT, what, LOAD)
+        }
+        Some(load) if load.starts_with('/') && !exists(load) => {
+            let what = format!(
+                "[job-manager] plugins in Flux's configuration ({path}): there is no {load}: rank 0 does not start again"
+            );
+            Finding::wrong(ABOUT, what, LOAD)
+        }
+        Some(_) => Finding::ok(ABOUT, format!("{PLUGIN} is loaded when rank 0 starts again")),
+    }
 }
 
 /// Checks that the edge works; names the reason why the edge waits.
@@ -45,29 +153,29 @@ fn edge(state: &str, status: &str) -> Finding {
 
 /// Checks that the controller admits the edge, and that the edge drains.
 fn settings(controller: &Table) -> Vec<Finding> {
-    const GUIDE: &str = "/etc/perilog/controller.d/edge.toml, as in /usr/share/doc/perilog/flux.md; systemctl restart perilog-controller";
+    const TODO: &str = "[edge], group = \"flux\", drains = true in /etc/perilog/controller.d/edge.toml; systemctl restart perilog-controller";
     let has = |path: &[&str]| config::text(controller, path).is_some();
     let mut findings = Vec::new();
     if !has(&["edge", "group"]) && !has(&["api", "group"]) {
         let what = "[edge] group is not set: the controller refuses perilog-flux";
-        findings.push(Finding::wrong(ABOUT, what, GUIDE));
+        findings.push(Finding::wrong(ABOUT, what, TODO));
     }
     let edge = controller.get("edge").and_then(|edge| edge.get("drains")).and_then(toml::Value::as_bool);
     let has_command = controller.get("drain").and_then(|drain| drain.get("command")).is_some();
     if edge != Some(true) && !has_command {
         let what = "[edge] drains is not true, and there is no [drain] command: nodes that failed stay in use in Flux";
-        findings.push(Finding::warning(ABOUT, what, GUIDE));
+        findings.push(Finding::warning(ABOUT, what, TODO));
     }
     findings
 }
 
-/// Returns a key of Flux's configuration, empty where the key is not set. `Err`: a skipped check, with the reason.
-fn setting(key: &str, said: Result<shell::Said, String>) -> Result<String, Finding> {
+/// Returns the output of a command of Flux. `Err`: a skipped check, with the reason.
+fn of_flux(asked: &str, said: Result<shell::Said, String>) -> Result<String, Finding> {
     match said {
         Ok(said) if said.ok => Ok(said.stdout.trim().trim_matches('"').to_owned()),
         Ok(said) => {
             let why = said.stderr.lines().next().unwrap_or("no answer").to_owned();
-            Err(Finding::skipped(ABOUT, format!("flux config get {key}: {why}")))
+            Err(Finding::skipped(ABOUT, format!("flux {asked}: {why}")))
         }
         Err(why) => Err(Finding::skipped(ABOUT, why)),
     }
@@ -86,23 +194,38 @@ fn checkpoints(period: &str) -> Finding {
 }
 
 /// Checks that Flux starts jobs as their users: through flux-imp, which belongs to root and has the setuid bit.
-/// `mode` returns owner and mode of a file, or why there are none.
-fn imp(path: &str, mode: impl FnOnce(&str) -> Result<(u32, u32), String>) -> Finding {
+/// `mode` returns owner and mode of a file, `runs` whether the owner of the instance can run it; both with the reason
+/// if not.
+fn imp(
+    path: &str,
+    mode: impl FnOnce(&str) -> Result<(u32, u32), String>,
+    runs: impl FnOnce(&str) -> Result<(), String>,
+) -> Finding {
     const SETUID: u32 = 0o4000;
-    match (path, mode) {
-        ("", _) => Finding::warning(
+    if path.is_empty() {
+        return Finding::warning(
             ABOUT,
             "[exec] imp is not set: Flux runs jobs of the user flux alone",
             "[exec] imp = \"/usr/libexec/flux/flux-imp\" in Flux's configuration, and a restart of Flux",
-        ),
-        (path, mode) => match mode(path) {
-            Ok((0, mode)) if mode & SETUID != 0 => Finding::ok(ABOUT, format!("{path} starts jobs as their users")),
-            Ok(_) => {
-                let what = format!("{path} is not setuid root: every job of a user fails at its start");
-                Finding::wrong(ABOUT, what, format!("chown root {path}; chmod u+s {path}"))
+        );
+    }
+    match mode(path) {
+        Ok((0, mode)) if mode & SETUID != 0 => match runs(path) {
+            Ok(()) => Finding::ok(ABOUT, format!("{path} starts jobs as their users")),
+            Err(why) => {
+                let what = format!("{path} does not run for {OWNER}: every job of a user fails at its start: {why}");
+                Finding::wrong(
+                    ABOUT,
+                    what,
+                    format!("runuser -u {OWNER} -- {path} version; the IMP's configuration is in /etc/flux/imp/conf.d"),
+                )
             }
-            Err(why) => Finding::wrong(ABOUT, format!("[exec] imp: {path}: {why}"), "install flux-security"),
         },
+        Ok(_) => {
+            let what = format!("{path} is not setuid root: every job of a user fails at its start");
+            Finding::wrong(ABOUT, what, format!("chown root {path}; chmod u+s {path}"))
+        }
+        Err(why) => Finding::wrong(ABOUT, format!("[exec] imp: {path}: {why}"), "install flux-security"),
     }
 }
 
@@ -114,9 +237,9 @@ mod tests {
     #[test]
     fn the_edge_says_what_it_waits_for() {
         for (state, status, level) in [
-            ("active", "3 jobs of Flux with resources, 1 held", Level::Ok),
+            ("active", "jobs of Flux with resources: 3, held: 1", Level::Ok),
             ("active", "waits: the plugin is not loaded", Level::Warning),
-            ("active", "waits for perilog's controller; 1 jobs held", Level::Warning),
+            ("active", "waits for perilog's controller; jobs held: 1", Level::Warning),
             ("failed", "", Level::Wrong),
         ] {
             assert_eq!(edge(state, status).level, level, "{state} {status}");
@@ -138,24 +261,57 @@ mod tests {
     #[test]
     fn a_flux_that_forgets_is_told_of() {
         let said = |text: &str, ok| Ok(shell::Said { ok, stdout: text.to_owned(), stderr: "no way\n".to_owned() });
-        let level = |text: &str| setting("k", said(text, true)).map(|period| checkpoints(&period).level).unwrap();
+        let level = |text: &str| of_flux("k", said(text, true)).map(|period| checkpoints(&period).level).unwrap();
         assert_eq!(level("1m\n"), Level::Ok);
         assert_eq!(level("\"1m\"\n"), Level::Ok);
         assert_eq!(level("\n"), Level::Warning);
-        assert_eq!(setting("k", said("", false)).unwrap_err().what, "flux config get k: no way");
+        assert_eq!(of_flux("config get k", said("", false)).unwrap_err().what, "flux config get k: no way");
     }
 
     #[test]
-    fn the_imp_has_to_be_setuid_root() {
-        for (path, mode, level) in [
-            ("/imp", Ok((0, 0o104_755)), Level::Ok),
-            ("/imp", Ok((0, 0o100_755)), Level::Wrong),
-            ("/imp", Ok((1000, 0o104_755)), Level::Wrong),
-            ("/imp", Err("No such file or directory".to_owned()), Level::Wrong),
-            ("", Ok((0, 0o104_755)), Level::Warning),
+    fn the_plugin_is_looked_for_now_and_at_the_next_start() {
+        assert_eq!(plugin(".priority-default\n/usr/lib/perilog/perilog-hold.so\n").level, Level::Ok);
+        assert_eq!(plugin(".priority-default\nperilog.so\n").level, Level::Wrong);
+        let level = |plugins: &str| configured(plugins, "/etc/flux", |file| file == "/usr/lib/perilog/perilog-hold.so");
+        for (plugins, expect, part) in [
+            (r#"[{"load": "mf.so"}, {"load": "/usr/lib/perilog/perilog-hold.so"}]"#, Level::Ok, "starts again"),
+            (r#"[{"load": "/usr/lib/perilog-hold.so"}]"#, Level::Wrong, "there is no /usr/lib/perilog-hold.so"),
+            (r#"[{"load": "mf.so"}]"#, Level::Wrong, "does not load"),
+            ("[]", Level::Wrong, "does not load"),
         ] {
-            let told = format!("{path} {mode:?}");
-            assert_eq!(imp(path, |_| mode).level, level, "{told}");
+            let found = level(plugins);
+            assert!(found.level == expect && found.what.contains(part), "{plugins}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn the_imp_has_to_find_what_housekeeping_runs() {
+        let imp = r#"["/usr/libexec/flux/flux-imp","run","housekeeping"]"#;
+        for (command, path, expect) in [
+            ("", "", None),
+            (r#"["/usr/bin/true"]"#, "", None),
+            (imp, "/wait", Some(Level::Ok)),
+            (imp, "/gone", Some(Level::Wrong)),
+            (imp, "", Some(Level::Wrong)),
+        ] {
+            let found = housekeeping(command, path, |path| path == "/wait");
+            assert_eq!(found.map(|found| found.level), expect, "{command} {path}");
+        }
+    }
+
+    #[test]
+    fn the_imp_has_to_be_setuid_root_and_to_run() {
+        let none = || Err("No such file or directory".to_owned());
+        for (path, mode, runs, level) in [
+            ("/imp", Ok((0, 0o104_755)), Ok(()), Level::Ok),
+            ("/imp", Ok((0, 0o104_755)), Err("no configuration".to_owned()), Level::Wrong),
+            ("/imp", Ok((0, 0o100_755)), Ok(()), Level::Wrong),
+            ("/imp", Ok((1000, 0o104_755)), Ok(()), Level::Wrong),
+            ("/imp", none(), Ok(()), Level::Wrong),
+            ("", Ok((0, 0o104_755)), Ok(()), Level::Warning),
+        ] {
+            let told = format!("{path} {mode:?} {runs:?}");
+            assert_eq!(imp(path, |_| mode, |_| runs).level, level, "{told}");
         }
     }
 }

@@ -16,7 +16,7 @@
 //! | `scripts` | the scripts of each action, as perilog-runner finds them |
 //! | `node` | the bus, /run, the agent, the connection to the controller |
 //! | `slurm` | on a node of Slurm: settings that let a job run during an epilog |
-//! | `flux` | beside rank 0 of Flux: the edge, its permissions, and how much Flux forgets in a crash |
+//! | `flux` | beside rank 0 of Flux: the edge, its permissions, the plugin, how much Flux forgets; on each node: the IMP |
 //! | `controller` | the store's disk, the socket, hooks, versions of agents |
 //! | `fleet` | all of this on other nodes, over ssh |
 //! | `kernel` | the clock, and settings of the kernel that many nodes need |
@@ -55,7 +55,8 @@ use crate::{style, text, values};
 ///
 /// Inspects configuration, certificates, bus, directories, scripts, clock, limits, versions and connections of a node
 /// or of the controller, also if its daemon is down; changes nothing. Run it as root: other users may not read keys.
-/// Exits with 0 if nothing is wrong (a warning is no fault), 1 otherwise. With --quiet: only problems.
+/// Exits with 0 if nothing is wrong (a warning is no fault), 1 otherwise. With --quiet: only what is wrong, and
+/// warnings.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// `node` or `controller`; without it, every role configured on this host.
@@ -267,8 +268,8 @@ impl Faces for Reports {
     }
 
     fn quiet(&self, page: &mut Page) {
-        let wrong = self.0.iter().flat_map(|report| &report.findings).filter(|f| f.level == Level::Wrong);
-        wrong.for_each(|finding| page.line(format_args!("{}: {}", finding.about, text::line(&finding.what))));
+        let bad = self.0.iter().flat_map(|report| &report.findings).filter(|f| f.level >= Level::Warning);
+        bad.for_each(|of| page.line(format_args!("{} {}: {}", of.level.word(), of.about, text::line(&of.what))));
     }
 }
 
@@ -298,8 +299,9 @@ mod tests {
         );
         assert!(json.contains("\"level\":\"wrong\""));
         assert_eq!(
-            (quiet.as_str(), reports.worst()),
-            ("scripts: /etc/perilog/prolog.d: others can write it\n", Level::Wrong)
+            quiet,
+            "warning certificate: cert.pem ends in 12 days\nwrong scripts: /etc/perilog/prolog.d: others can write it\n"
         );
+        assert_eq!(reports.worst(), Level::Wrong);
     }
 }

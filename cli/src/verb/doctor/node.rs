@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::json;
 use toml::Table;
 
-use super::{Finding, Role, config, enroll, limits, scripts, slurm, tls, version};
+use super::{Finding, Role, config, enroll, flux, limits, scripts, slurm, tls, version};
 use crate::door::{Answer, Daemon, Door};
 
 const BUS: &str = "/run/dbus/system_bus_socket";
@@ -37,6 +37,7 @@ pub(super) fn look(config: Option<&Table>, findings: &mut Vec<Finding>) {
         findings.extend(slurm::look(config));
         findings.extend(reach(config, agent_version.as_deref()));
     }
+    findings.extend(flux::on_a_node());
     findings.extend(agent(&door, config.is_none_or(has_controller)));
     limits::look(Role::Node, None, findings);
 }
