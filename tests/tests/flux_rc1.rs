@@ -13,14 +13,15 @@ flux resource undrain 1
 flux resource drain -no '{nodelist}' > /tmp/after
 ";
 
-/// Batch script: lifts the drains that the instance begins with, lists the drains as soon as there is one again, and
-/// runs a job beside them.
+/// Batch script: lifts the drains that the instance begins with, lists the drains as soon as there is one again, runs a
+/// job beside them, and keeps the log of all drains.
 const LATER: &str = "#!/bin/sh
 flux resource drain -no '{nodelist}' > /tmp/before
 flux resource undrain 1
 touch /tmp/begun
 until grep . /tmp/drained; do flux resource drain -no '{nodelist} {reason}' > /tmp/drained; done
 flux run -N1 hostname > /tmp/ran
+flux kvs eventlog get --unformatted resource.eventlog > /tmp/log
 ";
 
 /// Submits a batch script for both nodes, with further arguments of the test.
@@ -69,6 +70,12 @@ fn a_running_batch_job_drains_a_node_that_goes_bad() -> Result<()> {
     ensure!(said("/tmp/before")?.trim() == "n1", "{output}");
     ensure!(said("/tmp/drained")?.trim() == "n0 perilog: gpu: gpu0 is gone", "{output}");
     ensure!(said("/tmp/ran")?.trim() == "n1", "{output}");
+    // The follower skips what the script drained at the start: else n1 has a second drain, before that of n0.
+    let log = said("/tmp/log")?;
+    let events: Vec<flux::Event> = log.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
+    let drains = events.iter().filter(|event| event.name == "drain");
+    let drains: Vec<_> = drains.map(|event| event.context["nodelist"].as_str().unwrap_or_default()).collect();
+    ensure!(drains == ["n1", "n0"], "{drains:?}: {log}");
     Ok(())
 }
 
