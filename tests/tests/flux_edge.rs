@@ -41,6 +41,65 @@ fn a_job_has_its_prolog_and_its_epilog_once() -> Result<()> {
     flux.assert_idle()
 }
 
+/// The edge is stopped during a prolog: status and doctor say so, until the edge is back. The edge's journal has each
+/// step once, with job and hosts.
+#[test]
+fn a_stopped_edge_is_missed_while_its_jobs_wait() -> Result<()> {
+    let cluster = flux::edge_cluster(2).boot()?;
+    let flux = Flux::with_edge(&cluster, "")?;
+    flux.hold("prolog")?;
+    let job = flux.submit(2, &[], &["true"])?;
+    flux.wait_begun(&job, "prolog", &[0, 1])?;
+    let is_missed = || Ok::<_, anyhow::Error>(cluster.perilog(&["status"])?.ok()?.contains("no edge follows flux"));
+    ensure!(!is_missed()?, "the edge is there");
+    flux.stop_edge()?;
+    flux.wait("the controller misses the edge", |_| is_missed())?;
+    flux.start_edge()?;
+    flux.wait("the controller has the edge again", |_| Ok(!is_missed()?))?;
+    flux.let_go("prolog")?;
+    flux.wait_clean(&job)?;
+    flux.wait("all is logged", |flux| Ok(flux.edge_log()?.contains("epilog is over")))?;
+    let log = flux.edge_log()?;
+    let name = flux::plain(&job);
+    for step in ["prolog begins", "prolog is over: status 0", "epilog begins", "epilog is over: status 0"] {
+        let line = format!("{name} on n[0-1]: {step}");
+        ensure!(log.lines().filter(|of| **of == line).count() == 1, "{line}:\n{log}");
+    }
+    flux.assert_idle()
+}
+
+/// The controller does not know the group of the edge: the edge says which key is missing, where, and what to type.
+/// doctor finds the plugin, now and in Flux's configuration, and misses the plugin once it is gone from there.
+#[test]
+fn what_a_site_has_left_out_is_named() -> Result<()> {
+    let cluster = flux::edge_cluster(1).boot()?;
+    let flux = Flux::with_edge(&cluster, "")?;
+    let node = flux.rank_0()?;
+    let doctor = || Ok::<_, anyhow::Error>(cluster.perilog(&["doctor", "controller"])?.stdout);
+    let said = doctor()?;
+    for part in ["perilog-hold.so is loaded\n", "perilog-hold.so is loaded when rank 0 starts again", "starts jobs as"]
+    {
+        ensure!(said.contains(part), "no {part:?} in {said}");
+    }
+    node.write_file("/etc/perilog/controller.d/edge.toml", "[edge]\ndrains = true\n")?;
+    node.systemctl(&["restart", "perilog-controller"])?;
+    let named =
+        ["[edge]", "group = \"flux\"", "/etc/perilog/controller.d/edge.toml", "systemctl restart perilog-controller"];
+    flux.wait("the edge names the key", |flux| {
+        let log = flux.edge_log()?;
+        Ok(log.lines().any(|line| named.iter().all(|part| line.contains(part))))
+    })?;
+    ensure!(doctor()?.contains("[edge] group is not set"), "{}", doctor()?);
+    node.sh("sed -i '/perilog-hold/d' $(grep -rl perilog-hold /etc/flux/system /usr/local/etc/flux 2>/dev/null)")?;
+    flux.ask(&["jobtap", "remove", "perilog-hold.so"])?;
+    let said = doctor()?;
+    for part in ["perilog-hold.so is not loaded", "does not load perilog-hold.so", "flux jobtap load /usr/lib/perilog"]
+    {
+        ensure!(said.contains(part), "no {part:?} in {said}");
+    }
+    Ok(())
+}
+
 /// A prolog fails on n2. The edge drains the node before the edge fails the job and before the job lets go of the node,
 /// so no other job gets the node. A lifted drain passes in both directions.
 #[test]

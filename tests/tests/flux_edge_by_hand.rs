@@ -46,11 +46,13 @@ fn a_job_is_let_go_by_hand_while_the_edge_is_away() -> Result<()> {
     let cluster = flux::edge_cluster(2).boot()?;
     let flux = Flux::with_edge(&cluster, "")?;
     let let_go = |job: &str| flux.rank_0()?.run(&["perilog-flux", "--let-go", job]);
+    let said = let_go("all")?.ok()?;
+    ensure!(said.contains("perilog holds nothing of any job"), "{said}");
     flux.stop_edge()?;
     let job = flux.submit(2, &[], &["true"])?;
     flux.wait_event(&job, "prolog-start")?;
     let said = let_go(&job)?.ok()?;
-    ensure!(said.contains("prolog is let go"), "{said}");
+    ensure!(said.contains(&format!("{} on n[0-1]: prolog is let go", flux::plain(&job))), "{said}");
     flux.wait_event(&job, "epilog-start")?;
     let said = let_go("all")?.ok()?;
     ensure!(said.contains("epilog is let go"), "{said}");
