@@ -130,7 +130,7 @@ async fn hear(incoming: Incoming) -> Result<Option<Visitor>, String> {
     let peer = incoming.peer;
     let (peer, stream) = match incoming.shake().await {
         Err(LinkError::Cut { .. }) => {
-            tracing::debug!(%peer, "the peer left before its handshake");
+            tracing::debug!("{peer} left before its handshake");
             return Ok(None);
         }
         shaken => shaken.map_err(said)?,
