@@ -132,7 +132,7 @@ impl Session {
     /// Handles the answer to an action.
     pub(super) fn done(&mut self, action: &Action, outcome: Outcome) {
         let job = action.id().map(|id| tracing::field::display(Fluid(id)));
-        let subject = self.in_flight.get(&key(action)).cloned().unwrap_or_default();
+        let subject = self.in_flight.get(&key(action)).cloned().unwrap_or_else(|| subject(&self.view, action));
         match outcome {
             Outcome::Done(reply) => {
                 self.key_is_done(action);
