@@ -56,13 +56,13 @@ impl Rooms {
         if self.of_machine > MACHINE_FUNCTIONS {
             let text =
                 format!("{FOLDER}: the machine has {} functions, more than {MACHINE_FUNCTIONS}", self.of_machine);
-            findings.errors.push(format!("{text}: an act on one part belongs to that part (docs/decisions/0016)"));
+            findings.errors.push(format!("{text}: an act on one part belongs to that part (docs/decisions/0018)"));
         }
         if self.acts.is_empty() {
             findings.errors.push(format!("{FOLDER}: no function of the machine was found"));
         } else if !circle.is_empty() {
             let rooms: Vec<&str> = circle.into_iter().collect();
-            let text = format!("{FOLDER}: {} rooms call each other in a circle (docs/decisions/0016)", rooms.len());
+            let text = format!("{FOLDER}: {} rooms call each other in a circle (docs/decisions/0018)", rooms.len());
             findings.errors.push(format!("{text}: {}", rooms.join(", ")));
         }
     }
