@@ -74,6 +74,16 @@ fn a_job_is_followed_over_a_kill_of_the_controller() -> Result<()> {
     wait_tiles(&browser, &json!({ "free": "1", "held": "2", "offline": "0" }))?;
     let verdict = browser.eval("return document.querySelector('#verdicts li').innerText.replace(/\\s+/g, ' ')")?;
     ensure!(verdict.as_str().is_some_and(|row| row.contains("ok prolog of j 2 nodes")), "{verdict}");
+    // Beside the job's details the columns are narrow: nothing runs over the edge of its box, or is cut off by it.
+    for width in [1250, 1280, 1600] {
+        let screen = json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
+        browser.devtools("Emulation.setDeviceMetricsOverride", &screen)?;
+        let over = browser.eval(
+            "const edge = (e) => e.getBoundingClientRect().right; \
+             return [...document.querySelectorAll('.rows li > *')].filter((e) => edge(e) > edge(e.closest('section'))).map((e) => e.innerText)",
+        )?;
+        ensure!(over == json!([]), "at {width}: {over}");
+    }
     ensure!(browser.eval("return document.querySelector('#away').hidden && window.opened")? == "once");
     ensure!(browser.eval("return document.querySelector('#said').textContent")? == "The controller is back.");
     assert_calm(&browser, true)?;
