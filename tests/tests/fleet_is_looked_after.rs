@@ -36,7 +36,6 @@ fn certificates_copies_failures_and_a_node_that_is_gone() -> Result<()> {
     ensure!(copies == "600 root\n600 root", "two copies for root alone: {copies}");
     let copied = figure("perilog_last_backup_timestamp_seconds")?.context("a figure")?;
     ensure!((0.0..3_600.0).contains(&(now()? - copied)), "{copied}");
-    controller.systemctl(&["enable", "--now", "perilog-backup.timer"])?;
 
     let run = cluster.perilog(&["run", "prolog", "--job", "j", "--nodes", "n[0-1]"])?;
     ensure!(run.code() == Some(1), "{run}");

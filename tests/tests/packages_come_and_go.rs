@@ -164,6 +164,9 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
     let ran = cluster.perilog(&["run", "housekeeping", "--job", "h", "--nodes", "n[0-1]"])?.ok()?;
     ensure!(ran.contains("n[0-1]: ok (no script ran)"), "{ran}");
 
+    controller.systemctl(&["enable", "--now", "perilog-backup.timer"])?;
+    ensure!(controller.systemctl(&["list-timers"])?.contains("perilog-backup.timer"), "no daily copy is due");
+
     // A purge removes the store, but keeps the authority that enrolled n1. Found by a trial: without the authority, all
     // enrolled nodes were locked out.
     let said = controller.apt(&["purge", "perilog-controller"])?.ok()?;
