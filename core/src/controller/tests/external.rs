@@ -343,7 +343,7 @@ fn the_rest_of_a_lease_is_shown_in_whole_seconds() {
     b.ask(Request::ActionStart(Box::new(ActionStart { run, resources: names(""), lease_ms }))).0.unwrap();
     b.pass(2_000);
     let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: false }).0 else { panic!("no ps") };
-    assert_eq!(rows[0].why, "its service must be heard of within 4m58s (lease 5m)");
+    assert_eq!(rows[0].why, "its service must be heard of within 4m57s (lease 5m)");
 }
 
 #[test]

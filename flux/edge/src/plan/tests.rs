@@ -513,13 +513,15 @@ fn an_exception_names_nodes_and_checks_and_fits_into_flux() {
     let mut view = view();
     let mut prolog = action("prolog", Some(Verdict::Failed), true);
     prolog.failures.push(json!({"check": "failed", "message": "failed (exit 3)", "hosts": "n0", "ranks": "0"}));
+    prolog.bad_hosts = "n[0-1]".parse().unwrap();
     knows(&mut view, with(vec![prolog.clone()]));
     let note = |view: &View| {
         let Some(Action::Post { context, .. }) = plan(view, NOW_MS).actions.into_iter().next() else { panic!() };
         context["note"].as_str().unwrap().to_owned()
     };
-    assert_eq!(note(&view), "prolog failed on n1: lustre: /p is not mounted (n1); failed (exit 3) (n0)");
+    assert_eq!(note(&view), "prolog failed on n[0-1]: lustre: /p is not mounted (n1); failed (exit 3) (n0)");
     prolog.failures.pop();
+    prolog.bad_hosts = "n1".parse().unwrap();
     knows(&mut view, with(vec![prolog.clone()]));
     assert_eq!(note(&view), "prolog failed on n1: lustre: /p is not mounted");
     prolog.failures = vec![json!({"check": "a", "message": "é\u{0}\n".repeat(4_000), "hosts": "n1"})];
