@@ -31,6 +31,8 @@ fn certificates_copies_failures_and_a_node_that_is_gone() -> Result<()> {
 
     // What the timer starts every day.
     controller.systemctl(&["start", "perilog-backup.service"])?;
+    // A copy is named by its second.
+    controller.sh("of=$(date +%s); until [ $(date +%s) -gt $of ]; do sleep 0.05; done")?;
     controller.systemctl(&["start", "perilog-backup.service"])?;
     let copies = controller.sh("stat -c '%a %U' /var/lib/perilog-backup/*")?;
     ensure!(copies == "600 root\n600 root", "two copies for root alone: {copies}");
