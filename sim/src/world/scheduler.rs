@@ -233,8 +233,8 @@ impl World {
                 self.go_on_with(&of);
             }
             if is_edge && self.dice.one_in(30) {
-                // The edge reconnects.
-                self.scheduler.link = Link::Down;
+                // The edge begins anew: it knows nothing that it has asked, and asks again.
+                self.forget_asked();
             }
         }
         let waits = self.scheduler.book.jobs.values().any(|job| !job.is_stuck);

@@ -52,11 +52,16 @@ impl World {
 
     /// Cuts the connection, because the resource manager talks to another controller from now on.
     pub(crate) fn scheduler_cut(&mut self) {
+        self.forget_asked();
+        self.schedule(100);
+    }
+
+    /// Ends the connection of an edge, which forgets what it has asked.
+    pub(super) fn forget_asked(&mut self) {
         self.scheduler.link = Link::Down;
         self.scheduler.asked.clear();
         for job in self.scheduler.book.jobs.values_mut() {
             job.asked_in = None;
         }
-        self.schedule(100);
     }
 }
