@@ -52,3 +52,17 @@ fn in_systemctl_and_in_the_journal() -> Result<()> {
     ensure!(logged.is_ok(), "{hook}");
     Ok(())
 }
+
+/// Found by a busy machine: journald read the lines after the unit's end, and stored no slice with them.
+#[test]
+fn logs_of_a_script_that_ended_before_journald_read() -> Result<()> {
+    let cluster = Cluster::builder(1).script("prolog", "10-says", "echo said to nobody yet").boot()?;
+    let node = cluster.node(0)?;
+    node.sh("systemctl kill --signal=STOP systemd-journald")?;
+    let ran = cluster.perilog(&["run", "prolog", "--job", "j", "--nodes", "n0"])?;
+    node.sh("systemctl kill --signal=CONT systemd-journald")?;
+    ran.ok()?;
+    let logs = cluster.perilog(&["logs", "j"])?.ok()?;
+    ensure!(logs.contains("said to nobody yet"), "{logs}");
+    Ok(())
+}

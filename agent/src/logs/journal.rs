@@ -7,7 +7,6 @@ use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
 
 use super::{About, MAX_TEXT};
-use crate::systemd::SLICE;
 
 /// Limit of a read; a journal of many gigabytes takes seconds.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -71,14 +70,16 @@ async fn query(about: &About) -> Result<String, String> {
     }
 }
 
-/// Returns the arguments of journalctl. Matches on different fields must all hold (journalctl(1)). The slice excludes a
-/// controller on the same host, which also logs about the job. Ids contain no character that journalctl treats
-/// specially. Without `--all` a line with colours would be "[42B blob data]"; the CLI escapes such a line.
+/// Returns the arguments of journalctl. Matches on different fields must all hold (journalctl(1)). Scripts print to the
+/// stdout of their unit; a controller on the same host also logs about the job, and sends its lines otherwise. The
+/// slice would match too little: a journald that reads the lines after the unit's end stores no slice with them. Ids
+/// contain no character that journalctl treats specially. Without `--all` a line with colours would be
+/// "[42B blob data]"; the CLI escapes such a line.
 fn arguments(about: &About) -> Vec<String> {
     let mut arguments: Vec<String> =
         ["--quiet", "--no-pager", "--no-hostname", "--all", "--output=short-iso"].map(str::to_owned).to_vec();
     arguments.push(format!("--lines={}", about.lines));
-    arguments.push(format!("_SYSTEMD_SLICE={SLICE}"));
+    arguments.push("_TRANSPORT=stdout".to_owned());
     arguments.push(format!("PERILOG_JOB={}", about.job));
     arguments.extend(about.action.iter().map(|action| format!("PERILOG_ACTION={action}")));
     arguments.extend(about.attempt.iter().map(|attempt| format!("PERILOG_ATTEMPT={attempt}")));
@@ -101,10 +102,7 @@ mod tests {
             lines: 50,
         };
         let shown = |about: &About| arguments(about)[5..].join(" ");
-        assert_eq!(
-            shown(&about),
-            "--lines=50 _SYSTEMD_SLICE=perilog.slice PERILOG_JOB=f1 PERILOG_ATTEMPT=2 PERILOG_RANK=0"
-        );
+        assert_eq!(shown(&about), "--lines=50 _TRANSPORT=stdout PERILOG_JOB=f1 PERILOG_ATTEMPT=2 PERILOG_RANK=0");
         about.action = Some(ActionName::new("epilog").unwrap());
         assert!(shown(&about).contains("PERILOG_ACTION=epilog"));
     }

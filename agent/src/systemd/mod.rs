@@ -35,5 +35,4 @@ pub use empty::Emptiness;
 pub use error::BusError;
 pub use keeper::{BusEdge, UnitFound};
 pub use probe::Probed;
-pub(crate) use recipe::SLICE;
 pub use recipe::recipe;
