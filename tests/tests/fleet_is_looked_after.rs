@@ -29,7 +29,7 @@ fn certificates_copies_failures_and_a_node_that_is_gone() -> Result<()> {
     let ends = figure("perilog_node_certificate_expiry_timestamp_seconds{by=\"hand\"}")?.context("a figure")?;
     ensure!((ends - now()?) / 86_400.0 - f64::from(days) < 2.0, "{ends}: {wide}");
 
-    // What the timer starts every day.
+    // The timer starts this unit every day.
     controller.systemctl(&["start", "perilog-backup.service"])?;
     // A copy is named by its second.
     controller.sh("of=$(date +%s); until [ $(date +%s) -gt $of ]; do sleep 0.05; done")?;

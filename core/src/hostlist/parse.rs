@@ -41,7 +41,7 @@ impl HostList {
     ///
     /// # Errors
     ///
-    /// Those of `from_str`. The list keeps the names before the error.
+    /// [`ParseError`], as in `from_str`. The list keeps the names before the error.
     pub(crate) fn append_text(&mut self, text: &str) -> Result<(), ParseError> {
         let mut reader = Reader { text, at: 0 };
         loop {

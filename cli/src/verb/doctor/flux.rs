@@ -153,18 +153,18 @@ fn edge(state: &str, status: &str) -> Finding {
 
 /// Checks that the controller admits the edge, and that the edge drains.
 fn settings(controller: &Table) -> Vec<Finding> {
-    const TODO: &str = "[edge], group = \"flux\", drains = true in /etc/perilog/controller.d/edge.toml; systemctl restart perilog-controller";
+    const EDGE_TOML: &str = "[edge], group = \"flux\", drains = true in /etc/perilog/controller.d/edge.toml; systemctl restart perilog-controller";
     let has = |path: &[&str]| config::text(controller, path).is_some();
     let mut findings = Vec::new();
     if !has(&["edge", "group"]) && !has(&["api", "group"]) {
         let what = "[edge] group is not set: the controller refuses perilog-flux";
-        findings.push(Finding::wrong(ABOUT, what, TODO));
+        findings.push(Finding::wrong(ABOUT, what, EDGE_TOML));
     }
     let edge = controller.get("edge").and_then(|edge| edge.get("drains")).and_then(toml::Value::as_bool);
     let has_command = controller.get("drain").and_then(|drain| drain.get("command")).is_some();
     if edge != Some(true) && !has_command {
         let what = "[edge] drains is not true, and there is no [drain] command: nodes that failed stay in use in Flux";
-        findings.push(Finding::warning(ABOUT, what, TODO));
+        findings.push(Finding::warning(ABOUT, what, EDGE_TOML));
     }
     findings
 }

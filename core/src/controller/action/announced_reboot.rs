@@ -102,9 +102,7 @@ impl Jobs {
             self.check_by(id, at);
         }
     }
-}
 
-impl Jobs {
     /// Returns the end of a task as `lost`. If the rank expects a reboot, a worse outcome of its scripts stands.
     pub(crate) fn lost(&self, task: TaskId, why: Loss, cx: &Context) -> Ended {
         let outcome = Outcome::Lost { why };
@@ -113,9 +111,7 @@ impl Jobs {
             None => Ended::bare(outcome, cx.now.wall_ms),
         }
     }
-}
 
-impl Jobs {
     /// Ends a rank whose node has rebooted as announced. Returns `false` if the rank expects no reboot, or the node is
     /// still in the same boot.
     pub(crate) fn booted(&mut self, task: TaskId, boot_number: u32, machine: &MachineId, cx: &mut Context) -> bool {

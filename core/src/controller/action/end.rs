@@ -93,9 +93,7 @@ impl Jobs {
             format!("task {task} had ended for the controller; its own result came late: {outcome}"),
         );
     }
-}
 
-impl Jobs {
     /// Drains the host of a `lost` task whose scripts live. An operator may have lifted the drain for the loss without
     /// knowledge of the scripts. The host is drained only once: the operator who lifts the second drain knows of the
     /// scripts.

@@ -118,9 +118,7 @@ impl Jobs {
         }
         Ok(())
     }
-}
 
-impl Jobs {
     /// Ends named resources of an external action with one outcome.
     pub(crate) fn end_resources(
         &mut self,

@@ -98,9 +98,7 @@ impl Jobs {
         }
         found
     }
-}
 
-impl Jobs {
     /// Queues a look at waiting ranks; ranks that may begin then do. A frozen attempt queues no look: its thaw looks at
     /// all ranks.
     pub(crate) fn ready(&self, action: ActionId, ranks: IdSet, cx: &mut Context) {
@@ -108,9 +106,7 @@ impl Jobs {
             cx.changes.push_back(Change::Ready(action, ranks));
         }
     }
-}
 
-impl Jobs {
     /// Looks again at the actions that waited for ranks of the action `id`, if some of these ranks ended in the batch.
     pub(crate) fn start_later(&mut self, id: ActionId, cx: &mut Context) {
         let Some(action) = self.action_mut(id) else { return };

@@ -61,9 +61,7 @@ impl Jobs {
             cx.send_notice(Edge::Manager, job, number, told_as(&mut context, event, None));
         }
     }
-}
 
-impl Jobs {
     /// Drops each release in the outbox of an unvouched attempt that names a rank outside `listed`. `listed`: the ranks
     /// that the resource manager still holds for the attempt. A lost life has sent such a release, and another job may
     /// have the host. Returns the listed ranks and the resources of the dropped releases, for [`Self::release_again`].

@@ -19,9 +19,7 @@ impl Jobs {
             external.flat_map(|external| &external.resources).map(|used| (&action.row.name, used))
         })
     }
-}
 
-impl Jobs {
     /// Adds an attempt, or vouches for an existing attempt. A repeated request changes nothing.
     ///
     /// # Errors

@@ -23,9 +23,7 @@ impl Jobs {
             cx.touched.insert(id);
         }
     }
-}
 
-impl Jobs {
     /// Hands over to the after-actions, in one step, the part of `asked` that the job holds. Returns the part.
     pub(crate) fn let_go(&mut self, job: &JobId, number: Attempt, asked: &Part, cx: &mut Context) -> Part {
         let Some(entry) = self.attempt_mut(job, number) else {

@@ -77,9 +77,7 @@ impl Jobs {
             Err(TooMany) => Err(TooMany),
         }
     }
-}
 
-impl Jobs {
     /// Records an operator's report, and logs it at once.
     ///
     /// # Errors

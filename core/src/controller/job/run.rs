@@ -67,7 +67,7 @@ impl Jobs {
     /// part, the after-action would end before the job hands the rest over, and would never run on the rest.
     ///
     /// # Errors
-    /// Another choice of ranks.
+    /// A refusal, if the request chooses other ranks than these.
     fn of_what_is_held(
         &self,
         run: &RunRequest,
@@ -155,9 +155,7 @@ impl Jobs {
         };
         Ok((layout, ranks))
     }
-}
 
-impl Jobs {
     /// Adds the ranks that the job still holds to a growing after-action, if an operator's request names all of these
     /// ranks.
     fn join(&mut self, id: ActionId, number: Attempt, run: &RunRequest, cx: &mut Context) {

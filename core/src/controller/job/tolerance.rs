@@ -120,9 +120,7 @@ impl Jobs {
         };
         by.into_iter().map(tell).collect()
     }
-}
 
-impl Jobs {
     /// Reports the ranks that failed in an action with the verdict `ok`, with the reasons. Hands the ranks over if the
     /// job asked for that.
     pub(crate) fn forgive(&mut self, id: ActionId, cx: &mut Context) {

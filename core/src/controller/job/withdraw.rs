@@ -80,9 +80,7 @@ impl Jobs {
             self.touch(id, cx);
         }
     }
-}
 
-impl Jobs {
     /// Returns the setup actions of an attempt, and its external actions: all but the after-actions.
     pub(crate) fn preparing(&self, job: &JobId, number: Attempt) -> impl Iterator<Item = &Action> {
         let attempt = self.attempt(job, number);

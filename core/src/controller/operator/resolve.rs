@@ -36,9 +36,7 @@ impl Jobs {
             .flat_map(|(action, word)| word.ranks.iter().map(move |rank| (action.task(Rank(rank)), word)));
         tasks.map(|(task, word)| (task, word.outcome())).collect()
     }
-}
 
-impl Jobs {
     /// Returns the end that a task gets: `ended`, or the outcome of the task's resolution. `None`: the resolution waits
     /// on, and the task stays open.
     pub(crate) fn weigh(&self, task: TaskId, ended: Ended, cx: &Context) -> Option<Ended> {

@@ -83,9 +83,7 @@ impl Jobs {
         cx.attempt_changed(job, number);
         self.cleaning.insert((job.clone(), number));
     }
-}
 
-impl Jobs {
     /// Takes disowned ranks back: the resource manager holds the ranks for this attempt after all. Actions that waited
     /// on the ranks may begin.
     pub(crate) fn own(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, cx: &mut Context) {
