@@ -10,12 +10,7 @@ use crate::nearest::nearest;
 
 impl Nodes {
     /// Refuses a list with unknown hosts. `force` says what was not done, and how `--force` does it.
-    pub(in crate::controller) fn check_known(
-        &self,
-        hosts: &HostList,
-        drains: &Drains,
-        force: &str,
-    ) -> Result<(), Refusal> {
+    pub(crate) fn check_known(&self, hosts: &HostList, drains: &Drains, force: &str) -> Result<(), Refusal> {
         let unknown = || hosts.iter().filter(|host| !self.contains_key(*host) && !drains.contains_key(*host));
         let Some(first) = unknown().next() else { return Ok(()) };
         let unknown = HostList::from_names(unknown()).unwrap_or_default();
