@@ -16,8 +16,9 @@ Runs the prologs, epilogs and housekeeping of jobs on this node, as systemd unit
   --config FILE     the configuration [/etc/perilog/agent.toml]; drop-ins are in a directory agent.d beside it
   --run-dir DIR     what must outlive the agent, but not the boot [/run/perilog]
   --await-tasks LIMIT
-                    wait until no script runs on this node and the controller has every outcome; scripts get LIMIT (10m), then SIGTERM,
-                    then SIGKILL. For a node that goes down: perilog-shutdown.service runs it
+                    wait until no script runs on this node and the controller has every outcome; scripts get
+                    LIMIT (10m), then SIGTERM, then SIGKILL. For a node that goes down: perilog-shutdown.service
+                    runs it
   --check-config    say what is wrong with the configuration, and end
   --print-config    print the configuration that is in force, each value with the line that it is from, and end
   --version, --help

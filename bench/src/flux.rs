@@ -128,7 +128,8 @@ fn report(
             let (low, high) = edge.over_in_parts(engine);
             let (ratio, of_own) = (edge.over(engine), edge.over(own));
             let text = format!(
-                "{ratio:.2} x the engine alone ({low:.2} to {high:.2} by tenths of the run), {of_own:.2} x the controller's \
+                "{ratio:.2} x the engine alone ({low:.2} to {high:.2} by tenths of the run), {of_own:.2} x the \
+                 controller's \
                  own times (A/A of the stock plugin {again:.2})"
             );
             table.target(&format!("the edge's {what} of {ranks}"), &text, "most 1.1 x", ratio <= MOST_OVER_ENGINE);

@@ -2,7 +2,7 @@
 //!
 //! | command | measures |
 //! |---|---|
-//! | `unit` | one task through a real agent, against the same unit over a bare D-Bus connection and `systemd-run --wait` |
+//! | `unit` | one task through a real agent, against its unit over a bare D-Bus connection and `systemd-run --wait` |
 //! | `hook` | `perilog hook slurm-prolog`, against `systemd-run --wait` |
 //! | `flux` | a job's prolog under a real Flux: the stock plugin, perilog's hook, and the edge |
 //! | `idle` | the cost of a connected idle agent |

@@ -65,7 +65,8 @@ impl Noise {
             self.load
         ));
         Ok(json!({
-            "load_before": self.load, "load_after": after, "busy_percent": busy, "steal_percent": steal, "loop_ms": self.loops.json(),
+            "load_before": self.load, "load_after": after, "busy_percent": busy, "steal_percent": steal,
+            "loop_ms": self.loops.json(),
         }))
     }
 }

@@ -39,7 +39,8 @@ impl Memory {
     }
 
     pub(crate) fn json(self) -> Value {
-        json!({"rss_kib": self.rss, "anonymous_kib": self.anonymous, "file_kib": self.rss.saturating_sub(self.anonymous), "pss_kib": self.pss})
+        json!({"rss_kib": self.rss, "anonymous_kib": self.anonymous,
+               "file_kib": self.rss.saturating_sub(self.anonymous), "pss_kib": self.pss})
     }
 }
 

@@ -52,7 +52,8 @@ impl Samples {
         let thousandths = |value: f64| (value * 1000.0).round() / 1000.0;
         json!({
             "n": self.count(), "p50": thousandths(self.median()), "p90": thousandths(self.quantile(0.9)),
-            "p99": thousandths(self.quantile(0.99)), "min": thousandths(self.quantile(0.0)), "max": thousandths(self.quantile(1.0)),
+            "p99": thousandths(self.quantile(0.99)), "min": thousandths(self.quantile(0.0)),
+            "max": thousandths(self.quantile(1.0)),
             "raw": self.0.iter().map(|value| thousandths(*value)).collect::<Vec<_>>(),
         })
     }

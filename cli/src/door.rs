@@ -225,11 +225,14 @@ mod tests {
         #[rustfmt::skip]
         let table = [
             ("io.perilog.Controller.Refused", json!({"code": "no-such-job", "text": "no job f1"}), 2, "no job f1"),
-            ("io.perilog.Controller.PermissionDenied", json!({"text": "reading is for group ops"}), 8, "not permitted: reading is for group ops"),
-            ("org.varlink.service.PermissionDenied", json!({}), 8, "not permitted: the controller lets only root and its configured group do that"),
+            ("io.perilog.Controller.PermissionDenied", json!({"text": "reading is for group ops"}), 8,
+             "not permitted: reading is for group ops"),
+            ("org.varlink.service.PermissionDenied", json!({}), 8,
+             "not permitted: the controller lets only root and its configured group do that"),
             ("io.perilog.Agent.Refused", json!({"text": "no directory /x"}), 5, "this node refuses: no directory /x"),
             ("org.varlink.service.MethodNotFound", json!({"method": "Why"}), 8,
-             "the controller does not know the method Why (it is another version than this perilog): upgrade the older of the two"),
+             "the controller does not know the method Why (it is another version than this perilog): upgrade the older \
+              of the two"),
             ("odd", json!({}), 8, "the controller answered with an error: odd {}"),
         ];
         for (name, parameters, code, text) in table {

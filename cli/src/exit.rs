@@ -36,10 +36,12 @@ const TABLE: &[(Exit, u8, &str)] = &[
     (Exit::Cancelled,    6,   "cancelled"),
     (Exit::NoDaemon,     7,   "no controller on this host (`try`, `hook` on a node: no agent)"),
     (Exit::Other,        8,   "not permitted, or another error"),
-    (Exit::StillRunning, 124, "the time to wait is over (`wait --timeout`, `quiesce --wait`, `init --wait`), what is waited for is not"),
+    (Exit::StillRunning, 124,
+     "the time to wait is over (`wait --timeout`, `quiesce --wait`, `init --wait`), what is waited for is not"),
     (Exit::Detached,     130, "detached by a signal (Ctrl-C); the scripts go on"),
     (Exit::PipeClosed,   141, "nobody reads the output any more; the scripts go on"),
-    (Exit::NoHost,       255, "-H: ssh is not installed or did not reach HOST, and said why (127: HOST has no perilog)"),
+    (Exit::NoHost,       255,
+     "-H: ssh is not installed or did not reach HOST, and said why (127: HOST has no perilog)"),
 ];
 
 impl Exit {
@@ -95,8 +97,10 @@ mod tests {
     fn codes_are_the_contract() {
         #[rustfmt::skip]
         let contract = [
-            (Exit::Ok, 0), (Exit::Failed, 1), (Exit::Usage, 2), (Exit::Timeout, 3), (Exit::Lost, 4), (Exit::Refused, 5), (Exit::Cancelled, 6),
-            (Exit::NoDaemon, 7), (Exit::Other, 8), (Exit::StillRunning, 124), (Exit::Detached, 130), (Exit::PipeClosed, 141), (Exit::NoHost, 255),
+            (Exit::Ok, 0), (Exit::Failed, 1), (Exit::Usage, 2), (Exit::Timeout, 3), (Exit::Lost, 4), (Exit::Refused, 5),
+            (Exit::Cancelled, 6),
+            (Exit::NoDaemon, 7), (Exit::Other, 8), (Exit::StillRunning, 124), (Exit::Detached, 130),
+            (Exit::PipeClosed, 141), (Exit::NoHost, 255),
             (Exit::Status(7), 7), (Exit::Status(0), 0),
         ];
         for (exit, code) in contract {

@@ -12,13 +12,16 @@ use crate::text;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Fault {
-    #[error("no {} at {} ({source}): is {} running? systemctl status {}", daemon.word(), path.display(), daemon.unit(), daemon.unit())]
+    #[error("no {} at {} ({source}): is {} running? systemctl status {}", daemon.word(), path.display(), daemon.unit(),
+            daemon.unit())]
     NoDaemon { daemon: Daemon, path: PathBuf, source: io::Error },
 
-    #[error("no controller at {} ({source}): this host has an agent and no controller, so ask on the controller's host; here: perilog doctor; systemctl status 'perilog-task-*'", path.display())]
+    #[error("no controller at {} ({source}): this host has an agent and no controller, so ask on the controller's \
+             host; here: perilog doctor; systemctl status 'perilog-task-*'", path.display())]
     OnNode { path: PathBuf, source: io::Error },
 
-    #[error("may not open {} ({source}): be root, or in the group that the {} is configured for", path.display(), daemon.word())]
+    #[error("may not open {} ({source}): be root, or in the group that the {} is configured for", path.display(),
+            daemon.word())]
     NotLetIn { daemon: Daemon, path: PathBuf, source: io::Error },
 
     #[error("the {} went away before it answered ({why}): ask again; journalctl -u {}", daemon.word(), daemon.unit())]
@@ -37,7 +40,8 @@ pub(crate) enum Fault {
 
     /// The controller knew this job before an operator restored its store, or before the store was lost.
     #[error(
-        "the controller's store does not know {job} any more, so it was put back or lost: perilog controller recover; perilog job add makes {job} known again"
+        "the controller's store does not know {job} any more, so it was put back or lost: perilog controller recover; \
+         perilog job add makes {job} known again"
     )]
     Vanished { job: JobId },
 
@@ -48,10 +52,12 @@ pub(crate) enum Fault {
     #[error("not permitted: {}", text::line(text))]
     NotPermitted { text: String },
 
-    #[error("the {} does not know {} (it is another version than this perilog): upgrade the older of the two", daemon.word(), text::line(what))]
+    #[error("the {} does not know {} (it is another version than this perilog): upgrade the older of the two",
+            daemon.word(), text::line(what))]
     Unsupported { daemon: Daemon, what: String },
 
-    #[error("the {} gave an answer that this perilog cannot read (is one of them older?): {}", daemon.word(), text::line(why))]
+    #[error("the {} gave an answer that this perilog cannot read (is one of them older?): {}", daemon.word(),
+            text::line(why))]
     Malformed { daemon: Daemon, why: String },
 
     #[error("the {} answered with an error: {}", daemon.word(), text::line(what))]
@@ -148,12 +154,17 @@ mod tests {
         let refused = |code: &str| Fault::Refused { code: code.to_owned(), text: "no job f1\u{1b}[31m".to_owned() };
         #[rustfmt::skip]
         let table = [
-            (Fault::NoDaemon { daemon: Daemon::Controller, path: "/run/perilog/controller.sock".into(), source: io::Error::from_raw_os_error(2) }, 7, true,
-             "no controller at /run/perilog/controller.sock (No such file or directory (os error 2)): is perilog-controller running? systemctl status perilog-controller"),
+            (Fault::NoDaemon { daemon: Daemon::Controller, path: "/run/perilog/controller.sock".into(),
+                              source: io::Error::from_raw_os_error(2) }, 7, true,
+             "no controller at /run/perilog/controller.sock (No such file or directory (os error 2)): is \
+              perilog-controller running? systemctl status perilog-controller"),
             (Fault::OnNode { path: "/c.sock".into(), source: io::Error::from_raw_os_error(2) }, 7, true,
-             "no controller at /c.sock (No such file or directory (os error 2)): this host has an agent and no controller, so ask on the controller's host; here: perilog doctor; systemctl status 'perilog-task-*'"),
-            (Fault::NotLetIn { daemon: Daemon::Agent, path: "/a.sock".into(), source: io::Error::from_raw_os_error(13) }, 8, true,
-             "may not open /a.sock (Permission denied (os error 13)): be root, or in the group that the agent is configured for"),
+             "no controller at /c.sock (No such file or directory (os error 2)): this host has an agent and no \
+              controller, so ask on the controller's host; here: perilog doctor; systemctl status 'perilog-task-*'"),
+            (Fault::NotLetIn { daemon: Daemon::Agent, path: "/a.sock".into(),
+                              source: io::Error::from_raw_os_error(13) }, 8, true,
+             "may not open /a.sock (Permission denied (os error 13)): be root, or in the group that the agent is \
+              configured for"),
             (refused("no-such-job"), 2, false, "no job f1\\u{1b}[31m"),
             (Fault::Busy { daemon: Daemon::Controller, text: "9 clients wait already".to_owned() }, 8, true,
              "the controller has no room for another client: 9 clients wait already"),

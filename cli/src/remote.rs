@@ -150,7 +150,8 @@ mod tests {
             (&["--socket", "/s", "-H", "ctl", "ps"], "ctl", &["--socket", "/s", "ps"], true),
             (&["--color=always", "-H", "ctl", "ps"], "ctl", &["--color", "always", "ps"], true),
             // Behind the verb everything is the remote's.
-            (&["-H", "ctl", "drain", "n1", "-H", "x", "--socket=/y"], "ctl", &["drain", "n1", "-H", "x", "--socket=/y"], true),
+            (&["-H", "ctl", "drain", "n1", "-H", "x", "--socket=/y"], "ctl", &["drain", "n1", "-H", "x", "--socket=/y"],
+             true),
         ];
         for (line, host, arguments, people) in table {
             let arguments = arguments.iter().map(OsString::from).collect();

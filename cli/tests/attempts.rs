@@ -41,8 +41,10 @@ fn wait_is_for_the_attempt_that_was_asked_for() {
 #[test]
 fn a_timeline_is_of_the_attempt_that_was_asked_for() {
     let action = |attempt: &str| {
-        json!({"attempt": attempt, "open": true, "hosts": "n[0-1]", "actions": [{"id": "00000000-0000-5000-8000-000000000000", "name": "prolog",
-            "ranks": "0-1", "began_ms": 1, "ended_ms": null, "timeout_ms": null, "verdict": null, "ok": "", "open": [], "ended": []}]})
+        json!({"attempt": attempt, "open": true, "hosts": "n[0-1]",
+               "actions": [{"id": "00000000-0000-5000-8000-000000000000", "name": "prolog",
+            "ranks": "0-1", "began_ms": 1, "ended_ms": null, "timeout_ms": null, "verdict": null, "ok": "", "open": [],
+            "ended": []}]})
     };
     let job = |attempts: Vec<Value>| json!({"job": {"job": "f1", "userid": null, "attempts": attempts}});
     let timeline = || vec![Call("Timeline"), Done(json!({"tasks": []}))];

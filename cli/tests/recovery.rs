@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 const ATTACHED: &[&str] = &["run", "prolog", "--job", "f1"];
 
 fn of_attempt(sequence: u64, timestamp: f64, name: &str) -> Value {
-    json!({"sequence": sequence, "timestamp": timestamp, "name": name, "context": {"attempt": "0", "why": "the store is a copy"}})
+    json!({"sequence": sequence, "timestamp": timestamp, "name": name,
+           "context": {"attempt": "0", "why": "the store is a copy"}})
 }
 
 fn verdict(sequence: u64) -> Value {

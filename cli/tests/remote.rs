@@ -31,7 +31,8 @@ fn stand_ins(place: &Place) -> PathBuf {
     let bin = place.dir().join("bin");
     fs::create_dir(&bin).unwrap();
     // The options that perilog gives take no value here: no terminal is in reach.
-    let ssh = "#!/bin/sh\nwhile [ \"$1\" != -- ]; do echo \"option $1\"; shift; done\necho \"host $2\"\n[ $# = 3 ] || exit 99\nexec sh -c \"$3\"\n";
+    let ssh = "#!/bin/sh\nwhile [ \"$1\" != -- ]; do echo \"option $1\"; shift; done\necho \"host $2\"\n[ $# = 3 ] || \
+               exit 99\nexec sh -c \"$3\"\n";
     write(&bin.join("ssh"), 0o755, ssh);
     write(&bin.join("perilog"), 0o755, "#!/bin/sh\nprintf '<%s>\\n' \"$@\"\nexit 6\n");
     bin
@@ -81,7 +82,8 @@ fn real(place: &Place, there: &Path) -> PathBuf {
     let is_root = rustix::process::getuid().is_root();
     let (at, pam) = (dir.display(), if is_root { "yes" } else { "no" });
     let sshd = format!(
-        "HostKey {at}/host\nAuthorizedKeysFile {at}/user.pub\nStrictModes no\nPermitRootLogin yes\nUsePAM {pam}\nPrintMotd no\n\
+        "HostKey {at}/host\nAuthorizedKeysFile {at}/user.pub\nStrictModes no\nPermitRootLogin yes\nUsePAM \
+         {pam}\nPrintMotd no\n\
          SetEnv PATH={}:{SYSTEM}\nPidFile none\n",
         there.display()
     );
@@ -96,7 +98,8 @@ fn real(place: &Place, there: &Path) -> PathBuf {
     };
     write(&dir.join("proxy"), 0o755, &format!("#!/bin/sh\n{proxy}\n"));
     let ssh = format!(
-        "Host ctl\n ProxyCommand {at}/proxy\n IdentityFile {at}/user\n IdentitiesOnly yes\n StrictHostKeyChecking accept-new\n\
+        "Host ctl\n ProxyCommand {at}/proxy\n IdentityFile {at}/user\n IdentitiesOnly yes\n StrictHostKeyChecking \
+         accept-new\n\
          \x20UserKnownHostsFile {at}/known\n LogLevel ERROR\nHost away\n ProxyCommand false\n"
     );
     write(&dir.join("ssh_config"), 0o600, &ssh);

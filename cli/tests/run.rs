@@ -28,7 +28,8 @@ fn one_failed() -> Vec<fake::Step> {
         More(events(&[
             finish(8, "3", "n3", "failed (exit 7)", json!({"status": 7, "message": "mount: no such device"})),
             // An event of another action, not to be shown.
-            json!({"sequence": 9, "timestamp": 1.0, "name": "finish", "context": {"action": "epilog", "attempt": "0", "ranks": "0",
+            json!({"sequence": 9, "timestamp": 1.0, "name": "finish",
+                   "context": {"action": "epilog", "attempt": "0", "ranks": "0",
                    "hosts": "n0", "outcome": "ok", "result": "ok"}}),
             verdict(10),
         ])),
@@ -87,7 +88,8 @@ fn what_is_given_is_what_is_asked() {
     assert_eq!((said.code, said.err.as_str()), (Some(2), "perilog: it exists over ranks 0\n"));
     assert_eq!(
         asked[0],
-        json!({"job": "f1", "attempt": "1.5", "action": "prolog", "nodes": "n[0-3]", "targets": "n[1-2]", "userid": 1000,
+        json!({"job": "f1", "attempt": "1.5", "action": "prolog", "nodes": "n[0-3]", "targets": "n[1-2]",
+               "userid": 1000,
                "env": {"A": "b=c"}, "timeout": "90s"})
     );
 }

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 fn tokens_are_shown_once_and_listed_without_themselves() {
     let made = |until_ms: u64| {
         json!({"tokens": [
-            {"host": "n0", "token": "4sJm", "until_ms": until_ms, "brand_new": 1}, {"host": "n1", "token": "_x-9", "until_ms": until_ms}]})
+            {"host": "n0", "token": "4sJm", "until_ms": until_ms, "brand_new": 1},
+            {"host": "n1", "token": "_x-9", "until_ms": until_ms}]})
     };
     let shown = "NODE  UNTIL                TOKEN\nn0    2026-11-22 10:10:00  4sJm\nn1    2026-11-22 10:10:00  _x-9\n";
     let once = "perilog: each is good once, for its node; they are not shown again\n";
@@ -30,8 +31,14 @@ fn tokens_are_shown_once_and_listed_without_themselves() {
 
     // Used; over; good for ever, as far as this test lives.
     let far_ms = 4_102_444_799_000;
-    let token = |host: &str, until_ms: u64, used_ms: Value| json!({"host": host, "made_ms": 1_795_341_600_000_u64, "until_ms": until_ms, "by": 7, "used_ms": used_ms});
-    let all = || json!({"tokens": [token("n0", far_ms, json!(1_795_341_660_000_u64)), token("n1", 1, Value::Null), token("n2", far_ms, Value::Null)]});
+    let token = |host: &str, until_ms: u64, used_ms: Value| {
+        json!({"host": host, "made_ms": 1_795_341_600_000_u64, "until_ms": until_ms, "by": 7,
+                           "used_ms": used_ms})
+    };
+    let all = || {
+        json!({"tokens": [token("n0", far_ms, json!(1_795_341_660_000_u64)), token("n1", 1, Value::Null),
+                                   token("n2", far_ms, Value::Null)]})
+    };
     let rows = "MADE                 NODE  BY     STATE\n\
                 2026-11-22 10:00:00  n0    uid 7  used 2026-11-22 10:01:00\n\
                 2026-11-22 10:00:00  n1    uid 7  over\n\

@@ -64,11 +64,26 @@ fn wait_has_its_forms() {
     };
     let milestone = || epilog(7, "milestone", json!({"ranks": "0", "hosts": "n0", "name": "data-out"}));
     let of_rank = || event(7, "milestone", json!({"ranks": "0", "hosts": "n0", "name": "data-out"}));
-    let of_job = |sequence: u64| json!({"sequence": sequence, "timestamp": 1.0, "name": "milestone", "context": {"attempt": "0", "name": "data-out"}});
-    let release = |last: bool| json!({"sequence": 8, "timestamp": 1.0, "name": "release", "context": {"attempt": "0", "ranks": "0", "final": last}});
-    let last_release = |sequence: u64| json!({"sequence": sequence, "timestamp": 1.0, "name": "release", "context": {"attempt": "0", "ranks": "0", "final": true}});
-    let untold = || json!({"sequence": 10, "timestamp": 1.0, "name": "closed", "context": {"attempt": "0", "ranks": "0-1", "final": true}});
-    let closed = || json!({"sequence": 9, "timestamp": 1.0, "name": "attempt-closed", "context": {"attempt": "0", "why": "a newer one"}});
+    let of_job = |sequence: u64| {
+        json!({"sequence": sequence, "timestamp": 1.0, "name": "milestone",
+        "context": {"attempt": "0", "name": "data-out"}})
+    };
+    let release = |last: bool| {
+        json!({"sequence": 8, "timestamp": 1.0, "name": "release",
+        "context": {"attempt": "0", "ranks": "0", "final": last}})
+    };
+    let last_release = |sequence: u64| {
+        json!({"sequence": sequence, "timestamp": 1.0, "name": "release",
+        "context": {"attempt": "0", "ranks": "0", "final": true}})
+    };
+    let untold = || {
+        json!({"sequence": 10, "timestamp": 1.0, "name": "closed",
+                           "context": {"attempt": "0", "ranks": "0-1", "final": true}})
+    };
+    let closed = || {
+        json!({"sequence": 9, "timestamp": 1.0, "name": "attempt-closed",
+                           "context": {"attempt": "0", "why": "a newer one"}})
+    };
     let unclean = || {
         let finish =
             json!({"sequence": 7, "timestamp": 1.0, "name": "job-finish", "context": {"attempt": "0", "ranks": "0-1"}});
@@ -84,24 +99,33 @@ fn wait_has_its_forms() {
         (&["--action", "prolog"], vec![], 0, "prolog of f1 ok on 2 ranks\n", ""),
         (&["--for", "data-out:epilog"], vec![milestone()], 0, "data-out of f1\n", ""),
         // A rank's is not the job's.
-        (&["--for", "data-out", "--timeout", "0s"], vec![of_rank()], 124, "", "perilog: still waiting for data-out of f1; see: perilog ps\n"),
+        (&["--for", "data-out", "--timeout", "0s"], vec![of_rank()], 124, "",
+         "perilog: still waiting for data-out of f1; see: perilog ps\n"),
         (&["--for", "data-out"], vec![of_rank(), release(false), of_job(9)], 0, "data-out of f1\n", ""),
-        (&["--for", "data-out"], vec![of_rank(), release(true)], 1, "f1: everything was given back without data-out\n", ""),
-        (&["--for", "data-out"], vec![of_rank(), closed()], 1, "f1: the attempt was closed (a newer one) without data-out\n", ""),
-        (&["--for", "data-out"], vec![full()], 1, "f1: the attempt has as many milestones as it may without data-out\n", ""),
+        (&["--for", "data-out"], vec![of_rank(), release(true)], 1, "f1: everything was given back without data-out\n",
+         ""),
+        (&["--for", "data-out"], vec![of_rank(), closed()], 1,
+         "f1: the attempt was closed (a newer one) without data-out\n", ""),
+        (&["--for", "data-out"], vec![full()], 1, "f1: the attempt has as many milestones as it may without data-out\n",
+         ""),
         (&["--for", "data-out"], vec![of_rank(), full(), of_job(10)], 0, "data-out of f1\n", ""),
-        (&["--for", "clean"], vec![of_job(7), release(false), release(true)], 0, "everything of f1 was given back\n", ""),
+        (&["--for", "clean"], vec![of_job(7), release(false), release(true)], 0, "everything of f1 was given back\n",
+         ""),
         // Found by a trial: "clean", where the epilog had been cancelled on a node.
-        (&["--for", "clean"], unclean(), 0, "everything of f1 was given back, and not clean: epilog of f1 cancelled: 1 ok, 1 cancelled (n1)\n", ""),
+        (&["--for", "clean"], unclean(), 0,
+         "everything of f1 was given back, and not clean: epilog of f1 cancelled: 1 ok, 1 cancelled (n1)\n", ""),
         // After-actions of a closed attempt still release its ranks.
         (&["--for", "clean"], vec![closed(), last_release(10)], 0, "everything of f1 was given back\n", ""),
         // The store lost the release's life: the hook is told nothing.
         (&["--for", "clean"], vec![closed(), untold()], 0, "everything of f1 was given back\n", ""),
-        (&["--for", "shrink"], vec![closed(), last_release(10)], 1, "f1: everything was given back without shrink\n", ""),
+        (&["--for", "shrink"], vec![closed(), last_release(10)], 1, "f1: everything was given back without shrink\n",
+         ""),
         (&["--for", "verdict:prolog"], vec![], 0, "verdict of f1\n", ""),
         (&["--for", "data-out:prolog"], vec![], 1, "f1: prolog ended (ok) without data-out\n", ""),
-        (&["--action", "epilog"], vec![closed()], 1, "f1: the attempt was closed (a newer one) before epilog began\n", ""),
-        (&["--action", "epilog", "--timeout", "0s"], vec![], 124, "", "perilog: still waiting for epilog of f1; see: perilog ps\n"),
+        (&["--action", "epilog"], vec![closed()], 1, "f1: the attempt was closed (a newer one) before epilog began\n",
+         ""),
+        (&["--action", "epilog", "--timeout", "0s"], vec![], 124, "",
+         "perilog: still waiting for epilog of f1; see: perilog ps\n"),
         (&["--attempt", "3"], vec![], 2, "", "perilog: f1 has no attempt 3; it has: 0\n"),
     ];
     for (args, follow, code, out, err) in table {
@@ -114,7 +138,9 @@ fn wait_has_its_forms() {
 /// Request C14 (docs/requests.md): a user who needs the job's results does not have to wait for its clean-up.
 #[test]
 fn a_job_is_finished_and_its_data_out_while_its_clean_up_runs() {
-    let of_job = |sequence: u64, name: &str, context: Value| json!({"sequence": sequence, "timestamp": 1.0, "name": name, "context": context});
+    let of_job = |sequence: u64, name: &str, context: Value| -> Value {
+        json!({"sequence": sequence, "timestamp": 1.0, "name": name, "context": context})
+    };
     let running = || {
         let begins = epilog(6, "action-start", json!({"id": "y", "ranks": "0-1", "hosts": "n[0-1]"}));
         let finish = of_job(5, "job-finish", json!({"attempt": "0", "ranks": "0-1"}));
@@ -186,7 +212,8 @@ fn what_may_be_alive_is_resolved_when_it_is_drained() {
         (
             3,
             1,
-            "resolved 2 tasks of f1 as failed\n1 task of f1 will be failed when the drain of their nodes is in force; see: perilog ps\n",
+            "resolved 2 tasks of f1 as failed\n1 task of f1 will be failed when the drain of their nodes is in force; \
+             see: perilog ps\n",
         ),
         (1, 1, "1 task of f1 will be failed when the drain of their nodes is in force; see: perilog ps\n"),
     ] {
@@ -203,11 +230,15 @@ fn a_job_lets_go_of_ranks_resources_or_both() {
     let then = "given back when its epilog has ended: perilog wait f1 --for clean\n";
     #[rustfmt::skip]
     let table: Vec<(&[&str], Value, Value, Value, String)> = vec![
-        (&[], json!(null), json!(null), part("0-3", &["rabbit1"]), format!("f1 is finished with ranks 0-3 and rabbit1; {then}")),
-        (&["--ranks", "n[0-1]"], json!("n[0-1]"), json!(null), part("0-1", &[]), format!("f1 is finished with ranks 0-1; {then}")),
-        (&["--resources", "rabbit1,rabbit2"], json!(null), json!(["rabbit1", "rabbit2"]), part("", &["rabbit1", "rabbit2"]),
+        (&[], json!(null), json!(null), part("0-3", &["rabbit1"]),
+         format!("f1 is finished with ranks 0-3 and rabbit1; {then}")),
+        (&["--ranks", "n[0-1]"], json!("n[0-1]"), json!(null), part("0-1", &[]),
+         format!("f1 is finished with ranks 0-1; {then}")),
+        (&["--resources", "rabbit1,rabbit2"], json!(null), json!(["rabbit1", "rabbit2"]),
+         part("", &["rabbit1", "rabbit2"]),
          format!("f1 is finished with rabbit1, rabbit2; {then}")),
-        (&["--ranks", "0", "--resources", "rabbit1"], json!("0"), json!(["rabbit1"]), part("", &[]), "f1 held nothing of that any more\n".to_owned()),
+        (&["--ranks", "0", "--resources", "rabbit1"], json!("0"), json!(["rabbit1"]), part("", &[]),
+         "f1 held nothing of that any more\n".to_owned()),
     ];
     for (args, targets, resources, reply, out) in table {
         let args = [&["job", "finish", "f1"][..], args].concat();
@@ -220,7 +251,8 @@ fn a_job_lets_go_of_ranks_resources_or_both() {
 /// The output line holds ranks for scripts; other failures appear on standard error.
 #[test]
 fn failed_prints_ranks_and_names_resources_beside_them() {
-    let rabbit = json!({"resource": "rabbit2", "action": "stage", "outcome": "failed", "result": "failed (reported)", "message": "no space", "checks": []});
+    let rabbit = json!({"resource": "rabbit2", "action": "stage", "outcome": "failed", "result": "failed (reported)",
+                        "message": "no space", "checks": []});
     let failed = |resources: &[&Value]| json!({"ranks": "2", "hosts": "n2", "resources": resources, "checks": []});
     let beside =
         "perilog: no ranks, and not in that line: rabbit2: failed (reported) (perilog failed f1 --format json)\n";
@@ -254,10 +286,12 @@ fn quiet_is_asked_for_waited_for_and_lifted() {
     #[rustfmt::skip]
     let table: Vec<(&[&str], Vec<Vec<fake::Step>>, i32, String, String)> = vec![
         (&[], vec![asked(0)], 0, format!("{quiet}nothing is open\n"), String::new()),
-        (&[], vec![asked(1)], 0, format!("{quiet}1 action over 4 tasks still open, and not disturbed (perilog ps)\n"), String::new()),
+        (&[], vec![asked(1)], 0, format!("{quiet}1 action over 4 tasks still open, and not disturbed (perilog ps)\n"),
+         String::new()),
         (&["--wait"], vec![asked(0)], 0, format!("{quiet}nothing is open\n"), String::new()),
         (&["--wait"], vec![asked(1), asked(0)], 0, format!("{quiet}nothing is open\n"), waits.to_owned()),
-        (&["--wait", "10ms"], vec![asked(1), vec![Call("Quiesce"), Hold]], 124, String::new(), format!("{waits}{over}")),
+        (&["--wait", "10ms"], vec![asked(1), vec![Call("Quiesce"), Hold]], 124, String::new(),
+         format!("{waits}{over}")),
     ];
     for (args, script, code, out, err) in table {
         let (said, asked) = Place::new().ask(&[&["quiesce", "--reason", "new release"], args].concat(), script);
@@ -295,7 +329,8 @@ fn help_of_a_verb_is_asked_for_in_either_order() {
 fn a_milestone_is_said_by_hand() {
     #[rustfmt::skip]
     let table: Vec<(&[&str], Value, Value, &str)> = vec![
-        (&[], json!(null), json!({"ranks": "0-3", "reached": true}), "f1: data-out is reached on ranks 0-3; the job has reached it\n"),
+        (&[], json!(null), json!({"ranks": "0-3", "reached": true}),
+         "f1: data-out is reached on ranks 0-3; the job has reached it\n"),
         (&["--ranks", "n1"], json!("n1"), json!({"ranks": "1", "reached": false}),
          "f1: data-out is reached on rank 1; others of its ranks have not yet\n"),
         (&["--ranks", "1"], json!("1"), json!({"ranks": "", "reached": false}),
@@ -313,14 +348,17 @@ fn a_milestone_is_said_by_hand() {
 fn changes_ask_for_the_named_tasks_and_tell_how_many() {
     #[rustfmt::skip]
     let table: Vec<(&[&str], &'static str, Value, u64, i32, &str)> = vec![
-        (&["cancel", "f1"], "Cancel", json!({"job": "f1", "attempt": null, "action": null, "targets": null, "why": null}), 4, 0,
+        (&["cancel", "f1"], "Cancel",
+         json!({"job": "f1", "attempt": null, "action": null, "targets": null, "why": null}), 4, 0,
          "asked 4 tasks of f1 to stop; wait for the end with: perilog wait f1\n"),
         (&["cancel", "f1", "prolog", "--ranks", "n[0-1]", "--reason", "wrong", "--attempt", "2"], "Cancel",
          json!({"job": "f1", "attempt": "2", "action": "prolog", "targets": "n[0-1]", "why": "wrong"}), 0, 0,
          "nothing to cancel: what was named of f1 has ended\n"),
         (&["kill", "f1", "prolog", "--ranks", "3", "-s", "SIGUSR1"], "Signal",
-         json!({"job": "f1", "attempt": null, "action": "prolog", "targets": "3", "signal": "USR1"}), 1, 0, "asked for SIGUSR1 to 1 task of f1; what comes of it: perilog ps\n"),
-        (&["kill", "f1", "-s", "9"], "Signal", json!({"job": "f1", "attempt": null, "action": null, "targets": null, "signal": "KILL"}), 0, 1,
+         json!({"job": "f1", "attempt": null, "action": "prolog", "targets": "3", "signal": "USR1"}), 1, 0,
+         "asked for SIGUSR1 to 1 task of f1; what comes of it: perilog ps\n"),
+        (&["kill", "f1", "-s", "9"], "Signal",
+         json!({"job": "f1", "attempt": null, "action": null, "targets": null, "signal": "KILL"}), 0, 1,
          "no signal sent: nothing that was named of f1 runs on a node that is connected; see: perilog ps\n"),
         (&["job", "forget", "f1", "--attempt", "7", "--releases", "--reason", "no hook"], "JobForget",
          json!({"job": "f1", "attempt": "7", "releases": true, "reason": "no hook"}), 1, 0,
@@ -329,13 +367,15 @@ fn changes_ask_for_the_named_tasks_and_tell_how_many() {
          json!({"job": "f1", "attempt": null, "releases": true, "reason": "no hook"}), 2, 0,
          "releases of f1 are dropped: the release hook is not told of them\n"),
         (&["resolve", "f1", "prolog", "--ranks", "3", "--reason", "node is gone", "--ok"], "Resolve",
-         json!({"job": "f1", "attempt": null, "action": "prolog", "targets": "3", "reason": "node is gone", "ok": true}), 1, 0,
+         json!({"job": "f1", "attempt": null, "action": "prolog", "targets": "3", "reason": "node is gone",
+                "ok": true}), 1, 0,
          "resolved 1 task of f1 as ok\n"),
         (&["resolve", "f1", "--resources", "rabbit1,rabbit2", "--reason", "the rabbit is gone"], "Resolve",
          json!({"job": "f1", "attempt": null, "action": null, "targets": null, "resources": ["rabbit1", "rabbit2"],
              "reason": "the rabbit is gone", "ok": false}), 2, 0, "resolved 2 tasks of f1 as failed\n"),
         (&["resolve", "f1", "stage", "--ranks", "0", "--resources", "rabbit1", "--reason", "gone"], "Resolve",
-         json!({"job": "f1", "attempt": null, "action": "stage", "targets": "0", "resources": ["rabbit1"], "reason": "gone", "ok": false}),
+         json!({"job": "f1", "attempt": null, "action": "stage", "targets": "0", "resources": ["rabbit1"],
+                "reason": "gone", "ok": false}),
          2, 0, "resolved 2 tasks of f1 as failed\n"),
     ];
     for (args, method, parameters, tasks, code, out) in table {
@@ -376,14 +416,17 @@ fn logs_name_the_nodes_that_could_not_be_asked() {
 #[test]
 fn why_is_a_chain_down_to_the_next_command() {
     let why = json!({"why": {
-        "node": {"host": "n3", "state": "online", "since_ms": 7_380_000, "machine": "m", "boot": "b", "boot_number": 2, "version": "0.1.0",
+        "node": {"host": "n3", "state": "online", "since_ms": 7_380_000, "machine": "m", "boot": "b", "boot_number": 2,
+                 "version": "0.1.0",
                  "peer": "10.0.0.3:40000", "tasks": 1, "note": null},
-        "open": [{"job": "f1", "attempt": "0", "action": "prolog", "rank": 3, "unit": "perilog-task-prolog-f1-3-0123456789ab.service",
+        "open": [{"job": "f1", "attempt": "0", "action": "prolog", "rank": 3,
+                  "unit": "perilog-task-prolog-f1-3-0123456789ab.service",
                   "state": "overdue", "phase": {"phase": "overdue", "script": "10-mount.sh", "limit_ms": 600_000,
                                                  "doing": "4711 D mount in rpc_wait"}, "age_ms": 720_000,
                   "why": "10-mount.sh is past its limit of 10m", "ended": null,
                   "next": ["perilog logs f1 --rank 3", "perilog cancel f1 prolog --ranks 3"]}],
-        "failed": [{"job": "f0", "attempt": "1", "action": "epilog", "rank": 0, "unit": "u.service", "state": "ended", "phase": null,
+        "failed": [{"job": "f0", "attempt": "1", "action": "epilog", "rank": 0, "unit": "u.service", "state": "ended",
+                    "phase": null,
                     "age_ms": 3_600_000, "why": "", "next": ["perilog logs f0 --rank 0"],
                     "ended": {"outcome": {"outcome": "failed", "why": {"exit": 7}}, "ended_ms": 1,
                               "tails": [{"script": "10-x.sh", "text": "device busy\n"}]}}],
@@ -415,7 +458,8 @@ fn why_is_a_chain_down_to_the_next_command() {
 
 #[test]
 fn a_member_that_is_new_passes_through_json() {
-    let status = json!({"status": {"version": "9", "cluster": "c", "epoch": 1, "nodes": 0, "online": 0, "jobs": 0, "actions_open": 0,
+    let status = json!({"status": {"version": "9", "cluster": "c", "epoch": 1, "nodes": 0, "online": 0, "jobs": 0,
+        "actions_open": 0,
         "tasks_open": 0, "outbox": 0, "notes": [], "brand_new": 7}});
     let (said, _) = Place::new().ask(&["status", "--json"], vec![vec![Call("Status"), Done(status.clone())]]);
     assert_eq!((serde_json::from_str::<Value>(&said.out).unwrap(), said.code), (status, Some(0)));
@@ -443,8 +487,11 @@ fn a_reader_who_may_not_is_told_so() {
 fn a_trial_survives_an_agent_restart_and_exits_with_its_status() {
     let place = Place::new();
     let unit = "perilog-task-prolog-try-0-0123456789ab.service";
-    let running = json!({"unit": unit, "phase": {"phase": "running", "script": "10-a.sh", "index": 1, "of": 2, "progress": null}});
-    let ended = json!({"unit": unit, "status": 7, "ended": {"outcome": {"outcome": "failed", "why": {"exit": 7}}, "ended_ms": 5, "elapsed_ms": 40}});
+    let running = json!({"unit": unit,
+                         "phase": {"phase": "running", "script": "10-a.sh", "index": 1, "of": 2, "progress": null}});
+    let ended = json!({"unit": unit, "status": 7,
+                       "ended": {"outcome": {"outcome": "failed", "why": {"exit": 7}}, "ended_ms": 5,
+                                 "elapsed_ms": 40}});
     let daemon = vec![
         vec![Call("Exec"), More(json!({"unit": unit, "attached": false})), More(running.clone())],
         vec![Call("Exec"), More(json!({"unit": unit, "attached": true})), More(running), Done(ended)],

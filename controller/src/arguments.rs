@@ -16,7 +16,8 @@ Has the agents of a cluster run the prologs, epilogs and housekeeping of jobs, a
     --job JOB         only this one
     --since-ms MS     jobs of which something happened then or later, in milliseconds since 1970
     --until-ms MS     jobs that began before then
-  --check-store FILE  say whether a file is a whole store of this version, or of an earlier one, and end (perilog controller restore)
+  --check-store FILE  say whether a file is a whole store of this version, or of an earlier one, and end
+                      (perilog controller restore)
     --copy-to NEW     and make NEW a whole copy of it, with which a controller starts in recovery
   --version, --help
 

@@ -211,7 +211,8 @@ mod tests {
         let line = event.encode_line();
         assert_eq!(
             line,
-            "{\"timestamp\":1552593348.073045,\"name\":\"sub\\nmit\",\"context\":{\"note\":\"two\\nlines\\r\\n\",\"status\":0}}\n"
+            "{\"timestamp\":1552593348.073045,\"name\":\"sub\\nmit\",\
+             \"context\":{\"note\":\"two\\nlines\\r\\n\",\"status\":0}}\n"
         );
         assert_eq!(Event::parse_line(&line), Ok(event));
         assert_eq!(Event::at_millis(1500, "start", None).encode_line(), "{\"timestamp\":1.5,\"name\":\"start\"}\n");
@@ -223,17 +224,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_again(stamp in 1e-9..1e12_f64, wall_ms: u64, name: String, key: String, number: f64, text: String) {
+        fn what_is_written_is_read_again(stamp in 1e-9..1e12_f64, wall_ms: u64, name: String, key: String, number: f64,
+                                         text: String) {
             let mut context = Map::new();
             context.insert(key, json!([number, text]));
-            let events = [Event::new(stamp, name.clone(), Some(context)).unwrap(), Event::at_millis(wall_ms, name, None)];
+            let events = [Event::new(stamp, name.clone(), Some(context)).unwrap(),
+                          Event::at_millis(wall_ms, name, None)];
             let log: String = events.iter().map(Event::encode_line).collect();
             prop_assert_eq!(log.matches('\n').count(), 2);
             prop_assert_eq!(parse_log(&log).unwrap(), events);
         }
 
         #[test]
-        fn any_text_is_read_or_refused(text in r#"(\{"timestamp":[0-9.e-]{1,5},"name":".{0,3}"\}?[\n ]?){0,3}.{0,9}"#, other: String) {
+        fn any_text_is_read_or_refused(text in r#"(\{"timestamp":[0-9.e-]{1,5},"name":".{0,3}"\}?[\n ]?){0,3}.{0,9}"#,
+                                       other: String) {
             for text in [text, other] {
                 if let Ok(events) = parse_log(&text) {
                     let again: String = events.iter().map(Event::encode_line).collect();

@@ -97,7 +97,8 @@ impl<'a> Evidence<'a> {
     }
 }
 
-const STOPPED_BY_OTHERS: &str = "its runner was sent SIGTERM, and nobody had asked perilog for that (systemctl stop, a shutdown past its limit, another process)";
+const STOPPED_BY_OTHERS: &str = "its runner was sent SIGTERM, and nobody had asked perilog for that (systemctl stop, a \
+                                 shutdown past its limit, another process)";
 
 /// Returns the outcome of a task that a TERM of another sender stopped: a failure. The scripts' status counts if not 0.
 fn stopped_by_others(status: Option<ExitStatus>) -> Outcome {

@@ -26,9 +26,11 @@ pub const MAX_NAMES: usize = 64;
 /// no client can wait for it.
 #[rustfmt::skip]
 pub const EVENTS: [&str; 27] = [
-    "action-start", "attempt", "attempt-closed", "attempt-forgotten", "attempt-over", "attempt-unvouched", "attempt-vouched",
+    "action-start", "attempt", "attempt-closed", "attempt-forgotten", "attempt-over", "attempt-unvouched",
+    "attempt-vouched",
     "cancel", "clean", "closed", "drain", "exception", "expect-reboot", "finish", "job-finish", "job-let-go",
-    "late", "lease-expired", "lingering", "milestone", "milestones-full", "overdue", "release", "release-forgotten", "resolve", "shrink", "verdict",
+    "late", "lease-expired", "lingering", "milestone", "milestones-full", "overdue", "release", "release-forgotten",
+    "resolve", "shrink", "verdict",
 ];
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

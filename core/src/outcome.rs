@@ -77,8 +77,10 @@ pub fn check_sent(signal: u8) -> Result<(), String> {
 
 #[rustfmt::skip]
 const SIGNALS: &[(u8, &str)] = &[
-    (1, "HUP"), (2, "INT"), (3, "QUIT"), (4, "ILL"), (6, "ABRT"), (7, "BUS"), (8, "FPE"), (9, "KILL"), (10, "USR1"), (11, "SEGV"),
-    (12, "USR2"), (13, "PIPE"), (14, "ALRM"), (15, "TERM"), (17, "CHLD"), (18, "CONT"), (19, "STOP"), (24, "XCPU"), (25, "XFSZ"), (31, "SYS"),
+    (1, "HUP"), (2, "INT"), (3, "QUIT"), (4, "ILL"), (6, "ABRT"), (7, "BUS"), (8, "FPE"), (9, "KILL"), (10, "USR1"),
+    (11, "SEGV"),
+    (12, "USR2"), (13, "PIPE"), (14, "ALRM"), (15, "TERM"), (17, "CHLD"), (18, "CONT"), (19, "STOP"), (24, "XCPU"),
+    (25, "XFSZ"), (31, "SYS"),
 ];
 
 /// The outcome of a task. The controller stores one per task, and appends later facts as late. Only a reboot that

@@ -136,7 +136,8 @@ mod tests {
             assert_eq!(format!("{:?}", targets(text)), expect, "{text:?}");
         }
         #[rustfmt::skip]
-        let refused = [("3-1", "idset", 2), ("[00-02]", "idset", 1), ("n[3-1]", "hostlist", 4), ("0 1", "hostlist", 1), ("1-2x[", "hostlist", 5)];
+        let refused = [("3-1", "idset", 2), ("[00-02]", "idset", 1), ("n[3-1]", "hostlist", 4), ("0 1", "hostlist", 1),
+                       ("1-2x[", "hostlist", 5)];
         for (text, what, at) in refused {
             let error = text.parse::<Targets>().unwrap_err();
             assert_eq!((error.what, error.at), (what, at), "{text:?}");
@@ -152,7 +153,8 @@ mod tests {
         let table = [
             ("", Ok("")), ("0-5", Ok("0-5")), ("4", Ok("4")), ("6", rank(6)), ("1,5-8", rank(6)), ("9,12", rank(9)),
             ("0-4294967295", rank(6)),
-            ("login,n3", Ok("3-4")), ("n1", Ok("1,5")), ("n1,n1", Ok("1,5")), ("n[2-4,9]", host("n4")), ("N0", host("N0")),
+            ("login,n3", Ok("3-4")), ("n1", Ok("1,5")), ("n1,n1", Ok("1,5")), ("n[2-4,9]", host("n4")),
+            ("N0", host("N0")),
         ];
         for (text, expect) in table {
             assert_eq!(

@@ -34,7 +34,8 @@ pub const POINTS: [Point; 11] = [
     controller("before-commit", "a batch is handled; none of its records is on the disk"),
     controller("after-commit", "the batch is on the disk; none of its effects has left"),
     controller("mid-fan", "a Start is on its way to one more of its nodes, and not yet to all"),
-    controller("before-ack", "an acknowledgement is the next message that leaves to its node; what it acknowledges is on the disk"),
+    controller("before-ack",
+               "an acknowledgement is the next message that leaves to its node; what it acknowledges is on the disk"),
 ];
 
 const fn agent(name: &'static str, moment: &'static str) -> Point {

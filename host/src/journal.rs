@@ -26,7 +26,8 @@ const OURS: &str = "perilog";
 #[non_exhaustive]
 pub enum JournalError {
     #[error(
-        "log level `{given}`: expected error, warn, info, debug, trace or off, or targets with levels: `perilog_agent=debug,zbus=info`"
+        "log level `{given}`: expected error, warn, info, debug, trace or off, or targets with levels: \
+         `perilog_agent=debug,zbus=info`"
     )]
     Level { given: String },
     #[error("journald: {0}")]

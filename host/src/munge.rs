@@ -231,7 +231,8 @@ mod tests {
         let knows = format!("echo \"$*\" >>{0}\nprintf '{1}'", asked.display(), GOOD.replace('\n', "\\n"));
         decode(&program(&dir, &knows), "MUNGE:abc:").await.unwrap();
         let old = format!(
-            "echo \"$*\" >>{0}\n[ $1 != --numeric ] || {{ echo 'unmunge: Error: Invalid option \"--numeric\"' >&2; exit 1; }}\nprintf '{1}'",
+            "echo \"$*\" >>{0}\n[ $1 != --numeric ] || \
+             {{ echo 'unmunge: Error: Invalid option \"--numeric\"' >&2; exit 1; }}\nprintf '{1}'",
             asked.display(),
             NAMED.replace('\n', "\\n")
         );

@@ -134,7 +134,12 @@ pub fn zsh(script: &str) -> String {
                 for (kind, command) in LISTS {
                     let _ = writeln!(
                         text,
-                        "(( $+functions[_perilog_{kind}] )) ||\n_perilog_{kind}() {{\n    local -a names\n    (( $words[(I)(-H*|--host*)] )) && return 1\n    names=(${{(f)\"$({command} 2>/dev/null)\"}})\n    compadd -a names\n}}\n"
+                        "(( $+functions[_perilog_{kind}] )) ||\n\
+                         _perilog_{kind}() {{\n\
+                         \x20   local -a names\n\
+                         \x20   (( $words[(I)(-H*|--host*)] )) && return 1\n\
+                         \x20   names=(${{(f)\"$({command} 2>/dev/null)\"}})\n\
+                         \x20   compadd -a names\n}}\n"
                     );
                 }
                 text.push_str(line);
@@ -164,7 +169,11 @@ fn value_of(line: &str) -> Option<&str> {
 /// See [`bash`]. fish quotes what it inserts.
 pub fn fish(root: &Command, script: &str) -> String {
     let mut text = script.to_owned();
-    text.push_str("\nfunction __perilog_names\n    string match -qr -- '^(-H|--host)' (commandline -opc); and return\n    switch $argv[1]\n");
+    text.push_str(
+        "\nfunction __perilog_names\n\
+         \x20   string match -qr -- '^(-H|--host)' (commandline -opc); and return\n\
+         \x20   switch $argv[1]\n",
+    );
     for (kind, command) in LISTS {
         let _ = writeln!(text, "        case {kind}\n            {command} 2>/dev/null");
     }

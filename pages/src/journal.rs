@@ -35,7 +35,8 @@ pub fn add(page: &mut Page, whom: &[&str]) -> Result<()> {
     let fields: Vec<_> = fields().into_iter().filter(|field| field.of.iter().any(|of| whom.contains(of))).collect();
     ensure!(!fields.is_empty(), "docs/operate.md: no table of the journal's fields");
     let mut blocks = vec![Block::Paragraph(
-        "Each line in the journal has those of these that it is about (in brackets: whose lines have it), for `journalctl PERILOG_JOB=f1` and the like."
+        "Each line in the journal has those of these that it is about (in brackets: whose lines have it), for \
+         `journalctl PERILOG_JOB=f1` and the like."
             .to_owned(),
     )];
     blocks.extend(fields.into_iter().map(|Field { name, what, of }| {

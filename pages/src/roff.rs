@@ -12,7 +12,8 @@ const WIDTH: usize = 72;
 pub fn render(page: &Page, date: &str, version: &str) -> String {
     let title = page.name.to_uppercase();
     let mut out = format!(
-        ".\\\" Made by `cargo xtask pages` from what the programs say of themselves; do not edit.\n.TH {} {} {} {} perilog\n.nh\n.ad l\n",
+        ".\\\" Made by `cargo xtask pages` from what the programs say of themselves; do not edit.\n.TH {} {} {} {} \
+         perilog\n.nh\n.ad l\n",
         quoted(&title),
         page.section,
         // As mandoc reads it: with hyphens, not with minus signs.
@@ -272,7 +273,9 @@ mod tests {
         let body = text.split_once(".SH NAME\n").unwrap().1;
         assert_eq!(
             body,
-            "perilog\\-x \\- does x\n.SH \"SYNOPSIS\"\n\\fBperilog x\\fR\n.br\n\\fBperilog x\\fR \\fIY\\fR\n.SH \"OPTIONS\"\n.TP\n\\fB\\-a\\fR\n.TQ\n\\fB\\-b\\fR\nText.\n.IP\n.EX\n\\&.x\n.EE\n.PP\nEnd.\n"
+            "perilog\\-x \\- does x\n\
+             .SH \"SYNOPSIS\"\n\\fBperilog x\\fR\n.br\n\\fBperilog x\\fR \\fIY\\fR\n\
+             .SH \"OPTIONS\"\n.TP\n\\fB\\-a\\fR\n.TQ\n\\fB\\-b\\fR\nText.\n.IP\n.EX\n\\&.x\n.EE\n.PP\nEnd.\n"
         );
     }
 }

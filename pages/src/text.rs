@@ -86,7 +86,8 @@ mod tests {
         let mut page = Page::new("x", 7, "y");
         add(
             &mut page,
-            "# ONE\ntwo\nlines\n\n- bullet\n  goes on\n- second\n\n## Sub\n`a`\n`b`\n: means\n  this\n: and that\n\n```\n# x\n```\n# TWO\n\nlast\n",
+            "# ONE\ntwo\nlines\n\n- bullet\n  goes on\n- second\n\n## Sub\n`a`\n`b`\n: means\n  this\n: and \
+             that\n\n```\n# x\n```\n# TWO\n\nlast\n",
         );
         assert_eq!(
             page.sections,

@@ -108,7 +108,9 @@ mod tests {
 
     #[test]
     fn the_parts_of_a_usage() {
-        let text = "Does x.\n\nUsage:\n  x a NAME   does a\n  x --help\n\nNAME is a\nname.\n\n  --config FILE     the file [/x];\n                    and more\n  --version, --help\n\nExit status: as said. Beside these\n   74  no   126  nothing\n    2  usage\n";
+        let text = "Does x.\n\nUsage:\n  x a NAME   does a\n  x --help\n\nNAME is a\nname.\n\n  --config FILE     the \
+                    file [/x];\n                    and more\n  --version, --help\n\nExit status: as said. Beside \
+                    these\n   74  no   126  nothing\n    2  usage\n";
         let page = page("x", 8, "y", text);
         let tagged =
             |term: &str, text: &str| Block::Tagged(vec![term.to_owned()], vec![Block::Paragraph(text.to_owned())]);

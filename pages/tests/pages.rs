@@ -256,7 +256,8 @@ fn bash_completes_verbs_and_options() {
     let script = directory.join("completions/perilog.bash");
     let complete = |words: &[&str]| {
         let line = format!(
-            "set -u; source {}; COMP_WORDS=(perilog {}); COMP_CWORD={}; _perilog perilog \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD-1]}}\"; echo \"${{COMPREPLY[*]}}\"",
+            "set -u; source {}; COMP_WORDS=(perilog {}); COMP_CWORD={}; _perilog \
+             perilog \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD-1]}}\"; echo \"${{COMPREPLY[*]}}\"",
             script.display(),
             words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" "),
             words.len()
@@ -288,7 +289,8 @@ fn bash_completes_jobs_nodes_and_actions() {
     let path = with_names(&directory);
     let complete = |words: &[&str]| {
         let line = format!(
-            "PATH={path}; set -u; source {}; COMP_WORDS=(perilog {}); COMP_CWORD={}; _perilog_with_names perilog \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD-1]}}\"; echo \"${{COMPREPLY[*]-}}\"",
+            "PATH={path}; set -u; source {}; COMP_WORDS=(perilog {}); COMP_CWORD={}; _perilog_with_names \
+             perilog \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD-1]}}\"; echo \"${{COMPREPLY[*]-}}\"",
             script.display(),
             words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" "),
             words.len()

@@ -38,7 +38,8 @@ pub enum Mismatch {
     #[error("the peer's preamble is malformed: {0}")]
     Malformed(String),
     #[error(
-        "no common version of the protocol: the peer (release {release}) speaks {lowest} to {highest}, this side {ours_lowest} to {ours_highest}"
+        "no common version of the protocol: the peer (release {release}) speaks {lowest} to {highest}, this side \
+         {ours_lowest} to {ours_highest}"
     )]
     Versions { release: String, lowest: u16, highest: u16, ours_lowest: u16, ours_highest: u16 },
 }

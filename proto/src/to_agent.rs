@@ -24,7 +24,8 @@ const BOOT_EXPECTED: u16 = 12;
 
 #[rustfmt::skip]
 const NAMES: [&str; 12] =
-    ["Welcome", "TurnedAway", "Start", "Begin", "Cancel", "Signal", "Ack", "Forget", "Probe", "Ask", "Unsupported", "BootExpected"];
+    ["Welcome", "TurnedAway", "Start", "Begin", "Cancel", "Signal", "Ack", "Forget", "Probe", "Ask", "Unsupported",
+     "BootExpected"];
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct Welcome {

@@ -23,7 +23,8 @@ proptest! {
     fn a_fan_says_what_single_starts_say(mut start in common::any::start(), rank: u32) {
         let fan = StartFan::new(&start);
         start.task.rank.0 = rank;
-        prop_assert_eq!(fan.for_rank(start.task.rank, &start.boot, start.commit), encode_to_agent(&ToAgent::Start(start)));
+        prop_assert_eq!(fan.for_rank(start.task.rank, &start.boot, start.commit),
+                        encode_to_agent(&ToAgent::Start(start)));
     }
 
     #[test]
@@ -42,7 +43,8 @@ proptest! {
             _ => more.not_after_ms = other.not_after_ms,
         }
         prop_assert!(what != 0 || fan.is_for(&more));
-        let same = fan.for_rank(more.task.rank, &more.boot, more.commit) == encode_to_agent(&ToAgent::Start(more.clone()));
+        let same = fan.for_rank(more.task.rank, &more.boot,
+                                more.commit) == encode_to_agent(&ToAgent::Start(more.clone()));
         prop_assert!(same || !fan.is_for(&more));
     }
 
@@ -59,7 +61,8 @@ proptest! {
     /// Nearly right is where readers break: bytes of a true message changed, cut or grown.
     #[test]
     fn damaged_messages_are_read_or_refused(
-        to in common::any::to_agent(), from in common::any::from_agent(), edits in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        to in common::any::to_agent(), from in common::any::from_agent(),
+        edits in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
         cut in any::<prop::sample::Index>(),
     ) {
         for mut frame in [encode_to_agent(&to).to_vec(), encode_from_agent(&from).to_vec()] {
@@ -111,7 +114,8 @@ fn errors_name_message_and_field() {
     bad[at + 2] = b'/';
     assert_eq!(
         told(&bad),
-        r#"malformed Start: common.key.job: malformed job id "fu/ZybuNNy": at character 3: expected [A-Za-z0-9._-], not starting with `.` or `-`"#
+        "malformed Start: common.key.job: malformed job id \"fu/ZybuNNy\": at character 3: \
+         expected [A-Za-z0-9._-], not starting with `.` or `-`"
     );
 }
 

@@ -30,8 +30,10 @@ const OLDER_HELLO: &str = "\
     30220d6e5b302d335d2c6c6f67696e3128e807300152020a003801 \
 ";
 
-const CHANGED: &str = "the bytes on the wire changed: agents and controllers of other versions would misread each other. If that is \
-    meant, it is a new version of the protocol (preamble::HIGHEST): add fields and messages under new numbers, keep what is there, and \
+const CHANGED: &str = "the bytes on the wire changed: agents and controllers of other versions would misread each \
+                       other. If that is \
+    meant, it is a new version of the protocol (preamble::HIGHEST): add fields and messages under new numbers, keep \
+    what is there, and \
     only then write the file anew with PERILOG_GOLDEN=write";
 
 fn file(name: &str) -> PathBuf {

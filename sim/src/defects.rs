@@ -9,7 +9,10 @@ pub(crate) fn switch_on(name: &str) -> Result<(), String> {
 /// Returns the table of defects as JSON.
 #[cfg(feature = "defects")]
 pub(crate) fn table() -> Result<String, String> {
-    let row = |row: &perilog_core::defect::Row| serde_json::json!({"name": row.name(), "ident": row.ident, "wrong": row.wrong, "breaks": row.breaks, "hunt": row.hunt});
+    let row = |row: &perilog_core::defect::Row| {
+        serde_json::json!({"name": row.name(), "ident": row.ident,
+        "wrong": row.wrong, "breaks": row.breaks, "hunt": row.hunt})
+    };
     let rows: Vec<_> = perilog_core::defect::TABLE.iter().map(row).collect();
     Ok(format!("{:#}\n", serde_json::Value::from(rows)))
 }

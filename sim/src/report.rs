@@ -16,7 +16,8 @@ pub const ENOUGH: u64 = 100;
 pub fn text(first: u64, sum: &Sum, took: Duration) -> String {
     let seconds = took.as_secs_f64();
     let mut text = format!(
-        "{} histories from seed {first} in {seconds:.1} s ({:.0}/s)\n  steps     {:>12}, median {} per history\n  faults    {:>12}, median {} per history\n  scripts   {:>12}\n  outcomes  {:>12} committed\n\n",
+        "{} histories from seed {first} in {seconds:.1} s ({:.0}/s)\n  steps     {:>12}, median {} per history\n  \
+         faults    {:>12}, median {} per history\n  scripts   {:>12}\n  outcomes  {:>12} committed\n\n",
         sum.histories,
         sum.histories as f64 / seconds.max(0.001),
         sum.steps.sum(),

@@ -135,7 +135,8 @@ fn request(node: &Node, method: &str, path: &str, body: Option<&Value>) -> Resul
     let length = body.len();
     write!(
         stream,
-        "{method} {path} HTTP/1.1\r\nHost: localhost:{PORT}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        "{method} {path} HTTP/1.1\r\nHost: localhost:{PORT}\r\nConnection: close\r\nContent-Length: \
+         {length}\r\n\r\n{body}"
     )?;
     let answer = read(&mut stream).with_context(|| format!("chromedriver, {method} {path}"))?;
     let mut answer: Value = serde_json::from_str(&answer).with_context(|| format!("{method} {path}: {answer}"))?;

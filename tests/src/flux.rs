@@ -105,7 +105,8 @@ impl<'a> Flux<'a> {
             node.write_script(WAIT.0, WAIT.1)?;
             node.write_file("/etc/systemd/system/flux.service", &unit)?;
             node.write_file("/etc/systemd/system/flux.service.d/bed.conf", DROP_IN)?;
-            node.sh("chown -R flux: /etc/flux/system && chmod 1777 /var/tmp && systemctl daemon-reload && systemctl start munge")?;
+            node.sh("chown -R flux: /etc/flux/system && chmod 1777 /var/tmp && systemctl daemon-reload && systemctl \
+                     start munge")?;
         }
         for node in cluster.bed().nodes() {
             node.systemctl(&["start", "flux"])?;
@@ -123,7 +124,8 @@ impl<'a> Flux<'a> {
             "[exec]\nimp = \"{libexec}/flux-imp\"\n\
              [access]\nallow-guest-user = true\nallow-root-owner = true\n\
              [bootstrap]\ncurve_cert = \"/etc/flux/system/curve.cert\"\ndefault_port = 8050\n\
-             default_bind = \"tcp://eth0:%p\"\ndefault_connect = \"tcp://%h:%p\"\nhosts = [ {{ host = \"{hosts}\" }} ]\n\
+             default_bind = \"tcp://eth0:%p\"\ndefault_connect = \"tcp://%h:%p\"\nhosts = [ {{ host = \"{hosts}\" }} \
+             ]\n\
              [resource]\nnoverify = true\nexclude = \"{CONTROLLER}\"\n\
              [[resource.config]]\nhosts = \"{hosts}\"\ncores = \"0\"\n\
              [kvs]\ncheckpoint-period = \"1s\"\n\

@@ -27,10 +27,12 @@ pub const TOLD: &str = "/var/lib/perilog/told";
 /// File that makes the hook wait after the hook has recorded a notice.
 pub const HOLD: &str = "/var/lib/perilog/hold";
 /// Lines of controller.toml that make the script the release hook and the drain hook.
-pub const CONFIGURATION: &str = "[release]\ncommand = [\"/usr/local/libexec/resource-manager\"]\n[drain]\ncommand = [\"/usr/local/libexec/resource-manager\"]\n";
+pub const CONFIGURATION: &str = "[release]\ncommand = [\"/usr/local/libexec/resource-manager\"]\n\
+                                 [drain]\ncommand = [\"/usr/local/libexec/resource-manager\"]\n";
 
 /// First lines of the script that fail every other time, before the script records the notice.
-pub const BUSY: &str = "if [ -e /var/lib/perilog/busy ]; then rm /var/lib/perilog/busy; echo busy >&2; exit 1; fi; : >/var/lib/perilog/busy";
+pub const BUSY: &str = "if [ -e /var/lib/perilog/busy ]; then rm /var/lib/perilog/busy; echo busy >&2; exit 1; fi; \
+                        : >/var/lib/perilog/busy";
 
 /// R, and the resources of each rank, written out. The code that cuts R into fragments is under test, so that code
 /// cannot be the judge.
@@ -52,7 +54,12 @@ pub struct Share {
 
 /// Four nodes with ranks that all differ and do not count from 0, as in a job on a part of a larger machine.
 pub const FOUR: Handed = Handed {
-    r: r#"{"version":1,"execution":{"R_lite":[{"rank":"4-5","children":{"core":"0-47","gpu":"0-3"}},{"rank":"6","children":{"core":"0-31"}},{"rank":"7","children":{"core":"0-47","gpu":"0,2-3"}}],"starttime":0.0,"expiration":0.0,"nodelist":["n[0-3]"],"properties":{"pdebug":"4,6","himem":"6-7"}},"scheduling":{"writer":"fluxion"}}"#,
+    r: concat!(
+        r#"{"version":1,"execution":{"R_lite":[{"rank":"4-5","children":{"core":"0-47","gpu":"0-3"}},{"rank":"6","#,
+        r#""children":{"core":"0-31"}},{"rank":"7","children":{"core":"0-47","gpu":"0,2-3"}}],"starttime":0.0,"#,
+        r#""expiration":0.0,"nodelist":["n[0-3]"],"properties":{"pdebug":"4,6","himem":"6-7"}},"#,
+        r#""scheduling":{"writer":"fluxion"}}"#,
+    ),
     shares: &[
         Share { rank: 4, host: "n0", children: &[("core", "0-47"), ("gpu", "0-3")], properties: &["pdebug"] },
         Share { rank: 5, host: "n1", children: &[("core", "0-47"), ("gpu", "0-3")], properties: &[] },
@@ -311,18 +318,29 @@ mod tests {
     use super::*;
 
     const PAIR: Handed = Handed {
-        r: r#"{"version":1,"execution":{"R_lite":[{"rank":"4","children":{"core":"0-3"}},{"rank":"5","children":{"core":"0-1","gpu":"0"}}],"nodelist":["n[0-1]"],"properties":{"himem":"5"}},"scheduling":{"writer":"test"}}"#,
+        r: concat!(
+            r#"{"version":1,"execution":{"R_lite":[{"rank":"4","children":{"core":"0-3"}},{"rank":"5","#,
+            r#""children":{"core":"0-1","gpu":"0"}}],"nodelist":["n[0-1]"],"properties":{"himem":"5"}},"#,
+            r#""scheduling":{"writer":"test"}}"#,
+        ),
         shares: &[
             Share { rank: 4, host: "n0", children: &[("core", "0-3")], properties: &[] },
             Share { rank: 5, host: "n1", children: &[("core", "0-1"), ("gpu", "0")], properties: &["himem"] },
         ],
     };
-    const OF_4: &str = r#"{"version":1,"execution":{"R_lite":[{"rank":"4","children":{"core":"0-3"}}],"nodelist":["n0"]},"scheduling":{"writer":"test"}}"#;
-    const OF_5: &str = r#"{"version":1,"execution":{"R_lite":[{"rank":"5","children":{"core":"0-1","gpu":"0"}}],"nodelist":["n1"],"properties":{"himem":"5"}},"scheduling":{"writer":"test"}}"#;
+    const OF_4: &str = concat!(
+        r#"{"version":1,"execution":{"R_lite":[{"rank":"4","children":{"core":"0-3"}}],"nodelist":["n0"]},"#,
+        r#""scheduling":{"writer":"test"}}"#,
+    );
+    const OF_5: &str = concat!(
+        r#"{"version":1,"execution":{"R_lite":[{"rank":"5","children":{"core":"0-1","gpu":"0"}}],"#,
+        r#""nodelist":["n1"],"properties":{"himem":"5"}},"scheduling":{"writer":"test"}}"#,
+    );
 
     fn told(sequence: u64, ranks: &str, hosts: &str, fragment: &str, last: bool) -> String {
         let r: Value = serde_json::from_str(fragment).unwrap();
-        let body = serde_json::json!({"event": "release", "sequence": sequence, "epoch": 1, "job": "j", "attempt": "0", "ranks": ranks,
+        let body = serde_json::json!({"event": "release", "sequence": sequence, "epoch": 1, "job": "j", "attempt": "0",
+                                      "ranks": ranks,
             "hosts": hosts, "resources": [], "final": last, "R": r});
         format!("1.0 {body}\n")
     }

@@ -30,7 +30,8 @@ pub enum Release {
 pub fn package(release: Release, name: &str, extension: &str) -> Result<PathBuf> {
     let Some(directory) = std::env::var_os(PACKAGES_VARIABLE).map(PathBuf::from) else {
         bail!(
-            "there are no packages to install: `cargo xtask test packages` makes them and names their directory in {PACKAGES_VARIABLE}"
+            "there are no packages to install: `cargo xtask test packages` makes them and names their directory in \
+             {PACKAGES_VARIABLE}"
         )
     };
     let directory = match release {

@@ -105,7 +105,8 @@ fn ensure_compiled_in(node: &Node) -> Result<()> {
     };
     ensure!(
         found,
-        "the daemons have no fault points: build them with --features perilog-agent/fault-points,perilog-controller/fault-points"
+        "the daemons have no fault points: build them with --features \
+         perilog-agent/fault-points,perilog-controller/fault-points"
     );
     Ok(())
 }

@@ -33,7 +33,8 @@ pub const SERIALIZED: &str = "serialize = \"host\"\n";
 /// Configuration with which Slurm gives a node to the next job after the epilog.
 pub const EXCLUSIVE: &str = "SelectType=select/cons_tres\n";
 /// Configuration of hooks beside slurmctld.
-pub const BESIDE_SLURMCTLD: &str = "PrologSlurmctld=/usr/libexec/perilog/slurm/slurmctld-prolog\nEpilogSlurmctld=/usr/libexec/perilog/slurm/slurmctld-epilog\n";
+pub const BESIDE_SLURMCTLD: &str = "PrologSlurmctld=/usr/libexec/perilog/slurm/slurmctld-prolog\n\
+                                    EpilogSlurmctld=/usr/libexec/perilog/slurm/slurmctld-epilog\n";
 
 /// The drop-in that runs the controller as SlurmUser, from the book.
 const AS_SLURM: &str = include_str!("../../docs/examples/slurm/controller-as-slurm.conf");

@@ -29,7 +29,10 @@ fn in_systemctl_and_in_the_journal() -> Result<()> {
     });
     ensure!(seen.is_ok(), "{shown}");
     // The agent logs only unusual events: here, the intent of a running task disappears, and the agent restarts.
-    node.sh("systemctl stop perilog-agent; rm /run/perilog/tasks/perilog-task-prolog-j-*/intent.json; systemctl start perilog-agent")?;
+    node.sh(
+        "systemctl stop perilog-agent; rm /run/perilog/tasks/perilog-task-prolog-j-*/intent.json; systemctl start \
+         perilog-agent",
+    )?;
     cluster.open_gates()?;
     ensure!(cluster.wait_end(&mut run)? == 0);
     let of = |more: &str| format!("journalctl --sync; journalctl --no-pager -o cat PERILOG_JOB=j {more}");

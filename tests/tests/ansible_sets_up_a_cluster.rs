@@ -14,7 +14,8 @@ const PLAY: Duration = Duration::from_secs(300);
 const PLAYBOOK: &str = "---\n- hosts: all\n  gather_facts: false\n  roles:\n    - perilog\n";
 const NO_PACKAGES: &str = "perilog_packages: {node: [], controller: []}\nperilog_keys: /root/keys\n";
 const CONTROLLER: &str = "perilog_parts: [controller]\nperilog_cluster: bed\n";
-const NODE: &str = "perilog_controllers: ['ctl:5115']\nperilog_resource_manager: slurm\nperilog_scripts:\n  - {script: drop-caches, action: epilog, name: 80-drop-caches}\n";
+const NODE: &str = "perilog_controllers: ['ctl:5115']\nperilog_resource_manager: slurm\nperilog_scripts:\n  - \
+                    {script: drop-caches, action: epilog, name: 80-drop-caches}\n";
 const HELLO: &str = "perilog_own_scripts:\n  - {src: /root/hello, action: prolog, name: 10-hello}\n";
 
 /// Plays the role on a node with these variables; returns the output of ansible-playbook.
@@ -84,7 +85,8 @@ fn twice_is_once_and_a_typo_changes_nothing() -> Result<()> {
     bed.wait_until("its script has spoken", SOON, || {
         Ok(ctl.run(&["perilog", "logs", "j"])?.stdout.contains("hello, job j"))
     })?;
-    let stat = "stat -c '%a %U %N' /etc/perilog/tls/key.pem /etc/perilog/epilog.d/80-drop-caches /etc/perilog/agent.d/slurm.toml";
+    let stat = "stat -c '%a %U %N' /etc/perilog/tls/key.pem /etc/perilog/epilog.d/80-drop-caches \
+                /etc/perilog/agent.d/slurm.toml";
     let links = "600 root '/etc/perilog/tls/key.pem'
 777 root '/etc/perilog/epilog.d/80-drop-caches' -> '/usr/share/perilog/scripts/drop-caches'
 777 root '/etc/perilog/agent.d/slurm.toml' -> '/usr/share/perilog/agent.d/slurm.toml'";

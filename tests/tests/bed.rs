@@ -145,7 +145,8 @@ fn a_bed_can_be_made_on_a_node_of_a_bed() -> Result<()> {
     }
     let bed = Bed::builder().node("host").boot()?;
     let host = bed.node("host")?;
-    let state = "cat /proc/self/mounts; ls /sys/class/net /run /var/tmp; find /sys/fs/cgroup -type d | sort; lsns -n -o NS,TYPE -t net -t mnt -t pid";
+    let state = "cat /proc/self/mounts; ls /sys/class/net /run /var/tmp; find /sys/fs/cgroup -type d | sort; lsns -n \
+                 -o NS,TYPE -t net -t mnt -t pid";
     host.systemctl(&["start", "machine.slice"])?; // systemd makes the slice for the first bed and keeps the slice
     let before = host.sh(state)?;
     // This program may be on a file system that nodes do not see.

@@ -40,7 +40,8 @@ fn a_job_waits_for_its_rabbit() -> Result<()> {
     cluster.controller()?.write_file(
         SITE,
         "[external.stage]\nwhen = \"attributes.system.dw\"\nresources = [\"rabbit\"]\nlease = \"10m\"\n\
-         [external.copy]\nwhen = \"attributes.system.dw\"\nat = \"epilog\"\nresources = [\"rabbit\"]\nlease = \"10m\"\n",
+         [external.copy]\nwhen = \"attributes.system.dw\"\nat = \"epilog\"\nresources = [\"rabbit\"]\nlease \
+         = \"10m\"\n",
     )?;
     let flux = Flux::with_edge(&cluster, "")?;
     flux.wait_clean(&flux.submit(2, &[], &["true"])?)?;

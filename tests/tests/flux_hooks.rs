@@ -20,8 +20,12 @@ use perilog_tests::{Cluster, Node, Output, Running};
 const DECIMAL: &str = "6731191091817518";
 const SIGNED: &str = "ƒuZZybuNNy";
 const JOB: &str = "fuZZybuNNy";
-const R: &str = r#"{"version":1,"execution":{"R_lite":[{"rank":"1-2","children":{"core":"0-3"}}],"starttime":0.0,"expiration":0.0,"nodelist":["n[0-1]"]}}"#;
-const EVENTLOG: &str = "{\"timestamp\":1552593340.5,\"name\":\"submit\",\"context\":{\"userid\":64001,\"urgency\":16,\"flags\":0,\"version\":1}}\n\
+const R: &str = concat!(
+    r#"{"version":1,"execution":{"R_lite":[{"rank":"1-2","children":{"core":"0-3"}}],"starttime":0.0,"#,
+    r#""expiration":0.0,"nodelist":["n[0-1]"]}}"#,
+);
+const EVENTLOG: &str = "{\"timestamp\":1552593340.5,\"name\":\"submit\",\
+                        \"context\":{\"userid\":64001,\"urgency\":16,\"flags\":0,\"version\":1}}\n\
     {\"timestamp\":1552593348.073045,\"name\":\"alloc\"}\n";
 const FLUX: &str = r#"#!/bin/sh
 # A stand-in for flux(1): it knows no job but one, and no rank but its own.

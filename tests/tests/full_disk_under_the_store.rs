@@ -16,7 +16,8 @@ fn prologs_are_refused_epilogs_run_and_outcomes_are_kept() -> Result<()> {
         .build()?;
     let controller = cluster.controller()?;
     // The store has a disk of its own: a mount on the state directory before the controller starts.
-    let mount = "[Unit]\nBefore=perilog-controller.service\n[Mount]\nWhat=none\nType=tmpfs\nOptions=size=32m\nWhere=/var/lib/perilog\n";
+    let mount = "[Unit]\nBefore=perilog-controller.service\n[Mount]\nWhat=none\nType=tmpfs\nOptions=size=32m\n\
+                 Where=/var/lib/perilog\n";
     controller.write_file("/etc/systemd/system/var-lib-perilog.mount", mount)?;
     let after = "[Unit]\nRequiresMountsFor=/var/lib/perilog\n";
     controller.write_file("/etc/systemd/system/perilog-controller.service.d/disk.conf", after)?;

@@ -4,7 +4,8 @@
 use anyhow::Result;
 use perilog_tests::{AT_GATE, Cluster};
 
-const FILL: &str = "head -c 1G /dev/zero > /run/filler 2>/dev/null || true; for i in $(seq 500); do echo x > /run/more.$i || break; done 2>/dev/null; true";
+const FILL: &str = "head -c 1G /dev/zero > /run/filler 2>/dev/null || true; for i in $(seq 500); do echo x > \
+                    /run/more.$i || break; done 2>/dev/null; true";
 
 #[test]
 fn a_start_is_refused_and_a_task_that_runs_ends_in_truth() -> Result<()> {

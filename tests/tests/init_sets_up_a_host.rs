@@ -29,11 +29,11 @@ fn machines() -> Result<Bed> {
 
 /// Returns files and links with mode, owner and target, and with the digest if init may touch them.
 fn tree(node: &Node) -> Result<BTreeMap<String, String>> {
-    let listed = node.sh(
-        "find /etc /root /var/lib/perilog-agent /run/perilog-init.* -path '/root/.*' -prune -o ! -type d \
+    let listed =
+        node.sh("find /etc /root /var/lib/perilog-agent /run/perilog-init.* -path '/root/.*' -prune -o ! -type d \
            -printf '%p %m %U %l\\n' 2>/dev/null | sort || true\n\
-         find /etc/perilog /etc/systemd /root/perilog-ca -type f -exec sha256sum {} + 2>/dev/null | awk '{print \"sha256:\" $2, $1}' || true",
-    )?;
+         find /etc/perilog /etc/systemd /root/perilog-ca -type f -exec sha256sum {} + 2>/dev/null | awk \
+         '{print \"sha256:\" $2, $1}' || true")?;
     let line = |line: &str| line.split_once(' ').map(|(path, rest)| (path.to_owned(), rest.to_owned()));
     Ok(listed.lines().filter_map(line).collect())
 }

@@ -24,7 +24,8 @@ fn ensure_fits(node: &Node, verb: &str, output: &Output) -> Result<()> {
 #[test]
 fn every_verb_prints_what_the_schema_has() -> Result<()> {
     let prolog = "perilog-report progress 'looking'; perilog-report user 'a word'; perilog-report milestone seen
-perilog-report tolerable --check fan 'fan 2 is slow'; [ $PERILOG_RANK = 0 ] || exit 0; [ $PERILOG_JOB != bad ] || { echo broken >&2; exit 7; }";
+perilog-report tolerable --check fan 'fan 2 is slow'; [ $PERILOG_RANK = 0 ] || exit 0; [ $PERILOG_JOB != bad ] || \
+{ echo broken >&2; exit 7; }";
     let cluster = Cluster::builder(2)
         .controller("[action.epilog]\nrelease = \"0\"\n[enroll]\nlisten = \"[::]:5117\"\n")
         .script("prolog", "10-check", prolog)

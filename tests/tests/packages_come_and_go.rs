@@ -103,7 +103,8 @@ fn a_cluster_of_packages_runs_a_job() -> Result<()> {
         let linked = "cd /usr/share/perilog && test -s agent.d/slurm.toml && test -s agent.d/flux.toml";
         node.sh(&format!("{linked} && for name in mounts gpu nhc clean-tmp; do test -x scripts/$name; done"))?;
         // A fresh configuration has a prolog and an epilog without scripts, and refuses neither.
-        let fresh = "mkdir /root/fresh && cp /etc/perilog/agent.toml /root/fresh && perilog-agent --config /root/fresh/agent.toml";
+        let fresh = "mkdir /root/fresh && cp /etc/perilog/agent.toml /root/fresh && perilog-agent --config \
+                     /root/fresh/agent.toml";
         let checked = node.sh(&format!("{fresh} --check-config 2>&1"))?;
         assert_eq!(checked, "/root/fresh/agent.toml: ok");
         // On shutdown, no unit stops before the agent.
@@ -276,7 +277,8 @@ fn removal_leaves_scripts_alone_and_purge_leaves_nothing() -> Result<()> {
         // The bed's own drop-ins count as the site's, and the bed's empty /var/lib/perilog hides the machine's. Flux
         // has a plugin of the same name.
         let left = node.sh(
-            "find /etc /usr /var/lib -path '*perilog*' ! -path '/etc/systemd/*' ! -path /var/lib/perilog ! -path '/usr/*lib*/flux/*'",
+            "find /etc /usr /var/lib -path '*perilog*' ! -path '/etc/systemd/*' ! -path /var/lib/perilog ! -path \
+             '/usr/*lib*/flux/*'",
         )?;
         ensure!(left.is_empty(), "{} has still\n{left}", node.name());
         let run = node.sh("ls -d /run/perilog* 2>/dev/null || true")?;
@@ -349,7 +351,8 @@ fn init_sets_up_a_cluster_of_packages() -> Result<()> {
         node.sh("perilog init undo")?;
         node.apt(&["purge", "perilog", "perilog-agent", "perilog-controller"])?.ok()?;
         let left = node.sh(
-            "find /etc /usr /var/lib /root/perilog-ca -path '*perilog*' -type f ! -path '*/boot-id.conf' ! -path '/usr/*lib*/flux/*' || true",
+            "find /etc /usr /var/lib /root/perilog-ca -path '*perilog*' -type f ! -path '*/boot-id.conf' ! -path \
+             '/usr/*lib*/flux/*' || true",
         )?;
         let stays = ["/etc/perilog/prolog.d/10-hello", "/var/lib/perilog/enroll/", "/root/perilog-ca/"];
         let odd: Vec<&str> = left.lines().filter(|path| !stays.iter().any(|stays| path.starts_with(stays))).collect();
@@ -373,7 +376,8 @@ fn the_quick_start() -> Result<()> {
     ensure!(done.commands > 10 && done.skipped == 0, "{done:?}");
     // Flux has a plugin of the same name.
     let left = node.sh(
-        "find /etc /usr /var/lib /run/perilog -path '*perilog*' ! -path '/etc/systemd/*' ! -path '/usr/*lib*/flux/*' 2>/dev/null || true",
+        "find /etc /usr /var/lib /run/perilog -path '*perilog*' ! -path '/etc/systemd/*' ! -path '/usr/*lib*/flux/*' \
+         2>/dev/null || true",
     )?;
     ensure!(left.is_empty(), "it has still\n{left}");
     Ok(())

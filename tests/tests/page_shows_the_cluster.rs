@@ -21,7 +21,10 @@ const END: char = '\u{e010}';
 
 /// Returns the tiles of the page: how many nodes are in which state.
 fn tiles(browser: &Browser<'_>) -> Result<Value> {
-    browser.eval("return Object.fromEntries([...document.querySelectorAll('#states button')].map((b) => [b.dataset.tile, b.querySelector('b').textContent]))")
+    browser.eval(
+        "return Object.fromEntries([...document.querySelectorAll('#states button')].map((b) => \
+         [b.dataset.tile, b.querySelector('b').textContent]))",
+    )
 }
 
 fn wait_tiles(browser: &Browser<'_>, expected: &Value) -> Result<()> {
@@ -80,7 +83,8 @@ fn a_job_is_followed_over_a_kill_of_the_controller() -> Result<()> {
         browser.devtools("Emulation.setDeviceMetricsOverride", &screen)?;
         let over = browser.eval(
             "const edge = (e) => e.getBoundingClientRect().right; \
-             return [...document.querySelectorAll('.rows li > *')].filter((e) => edge(e) > edge(e.closest('section'))).map((e) => e.innerText)",
+             return [...document.querySelectorAll('.rows li > *')].filter((e) => edge(e) > \
+             edge(e.closest('section'))).map((e) => e.innerText)",
         )?;
         ensure!(over == json!([]), "at {width}: {over}");
     }
@@ -144,12 +148,16 @@ fn it_is_read_without_a_mouse_in_the_dark_and_on_a_phone() -> Result<()> {
 
     // A state is a word for screen readers and a shape for eyes, whatever its colour.
     let cells = browser.eval(
-        "return [...document.querySelectorAll('#cells > .c')].map((c) => [c.getAttribute('role'), c.getAttribute('aria-label'), \
+        "return [...document.querySelectorAll('#cells > .c')].map((c) => [c.getAttribute('role'), \
+         c.getAttribute('aria-label'), \
          getComputedStyle(c, '::before').backgroundImage])",
     )?;
     ensure!(cells[0][0] == "option" && cells[0][1] == "n0: drained" && cells[1][1] == "n1: offline", "{cells}");
     ensure!(cells[0][2] != cells[1][2] && cells[0][2] != "none", "{cells}");
-    let marked = browser.eval("return ['header', 'main', 'footer', '[role=status][aria-live=polite]', 'h1', 'label[for=name]'].filter((s) => !document.querySelector(s))")?;
+    let marked = browser.eval(
+        "return ['header', 'main', 'footer', '[role=status][aria-live=polite]', 'h1', \
+         'label[for=name]'].filter((s) => !document.querySelector(s))",
+    )?;
     ensure!(marked == json!([]), "{marked}");
 
     // From the top: the way by keys leads to the nodes, and into one.
@@ -169,12 +177,16 @@ fn it_is_read_without_a_mouse_in_the_dark_and_on_a_phone() -> Result<()> {
     // A tile picks its nodes out, and keeps the focus, also over the next answers.
     browser.eval("document.querySelector('[data-tile=drained]').focus()")?;
     browser.keys(&[ENTER])?;
-    let picked = "return [document.activeElement.dataset.tile, document.activeElement.ariaPressed, document.querySelector('#picked').innerText]";
+    let picked = "return [document.activeElement.dataset.tile, document.activeElement.ariaPressed, \
+                  document.querySelector('#picked').innerText]";
     let picked = browser.eval(picked)?;
     ensure!(picked == json!(["drained", "true", "n0"]), "{picked}");
 
     let darkness = |browser: &Browser<'_>| {
-        browser.eval("return getComputedStyle(document.documentElement).backgroundColor.match(/\\d+/g).reduce((a, b) => a + Number(b), 0)")
+        browser.eval(
+            "return getComputedStyle(document.documentElement).backgroundColor.match(/\\d+/g).reduce((a, b) \
+             => a + Number(b), 0)",
+        )
     };
     let light = darkness(&browser)?;
     let dark = json!({ "features": [{ "name": "prefers-color-scheme", "value": "dark" }] });
@@ -198,14 +210,22 @@ fn ten_thousand_nodes_are_drawn() -> Result<()> {
         "const told = structuredClone(link.last); \
          clearTimeout(link.timer); later(3600000); \
          told.status.nodes = 10000; \
-         told.groups = [{ state: 'held', count: 9900, hosts: 'n[0-9899]' }, { state: 'offline', count: 100, hosts: 'n[9900-9999]' }]; \
-         const time = () => { const began = performance.now(); draw(told); document.body.offsetHeight; return Math.round(performance.now() - began); }; \
+         told.groups = [{ state: 'held', count: 9900, hosts: 'n[0-9899]' }, \
+         { state: 'offline', count: 100, hosts: 'n[9900-9999]' }]; \
+         const time = () => { \
+         const began = performance.now(); \
+         draw(told); \
+         document.body.offsetHeight; \
+         return Math.round(performance.now() - began); \
+         }; \
          const first = time(), cells = document.querySelectorAll('#cells > .c'); \
          const before = cells[5]; \
-         told.groups = [{ state: 'held', count: 9901, hosts: 'n[0-9900]' }, { state: 'offline', count: 99, hosts: 'n[9901-9999]' }]; \
+         told.groups = [{ state: 'held', count: 9901, hosts: 'n[0-9900]' }, \
+         { state: 'offline', count: 99, hosts: 'n[9901-9999]' }]; \
          const again = time(); \
          return { count: cells.length, kept: document.querySelectorAll('#cells > .c')[5] === before, \
-           changed: document.querySelectorAll('#cells > .held').length, last: cells[9999].getAttribute('aria-label'), first, again }",
+         changed: document.querySelectorAll('#cells > .held').length, \
+         last: cells[9999].getAttribute('aria-label'), first, again }",
     )?;
     println!("10,000 nodes: drawn in {} ms, again in {} ms", drawn["first"], drawn["again"]);
     ensure!(drawn["count"] == 10_000 && drawn["kept"] == true && drawn["changed"] == 9_901, "{drawn}");

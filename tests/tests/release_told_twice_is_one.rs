@@ -11,7 +11,11 @@ use perilog_tests::manager::{self, Handed, Share};
 
 const SOON: Duration = Duration::from_secs(90);
 const THREE: Handed = Handed {
-    r: r#"{"version":1,"execution":{"R_lite":[{"rank":"4,6","children":{"core":"0-3"}},{"rank":"5","children":{"core":"0-1"}}],"starttime":0.0,"expiration":0.0,"nodelist":["n[0-2]"],"properties":{"himem":"5-6"}}}"#,
+    r: concat!(
+        r#"{"version":1,"execution":{"R_lite":[{"rank":"4,6","children":{"core":"0-3"}},{"rank":"5","#,
+        r#""children":{"core":"0-1"}}],"starttime":0.0,"expiration":0.0,"nodelist":["n[0-2]"],"#,
+        r#""properties":{"himem":"5-6"}}}"#,
+    ),
     shares: &[
         Share { rank: 4, host: "n0", children: &[("core", "0-3")], properties: &[] },
         Share { rank: 5, host: "n1", children: &[("core", "0-1")], properties: &["himem"] },

@@ -43,7 +43,8 @@ fn rpm(node: &Node, arguments: &str) -> Result<String> {
 fn files(node: &Node, name: &str) -> Result<String> {
     let path = node.hand_over(Release::Current, name, "rpm")?;
     let listed = node.sh(&format!(
-        "rpm -qp --qf '[%{{FILEMODES:perms}} %{{FILEUSERNAME}}:%{{FILEGROUPNAME}} %{{FILEFLAGS:fflags}} %{{FILENAMES}}\\n]' {path}"
+        "rpm -qp --qf '[%{{FILEMODES:perms}} %{{FILEUSERNAME}}:%{{FILEGROUPNAME}} %{{FILEFLAGS:fflags}} \
+         %{{FILENAMES}}\\n]' {path}"
     ))?;
     let interesting =
         |line: &&str| !line.contains("/share/") && !line.contains("/.build-id") && !line.contains("/usr/lib/.build-id");
@@ -172,7 +173,8 @@ fn they_install_upgrade_and_go() -> Result<()> {
     ensure!(said.contains(line) && said.contains("flux jobtap remove perilog-hold.so"), "{said}");
     // Flux has a plugin of the same name.
     let left = node.sh(
-        "cd /tmp/el && find usr/sbin usr/libexec usr/lib usr/bin etc var -path '*perilog*' -not -path 'var/lib/rpm/*' -not -path 'usr/lib*/flux/*'",
+        "cd /tmp/el && find usr/sbin usr/libexec usr/lib usr/bin etc var -path '*perilog*' -not -path 'var/lib/rpm/*' \
+         -not -path 'usr/lib*/flux/*'",
     )?;
     assert_eq!(left, "etc/perilog\netc/perilog/agent.toml.rpmsave", "what somebody changed is kept");
     Ok(())

@@ -120,11 +120,13 @@ time.sleep(1e6)
         ],
     )?;
     node.systemctl(&["stop", "dead"])?;
-    let fstab = "# x /run/comment auto defaults 0 0\nx /run/gone ext4 defaults 0 0\nx /run/later nfs rw,noauto 0 0\nx none swap sw 0 0\n";
+    let fstab = "# x /run/comment auto defaults 0 0\nx /run/gone ext4 defaults 0 0\nx /run/later nfs rw,noauto 0 0\nx \
+                 none swap sw 0 0\n";
     node.write_file("/etc/fstab", fstab)?;
     ensure_tolerable(&tried(node, "mounts", "fstab", None)?, &["check mount-run-gone: \"/run/gone is not mounted\""])?;
     // In a job: the verdict is the job's, and the node is drained, with the check.
-    node.sh("rm /etc/perilog/prolog.d/10-mounts && ln -s /usr/share/perilog/scripts/mounts /etc/perilog/prolog.d/30-mounts && umount /dev/shm")?;
+    node.sh("rm /etc/perilog/prolog.d/10-mounts && ln -s /usr/share/perilog/scripts/mounts \
+             /etc/perilog/prolog.d/30-mounts && umount /dev/shm")?;
     let run = cluster.perilog(&["run", "prolog", "--job", "j", "--nodes", "n0"])?;
     ensure!(!run.success(), "{run}");
     let drains = cluster.perilog(&["drain"])?.ok()?;
@@ -145,7 +147,8 @@ fn gpus_are_counted_and_their_errors_named() -> Result<()> {
     )?;
     play(
         "rocm-smi",
-        "#!/bin/sh\nfor i in 0 1 2 3; do echo \"GPU[$i] : Device Name: X\"; echo \"GPU[$i] : Device ID: 0x740f\"; done\n",
+        "#!/bin/sh\nfor i in 0 1 2 3; do echo \"GPU[$i] : Device Name: X\"; echo \"GPU[$i] : Device ID: 0x740f\"; \
+         done\n",
     )?;
     ensure_ok(&tried(node, "gpu", "four", None)?, "4 GPUs are well")?;
     let nvidia = |lines: &str| {
@@ -239,8 +242,7 @@ fn a_process_that_outlives_sigkill_fails_the_epilog() -> Result<()> {
 fn files_of_the_user_go_and_those_behind_links_stay() -> Result<()> {
     let cluster = cluster(&[("epilog", "X = \"\""), ("elsewhere", "CLEAN = \"/run/to-home /run/nowhere\"")])?;
     let node = cluster.node(0)?;
-    node.sh(
-        "umask 022
+    node.sh("umask 022
         mkdir -p /srv/home/d /tmp/1500/deep/er '/tmp/1500/new
 line' /tmp/1500/shared /tmp/other-fs /tmp/root
         echo precious >/srv/home/file; echo precious >/srv/home/d/file
@@ -248,12 +250,12 @@ line' /tmp/1500/shared /tmp/other-fs /tmp/root
 line/b' /var/tmp/c /dev/shm/d /tmp/-rf; do echo x >\"$file\"; done
         mkfifo /tmp/1500/fifo
         # An attack: names that lead to files which are the user's own, and root's.
-        ln -s /srv/home /tmp/1500/home; ln -s /srv/home/file /tmp/link; ln -s /etc /tmp/etc; ln /srv/home/file /srv/home/hard
+        ln -s /srv/home /tmp/1500/home; ln -s /srv/home/file /tmp/link; ln -s /etc /tmp/etc; ln /srv/home/file \
+        /srv/home/hard
         mount -t tmpfs -o mode=1777 tmpfs /tmp/other-fs; echo x >/tmp/other-fs/e; echo x >/tmp/root/f
         ln -s /srv/home /run/to-home
         chown -Rh 1500 /srv/home /tmp/1500 /tmp/link /tmp/etc /var/tmp/c /dev/shm/d /tmp/-rf /tmp/other-fs/e
-        echo x >/tmp/1500/shared/g; chown 1600 /tmp/1500/shared/g",
-    )?;
+        echo x >/tmp/1500/shared/g; chown 1600 /tmp/1500/shared/g")?;
     let owned = || node.sh("find /tmp /var/tmp /dev/shm -xdev -user 1500 | sort");
     let before = owned()?;
 
@@ -270,7 +272,8 @@ line/b' /var/tmp/c /dev/shm/d /tmp/-rf; do echo x >\"$file\"; done
 
     ensure_ok(&tried(node, "clean-tmp", "epilog", Some(USER))?, "10-clean-tmp  ok")?;
     assert_eq!(owned()?, "/tmp/1500\n/tmp/1500/shared", "a directory with a file of somebody else stays");
-    let stay = "cat /srv/home/file /srv/home/d/file /srv/home/hard /tmp/other-fs/e /tmp/root/f /tmp/1500/shared/g && test -s /etc/passwd";
+    let stay = "cat /srv/home/file /srv/home/d/file /srv/home/hard /tmp/other-fs/e /tmp/root/f /tmp/1500/shared/g && \
+                test -s /etc/passwd";
     assert_eq!(node.sh(stay)?, "precious\nprecious\nprecious\nx\nx\nx");
     Ok(())
 }

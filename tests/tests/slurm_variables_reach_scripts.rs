@@ -8,7 +8,8 @@ use perilog_tests::slurm::Slurm;
 use perilog_tests::{Cluster, Node};
 
 /// Runs in the place of the packaged hook: notes what slurmd gives, and goes on as that.
-const NOTES: &str = "#!/bin/sh\nenv -0 >/run/given-$SLURM_SCRIPT_CONTEXT\nexec /usr/libexec/perilog/slurm/${SLURM_SCRIPT_CONTEXT%_slurmd}\n";
+const NOTES: &str = "#!/bin/sh\nenv -0 >/run/given-$SLURM_SCRIPT_CONTEXT\nexec \
+                     /usr/libexec/perilog/slurm/${SLURM_SCRIPT_CONTEXT%_slurmd}\n";
 const SHOWS: &str = "env -0 >/run/found-$SLURM_SCRIPT_CONTEXT";
 
 /// Returns Slurm's variables in a file of a node.

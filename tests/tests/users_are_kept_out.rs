@@ -71,7 +71,8 @@ fn on_a_node_and_on_the_controllers() -> Result<()> {
     let signal = format!("systemctl kill --signal=KILL {unit}");
     let kill = format!("kill -KILL {pid}");
     let report = format!("PERILOG_CONTROL={control} perilog-report milestone forged");
-    let start = "busctl call org.freedesktop.systemd1 /org/freedesktop/systemd1 org.freedesktop.systemd1.Manager StartTransientUnit \
+    let start = "busctl call org.freedesktop.systemd1 /org/freedesktop/systemd1 org.freedesktop.systemd1.Manager \
+                 StartTransientUnit \
                  'ssa(sv)a(sa(sv))' perilog-task-prolog-x-0-0123456789ab.service fail 1 Description s x 0";
     for (node, command) in [
         (n0, stop.as_str()),

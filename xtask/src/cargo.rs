@@ -193,7 +193,8 @@ mod tests {
         let artifact = |package: &str, kind: &str, name: &str, test: bool| {
             json!({
                 "reason": "compiler-artifact", "manifest_path": format!("/w/{package}/Cargo.toml"),
-                "target": {"kind": [kind], "name": name}, "profile": {"test": test}, "executable": format!("/t/debug/{name}"),
+                "target": {"kind": [kind], "name": name}, "profile": {"test": test},
+                "executable": format!("/t/debug/{name}"),
             })
         };
         let mut built = Built::default();

@@ -34,7 +34,8 @@ pub(crate) fn ensure_checker() -> Result<()> {
     let status = cargo::command().args(install).arg(&root).stdin(Stdio::null()).status().context("running cargo")?;
     ensure!(
         status.success() && checker()?.is_some(),
-        "no cargo-deny {VERSION}, and cargo cannot install it: `cargo install --locked cargo-deny --version {VERSION}` brings it"
+        "no cargo-deny {VERSION}, and cargo cannot install it: `cargo install --locked cargo-deny --version {VERSION}` \
+         brings it"
     );
     Ok(())
 }

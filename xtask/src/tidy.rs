@@ -3,7 +3,7 @@
 mod api;
 mod arrows;
 mod book;
-mod comments;
+mod columns;
 mod defects;
 mod files;
 mod places;
@@ -60,7 +60,7 @@ pub(crate) fn check() -> Result<()> {
             let name = path.strip_prefix(cargo::root()).unwrap_or(&path).display().to_string();
             tests.read(&name, &text);
             programs.read(&name);
-            comments::check(&name, &text, &mut findings);
+            columns::check(&name, &text, &mut findings);
             rooms.read(&name, &text);
             files::check(&name, &text, package.mains.contains(&path), &mut findings);
             unsafety::check(&package.name, &name, &text, &mut findings);

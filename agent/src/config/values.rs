@@ -19,7 +19,8 @@ macro_rules! checked_text {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 let text = String::deserialize(deserializer)?;
                 let fits: fn(&str) -> bool = $fits;
-                if fits(&text) { Ok(Self(text)) } else { Err(de::Error::invalid_value(Unexpected::Str(&text), &$expected)) }
+                if fits(&text) { Ok(Self(text)) } else { Err(de::Error::invalid_value(Unexpected::Str(&text),
+                    &$expected)) }
             }
         }
     };
@@ -42,12 +43,14 @@ checked_text! {
 checked_text! {
     /// The name of an environment variable that may come from outside.
     VariableName,
-    "one name of a variable, [A-Za-z_][A-Za-z0-9_]*; each is named by itself, patterns are not taken, nor what the loader or an interpreter obeys (LD_*, BASH_ENV, IFS, PATH, PYTHON* ...)",
+    "one name of a variable, [A-Za-z_][A-Za-z0-9_]*; each is named by itself, patterns are not taken, nor what the \
+     loader or an interpreter obeys (LD_*, BASH_ENV, IFS, PATH, PYTHON* ...)",
     |text| environment::check_name(text).is_ok() && !environment::is_obeyed(text)
 }
 checked_text! {
     /// The name of a variable that the node sets.
-    OwnVariable, "a name of a variable, [A-Za-z_][A-Za-z0-9_]*, that perilog does not set itself (PERILOG_JOB and the like)",
+    OwnVariable, "a name of a variable, [A-Za-z_][A-Za-z0-9_]*, that perilog does not set itself (PERILOG_JOB and the \
+                  like)",
     |text| environment::check_name(text).is_ok() && !environment::OWN.contains(&text)
 }
 checked_text! {
@@ -60,7 +63,8 @@ checked_text! {
 }
 checked_text! {
     /// File name of a script, without its directory.
-    ScriptName, "the file name of a script, without its directory", |text| !text.is_empty() && !text.contains(['/', '\0'])
+    ScriptName, "the file name of a script, without its directory",
+    |text| !text.is_empty() && !text.contains(['/', '\0'])
 }
 
 /// A file mode mask, written as a text of octal digits: a bare 022 is no TOML, and 22 would be twenty-two.

@@ -47,7 +47,8 @@ fn inotify(source: std::io::Error) -> StartError {
 fn inotify_hint(error: &std::io::Error) -> &'static str {
     match error.raw_os_error().map(rustix::io::Errno::from_raw_os_error) {
         Some(rustix::io::Errno::MFILE) => {
-            ": all inotify instances of root's processes are taken: sysctl -w fs.inotify.max_user_instances=1024, and the same in /etc/sysctl.d"
+            ": all inotify instances of root's processes are taken: sysctl -w fs.inotify.max_user_instances=1024, and \
+             the same in /etc/sysctl.d"
         }
         _ => "",
     }

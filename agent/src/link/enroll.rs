@@ -50,13 +50,15 @@ pub struct Enroll {
 pub(super) enum EnrollError {
     #[error("{}: {source}", path.display())]
     File { path: PathBuf, source: io::Error },
-    #[error("{}: the token can be read by others (mode {mode:04o}); chmod 0600 it, and make another one if others may have read it", path.display())]
+    #[error("{}: the token can be read by others (mode {mode:04o}); chmod 0600 it, and make another one if others may \
+             have read it", path.display())]
     Exposed { path: PathBuf, mode: u32 },
     #[error("{}: the token belongs to uid {uid}, who can replace it: chown it to root", path.display())]
     Foreign { path: PathBuf, uid: u32 },
     #[error("{address} answered with a certificate that is not kept: {why}")]
     Answer { address: String, why: String },
-    #[error("there is no good certificate {}, and neither token nor munge of [enroll] to ask for one with", path.display())]
+    #[error("there is no good certificate {}, and neither token nor munge of [enroll] to ask for one with",
+            path.display())]
     NoToken { path: PathBuf },
     #[error("{}: {why}", path.display())]
     Key { path: PathBuf, why: String },

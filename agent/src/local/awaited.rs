@@ -56,7 +56,8 @@ pub(super) fn reply(known: &[OfJob], parameters: &Parameters) -> Value {
     let task = of_newest.min_by_key(|known| known.outcome.is_some());
     let outcome = task.and_then(|task| task.outcome.as_ref());
     let unit = task.map(|task| perilog_core::ids::unit_of(&task.stem));
-    json!({ "over": outcome.is_some(), "unit": unit, "attempt": newest, "outcome": outcome, "status": outcome.map(status) })
+    json!({ "over": outcome.is_some(), "unit": unit, "attempt": newest, "outcome": outcome,
+           "status": outcome.map(status) })
 }
 
 #[cfg(test)]

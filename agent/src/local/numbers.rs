@@ -111,7 +111,8 @@ mod tests {
             (vec![known("prolog", 0, over), known("epilog", 0, over)], 0, 1),
             (vec![known("prolog", 0, over), known("epilog", 0, over)], 3, 3),
             (vec![known("epilog", 0, over)], 0, 1),
-            (vec![known("prolog", 0, over), known("epilog", 0, over), known("prolog", 1, over), known("epilog", 1, over)], 1, 2),
+            (vec![known("prolog", 0, over), known("epilog", 0, over), known("prolog", 1, over),
+                  known("epilog", 1, over)], 1, 2),
             // Slurm's second begin of attempt 0: a repeated call attaches, and so does a hook of another action.
             (vec![known("prolog", 0, over), known("epilog", 0, over), known("prolog", 1, live)], 0, 1),
             (vec![known("check", 0, over), known("prolog", 0, live)], 0, 0),

@@ -268,7 +268,8 @@ async fn finish(reply: ReplySink, named: &Named, told: &Followed, end: &End) -> 
     let attached = told.attached.or(ended.is_none().then_some(true));
     let status = status(outcome);
     let end = json!({
-        "unit": named.unit, "attempt": named.attempt, "attached": attached, "ended": ended, "outcome": outcome, "status": status,
+        "unit": named.unit, "attempt": named.attempt, "attached": attached, "ended": ended, "outcome": outcome,
+        "status": status,
     });
     reply.done(end).await
 }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 pub enum SpoolError {
     #[error("cannot {doing} {path}: {source}", path = path.display())]
     Io { doing: &'static str, path: PathBuf, source: io::Error },
-    #[error("another agent runs on this host{holder}: it holds {path}", path = path.display(), holder = holder.map(|pid| format!(" (pid {pid})")).unwrap_or_default())]
+    #[error("another agent runs on this host{holder}: it holds {path}", path = path.display(),
+            holder = holder.map(|pid| format!(" (pid {pid})")).unwrap_or_default())]
     Locked { path: PathBuf, holder: Option<u32> },
 }
 

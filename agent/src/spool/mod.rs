@@ -108,7 +108,8 @@ impl Spool {
             if !path.exists() {
                 make_dir(&path, mode)?;
                 tracing::warn!(
-                    "{} was gone, and with it what was in it: it is made again; keep cleaners of temporary files out of {}",
+                    "{} was gone, and with it what was in it: it is made again; keep cleaners of temporary files out \
+                     of {}",
                     path.display(),
                     self.root.display()
                 );

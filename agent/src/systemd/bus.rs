@@ -274,8 +274,10 @@ impl Bus {
     /// Subscribes a new connection to the signals that the agent needs.
     pub(super) async fn prepare(&self) -> Result<(), BusError> {
         for rule in [
-            "type='signal',sender='org.freedesktop.DBus',interface='org.freedesktop.DBus',member='NameOwnerChanged',arg0='org.freedesktop.systemd1'",
-            "type='signal',sender='org.freedesktop.systemd1',path='/org/freedesktop/systemd1',interface='org.freedesktop.systemd1.Manager',member='JobRemoved'",
+            "type='signal',sender='org.freedesktop.DBus',interface='org.freedesktop.DBus',member='NameOwnerChanged',\
+             arg0='org.freedesktop.systemd1'",
+            "type='signal',sender='org.freedesktop.systemd1',path='/org/freedesktop/systemd1',\
+             interface='org.freedesktop.systemd1.Manager',member='JobRemoved'",
         ] {
             self.call(DBUS, DBUS_PATH, DBUS, "AddMatch", &rule).await?;
         }

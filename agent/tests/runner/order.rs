@@ -229,7 +229,8 @@ fn a_full_file_system_stops_the_task_between_whole_lines() {
     // The script fills the file system of the records, which belongs to this test alone. Then it fills the last page of
     // the records, first with records that fit in part, then with the shortest records.
     let fill = "head -c 1M /dev/zero > $ROOM/ballast 2>/dev/null\n\
-                while $REPORT user $(printf %1000d 0) 2>/dev/null; do :; done; while $REPORT milestone m; do :; done; echo filled";
+                while $REPORT user $(printf %1000d 0) 2>/dev/null; do :; done; while $REPORT milestone m; do :; done; \
+                echo filled";
     task.script("10-fill", fill);
     task.intent.plan.env.insert("ROOM".to_owned(), task.directory().display().to_string());
     let report = task.report().display().to_string();
@@ -237,7 +238,8 @@ fn a_full_file_system_stops_the_task_between_whole_lines() {
     let intent = task.path("intent.json");
     fs::write(&intent, serde_json::to_vec(&task.intent).unwrap()).unwrap();
     let set_up = format!(
-        "mount -t tmpfs -o size=64k,mode=755 none {0} && cp {1} {0}/ && \"$@\"; s=$?; rm -f {0}/ballast; cp {0}/steps.jsonl {2}; exit $s",
+        "mount -t tmpfs -o size=64k,mode=755 none {0} && cp {1} {0}/ && \"$@\"; s=$?; rm -f {0}/ballast; cp \
+         {0}/steps.jsonl {2}; exit $s",
         task.directory().display(),
         intent.display(),
         task.path("steps").display(),

@@ -248,7 +248,8 @@ impl<'a> Site<'a> {
         let lite: Vec<String> =
             (0..3).map(|n| format!("{{\"rank\":\"{}\",\"children\":{}}}", of(n), kind(n))).collect();
         let r = format!(
-            "{{\"version\":1,\"execution\":{{\"R_lite\":[{}],\"nodelist\":[\"{}\"],\"starttime\":0.0,\"expiration\":0.0,\"properties\":{{\"big\":\"{}\"}}}}}}",
+            "{{\"version\":1,\"execution\":{{\"R_lite\":[{}],\"nodelist\":[\"{}\"],\
+             \"starttime\":0.0,\"expiration\":0.0,\"properties\":{{\"big\":\"{}\"}}}}}}",
             lite.join(","),
             self.hosts,
             of(2)

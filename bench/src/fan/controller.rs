@@ -37,7 +37,8 @@ impl Controller {
         let files = authority::server(directory);
         // No epilog: each round is another attempt, and the epilog of the attempt before would run first.
         let config = format!(
-            "cluster = \"bench\"\nlisten = \"0.0.0.0:{port}\"\nstore = {:?}\nafter = []\n[tls]\nca = {:?}\ncert = {:?}\nkey = {:?}\n[api]\nsocket = {:?}\n",
+            "cluster = \"bench\"\nlisten = \"0.0.0.0:{port}\"\nstore = {:?}\nafter = []\n[tls]\nca = {:?}\ncert = \
+             {:?}\nkey = {:?}\n[api]\nsocket = {:?}\n",
             directory.join("controller.db"),
             files.ca,
             files.cert,

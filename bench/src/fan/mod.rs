@@ -148,7 +148,8 @@ impl Bench {
             "agents": self.agents, "real_ms": real.json(), "bare_ms": bare.json(), "bare_again_ms": again.json(),
             "real_over_bare": ratio, "again_over_bare": again.over(&bare),
             "cpu_us_per_completion": cpu[0], "bare_cpu_us_per_completion": cpu[1],
-            "memory": {"empty": empty.json(), "connected": connected.json(), "after_rounds": settled.json(), "kib_per_agent": kib},
+            "memory": {"empty": empty.json(), "connected": connected.json(), "after_rounds": settled.json(),
+                       "kib_per_agent": kib},
             "herds": herds, "owed": owed, "noise": noise,
         }))
     }
@@ -208,8 +209,13 @@ impl Bench {
         let what = if live { "all back with a live task each" } else { "all back" };
         let per = cpu * 1000.0 / self.agents as f64;
         table.note(&format!(
-            "{} agents, kill -9: new controller answers after {} ms, {what} after {} ms (redial window {} ms), {} us of its CPU for each",
-            self.agents, figure(ready), figure(all), figure(window), figure(per)
+            "{} agents, kill -9: new controller answers after {} ms, {what} after {} ms (redial window {} ms), {} us \
+             of its CPU for each",
+            self.agents,
+            figure(ready),
+            figure(all),
+            figure(window),
+            figure(per)
         ));
         Ok(json!({"live": live, "ready_ms": ready, "all_ms": all, "window_ms": window, "cpu_us_per_agent": per}))
     }
@@ -234,8 +240,11 @@ impl Bench {
         self.events = self.controller.client()?;
         settle(&mut self.real, self.attempt * self.agents)?;
         table.note(&format!(
-            "{} agents, kill -9 under an action whose tasks end meanwhile: all back after {} ms, its verdict after {} ms",
-            self.agents, figure(all), figure(verdict)
+            "{} agents, kill -9 under an action whose tasks end meanwhile: all back after {} ms, its verdict after {} \
+             ms",
+            self.agents,
+            figure(all),
+            figure(verdict)
         ));
         Ok(json!({"all_ms": all, "verdict_ms": verdict}))
     }

@@ -56,7 +56,8 @@ impl Bare {
                 }
             }
         });
-        let rule = "type='signal',sender='org.freedesktop.systemd1',path='/org/freedesktop/systemd1',interface='org.freedesktop.systemd1.Manager',member='JobRemoved'";
+        let rule = "type='signal',sender='org.freedesktop.systemd1',path='/org/freedesktop/systemd1',\
+                    interface='org.freedesktop.systemd1.Manager',member='JobRemoved'";
         let bus = "org.freedesktop.DBus";
         connection.call_method(Some(bus), "/org/freedesktop/DBus", Some(bus), "AddMatch", &rule).await?;
         for (name, mode) in [("tasks", 0o700), ("control", 0o711)] {

@@ -3,7 +3,7 @@
 //! | | from | to |
 //! |---|---|---|
 //! | agent | Start leaves this end of the link | Finished came, was acknowledged, and the unit is unloaded |
-//! | bare | StartTransientUnit is called | JobRemoved came, GetAll was read, StopUnit was called, and the unit is unloaded |
+//! | bare | StartTransientUnit is called | JobRemoved, GetAll, StopUnit are done, and the unit is unloaded |
 //! | bare, with the runner | the same with `perilog-runner` and the same no-op script in the unit | the same |
 //! | systemd-run --wait | it is started | it has ended |
 //!

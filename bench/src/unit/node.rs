@@ -115,15 +115,19 @@ async fn measure(samples: usize, bursts: usize) -> Result<Value> {
     );
     let (added, by_runner) = (agent.median() - bare.median(), runner.median() - bare.median());
     table.note(&format!(
-        "of the {} ms that the agent's task takes beyond the bare unit, {} ms are the runner and its script, {} ms everything else",
-        figure(added), figure(by_runner), figure(added - by_runner)
+        "of the {} ms that the agent's task takes beyond the bare unit, {} ms are the runner and its script, {} ms \
+         everything else",
+        figure(added),
+        figure(by_runner),
+        figure(added - by_runner)
     ));
     let noise = noise.end(&mut table)?;
     let bursts = ways.bursts(bursts, &mut table).await?;
     let raw: Vec<Value> =
         WAYS.iter().zip(&taken).map(|((_, name), samples)| json!({"way": name, "ms": samples.json()})).collect();
     Ok(json!({
-        "bench": "unit", "machine": machine(), "ways": raw, "agent_over_bare": agent.over(bare), "again_over_bare": again.over(bare),
+        "bench": "unit", "machine": machine(), "ways": raw, "agent_over_bare": agent.over(bare),
+        "again_over_bare": again.over(bare),
         "agent_over_systemd_run": over_run, "in_flight": bursts, "noise": noise, "table": table.text(),
     }))
 }
@@ -181,7 +185,8 @@ impl Ways {
         );
         let noise = noise.end(table)?;
         Ok(json!({
-            "burst": BURST, "in_flight": IN_FLIGHT, "agent_per_s": agent.json(), "bare_per_s": bare.json(), "bare_again_per_s": again.json(),
+            "burst": BURST, "in_flight": IN_FLIGHT, "agent_per_s": agent.json(), "bare_per_s": bare.json(),
+            "bare_again_per_s": again.json(),
             "agent_over_bare": ratio, "noise": noise,
         }))
     }

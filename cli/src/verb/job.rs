@@ -121,8 +121,10 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
         What::Add(add) => {
             let r = add.r.as_deref().map(read).transpose()?;
             let checks: BTreeMap<_, _> = add.tolerate_check.into_iter().collect();
-            let parameters = json!({"job": add.job, "attempt": add.attempt, "R": r, "nodes": add.nodes, "userid": add.user,
-                "tolerate": add.tolerate, "tolerate_checks": checks, "keep": add.keep, "shrink": add.shrink, "resources": add.resources});
+            let parameters = json!({"job": add.job, "attempt": add.attempt, "R": r, "nodes": add.nodes,
+                                    "userid": add.user,
+                "tolerate": add.tolerate, "tolerate_checks": checks, "keep": add.keep, "shrink": add.shrink,
+                "resources": add.resources});
             let added = door.ask::<Added>("JobAdd", &parameters)?;
             let exit = if added.body.over { Exit::Usage } else { Exit::Ok };
             out.show(&Told(add.job.clone(), added))?;
@@ -130,7 +132,8 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
         }
         What::Finish(finish) => {
             let resources = (!finish.resources.is_empty()).then_some(finish.resources);
-            let parameters = json!({"job": finish.job, "attempt": finish.attempt, "targets": finish.targets, "resources": resources});
+            let parameters = json!({"job": finish.job, "attempt": finish.attempt, "targets": finish.targets,
+                                    "resources": resources});
             out.show(&Told(finish.job.clone(), door.ask::<Part>("JobFinish", &parameters)?))?;
         }
         What::Cancel(cancel) => {

@@ -187,7 +187,8 @@ mod tests {
             json!({"host": "n0", "since_ms": 1, "reason": "bad dimm", "by": 0, "confirmed": true, "lifted": false});
         let node = |host: &str, state: &str, since_ms: u64, tasks: u64, note: Value| {
             let drain = if host == "n0" { drain.clone() } else { Value::Null };
-            json!({"drain": drain, "held": host == "n1", "host": host, "state": state, "since_ms": since_ms, "machine": "m", "boot": "5c3f0a11-7777-4", "boot_number": 2,
+            json!({"drain": drain, "held": host == "n1", "host": host, "state": state, "since_ms": since_ms,
+                   "machine": "m", "boot": "5c3f0a11-7777-4", "boot_number": 2,
                    "version": "0.1.0", "peer": "10.0.0.1:5000", "tasks": tasks, "note": note})
         };
         let raw = json!({"nodes": [

@@ -35,7 +35,8 @@ pub(crate) struct Resume {}
 
 fn help() -> String {
     format!(
-        "{}\n\nWith --wait: 0 when nothing is open; 124 when the time is over and something is; 2 when somebody resumes meanwhile. It stays quiet\n\
+        "{}\n\nWith --wait: 0 when nothing is open; 124 when the time is over and something is; 2 when somebody \
+         resumes meanwhile. It stays quiet\n\
          however this ends.",
         exit::help()
     )

@@ -90,7 +90,8 @@ struct TookOver {
 impl Faces for Answer<TookOver> {
     fn table(&self, page: &mut Page) {
         page.line(format_args!(
-            "this controller has epoch {} now; agents that it has heard come back under it within seconds (perilog nodes)",
+            "this controller has epoch {} now; agents that it has heard come back under it within seconds (perilog \
+             nodes)",
             self.body.epoch
         ));
         page.line("one that has obeyed a higher epoch is in perilog status when it dials: then take over again");
@@ -161,13 +162,15 @@ impl Faces for Answer<Listed> {
         }
         if let Some(obeyed) = view.obeyed {
             page.line(format_args!(
-                "nodes have obeyed epoch {obeyed}, this controller has {}: is another controller at work? if none is: perilog controller recover --take-over",
+                "nodes have obeyed epoch {obeyed}, this controller has {}: is another controller at work? if none is: \
+                 perilog controller recover --take-over",
                 view.epoch
             ));
         }
         if !view.suspects.is_empty() {
             page.line(format_args!(
-                "not welcomed, for they tell of commits that nobody else knows: {}; if their store was lost: perilog controller recover --take-over",
+                "not welcomed, for they tell of commits that nobody else knows: {}; if their store was lost: perilog \
+                 controller recover --take-over",
                 text::line(&view.suspects.join(", "))
             ));
         }

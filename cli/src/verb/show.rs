@@ -296,7 +296,8 @@ mod tests {
     #[test]
     fn who_holds_what_stands_before_the_actions() {
         let row = |by: &str, ranks: &str, hosts: &str, more: Value| {
-            let mut row = json!({"job": "f1", "attempt": "0", "action": by, "ranks": ranks, "hosts": hosts, "state": "held",
+            let mut row = json!({"job": "f1", "attempt": "0", "action": by, "ranks": ranks, "hosts": hosts,
+                                 "state": "held",
                 "why": "until: perilog job finish f1", "age_ms": 62_000, "local": false});
             if let (Value::Object(row), Value::Object(more)) = (&mut row, more) {
                 row.extend(more);
@@ -324,7 +325,8 @@ mod tests {
 
     #[test]
     fn an_attempt_is_open_until_all_of_it_is_released() {
-        let held = json!([{"job": "f1", "attempt": "0", "action": "job", "ranks": "", "hosts": "", "state": "held", "why": "",
+        let held = json!([{"job": "f1", "attempt": "0", "action": "job", "ranks": "", "hosts": "", "state": "held",
+                           "why": "",
             "age_ms": 0, "local": false, "resources": ["rabbit1"]}]);
         for (open, released, held, expect) in [
             (true, "", json!([]), "open"),
@@ -349,14 +351,19 @@ mod tests {
         let tails = json!([{"script": "10-mount.sh", "text": "trying\nmount: no such device\u{1b}[m\n"}]);
         let told = json!({"steps": [step], "tails": tails, "note": "unit and result differ"});
         let attempts = json!([
-            {"attempt": "0", "open": false, "hosts": "n[0-5]", "actions": [{"id": id, "name": "prolog", "ranks": "0-5", "began_ms": 1000,
+            {"attempt": "0", "open": false, "hosts": "n[0-5]",
+             "actions": [{"id": id, "name": "prolog", "ranks": "0-5", "began_ms": 1000,
                 "ended_ms": 13_300, "timeout_ms": 600_000, "verdict": "failed", "ok": "0-1", "open": [],
-                "ended": [rank(2, exit7.clone(), told.clone()), rank(3, json!({"outcome": "lost", "why": "rebooted"}), json!({})),
-                          rank(4, json!({"outcome": "lost", "why": "rebooted"}), json!({})), rank(5, json!({"outcome": "ok"}), json!({}))],
+                "ended": [rank(2, exit7.clone(), told.clone()),
+                          rank(3, json!({"outcome": "lost", "why": "rebooted"}), json!({})),
+                          rank(4, json!({"outcome": "lost", "why": "rebooted"}), json!({})),
+                          rank(5, json!({"outcome": "ok"}), json!({}))],
                 "remarks": {"no script ran": "1"}}]},
-            {"attempt": "1", "open": true, "hosts": "n[0-5]", "actions": [{"id": id, "name": "prolog", "ranks": "0-5", "began_ms": 1000,
+            {"attempt": "1", "open": true, "hosts": "n[0-5]",
+             "actions": [{"id": id, "name": "prolog", "ranks": "0-5", "began_ms": 1000,
                 "ended_ms": null, "timeout_ms": null, "verdict": null, "ok": "", "ended": [],
-                "open": [{"job": "f1", "attempt": "1", "action": "prolog", "ranks": "0-5", "hosts": "n[0-5]", "state": "running",
+                "open": [{"job": "f1", "attempt": "1", "action": "prolog", "ranks": "0-5", "hosts": "n[0-5]",
+                          "state": "running",
                     "why": "10-mount.sh (1 of 2)", "age_ms": 42_000, "local": false}]}]}
         ]);
         let [table, json, quiet] = faces(&answer(attempts), 43_000);

@@ -120,7 +120,9 @@ mod tests {
 
     #[test]
     fn the_odd_ones_stand_below_what_most_have() {
-        let version = |digest: Option<&str>, nodes: u64, hosts: &str, last_ms: u64| json!({"digest": digest, "nodes": nodes, "hosts": hosts, "last_ms": last_ms});
+        let version = |digest: Option<&str>, nodes: u64, hosts: &str, last_ms: u64| -> Value {
+            json!({"digest": digest, "nodes": nodes, "hosts": hosts, "last_ms": last_ms})
+        };
         let (most, odd) = ("5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03", "e3b0c44298fc1c14");
         let versions =
             [version(Some(most), 2, "n[0,2]", 60_000), version(Some(odd), 1, "n7", 0), version(None, 1, "n3", 61_000)];

@@ -89,18 +89,22 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said() {
         let status = |name: &str, online: u64, drained: u64, open: u64, outbox: u64, notes: &[&str]| {
-            let raw = json!({"status": {"version": "0.1.0", "cluster": "5f", "name": name, "epoch": 3, "nodes": 4, "online": online, "drained": drained, "held": drained * 2, "jobs": 7,
+            let raw = json!({"status": {"version": "0.1.0", "cluster": "5f", "name": name, "epoch": 3, "nodes": 4,
+                                        "online": online, "drained": drained, "held": drained * 2, "jobs": 7,
                 "actions_open": open, "tasks_open": open * 4, "outbox": outbox, "notes": notes}});
             people(&Answer { body: Status::deserialize(&raw).unwrap(), raw }, 0)
         };
         assert_eq!(
             status("", 4, 0, 0, 0, &[]),
-            "controller  perilog 0.1.0, epoch 3\ncluster     5f\nnodes       4 online\nwork        7 jobs, nothing open\n"
+            "controller  perilog 0.1.0, epoch 3\ncluster     5f\nnodes       4 online\nwork        7 jobs, nothing \
+             open\n"
         );
         assert_eq!(
             status("tuolumne", 3, 1, 1, 1, &["the disk under the store is full"]),
-            "controller  perilog 0.1.0, epoch 3\ncluster     tuolumne\nnodes       3 online, 1 offline (perilog nodes), 1 drained (perilog drain), 2 held (perilog ps --held)\n\
-             work        7 jobs, 1 action open over 4 tasks (perilog ps)\noutbox      1 release not yet taken by the release hook (perilog ps)\n\
+            "controller  perilog 0.1.0, epoch 3\ncluster     tuolumne\nnodes       3 online, 1 offline (perilog \
+             nodes), 1 drained (perilog drain), 2 held (perilog ps --held)\n\
+             work        7 jobs, 1 action open over 4 tasks (perilog ps)\noutbox      1 release not yet taken by the \
+             release hook (perilog ps)\n\
              note        the disk under the store is full\n"
         );
     }

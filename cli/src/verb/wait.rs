@@ -47,8 +47,10 @@ pub(crate) struct Args {
 
 fn help() -> String {
     format!(
-        "{}\n\nWith --for: 0 as soon as it has come, at once where it has come already (by a verdict's status where it is a verdict); 1 where it\n\
-         will not come: another attempt took this one's place, everything was given back without it, or its action ended without it.",
+        "{}\n\nWith --for: 0 as soon as it has come, at once where it has come already (by a verdict's status where it \
+         is a verdict); 1 where it\n\
+         will not come: another attempt took this one's place, everything was given back without it, or its action \
+         ended without it.",
         exit::help()
     )
 }

@@ -181,7 +181,8 @@ mod tests {
     }
 
     fn with_open(node: Value, open: Value, held: Value, next: Value) -> String {
-        let mut of = json!({"host": "n0", "state": "online", "since_ms": 20_000, "machine": "m", "boot": "b", "boot_number": 1,
+        let mut of = json!({"host": "n0", "state": "online", "since_ms": 20_000, "machine": "m", "boot": "b",
+                            "boot_number": 1,
             "version": "0.1.0", "peer": "10.0.0.2:4000", "tasks": 0, "note": null});
         if let (Value::Object(of), Value::Object(more)) = (&mut of, node) {
             of.extend(more);
@@ -197,7 +198,8 @@ mod tests {
     fn a_node_that_is_not_free_says_why() {
         let drain =
             json!({"host": "n0", "since_ms": 0, "reason": "bad dimm", "by": 0, "confirmed": true, "lifted": false});
-        let held = json!([{"job": "h2", "attempt": "0", "action": "epilog", "ranks": "0", "hosts": "n0", "state": "held", "why": "done here",
+        let held = json!([{"job": "h2", "attempt": "0", "action": "epilog", "ranks": "0", "hosts": "n0",
+                           "state": "held", "why": "done here",
             "age_ms": 3_000, "local": false}]);
         let since = when::second(0);
         for (node, held, next, expect) in [
@@ -238,7 +240,8 @@ mod tests {
     fn a_running_script_is_named_once() {
         let running = |why: &str| {
             let phase = json!({"phase": "running", "script": "50-umount", "index": 1, "of": 2, "progress": null});
-            let open = json!([{"job": "f1", "attempt": "0", "action": "epilog", "rank": 0, "unit": "", "state": "running", "phase": phase,
+            let open = json!([{"job": "f1", "attempt": "0", "action": "epilog", "rank": 0, "unit": "",
+                               "state": "running", "phase": phase,
                 "age_ms": 2_000, "why": why, "ended": null, "next": []}]);
             with_open(json!({}), open, json!([]), json!([]))
         };

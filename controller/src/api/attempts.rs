@@ -71,7 +71,8 @@ impl Following {
             if !of.followed {
                 let SourceView { source, unreleased, .. } = of;
                 status.notes.push(format!(
-                    "no edge follows {source}, which has attempts to release: {unreleased}; they wait until: systemctl start perilog-flux"
+                    "no edge follows {source}, which has attempts to release: {unreleased}; they wait until: systemctl \
+                     start perilog-flux"
                 ));
             }
         }
@@ -214,7 +215,8 @@ mod tests {
     fn a_source_that_no_edge_follows_is_noted() {
         let source = |instance: &str| Source { name: "flux".to_owned(), instance: instance.to_owned() };
         let shown = json!({"source": source("system").to_string(), "unreleased": 3, "followed": false});
-        let status = json!({"version": "1", "cluster": "c", "epoch": 1, "nodes": 0, "online": 0, "jobs": 0, "actions_open": 0,
+        let status = json!({"version": "1", "cluster": "c", "epoch": 1, "nodes": 0, "online": 0, "jobs": 0,
+                            "actions_open": 0,
             "tasks_open": 0, "outbox": 0, "notes": [], "sources": [shown]});
         let following = Following::default();
         let noted = || {

@@ -297,7 +297,8 @@ fn to_json(value: &impl Serialize) -> Value {
 fn value(reply: Reply) -> Value {
     match reply {
         Reply::Running { job, attempt, id, ranks, hosts, attached, events_after, waits } => json!({
-            "job": job, "attempt": attempt, "id": id, "ranks": ranks, "hosts": hosts, "attached": attached, "events_after": events_after, "waits": waits,
+            "job": job, "attempt": attempt, "id": id, "ranks": ranks, "hosts": hosts, "attached": attached,
+            "events_after": events_after, "waits": waits,
         }),
         Reply::Reached { tasks } => json!({ "tasks": tasks }),
         Reply::Ps { rows, notes } => json!({ "rows": rows, "notes": notes }),

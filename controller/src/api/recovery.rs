@@ -124,7 +124,8 @@ impl Parameters for Recover {
             }
             _ => {
                 return Err(invalid(
-                    "`take_over` alone, or `forget` alone, or `confirm` (over, running, gone) with a `job` or with `all`, or nothing of these",
+                    "`take_over` alone, or `forget` alone, or `confirm` (over, running, gone) with a `job` or with \
+                     `all`, or nothing of these",
                 ));
             }
         };

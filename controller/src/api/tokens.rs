@@ -66,7 +66,8 @@ pub(super) async fn list(api: &Api, call: Call) -> Result<(), Gone> {
         let tokens = enrolment.tokens.list(clock::wall_ms())?;
         let one = |token: crate::enroll::Token| {
             json!({
-                "host": token.host, "made_ms": token.made_ms, "until_ms": token.until_ms, "by": token.by, "used_ms": token.used_ms,
+                "host": token.host, "made_ms": token.made_ms, "until_ms": token.until_ms, "by": token.by,
+                "used_ms": token.used_ms,
             })
         };
         Ok(json!({ "tokens": tokens.into_iter().map(one).collect::<Vec<_>>() }))

@@ -28,9 +28,12 @@ pub fn warnings(config: &Config) -> Vec<String> {
         warnings.push("enroll.munge: without enroll.listen nobody is enrolled".to_owned());
     }
     match config.metrics.listen.filter(|_| config.metrics.page) {
-        None if config.metrics.page => warnings.push("metrics.page: without metrics.listen there is no page".to_owned()),
+        None if config.metrics.page => {
+            warnings.push("metrics.page: without metrics.listen there is no page".to_owned())
+        }
         Some(address) if !address.ip().is_loopback() => warnings.push(format!(
-            "metrics.page: {address} is more than this host: whoever reaches it reads the names of jobs, nodes and scripts"
+            "metrics.page: {address} is more than this host: whoever reaches it reads the names of jobs, nodes and \
+             scripts"
         )),
         Some(_) if config.api.read == Read::Group => warnings.push(
             "metrics.page: every user of this host reads the page, also those whom api.read = \"group\" keeps out"

@@ -18,7 +18,8 @@ fn a_cluster_is_enough_and_the_rest_has_defaults() {
 
 #[test]
 fn every_key_is_read() {
-    let text = "cluster = 'tiny'\nlisten = '127.0.0.1:0'\nstore = '/srv/c.db'\nlog = 'debug'\nstart-grace = '5s'\nunreachable-grace = 7
+    let text = "cluster = 'tiny'\nlisten = '127.0.0.1:0'\nstore = '/srv/c.db'\nlog = 'debug'\nstart-grace = \
+                '5s'\nunreachable-grace = 7
         not-after = '1m'\nretention = '1d'\nkeep-attempts = 3\ntls = { enabled = false, crl = '/c' }
         edge = { group = 'flux', drains = true }
         api = { socket = '/s', group = 'wheel', read = 'anyone' }\naction.prolog.timeout = '90s'\naction.epilog = {}";

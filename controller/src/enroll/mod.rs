@@ -174,7 +174,8 @@ impl Enrolment {
             Ok(Ok(Err(error))) => Err(No::ours(format_args!("cannot lock {dir}: {error}"))),
             Ok(Err(error)) => Err(No::ours(error)),
             Err(_) => Err(No::ours(format_args!(
-                "{dir} is locked for more than {LOCKED:?}, and nobody is enrolled as long: who is it (fuser -v {dir}; a perilog ca that was stopped?)"
+                "{dir} is locked for more than {LOCKED:?}, and nobody is enrolled as long: who is it (fuser -v {dir}; \
+                 a perilog ca that was stopped?)"
             ))),
         }
     }
@@ -240,7 +241,8 @@ impl Enrolment {
             return Err(No {
                 told: format!("it was given {most} certificates within the last hour, and gets no more for now"),
                 logged: format!(
-                    "{host} was given {most} certificates within the last hour, and gets no more for now: why does it ask so often ({by})?"
+                    "{host} was given {most} certificates within the last hour, and gets no more for now: why does it \
+                     ask so often ({by})?"
                 ),
                 weighs: true,
             });

@@ -95,7 +95,8 @@ impl Munge {
         may_ask(&set.hosts, host, peer).map_err(stranger)?;
         let Ok(Ok(_turn)) = tokio::time::timeout(TURN, self.turns.acquire()).await else {
             return Err(stranger(format_args!(
-                "{AT_ONCE} credentials are looked at already, and none was done within {TURN:?}; it asks again. Do munged and the resolver of this host answer?"
+                "{AT_ONCE} credentials are looked at already, and none was done within {TURN:?}; it asks again. Do \
+                 munged and the resolver of this host answer?"
             )));
         };
         let decoded = munge::decode(&set.unmunge, credential).await;
@@ -133,7 +134,8 @@ fn may_ask(hosts: &HashSet<String>, host: &str, peer: SocketAddr) -> Result<(), 
     }
     if !is_roots(peer.port()) {
         return Err(format!(
-            "it comes from port {}, and an agent takes one of 600 to 1023, which only root may: is there a NAT between? If not, find out who that is",
+            "it comes from port {}, and an agent takes one of 600 to 1023, which only root may: is there a NAT \
+             between? If not, find out who that is",
             peer.port()
         ));
     }
@@ -147,7 +149,8 @@ fn is_of_root(decoded: &Decoded, host: &str, key: &[u8]) -> Result<(), String> {
     }
     if decoded.payload != bound(host, key).as_bytes() {
         return Err(format!(
-            "its munge credential was not made for {host} with this key: somebody uses it a second time, or has made it for something else"
+            "its munge credential was not made for {host} with this key: somebody uses it a second time, or has made \
+             it for something else"
         ));
     }
     Ok(())
@@ -160,7 +163,8 @@ fn is_there(host: &str, peer: IpAddr, origin: Ipv4Addr, addresses: &[IpAddr]) ->
     let shown = || addresses.iter().map(|of| of.to_canonical().to_string()).collect::<Vec<_>>().join(", ");
     if !has(peer) {
         return Err(format!(
-            "{host} is {} here, and not {peer}: if that is its address, put it into /etc/hosts or DNS; if not, find out who that is",
+            "{host} is {} here, and not {peer}: if that is its address, put it into /etc/hosts or DNS; if not, find \
+             out who that is",
             shown()
         ));
     }
@@ -168,7 +172,8 @@ fn is_there(host: &str, peer: IpAddr, origin: Ipv4Addr, addresses: &[IpAddr]) ->
     let says_nothing = origin.is_unspecified() || origin.is_loopback();
     if !says_nothing && origin != peer && !has(origin) {
         return Err(format!(
-            "its munge credential was made at {origin}, and {host} is {} here: put that into /etc/hosts or DNS, or set --origin of munged there; if it is another host's, find out who that is",
+            "its munge credential was made at {origin}, and {host} is {} here: put that into /etc/hosts or DNS, or set \
+             --origin of munged there; if it is another host's, find out who that is",
             shown()
         ));
     }

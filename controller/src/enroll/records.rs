@@ -106,7 +106,8 @@ impl Records {
         }
         let path = lock.dir().join(ISSUED);
         Err(format!(
-            "{}: there is no such list, and which hosts are out is not known: bring it back. Where nobody has it, begin anew (remove {}, restart the controller; nodes need new tokens)",
+            "{}: there is no such list, and which hosts are out is not known: bring it back. Where nobody has it, \
+             begin anew (remove {}, restart the controller; nodes need new tokens)",
             path.display(),
             lock.dir().display()
         ))
@@ -126,7 +127,8 @@ impl Records {
         let missing = |error: io::Error| match error.kind() {
             io::ErrorKind::NotFound => io::Error::new(
                 error.kind(),
-                "there is no such list, and who is on it is not known: bring it back, or begin a new one (perilog ca revoke)",
+                "there is no such list, and who is on it is not known: bring it back, or begin a new one (perilog ca \
+                 revoke)",
             ),
             _ => error,
         };
@@ -173,7 +175,8 @@ impl Records {
         let known = authority::known(&added);
         for line in known.skipped {
             tracing::warn!(
-                "{}:{}: no record of a certificate, and skipped (was its writing cut off?): whom it was for is not known here",
+                "{}:{}: no record of a certificate, and skipped (was its writing cut off?): whom it was for is not \
+                 known here",
                 dir.join(ISSUED).display(),
                 self.issued.lines + line
             );

@@ -140,7 +140,8 @@ impl Group {
         if tokio::time::timeout(KILLED, &mut gone).await.is_err() {
             let group = group.as_raw_nonzero();
             tracing::warn!(
-                "{program} was killed past its limit and does not end; nothing is told again before it has: ps -o pid,stat,wchan,args --pgroup {group}"
+                "{program} was killed past its limit and does not end; nothing is told again before it has: ps -o \
+                 pid,stat,wchan,args --pgroup {group}"
             );
             gone.await;
         }

@@ -9,14 +9,16 @@ pub enum OpenError {
     #[error("{}: {source}", path.display())]
     Place { path: PathBuf, source: io::Error },
     #[error(
-        "{} is on a network file system ({kind}): a store there can lose what was acknowledged; put it on a disk of this host (`store`)",
+        "{} is on a network file system ({kind}): a store there can lose what was acknowledged; put it on a disk of \
+         this host (`store`)",
         dir.display()
     )]
     Network { dir: PathBuf, kind: &'static str },
     #[error("{}: another controller is using this store", path.display())]
     InUse { path: PathBuf },
     #[error(
-        "the store has tables of version {found}, this controller knows {ours}: use the release that wrote it, or a newer one"
+        "the store has tables of version {found}, this controller knows {ours}: use the release that wrote it, or a \
+         newer one"
     )]
     Version { found: i64, ours: i64 },
     #[error("the store's file is an SQLite database of another program: it is left alone")]

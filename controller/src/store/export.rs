@@ -60,7 +60,8 @@ impl Exporter {
         const NEXT: &str = "
             SELECT job FROM attempts WHERE job > ?1 AND (?2 IS NULL OR job = ?2)
             GROUP BY job HAVING max(touched_ms) >= ?3
-            AND (?4 IS NULL OR (SELECT timestamp FROM events WHERE events.job = attempts.job ORDER BY sequence LIMIT 1) * 1000 < ?4)
+            AND (?4 IS NULL OR (SELECT timestamp FROM events WHERE events.job = attempts.job ORDER BY sequence LIMIT \
+            1) * 1000 < ?4)
             ORDER BY job LIMIT 1";
         let number = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
         let Wanted { job, since_ms, until_ms } = &self.wanted;
@@ -84,17 +85,22 @@ impl Exporter {
             let names = row.ranks.iter().zip(row.hosts.iter().map(str::to_owned));
             hosts.insert(row.attempt, names.collect::<BTreeMap<u32, String>>());
             lines.push(json!({
-                "kind": "attempt", "job": row.job, "attempt": row.attempt, "ranks": row.ranks, "hosts": row.hosts, "userid": row.userid,
-                "open": row.open, "touched_ms": row.touched_ms, "added": row.added, "hold": row.hold, "released": row.released,
+                "kind": "attempt", "job": row.job, "attempt": row.attempt, "ranks": row.ranks, "hosts": row.hosts,
+                "userid": row.userid,
+                "open": row.open, "touched_ms": row.touched_ms, "added": row.added, "hold": row.hold,
+                "released": row.released,
                 "complete": row.complete,
             }));
         }
         let actions: BTreeMap<ActionId, &ActionRow> = part.actions.iter().map(|row| (row.id, row)).collect();
         for row in &part.actions {
             lines.push(json!({
-                "kind": "action", "job": row.job, "attempt": row.attempt, "action": row.name, "id": row.id, "ranks": row.ranks,
-                "external": row.external.is_some(), "timeout_ms": row.timeout_ms, "began_ms": row.began_ms, "ended_ms": row.ended_ms,
-                "verdict": row.verdict, "waiting": row.waiting, "sent": row.sent, "accepted": row.accepted, "ok": row.ok,
+                "kind": "action", "job": row.job, "attempt": row.attempt, "action": row.name, "id": row.id,
+                "ranks": row.ranks,
+                "external": row.external.is_some(), "timeout_ms": row.timeout_ms, "began_ms": row.began_ms,
+                "ended_ms": row.ended_ms,
+                "verdict": row.verdict, "waiting": row.waiting, "sent": row.sent, "accepted": row.accepted,
+                "ok": row.ok,
                 "ended": row.ended, "cancelling": row.cancelling,
             }));
         }
@@ -102,7 +108,8 @@ impl Exporter {
             let Some(action) = actions.get(&row.task.action) else { continue };
             let host = hosts.get(&action.attempt).and_then(|hosts| hosts.get(&row.task.rank.0));
             lines.push(json!({
-                "kind": "rank", "job": job, "attempt": action.attempt, "action": action.name, "rank": row.task.rank, "host": host,
+                "kind": "rank", "job": job, "attempt": action.attempt, "action": action.name, "rank": row.task.rank,
+                "host": host,
                 "ended": row.ended, "late": row.late,
             }));
         }
@@ -115,7 +122,8 @@ impl Exporter {
             lines.extend(page.iter().map(|(sequence, event)| {
                 let context = event.context().cloned().unwrap_or_else(Map::new);
                 json!({
-                    "kind": "event", "job": job, "sequence": sequence, "timestamp": event.timestamp(), "name": event.name(),
+                    "kind": "event", "job": job, "sequence": sequence, "timestamp": event.timestamp(),
+                    "name": event.name(),
                     "context": context,
                 })
             }));

@@ -13,8 +13,10 @@ use super::OpenError;
 /// a fail-over would find half of the acknowledged records.
 #[rustfmt::skip]
 const NETWORK: &[(u32, &str)] = &[
-    (0x6969, "NFS"), (0x0bd0_0bd0, "Lustre"), (0xff53_4d42, "CIFS"), (0x517b, "SMB"), (0xfe53_4d42, "SMB2"), (0x4750_4653, "GPFS"),
-    (0x6573_5546, "FUSE"), (0x1983_0326, "BeeGFS"), (0x00c3_6400, "Ceph"), (0x5346_414f, "AFS"), (0x6b41_4653, "AFS"), (0x7375_7245, "Coda"),
+    (0x6969, "NFS"), (0x0bd0_0bd0, "Lustre"), (0xff53_4d42, "CIFS"), (0x517b, "SMB"), (0xfe53_4d42, "SMB2"),
+    (0x4750_4653, "GPFS"),
+    (0x6573_5546, "FUSE"), (0x1983_0326, "BeeGFS"), (0x00c3_6400, "Ceph"), (0x5346_414f, "AFS"), (0x6b41_4653, "AFS"),
+    (0x7375_7245, "Coda"),
     (0x0116_1970, "GFS2"), (0x7461_636f, "OCFS2"), (0xaad7_aaea, "PanFS"), (0x2003_0528, "OrangeFS"), (0x564c, "NCP"),
 ];
 const TMPFS: u32 = 0x0102_1994;
@@ -30,7 +32,8 @@ fn check_kind(dir: &Path, kind: u32) -> Result<(), OpenError> {
         return Err(OpenError::Network { dir: dir.to_owned(), kind: name });
     }
     if kind == TMPFS {
-        tracing::warn!(dir = %dir.display(), "the store is in memory (tmpfs): it does not survive a reboot of this host");
+        tracing::warn!(dir = %dir.display(),
+                       "the store is in memory (tmpfs): it does not survive a reboot of this host");
     }
     Ok(())
 }

@@ -43,7 +43,8 @@ impl Reserve {
     pub(super) fn release(&mut self) -> bool {
         let released = std::mem::replace(&mut self.held, false) && fs::remove_file(&self.path).is_ok();
         if released {
-            tracing::error!(reserve = %self.path.display(), "the store's disk is full: its reserve is in use, no new prolog is begun");
+            tracing::error!(reserve = %self.path.display(),
+                            "the store's disk is full: its reserve is in use, no new prolog is begun");
         }
         released
     }

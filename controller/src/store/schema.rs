@@ -22,7 +22,7 @@ pub(super) const VERSION: i64 = 9;
 const APPLICATION: i64 = 0x7065_7269;
 
 const TABLES: &str = "
-CREATE TABLE lives (                    -- of the controller with this store, from its start or a take-over; the oldest are forgotten
+CREATE TABLE lives (                    -- of the controller with this store, from a start or a take-over; oldest go
     first INTEGER PRIMARY KEY,          -- the number of its first commit
     number INTEGER NOT NULL,            -- its epoch
     nonce TEXT NOT NULL                 -- 16 hexadecimal digits
@@ -35,7 +35,7 @@ CREATE TABLE stamp (                    -- one row in what `perilog controller b
     made_ms INTEGER NOT NULL
 ) STRICT;
 
-CREATE TABLE recovery (                 -- one row: the last time that the store may have been behind what its nodes had obeyed
+CREATE TABLE recovery (                 -- one row: the last time that the store may have been behind its nodes
     since_ms INTEGER NOT NULL,
     why TEXT NOT NULL,
     epoch INTEGER NOT NULL,             -- that entered it
@@ -101,8 +101,8 @@ CREATE TABLE actions (
     resolving TEXT NOT NULL DEFAULT '[]', -- [{ranks, ok, reason, by}] that wait for a drain
     external TEXT,                      -- a service outside runs it: its lease, and how its resources ended
     overdue TEXT NOT NULL DEFAULT '{}', -- {script: open ranks} that were told of as past their limit
-    lingering TEXT NOT NULL DEFAULT '', -- open ranks whose nodes were drained for what scripts left behind, or given up as lost and alive
-    limits TEXT NOT NULL DEFAULT '{}',  -- {milliseconds: ranks} that nodes have told of, where they are other than timeout_ms
+    lingering TEXT NOT NULL DEFAULT '', -- open ranks, nodes drained: for what scripts left behind, or as lost, alive
+    limits TEXT NOT NULL DEFAULT '{}',  -- {milliseconds: ranks} that nodes told, where they differ from timeout_ms
     remarks TEXT NOT NULL DEFAULT '{}', -- {text: ranks}: what is to be said of ranks that are ok
     unvouched INTEGER NOT NULL DEFAULT 0 -- in recovery: not asked for again yet
 ) STRICT;
@@ -130,7 +130,7 @@ CREATE TABLE ranks (
     outcome TEXT NOT NULL,              -- its word, for people; `ended` has all of it
     ended TEXT NOT NULL,
     late TEXT NOT NULL,                 -- results that came after the outcome was settled
-    expects TEXT,                       -- {machine, within_ms}: it is open, and `ended` is how an announced boot ends it
+    expects TEXT,                       -- {machine, within_ms}: open; `ended` is how an announced boot ends it
     PRIMARY KEY (action, rank)
 ) STRICT;
 
@@ -167,13 +167,14 @@ CREATE TABLE events (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX events_in_order ON events (written);
 
-CREATE TABLE steps (                    -- how long the scripts of a task took, also where all is ok: for people, nothing is decided by it
+CREATE TABLE steps (                    -- how long the scripts of a task took: for people, nothing is decided by it
     action INTEGER NOT NULL,            -- its number
     rank INTEGER NOT NULL,
     outcome TEXT NOT NULL,              -- as its node told it
     began_ms INTEGER NOT NULL,          -- by the node's clock
     elapsed_ms INTEGER NOT NULL,
-    steps TEXT NOT NULL,                -- [[script, ms after began_ms, ms, status (128 + signal) or null, try, 1 tolerable + 2 past its limit]]
+    steps TEXT NOT NULL,                -- [[script, after_ms, elapsed_ms, status (128 + signal) or null, try, flags]]
+                                        -- flags: 1 tolerable, 2 past its limit
     PRIMARY KEY (action, rank)
 ) STRICT, WITHOUT ROWID;
 

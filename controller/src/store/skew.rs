@@ -142,7 +142,8 @@ impl Layouts {
     pub(super) fn host(&mut self, db: &Connection, action: i64, rank: u32) -> rusqlite::Result<Option<String>> {
         if self.of.as_ref().is_none_or(|(number, _)| *number != action) {
             let mut statement = db.prepare_cached(
-                "SELECT attempts.ranks, attempts.hosts FROM actions JOIN attempts USING (job, attempt) WHERE number = ?1",
+                "SELECT attempts.ranks, attempts.hosts FROM actions JOIN attempts USING (job, attempt) WHERE number = \
+                 ?1",
             )?;
             self.of = Some((action, statement.query_row([action], layout).optional()?.flatten()));
         }

@@ -101,7 +101,8 @@ impl Known {
         }
         steps.push(']');
         db.prepare_cached(
-            "INSERT OR IGNORE INTO steps (action, rank, outcome, began_ms, elapsed_ms, steps) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            "INSERT OR IGNORE INTO steps (action, rank, outcome, began_ms, elapsed_ms, steps) VALUES (?1, ?2, ?3, ?4, \
+             ?5, ?6)",
         )?
         .execute(params![number, rank, ran.outcome, integer(ran.began_ms), integer(ran.elapsed_ms), steps])
         .map(|rows| rows > 0)
@@ -115,7 +116,8 @@ impl Known {
             }
             let found = db
                 .prepare_cached(
-                    "SELECT number, name, attempts.ranks, hosts FROM actions JOIN attempts USING (job, attempt) WHERE id = ?1",
+                    "SELECT number, name, attempts.ranks, hosts FROM actions JOIN attempts USING (job, attempt) WHERE \
+                     id = ?1",
                 )?
                 .query_row([id.to_string()], |row| {
                     let name: String = row.get(1)?;

@@ -214,12 +214,16 @@ fn record() -> impl Strategy<Value = Record> {
             let boots = BTreeMap::from([(2, ok.clone())]);
             let limits = BTreeMap::from([(600_000, ranks.clone())]);
             let remarks = BTreeMap::from([("no script ran".to_owned(), ok.clone())]);
-            let stands = Stands { boots, overdue, limits, remarks, lingering: held.clone(), ranks, ok, held, ..Stands::default() };
+            let stands = Stands { boots, overdue, limits, remarks, lingering: held.clone(), ranks, ok, held,
+                                 ..Stands::default() };
             Record::Moved { action: ActionId(uuid::Uuid::from_u128(id)), stands: Box::new(stands) }
         }),
         4 => (attempts(), ids(), ids()).prop_map(|((job, attempt), ranks, released)| {
             let released = released.intersection(&ranks);
-            Record::Given { job, attempt, holds: Box::new(Holds { hold: ranks.difference(&released), disowned: ranks.intersection(&IdSet::from(2..=2)), ranks, released, left: IdSet::new() }) }
+            Record::Given { job, attempt,
+                           holds: Box::new(Holds { hold: ranks.difference(&released),
+                                                  disowned: ranks.intersection(&IdSet::from(2..=2)), ranks, released,
+                                                  left: IdSet::new() }) }
         }),
         4 => rank,
         4 => (0..3u8).prop_map(|n| event(&job(n), 0)),
@@ -232,7 +236,8 @@ fn record() -> impl Strategy<Value = Record> {
         )),
         1 => (0..4u8).prop_map(|n| Record::Undrained { host: HostName::new(&format!("n{n}")).unwrap() }),
         1 => (0..4u8).prop_map(|n| Record::NodeForgotten { host: HostName::new(&format!("n{n}")).unwrap() }),
-        1 => (attempts(), any::<bool>()).prop_map(|((job, attempt), whole_job)| Record::Prune { job, attempt, whole_job }),
+        1 => (attempts(),
+              any::<bool>()).prop_map(|((job, attempt), whole_job)| Record::Prune { job, attempt, whole_job }),
     ]
 }
 
@@ -368,7 +373,8 @@ fn a_store_of_the_version_before_goes_on() {
 /// Returns all columns of all tables.
 fn tables(path: &Path) -> Vec<(String, String)> {
     let db = Connection::open(path).unwrap();
-    let sql = "SELECT m.name, c.name || ' ' || c.type FROM sqlite_schema m, pragma_table_info(m.name) c ORDER BY m.name, c.name";
+    let sql = "SELECT m.name, c.name || ' ' || c.type FROM sqlite_schema m, pragma_table_info(m.name) c ORDER BY \
+               m.name, c.name";
     let mut statement = db.prepare(sql).unwrap();
     statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap().map(Result::unwrap).collect()
 }
@@ -424,7 +430,8 @@ fn a_damaged_row_is_named() {
     let error = store.load().unwrap_err().to_string();
     assert_eq!(
         error,
-        "the store: table attempts, row 1: ranks: malformed idset \"1-0\": at character 3: expected ids in ascending order, here 2 or more"
+        "the store: table attempts, row 1: ranks: malformed idset \"1-0\": at character 3: expected ids in ascending \
+         order, here 2 or more"
     );
 }
 

@@ -153,7 +153,8 @@ impl StepReader {
         let scripts = scripts(&db)?;
         let (number, rank) = after.map_or((-1, -1), |(number, rank)| (number, i64::from(rank)));
         let mut statement = db.prepare_cached(
-            "SELECT actions.number, actions.name, actions.began_ms, steps.rank, steps.outcome, steps.began_ms, steps.elapsed_ms, steps.steps
+            "SELECT actions.number, actions.name, actions.began_ms, steps.rank, steps.outcome, steps.began_ms, \
+             steps.elapsed_ms, steps.steps
              FROM actions JOIN steps ON steps.action = actions.number
              WHERE actions.job = ?1 AND actions.attempt = ?2 AND (?3 IS NULL OR actions.name = ?3)
                AND (actions.number > ?4 OR actions.number = ?4 AND steps.rank > ?5)
@@ -175,7 +176,8 @@ impl StepReader {
             let steps = steps(&row.get::<_, String>(7)?);
             let began: Value = row.get::<_, i64>(5)?.into();
             page.tasks.push(serde_json::json!({
-                "attempt": attempt, "action": row.get::<_, String>(1)?, "asked_ms": row.get::<_, i64>(2)?, "rank": rank, "host": host,
+                "attempt": attempt, "action": row.get::<_, String>(1)?, "asked_ms": row.get::<_, i64>(2)?, "rank": rank,
+                "host": host,
                 "outcome": row.get::<_, String>(4)?, "began_ms": began, "elapsed_ms": row.get::<_, i64>(6)?,
                 "steps": steps.iter().map(|step| told(step, &scripts)).collect::<Vec<_>>(),
             }));
@@ -360,7 +362,8 @@ pub(super) fn layout(row: &Row<'_>) -> rusqlite::Result<Option<Layout>> {
 /// Returns the attempt: the named attempt, or else the newest attempt with an action.
 pub(super) fn attempt_of(db: &Connection, which: &Which) -> rusqlite::Result<Option<String>> {
     let newest = "SELECT attempts.attempt FROM attempts LEFT JOIN actions USING (job, attempt)
-         WHERE job = ?1 AND (?2 IS NULL OR attempts.attempt = ?2) ORDER BY actions.number IS NULL, actions.number DESC LIMIT 1";
+         WHERE job = ?1 AND (?2 IS NULL OR attempts.attempt = ?2) ORDER BY actions.number IS NULL, actions.number DESC \
+         LIMIT 1";
     let attempt = which.attempt.map(|attempt| attempt.to_string());
     db.prepare_cached(newest)?.query_row(params![which.job.as_str(), attempt], |row| row.get(0)).optional()
 }

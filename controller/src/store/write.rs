@@ -22,7 +22,8 @@ pub(super) fn apply(db: &Connection, record: &Record) -> Result<()> {
         Record::Moved { action, stands } => run(
             db,
             "INSERT INTO moved (action, number, stands)
-             SELECT id, (SELECT coalesce(max(number), 0) + 1 FROM moved WHERE action = ?1), ?2 FROM actions WHERE id = ?1",
+             SELECT id, (SELECT coalesce(max(number), 0) + 1 FROM moved WHERE action = ?1), ?2 FROM actions WHERE id = \
+             ?1",
             params![action.to_string(), json(stands)?],
         ),
         Record::Given { job, attempt, holds } => run(
@@ -94,7 +95,8 @@ fn recovery(db: &Connection, row: &RecoveryRow) -> Result<()> {
 fn node(db: &Connection, row: &NodeRow) -> Result<()> {
     run(
         db,
-        "INSERT OR REPLACE INTO nodes (host, machine, boot, boot_number, version, seen_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        "INSERT OR REPLACE INTO nodes (host, machine, boot, boot_number, version, seen_ms) VALUES (?1, ?2, ?3, ?4, ?5, \
+         ?6)",
         params![
             row.host.as_str(),
             row.machine.as_str(),
@@ -110,7 +112,8 @@ fn attempt(db: &Connection, row: &AttemptRow) -> Result<()> {
     run(db, "DELETE FROM given WHERE job = ?1 AND attempt = ?2", params![row.job.as_str(), row.attempt.to_string()])?;
     run(
         db,
-        "INSERT OR REPLACE INTO attempts (job, attempt, ranks, hosts, userid, open, touched_ms, terms, added, hold, released, complete,
+        "INSERT OR REPLACE INTO attempts (job, attempt, ranks, hosts, userid, open, touched_ms, terms, added, hold, \
+         released, complete,
              milestones, source, instance, unvouched, recovered, disowned, by_hand)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
         params![
@@ -142,15 +145,20 @@ fn action(db: &Connection, row: &ActionRow) -> Result<()> {
     run(db, "DELETE FROM moved WHERE action = ?1", [row.id.to_string()])?;
     run(
         db,
-        "INSERT INTO actions (id, job, attempt, name, ranks, userid, env, timeout_ms, began_ms, waiting, sent, accepted, ok, ended,
+        "INSERT INTO actions (id, job, attempt, name, ranks, userid, env, timeout_ms, began_ms, waiting, sent, \
+         accepted, ok, ended,
              cancelling, cancel_why, boots, verdict, ended_ms, events_from, held, growing, resolving, external,
              overdue, lingering, limits, remarks, unvouched)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25,
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, \
+         ?23, ?24, ?25,
              ?26, ?27, ?28, ?29)
-         ON CONFLICT (id) DO UPDATE SET job = ?2, attempt = ?3, name = ?4, ranks = ?5, userid = ?6, env = ?7, timeout_ms = ?8,
-             began_ms = ?9, waiting = ?10, sent = ?11, accepted = ?12, ok = ?13, ended = ?14, cancelling = ?15, cancel_why = ?16,
+         ON CONFLICT (id) DO UPDATE SET job = ?2, attempt = ?3, name = ?4, ranks = ?5, userid = ?6, env = ?7, \
+         timeout_ms = ?8,
+             began_ms = ?9, waiting = ?10, sent = ?11, accepted = ?12, ok = ?13, ended = ?14, cancelling = ?15, \
+         cancel_why = ?16,
              boots = ?17, verdict = ?18, ended_ms = ?19, events_from = ?20, held = ?21, growing = ?22,
-             resolving = ?23, external = ?24, overdue = ?25, lingering = ?26, limits = ?27, remarks = ?28, unvouched = ?29",
+             resolving = ?23, external = ?24, overdue = ?25, lingering = ?26, limits = ?27, remarks = ?28, unvouched = \
+         ?29",
         params![
             row.id.to_string(),
             row.job.as_str(),
@@ -207,7 +215,8 @@ fn rank(db: &Connection, row: &RankRow) -> Result<()> {
 fn drain(db: &Connection, row: &DrainRow) -> Result<()> {
     run(
         db,
-        "INSERT OR REPLACE INTO drains (host, since_ms, reason, \"by\", confirmed, lifted, told, stuck, again, telling, asked_ms, unvouched, passing)
+        "INSERT OR REPLACE INTO drains (host, since_ms, reason, \"by\", confirmed, lifted, told, stuck, again, \
+         telling, asked_ms, unvouched, passing)
          VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
         params![
             row.host.as_str(),

@@ -29,7 +29,8 @@ fn backup(bed: &Bed) -> Vec<u8> {
 fn listed(phase: &str) -> serde_json::Value {
     json!({
         "source": {"name": "flux", "instance": "i1"},
-        "attempts": [{"job": "f1", "attempt": "0", "userid": 1000, "ranks": "0", "hosts": "n0", "phase": phase, "tolerate": "0"}],
+        "attempts": [{"job": "f1", "attempt": "0", "userid": 1000, "ranks": "0", "hosts": "n0", "phase": phase,
+                      "tolerate": "0"}],
         "drains": [{"host": "n7", "reason": "bad memory [perilog:4]"}],
     })
 }

@@ -181,7 +181,8 @@ impl Machine {
             let start = &task.intent.start;
             let (job, action, attempt, rank) = (&start.job, &start.action, start.attempt, id.rank);
             let why = format!(
-                "it is the controller's: `perilog cancel {job} {action} --attempt {attempt} --ranks {rank}`, where that is"
+                "it is the controller's: `perilog cancel {job} {action} --attempt {attempt} --ranks {rank}`, where \
+                 that is"
             );
             return refuse(caller, why, cx);
         }
@@ -201,7 +202,9 @@ impl Machine {
 fn another_job(exec: &Exec, known: &str) -> String {
     let (action, job, own) = (&exec.action, &exec.job, exec.hook.instance.as_deref().unwrap_or_default());
     format!(
-        "{action} has run here for another job {job}, which began at {known}; this one began at {own}. The resource manager counts its jobs from the beginning again: have it begin above the last number (Slurm: FirstJobId), and reboot this node"
+        "{action} has run here for another job {job}, which began at {known}; this one began at {own}. The resource \
+         manager counts its jobs from the beginning again: have it begin above the last number (Slurm: FirstJobId), \
+         and reboot this node"
     )
 }
 

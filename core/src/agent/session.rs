@@ -158,7 +158,8 @@ impl Machine {
             cx.push(Effect::Send(FromAgent::EpochRefused { seen }));
             let ours = welcome.epoch;
             let why = format!(
-                "its epoch is {} (nonce {:x}), and this host has obeyed {} (nonce {:x}): if it is to stand, `perilog controller recover --take-over`",
+                "its epoch is {} (nonce {:x}), and this host has obeyed {} (nonce {:x}): if it is to stand, `perilog \
+                 controller recover --take-over`",
                 ours.number, ours.nonce, seen.number, seen.nonce
             );
             cx.note(Level::Error, None, None, format!("the controller is not obeyed: {why}"));

@@ -86,7 +86,8 @@ impl Machine {
             && let Some(after) = self.after_of(&start)
         {
             return Err(refused(format!(
-                "{after} of job {} attempt {} has been on {}, and cleaned up there: {} would have no more of it after it",
+                "{after} of job {} attempt {} has been on {}, and cleaned up there: {} would have no more of it after \
+                 it",
                 start.job, start.attempt, self.node.host, start.action
             )));
         }
@@ -100,7 +101,8 @@ impl Machine {
         let spare = if start.after { policy.max_tasks } else { 0 };
         if held >= policy.max_tombstones.saturating_add(spare) {
             return Err(full(format!(
-                "this host holds {held} tasks and tombstones, as many as it takes (max-tombstones); one goes when the controller has its end on disk"
+                "this host holds {held} tasks and tombstones, as many as it takes (max-tombstones); one goes when the \
+                 controller has its end on disk"
             )));
         }
         let stem = ids::stem(&start.action, &start.job, start.task);
@@ -223,6 +225,7 @@ impl Task {
 /// Explains to the operator that another unit uses the name of a task.
 pub(super) fn not_ours(stem: &str) -> String {
     format!(
-        "something else on this host has the name {stem}: look at `systemctl status {stem}.service`, stop it, and ask again"
+        "something else on this host has the name {stem}: look at `systemctl status {stem}.service`, stop it, and ask \
+         again"
     )
 }

@@ -34,162 +34,366 @@ macro_rules! table {
         pub enum Defect { $($ident),* }
 
         pub const TABLE: &[Row] =
-            &[$(Row { defect: Defect::$ident, ident: stringify!($ident), wrong: $wrong, breaks: $breaks, hunt: $hunt }),*];
+            &[$(Row {
+                defect: Defect::$ident,
+                ident: stringify!($ident),
+                wrong: $wrong,
+                breaks: $breaks,
+                hunt: $hunt,
+            }),*];
     };
 }
 
 // A number in `breaks` is the number of an invariant in ARCHITECTURE.md.
 #[rustfmt::skip]
 table! {
-    AckBeforeCommit: "an acknowledgement leaves before its batch is committed (the order in the simulator's writer)", "5: what was acknowledged survives a crash", Hunt::Simulator;
-    EffectsAfterFailedCommit: "a commit fails, and what the batch wanted said is said all the same (the simulator's writer)", "5: what was acknowledged survives a crash", Hunt::Simulator;
-    BeginUnclaimed: "a restarted agent begins what it finds unclaimed, without a Welcome", "nothing begins that nobody confirmed", Hunt::Simulator;
-    TrustMissingUnit: "a unit that is gone reads success, 0, and is believed", "3: unknown is never success", Hunt::Simulator;
-    AdoptByName: "a unit of the right name is adopted, whoever's it is", "3: the outcome is what the unit did; nothing of others is touched", Hunt::Simulator;
-    ForgetAttempt: "the attempt is no part of an action's id", "6: nothing of one attempt changes another", Hunt::Simulator;
-    ReopenOlderAttempt: "a request for an attempt that is over opens it again", "6: attempts are ordered", Hunt::Simulator;
-    DropFinishedOnReconnect: "an end that was told into a broken session is not told again", "2: what was accepted ends", Hunt::Simulator;
-    ExitedIsEnded: "the main process is gone, so the task has ended, whatever it left behind", "4: nothing is over while a process of it lives", Hunt::Simulator;
+    AckBeforeCommit: "an acknowledgement leaves before its batch is committed (the order in the simulator's writer)",
+        "5: what was acknowledged survives a crash", Hunt::Simulator;
+    EffectsAfterFailedCommit:
+        "a commit fails, and what the batch wanted said is said all the same (the simulator's writer)",
+        "5: what was acknowledged survives a crash", Hunt::Simulator;
+    BeginUnclaimed: "a restarted agent begins what it finds unclaimed, without a Welcome",
+        "nothing begins that nobody confirmed", Hunt::Simulator;
+    TrustMissingUnit: "a unit that is gone reads success, 0, and is believed",
+        "3: unknown is never success", Hunt::Simulator;
+    AdoptByName: "a unit of the right name is adopted, whoever's it is",
+        "3: the outcome is what the unit did; nothing of others is touched", Hunt::Simulator;
+    ForgetAttempt: "the attempt is no part of an action's id",
+        "6: nothing of one attempt changes another", Hunt::Simulator;
+    ReopenOlderAttempt: "a request for an attempt that is over opens it again",
+        "6: attempts are ordered", Hunt::Simulator;
+    DropFinishedOnReconnect: "an end that was told into a broken session is not told again",
+        "2: what was accepted ends", Hunt::Simulator;
+    ExitedIsEnded: "the main process is gone, so the task has ended, whatever it left behind",
+        "4: nothing is over while a process of it lives", Hunt::Simulator;
     NoTombstone: "nothing stays of a task that was acknowledged", "1: a task is claimed once", Hunt::Simulator;
-    IgnoreEpoch: "an agent obeys whoever welcomes it, also a controller of yesterday", "epoch: a lower one is refused", Hunt::Simulator;
-    IgnoreNonce: "two controllers of the same epoch are both obeyed", "epoch: an equal one with another nonce is refused", Hunt::Simulator;
-    BootKeepsProlog: "a node reboots before the verdict, and its prolog stays ok", "3: what a boot undid is not ok", Hunt::Simulator;
-    ExpectedBootForgotten: "a boot that a script announced is a boot like any other", "docs/semantics.md T6: it is the task's end, not its loss", Hunt::Simulator;
-    BootNotAwaited: "scripts that announced a boot and ended are not waited for to boot", "3: unknown is never success", Hunt::Simulator;
-    AnyDrainIsCleaned: "a boot lifts any drain, an operator's too", "reboot-cleans: only what a stuck script was drained for", Hunt::Simulator;
+    IgnoreEpoch: "an agent obeys whoever welcomes it, also a controller of yesterday",
+        "epoch: a lower one is refused", Hunt::Simulator;
+    IgnoreNonce: "two controllers of the same epoch are both obeyed",
+        "epoch: an equal one with another nonce is refused", Hunt::Simulator;
+    BootKeepsProlog: "a node reboots before the verdict, and its prolog stays ok",
+        "3: what a boot undid is not ok", Hunt::Simulator;
+    ExpectedBootForgotten: "a boot that a script announced is a boot like any other",
+        "docs/semantics.md T6: it is the task's end, not its loss", Hunt::Simulator;
+    BootNotAwaited: "scripts that announced a boot and ended are not waited for to boot",
+        "3: unknown is never success", Hunt::Simulator;
+    AnyDrainIsCleaned: "a boot lifts any drain, an operator's too",
+        "reboot-cleans: only what a stuck script was drained for", Hunt::Simulator;
     RebootUnnoticed: "another boot of a node passes for the one before", "1: a task is claimed once", Hunt::Simulator;
-    EarlyTombstoneSweep: "a tombstone goes as soon as it is forgotten, before its not-after", "tombstones stay until not-after", Hunt::Simulator;
-    CancelLeavesNothing: "a cancel of a task that is not there yet is answered and forgotten", "it refuses a later Start", Hunt::Simulator;
-    BeginEnded: "what a node shows as not begun is begun, also when it has ended for the controller", "2: a task ends in exactly one outcome", Hunt::Simulator;
-    AnyBoot: "a Start is obeyed, and an intent begun, in a boot that it was not meant for", "2: one outcome, the one that the controller knows", Hunt::Simulator;
+    EarlyTombstoneSweep: "a tombstone goes as soon as it is forgotten, before its not-after",
+        "tombstones stay until not-after", Hunt::Simulator;
+    CancelLeavesNothing: "a cancel of a task that is not there yet is answered and forgotten",
+        "it refuses a later Start", Hunt::Simulator;
+    BeginEnded: "what a node shows as not begun is begun, also when it has ended for the controller",
+        "2: a task ends in exactly one outcome", Hunt::Simulator;
+    AnyBoot: "a Start is obeyed, and an intent begun, in a boot that it was not meant for",
+        "2: one outcome, the one that the controller knows", Hunt::Simulator;
     NoGuard: "tasks of one job begin beside each other", "the host guard", Hunt::Simulator;
-    GuardForgetsFound: "the guard knows only what this agent began, not what it found", "the host guard", Hunt::Simulator;
-    UnloadBeforeOutcome: "the unit is unloaded before its outcome is on disk", "2: the outcome is what the unit did", Hunt::Simulator;
-    CloneReplaces: "a second machine with this host's certificate takes its place unasked", "sessions: the old one is probed", Hunt::Simulator;
-    VerdictTooEarly: "the verdict does not wait for ranks that are still accepted", "2: the verdict is that of all outcomes", Hunt::Simulator;
+    GuardForgetsFound: "the guard knows only what this agent began, not what it found",
+        "the host guard", Hunt::Simulator;
+    UnloadBeforeOutcome: "the unit is unloaded before its outcome is on disk",
+        "2: the outcome is what the unit did", Hunt::Simulator;
+    CloneReplaces: "a second machine with this host's certificate takes its place unasked",
+        "sessions: the old one is probed", Hunt::Simulator;
+    VerdictTooEarly: "the verdict does not wait for ranks that are still accepted",
+        "2: the verdict is that of all outcomes", Hunt::Simulator;
     LateOverwrites: "a result that comes after the outcome takes its place", "2: exactly one outcome", Hunt::Simulator;
     LateDropped: "a result that comes after the outcome is thrown away", "2: later facts are appended", Hunt::Simulator;
-    LimitsOnWallClock: "start-grace counts from the wall clock's begin of the action", "docs/semantics.md T8: a restart or a clock step makes nobody late", Hunt::Simulator;
-    StirLostAfterReexec: "after the bus came back nobody listens to the units that live", "8: what waits comes to its end", Hunt::Simulator;
+    LimitsOnWallClock: "start-grace counts from the wall clock's begin of the action",
+        "docs/semantics.md T8: a restart or a clock step makes nobody late", Hunt::Simulator;
+    StirLostAfterReexec: "after the bus came back nobody listens to the units that live",
+        "8: what waits comes to its end", Hunt::Simulator;
     EventsRepeat: "after a restart events are numbered from 1 again", "5: what was shown stays", Hunt::Simulator;
     OutboxDropsUnapplied: "one entry is applied, all are dropped", "5: at least once", Hunt::Simulator;
-    NodesLimitUnknown: "the limit that a node has of its own counts for nothing here", "a dead node cannot keep a job for ever", Hunt::Unit { program: "core", filter: "an_absent_node_is_unreachable_past_limit_and_grace" };
-    AcceptBeforeIntent: "Accepted leaves before the intent is on disk", "5: what was acknowledged survives a crash", Hunt::Simulator;
-    WithdrawWithoutClaim: "what must not begin ends without the claim being taken", "1: who has the claim decides", Hunt::Simulator;
-    OrphanNotRebuilt: "a loaded unit with our ids whose directory is gone is ignored", "its intent is rebuilt, and it is adopted", Hunt::Simulator;
-    AcceptedSentAgain: "an accepted task that its node does not know is sent again", "3: what is unknown is lost", Hunt::Simulator;
+    NodesLimitUnknown: "the limit that a node has of its own counts for nothing here",
+        "a dead node cannot keep a job for ever",
+        Hunt::Unit { program: "core", filter: "an_absent_node_is_unreachable_past_limit_and_grace" };
+    AcceptBeforeIntent: "Accepted leaves before the intent is on disk",
+        "5: what was acknowledged survives a crash", Hunt::Simulator;
+    WithdrawWithoutClaim: "what must not begin ends without the claim being taken",
+        "1: who has the claim decides", Hunt::Simulator;
+    OrphanNotRebuilt: "a loaded unit with our ids whose directory is gone is ignored",
+        "its intent is rebuilt, and it is adopted", Hunt::Simulator;
+    AcceptedSentAgain: "an accepted task that its node does not know is sent again",
+        "3: what is unknown is lost", Hunt::Simulator;
     LostClaimTaken: "the claim is another's, and is taken for ours", "3: unknown is never success", Hunt::Simulator;
-    CancelledBegins: "what a node shows as not begun is begun, also when its cancel was asked for", "a cancel reaches the runner", Hunt::Simulator;
-    CancelSaidOnce: "a node that comes back with a cancelled task is not told again", "a cancel reaches the runner", Hunt::Simulator;
-    SerializeIgnored: "tasks of different jobs run beside each other on an exclusive host", "the host guard", Hunt::Simulator;
-    ResolveBeforeDrain: "an operator's word is the outcome before the drain of its node is in force", "4: where it cannot be known, after a confirmed drain", Hunt::Simulator;
-    ResolvedForgotten: "a script that goes on after its task was resolved is forgotten, and its node is shown as free", "8: what is, is shown", Hunt::Unit { program: "core", filter: "a_script_that_outlives_its_resolution_is_shown" };
-    GoneIsTold: "of an attempt whose nodes were given back by the lost life the last named resource is told, as the whole", "4: what is told adds up", Hunt::Unit { program: "core", filter: "nobody_is_told_of_what_was_given_back" };
-    GoneWhileUnderWay: "a rank whose Start is under way is given back when an operator says that the lost life did", "4: nothing begins on a rank that was given back", Hunt::Unit { program: "core", filter: "what_was_given_back_keeps_a_rank_whose_start_is_under_way" };
-    ResolvedBegins: "what waits in its node's queue is resolved, and its node is not told", "2: one outcome", Hunt::Simulator;
-    QuietForgotten: "a controller that comes up again is not quiet any more", "5: what was shown survives a crash", Hunt::Simulator;
-    MilestonesForgotten: "a controller that comes up again knows of no milestone that was told", "5: what was shown survives a crash", Hunt::Simulator;
-    LeaseOnWallClock: "a lease runs on the wall clock", "docs/semantics.md X3: a restart or a clock step makes nobody late", Hunt::Simulator;
-    ReportAgainChanges: "a second report of what has ended takes the place of the first", "2: exactly one outcome", Hunt::Simulator;
-    ResourceGoesEarly: "a resource of an external action goes back before its service has reported it", "4: when nothing holds it", Hunt::Simulator;
-    ReleaseAtFirst: "the first rank of an action that ends lets go of all its ranks", "4: a rank goes back when nothing holds it", Hunt::Simulator;
-    ReleaseUndrained: "a rank at fault goes back before its drain is in force", "4: unless that is known, after a confirmed drain", Hunt::Simulator;
-    RunAfterRelease: "an action may begin on ranks that were given back", "4: no process of an attempt on a rank that was released", Hunt::Simulator;
-    FragmentOfAll: "a release carries the R of all that was released so far", "4: fragments partition R", Hunt::Simulator;
+    CancelledBegins: "what a node shows as not begun is begun, also when its cancel was asked for",
+        "a cancel reaches the runner", Hunt::Simulator;
+    CancelSaidOnce: "a node that comes back with a cancelled task is not told again",
+        "a cancel reaches the runner", Hunt::Simulator;
+    SerializeIgnored: "tasks of different jobs run beside each other on an exclusive host",
+        "the host guard", Hunt::Simulator;
+    ResolveBeforeDrain: "an operator's word is the outcome before the drain of its node is in force",
+        "4: where it cannot be known, after a confirmed drain", Hunt::Simulator;
+    ResolvedForgotten: "a script that goes on after its task was resolved is forgotten, and its node is shown as free",
+        "8: what is, is shown",
+        Hunt::Unit { program: "core", filter: "a_script_that_outlives_its_resolution_is_shown" };
+    GoneIsTold:
+        "of an attempt whose nodes were given back by the lost life the last named resource is told, as the whole",
+        "4: what is told adds up", Hunt::Unit { program: "core", filter: "nobody_is_told_of_what_was_given_back" };
+    GoneWhileUnderWay: "a rank whose Start is under way is given back when an operator says that the lost life did",
+        "4: nothing begins on a rank that was given back",
+        Hunt::Unit { program: "core", filter: "what_was_given_back_keeps_a_rank_whose_start_is_under_way" };
+    ResolvedBegins: "what waits in its node's queue is resolved, and its node is not told",
+        "2: one outcome", Hunt::Simulator;
+    QuietForgotten: "a controller that comes up again is not quiet any more",
+        "5: what was shown survives a crash", Hunt::Simulator;
+    MilestonesForgotten: "a controller that comes up again knows of no milestone that was told",
+        "5: what was shown survives a crash", Hunt::Simulator;
+    LeaseOnWallClock: "a lease runs on the wall clock",
+        "docs/semantics.md X3: a restart or a clock step makes nobody late", Hunt::Simulator;
+    ReportAgainChanges: "a second report of what has ended takes the place of the first",
+        "2: exactly one outcome", Hunt::Simulator;
+    ResourceGoesEarly: "a resource of an external action goes back before its service has reported it",
+        "4: when nothing holds it", Hunt::Simulator;
+    ReleaseAtFirst: "the first rank of an action that ends lets go of all its ranks",
+        "4: a rank goes back when nothing holds it", Hunt::Simulator;
+    ReleaseUndrained: "a rank at fault goes back before its drain is in force",
+        "4: unless that is known, after a confirmed drain", Hunt::Simulator;
+    RunAfterRelease: "an action may begin on ranks that were given back",
+        "4: no process of an attempt on a rank that was released", Hunt::Simulator;
+    FragmentOfAll: "a release carries the R of all that was released so far",
+        "4: fragments partition R", Hunt::Simulator;
     FinalTwice: "the last release but one says that it is the last", "4: `final` is said once", Hunt::Simulator;
-    HoldDropped: "what follows a job does not hold the ranks that the job lets go of", "docs/semantics.md H2: the epilog takes over in the same transaction", Hunt::Simulator;
-    SupersededUnfollowed: "an attempt that another takes the place of goes back without what follows jobs", "docs/semantics.md H12: wherever a prolog was started the epilog runs", Hunt::Simulator;
-    EpilogInTurn: "an epilog waits only for what was begun before it, not for a prolog on ranks by which it grew later", "docs/semantics.md H11: never beside it", Hunt::Simulator;
-    EpilogBesideService: "an epilog begins where a service outside is at work for the job", "docs/semantics.md H11: never beside it", Hunt::Simulator;
-    PrologAfterEpilog: "a prolog begins where its epilog has been, and none follows it", "docs/semantics.md H12: wherever a prolog was started the epilog runs", Hunt::Simulator;
-    AttemptsOverlap: "an attempt begins on a host on which one before it has still to do", "6: nothing of one attempt changes another", Hunt::Simulator;
-    SupersededServiceUntold: "a service of an attempt that another takes the place of is never told to stop", "8: what is waited for, somebody can end", Hunt::Simulator;
-    ServiceOverlaps: "a service is let to work where an older attempt is at work still", "6: nothing of one attempt changes another", Hunt::Simulator;
-    PruneUntold: "an attempt is forgotten with releases that its hook has not carried out", "5: at least once", Hunt::Simulator;
-    PruneUnreleased: "an attempt is forgotten with ranks that wait for a drain", "4: all that was handed out is given back", Hunt::Simulator;
+    HoldDropped: "what follows a job does not hold the ranks that the job lets go of",
+        "docs/semantics.md H2: the epilog takes over in the same transaction", Hunt::Simulator;
+    SupersededUnfollowed: "an attempt that another takes the place of goes back without what follows jobs",
+        "docs/semantics.md H12: wherever a prolog was started the epilog runs", Hunt::Simulator;
+    EpilogInTurn: "an epilog waits only for what was begun before it, not for a prolog on ranks by which it grew later",
+        "docs/semantics.md H11: never beside it", Hunt::Simulator;
+    EpilogBesideService: "an epilog begins where a service outside is at work for the job",
+        "docs/semantics.md H11: never beside it", Hunt::Simulator;
+    PrologAfterEpilog: "a prolog begins where its epilog has been, and none follows it",
+        "docs/semantics.md H12: wherever a prolog was started the epilog runs", Hunt::Simulator;
+    AttemptsOverlap: "an attempt begins on a host on which one before it has still to do",
+        "6: nothing of one attempt changes another", Hunt::Simulator;
+    SupersededServiceUntold: "a service of an attempt that another takes the place of is never told to stop",
+        "8: what is waited for, somebody can end", Hunt::Simulator;
+    ServiceOverlaps: "a service is let to work where an older attempt is at work still",
+        "6: nothing of one attempt changes another", Hunt::Simulator;
+    PruneUntold: "an attempt is forgotten with releases that its hook has not carried out",
+        "5: at least once", Hunt::Simulator;
+    PruneUnreleased: "an attempt is forgotten with ranks that wait for a drain",
+        "4: all that was handed out is given back", Hunt::Simulator;
     ReleasesOutOfOrder: "a hook hears of the newest release first", "the outbox: in order per job", Hunt::Simulator;
     HookToldOnce: "a release that its hook did not carry out is not told again", "5: at least once", Hunt::Simulator;
-    UnmarkedForgiven: "a failure that no check names is forgiven too", "docs/semantics.md V5: no user can ignore a generic failure", Hunt::Simulator;
-    CountIgnored: "any number of ranks is forgiven", "docs/semantics.md V1: at most as many as the user chose", Hunt::Simulator;
-    ToleranceStartsAnew: "each action of a job is forgiven as many ranks as the job", "docs/semantics.md V3: the tolerance is the job's", Hunt::Simulator;
-    KeepsOneLess: "one rank more goes back than `keep` leaves", "docs/semantics.md V2: never fewer than N", Hunt::Simulator;
-    NobodyLeft: "a job succeeds with none of its ranks", "docs/semantics.md V8: a verdict is for somebody", Hunt::Simulator;
-    KilledIsCancelled: "a runner that was killed passes for one that was asked to stop", "3: the outcome is what the unit did", Hunt::Simulator;
-    OnlyFailuresDrain: "what was lost or refused, or passed its limit, drains nobody", "docs/semantics.md D1: exactly the hosts at fault are drained", Hunt::Simulator;
-    FullDrains: "a node that is full of tasks or records is drained for the prolog that it refuses", "docs/semantics.md D1: exactly the hosts at fault are drained", Hunt::Unit { program: "core", filter: "a_full_node_is_drained_only_for_an_after_action" };
-    CancelDrains: "what a user cancelled drains its node", "docs/semantics.md D1: a cancel never drains", Hunt::Simulator;
-    CancelledEpilogIsClean: "an epilog that was cancelled drains nobody", "docs/semantics.md H13: a node that was not cleaned is drained", Hunt::Simulator;
-    DrainOverwritten: "a reason that stands is written over", "docs/semantics.md D3: an existing reason is never overwritten", Hunt::Simulator;
-    DrainToldOnce: "what else goes wrong on a host that is drained is not told, though its drain may be lifted in the resource manager alone", "docs/semantics.md D3: told again, and waited for", Hunt::Simulator;
-    AnyTellingConfirms: "what the drain hook has done of what it was told before passes for what it was not told yet", "4: released after a confirmed drain", Hunt::Simulator;
-    ResourcesStay: "a job lets go of its last rank by name, and keeps what is no rank for ever", "8: what is held, somebody can let go of", Hunt::Simulator;
-    EpilogOfAPart: "an epilog by hand over a part of a job comes to its verdict, and the other ranks go back without one", "docs/semantics.md H8: wherever a prolog was started the epilog runs", Hunt::Simulator;
-    StuckForgotten: "a controller that comes up again drains a node once more for a stuck script, though somebody has lifted that", "5: what was shown survives a crash", Hunt::Simulator;
-    StampIgnored: "a copy that `controller backup` made passes for the store itself", "docs/semantics.md B1: a store that may be behind is in recovery", Hunt::Unit { program: "core", filter: "a_store_is_judged_when_it_is_loaded" };
-    AnchorIgnored: "a store that is older than its directory passes for the newest", "docs/semantics.md B1: a store that may be behind is in recovery", Hunt::Unit { program: "core", filter: "a_store_is_judged_when_it_is_loaded" };
-    MarksIgnored: "nodes that have obeyed a commit which the store never made are let in as any other", "docs/semantics.md B1: a store that may be behind is in recovery", Hunt::Simulator;
-    LoneMarkBelieved: "one host alone puts the store in recovery", "docs/security.md: a stolen key of a node stops no controller", Hunt::Unit { program: "core", filter: "two_nodes_foreign_commits_are_evidence_and_one_is_refused" };
-    UnmarkedBootIsLoss: "a boot that was announced is a loss where the node lost its mark of it", "3: the outcome is what the unit did", Hunt::Unit { program: "core", filter: "a_node_without_its_mark_ends_as_announced" };
-    EpochOfTheCopy: "a store that was put back begins the epoch that its lost life had", "docs/semantics.md B1: a store that may be behind is in recovery", Hunt::Unit { program: "core", filter: "a_store_is_judged_when_it_is_loaded" };
-    PutBackGoesOn: "a process whose memory was put back gives the numbers of its lost commits again", "docs/semantics.md B1: a store that may be behind is in recovery", Hunt::Unit { program: "core", filter: "a_process_that_was_put_back_goes_on_in_an_epoch_of_its_own" };
-    OrphansUndrained: "a host with an orphan that nobody adopts is not drained", "docs/semantics.md N2: no other job begins beside an orphan", Hunt::Unit { program: "core", filter: "an_orphan_blocks_its_host_until_adopted_or_confirmed" };
-    OrphanDrainStays: "the drain for an orphan stays when the orphan was adopted", "docs/semantics.md N2: the drain ends with the orphan", Hunt::Unit { program: "core", filter: "an_orphan_blocks_its_host_until_adopted_or_confirmed" };
-    DrainsUndoubted: "drains of the copy count as in force", "docs/semantics.md B3: in recovery nothing owed begins, is told or given back", Hunt::Unit { program: "core", filter: "drains_of_a_copy_are_told_to_nobody_in_a_recovery" };
-    ListedDrainsIgnored: "a drain of perilog's that the resource manager lists is unknown to a store that was put back", "docs/semantics.md B8: listed drains are the store's again", Hunt::Unit { program: "core", filter: "listed_drains_are_the_stores_again" };
-    AnyInstanceLists: "what another instance of the resource manager does not list is over", "docs/semantics.md B4: what an edge does not list is over", Hunt::Unit { program: "core", filter: "a_list_of_another_instance_says_nothing" };
-    RecoveredUnbegun: "an attempt of the copy is cleaned up on those ranks alone where the store saw a prolog begin", "docs/semantics.md B9: in doubt every rank is cleaned up", Hunt::Unit { program: "core", filter: "a_recovered_attempt_is_cleaned_up_on_all_its_ranks" };
-    CleanedBesideRefused: "a disowned rank is cleaned up on a host that the list gives to an attempt which was refused", "docs/semantics.md B4: on a drained host that no other attempt holds", Hunt::Unit { program: "core", filter: "a_refused_attempts_host_is_cleaned_up_once_unlisted" };
-    GateOpen: "what the store owed goes on at a start before its nodes could say that it is behind", "docs/semantics.md B2: a start waits for its nodes", Hunt::Unit { program: "core", filter: "debts_wait_after_a_start_for_known_nodes_or_a_while" };
-    NothingFrozen: "a recovery freezes nothing", "docs/semantics.md B3: in recovery nothing owed begins, is told or given back", Hunt::Simulator;
-    SetupAfterEpilog: "a setup action begins on a rank whose epilog has ended", "docs/semantics.md H9: the after-actions come last", Hunt::Unit { program: "core", filter: "a_setup_action_does_not_follow_the_epilog_of_a_lost_life" };
-    AdoptedBesideSetup: "a setup action that waits begins after the adopted epilog of a lost life", "docs/semantics.md B6: an adopted after-action withdraws the setup actions that wait on its rank", Hunt::Unit { program: "core", filter: "no_setup_action_follows_an_adopted_epilog" };
-    ReleasedBeforeDrain: "a rank is released in the batch that drains its host anew", "docs/semantics.md R3: a rank whose host is at fault is released only when the drain is in force", Hunt::Unit { program: "core", filter: "a_release_waits_for_the_drain_of_the_same_batch" };
-    AddedRepeats: "a run without nodes makes the next attempt of an added job on the nodes of the one before", "docs/semantics.md A5: the resource manager chooses them anew", Hunt::Unit { program: "core", filter: "a_requeue_has_the_terms_of_the_attempt_before" };
-    WordBesideNewer: "by an operator's word an older attempt is cleaned up beside the newer one", "docs/administration.md: the older attempt's epilog waits until the newer one has given the host back", Hunt::Unit { program: "core", filter: "a_word_for_an_older_attempt_begins_nothing_beside" };
-    ListOfAnyInstance: "a list of another instance of the resource manager lets a disowned rank be cleaned up", "docs/semantics.md B4: on a drained host that no other attempt holds", Hunt::Unit { program: "core", filter: "a_clean_up_waits_for_the_list_of_its_own_instance" };
-    OwedReleaseStays: "what the copy owed of hosts that were given on is told when its job was vouched for", "4: no rank is given back twice", Hunt::Unit { program: "core", filter: "an_owed_release_is_told_of_listed_ranks_alone" };
-    CleanedBeforeList: "a disowned rank is cleaned up before its edge has listed its jobs in this life", "docs/semantics.md B4: on a drained host that no other attempt holds", Hunt::Unit { program: "core", filter: "a_refused_attempts_host_is_not_cleaned_up_after_a_restart" };
-    OwnedWaitsOn: "what waited on a disowned rank waits on when the resource manager holds the rank again", "docs/semantics.md B4: it begins once the resource manager vouches for the host", Hunt::Unit { program: "core", filter: "a_rank_that_is_listed_again_is_cleaned_up" };
-    FrozenReleased: "in recovery a rank of an attempt that nobody vouched for is given back", "docs/semantics.md B3: in recovery nothing owed begins, is told or given back", Hunt::Simulator;
-    FrozenTold: "in recovery the release hook is told of an attempt that nobody vouched for", "docs/semantics.md B3: in recovery nothing owed begins, is told or given back", Hunt::Unit { program: "core", filter: "an_owed_release_is_told_when_its_attempt_was_vouched_for" };
-    FrozenJudged: "in recovery an action of an attempt that nobody vouched for gets its verdict", "docs/semantics.md B3: in recovery nothing owed begins, is told or given back", Hunt::Simulator;
-    PrunedInRecovery: "in recovery attempts are pruned", "docs/semantics.md B3: in recovery nothing owed begins, is told or given back", Hunt::Unit { program: "core", filter: "a_recovery_prunes_nothing" };
-    StaleSetupBegins: "a setup action that waits in the copy begins when its job was vouched for", "docs/semantics.md B5: it begins when it is asked for again", Hunt::Unit { program: "core", filter: "a_stale_setup_action_begins_only_when_it_is_asked_for_again" };
-    OrphansOverlooked: "tasks that the store does not know are nobody's business", "docs/semantics.md N2: no other job begins beside an orphan", Hunt::Simulator;
-    OrphanIgnored: "another job's setup action begins beside an orphan", "docs/semantics.md N2: no other job begins beside an orphan", Hunt::Simulator;
-    OrphanAcknowledged: "the end of an orphan is acknowledged unasked", "docs/semantics.md B6: an orphan is never acknowledged unasked", Hunt::Simulator;
-    NothingDisowned: "hosts that the resource manager gave on count as the attempt's own still", "4: no rank is given back twice; no clean-up beside another job", Hunt::Simulator;
-    DisownedCleaned: "what cleans up begins on hosts that the resource manager gave on", "4: no clean-up beside another job", Hunt::Unit { program: "core", filter: "an_attempt_that_an_edge_does_not_list_is_over_in_silence" };
-    CleanedBesideOthers: "on a drained host what cleans up begins beside another job that holds it", "4: no clean-up beside another job", Hunt::Unit { program: "core", filter: "recovery" };
-    DisownedTold: "the resource manager is told that hosts are free which it gave on long ago", "4: no rank is given back twice", Hunt::Simulator;
-    MissingGoesOn: "an attempt that its edge has no more goes on", "docs/semantics.md B4: what an edge does not list is over", Hunt::Unit { program: "core", filter: "an_attempt_that_an_edge_does_not_list_is_over_in_silence" };
-    ReleaseForgotten: "a resource manager that forgot a release is not told again", "5: at least once", Hunt::Unit { program: "core", filter: "a_resource_manager_that_forgot_a_release_is_told_again" };
-    DoubtedUndrainTold: "an undrain of the copy is told to the drain hook, though the node may have failed again since", "docs/semantics.md B3: in recovery nothing owed begins, is told or given back", Hunt::Unit { program: "core", filter: "drains_of_a_copy_are_told_to_nobody_in_a_recovery" };
-    SpentStaysOwner: "a bare run of the copy still has its hosts, and is cleaned up there beside another job", "4: no clean-up beside another job", Hunt::Unit { program: "core", filter: "a_bare_run_of_the_copy_has_its_hosts_no_more" };
-    LeftUnheard: "a recovery ends before the nodes could say what the store does not know", "docs/semantics.md B1: a store that may be behind is in recovery", Hunt::Unit { program: "core", filter: "a_recovery_that_owes_nothing_waits_for_its_nodes" };
-    BusTakesTerm: "a TERM that went into a bus that was lost is not sent again", "a cancel reaches the runner", Hunt::Unit { program: "core", filter: "a_cancel_that_the_bus_may_have_lost_is_sent_again" };
-    OfflineUnfenced: "not accepted in time: lost, and its node is not told", "2: what has its outcome begins nowhere afterwards", Hunt::Unit { program: "core", filter: "not_accepted_within_start_grace_is_lost_and_fenced" };
-    CancelTakesEpilog: "a cancel that names no action takes the epilog away", "docs/semantics.md H13: wherever a prolog was started the epilog runs", Hunt::Unit { program: "core", filter: "a_cancel_that_names_no_action_leaves_what_cleans_up" };
-    RequeueTakesBack: "a requeue without nodes begins on what was given back", "4: no script on a rank that was released", Hunt::Unit { program: "core", filter: "a_bare_run_repeats_only_the_nodes_that_it_holds" };
-    BeginsWhereLetGo: "what waits begins on ranks that the job has let go of meanwhile", "docs/semantics.md H7: nothing that prepares ranks begins behind the job", Hunt::Unit { program: "core", filter: "what_waits_on_shed_ranks_is_withdrawn_and_does_not_count" };
-    SequencesReused: "a store that was put back uses sequences again", "5: at least once", Hunt::Unit { program: "core", filter: "a_store_that_was_put_back_uses_no_sequence_again" };
-    LostMayLive: "a node comes with a script that had been given up as lost, and whose drain was lifted meanwhile, and nothing is said of it", "4: no rank goes back under a script that lives", Hunt::Unit { program: "core", filter: "what_was_given_up_as_lost_and_lives_drains_its_node_again" };
-    StartOverUnload: "a task is started while a unit that had its name before is still to be stopped", "1: what begins ends by itself, or by its limit", Hunt::Unit { program: "core", filter: "a_unit_that_found_no_task_goes_before_the_next_start" };
-    StoneForgetsBoot: "a tombstone tells nothing of the boot that is to be the task's end", "3: unknown is never success", Hunt::Unit { program: "core", filter: "a_tombstone_tells_of_the_boot_and_then_that_it_came" };
-    EffectsBeforeCommit: "effects leave before their batch is committed (the daemon's writer)", "5: what was acknowledged survives a crash", Hunt::Unit { program: "controller", filter: "a_failed_commit_lets_nothing_leave" };
-    StoreCommitsEach: "each record is a transaction of its own", "5: a batch is there whole or not at all", Hunt::Unit { program: "controller", filter: "a_failed_batch_leaves_nothing_behind" };
-    WriteInPlace: "a file of the spool is written over in place", "5: a reader finds it whole or not at all", Hunt::Unit { program: "agent", filter: "whoever_reads_reads_a_whole_file" };
-    DirectoryGoesFirst: "a burial removes the directory before the tombstone is written", "1: one of the two is always there", Hunt::Unit { program: "agent", filter: "a_burial_that_fails_keeps_the_directory" };
-    AgentOverwritesClaim: "the agent's claim takes the place of a runner's", "1: the first claim stands", Hunt::Unit { program: "agent", filter: "the_first_claim_stands" };
-    OutcomeAlone: "an end is written into a directory whose intent somebody removed, and is nobody's", "1: a task is claimed once", Hunt::Unit { program: "agent", filter: "writing_an_outcome_restores_a_removed_intent" };
-    RunnerIgnoresClaim: "a runner finds the claim taken and goes on", "1: a task is claimed once", Hunt::Unit { program: "agent: runner", filter: "a_claim_that_is_taken" };
-    RunnerGoesOnUnrecorded: "a step that cannot be recorded is run", "1: a script is in the books before it runs", Hunt::Unit { program: "agent: runner", filter: "a_full_file_system_stops" };
-    AnybodyNotifies: "NotifyAccess=all: whatever a script leaves behind speaks for the unit", "3: unknown is never success", Hunt::Nodes { program: "forged_mainpid_changes_nothing" };
-    NoTurnToGreet: "a peer that has shown a certificate takes the place of another address at once", "docs/security.md: a stolen key keeps no node from greeting", Hunt::Unit { program: "controller", filter: "a_new_address_waits_for_a_turn_of_each_other_address" };
-    NamesUnchecked: "a certificate speaks for any host", "7: a peer speaks for its own host", Hunt::Nodes { program: "bad_peers_are_refused" };
-    ProcessesUnseen: "the unit's cgroup is read as empty", "4: nothing is over while a process of it lives", Hunt::Nodes { program: "child_left_behind_holds" };
-    MarksGo: "a tombstone that goes takes with it that its host had obeyed its commit", "what was obeyed last is not forgotten", Hunt::Unit { program: "core", filter: "what_goes_leaves_its_commit" };
-    SetupAfterCleanup: "an action prepares an attempt on a host on which that was cleaned up", "nothing of an attempt begins after its after-actions", Hunt::Unit { program: "core", filter: "nothing_prepares_an_attempt_after_it_was_cleaned_up" };
+    UnmarkedForgiven: "a failure that no check names is forgiven too",
+        "docs/semantics.md V5: no user can ignore a generic failure", Hunt::Simulator;
+    CountIgnored: "any number of ranks is forgiven",
+        "docs/semantics.md V1: at most as many as the user chose", Hunt::Simulator;
+    ToleranceStartsAnew: "each action of a job is forgiven as many ranks as the job",
+        "docs/semantics.md V3: the tolerance is the job's", Hunt::Simulator;
+    KeepsOneLess: "one rank more goes back than `keep` leaves",
+        "docs/semantics.md V2: never fewer than N", Hunt::Simulator;
+    NobodyLeft: "a job succeeds with none of its ranks",
+        "docs/semantics.md V8: a verdict is for somebody", Hunt::Simulator;
+    KilledIsCancelled: "a runner that was killed passes for one that was asked to stop",
+        "3: the outcome is what the unit did", Hunt::Simulator;
+    OnlyFailuresDrain: "what was lost or refused, or passed its limit, drains nobody",
+        "docs/semantics.md D1: exactly the hosts at fault are drained", Hunt::Simulator;
+    FullDrains: "a node that is full of tasks or records is drained for the prolog that it refuses",
+        "docs/semantics.md D1: exactly the hosts at fault are drained",
+        Hunt::Unit { program: "core", filter: "a_full_node_is_drained_only_for_an_after_action" };
+    CancelDrains: "what a user cancelled drains its node",
+        "docs/semantics.md D1: a cancel never drains", Hunt::Simulator;
+    CancelledEpilogIsClean: "an epilog that was cancelled drains nobody",
+        "docs/semantics.md H13: a node that was not cleaned is drained", Hunt::Simulator;
+    DrainOverwritten: "a reason that stands is written over",
+        "docs/semantics.md D3: an existing reason is never overwritten", Hunt::Simulator;
+    DrainToldOnce:
+        "what else goes wrong on a host that is drained is not told, though its drain may be lifted in the resource \
+         manager alone",
+        "docs/semantics.md D3: told again, and waited for", Hunt::Simulator;
+    AnyTellingConfirms: "what the drain hook has done of what it was told before passes for what it was not told yet",
+        "4: released after a confirmed drain", Hunt::Simulator;
+    ResourcesStay: "a job lets go of its last rank by name, and keeps what is no rank for ever",
+        "8: what is held, somebody can let go of", Hunt::Simulator;
+    EpilogOfAPart:
+        "an epilog by hand over a part of a job comes to its verdict, and the other ranks go back without one",
+        "docs/semantics.md H8: wherever a prolog was started the epilog runs", Hunt::Simulator;
+    StuckForgotten:
+        "a controller that comes up again drains a node once more for a stuck script, though somebody has lifted that",
+        "5: what was shown survives a crash", Hunt::Simulator;
+    StampIgnored: "a copy that `controller backup` made passes for the store itself",
+        "docs/semantics.md B1: a store that may be behind is in recovery",
+        Hunt::Unit { program: "core", filter: "a_store_is_judged_when_it_is_loaded" };
+    AnchorIgnored: "a store that is older than its directory passes for the newest",
+        "docs/semantics.md B1: a store that may be behind is in recovery",
+        Hunt::Unit { program: "core", filter: "a_store_is_judged_when_it_is_loaded" };
+    MarksIgnored: "nodes that have obeyed a commit which the store never made are let in as any other",
+        "docs/semantics.md B1: a store that may be behind is in recovery", Hunt::Simulator;
+    LoneMarkBelieved: "one host alone puts the store in recovery",
+        "docs/security.md: a stolen key of a node stops no controller",
+        Hunt::Unit { program: "core", filter: "two_nodes_foreign_commits_are_evidence_and_one_is_refused" };
+    UnmarkedBootIsLoss: "a boot that was announced is a loss where the node lost its mark of it",
+        "3: the outcome is what the unit did",
+        Hunt::Unit { program: "core", filter: "a_node_without_its_mark_ends_as_announced" };
+    EpochOfTheCopy: "a store that was put back begins the epoch that its lost life had",
+        "docs/semantics.md B1: a store that may be behind is in recovery",
+        Hunt::Unit { program: "core", filter: "a_store_is_judged_when_it_is_loaded" };
+    PutBackGoesOn: "a process whose memory was put back gives the numbers of its lost commits again",
+        "docs/semantics.md B1: a store that may be behind is in recovery",
+        Hunt::Unit { program: "core", filter: "a_process_that_was_put_back_goes_on_in_an_epoch_of_its_own" };
+    OrphansUndrained: "a host with an orphan that nobody adopts is not drained",
+        "docs/semantics.md N2: no other job begins beside an orphan",
+        Hunt::Unit { program: "core", filter: "an_orphan_blocks_its_host_until_adopted_or_confirmed" };
+    OrphanDrainStays: "the drain for an orphan stays when the orphan was adopted",
+        "docs/semantics.md N2: the drain ends with the orphan",
+        Hunt::Unit { program: "core", filter: "an_orphan_blocks_its_host_until_adopted_or_confirmed" };
+    DrainsUndoubted: "drains of the copy count as in force",
+        "docs/semantics.md B3: in recovery nothing owed begins, is told or given back",
+        Hunt::Unit { program: "core", filter: "drains_of_a_copy_are_told_to_nobody_in_a_recovery" };
+    ListedDrainsIgnored: "a drain of perilog's that the resource manager lists is unknown to a store that was put back",
+        "docs/semantics.md B8: listed drains are the store's again",
+        Hunt::Unit { program: "core", filter: "listed_drains_are_the_stores_again" };
+    AnyInstanceLists: "what another instance of the resource manager does not list is over",
+        "docs/semantics.md B4: what an edge does not list is over",
+        Hunt::Unit { program: "core", filter: "a_list_of_another_instance_says_nothing" };
+    RecoveredUnbegun: "an attempt of the copy is cleaned up on those ranks alone where the store saw a prolog begin",
+        "docs/semantics.md B9: in doubt every rank is cleaned up",
+        Hunt::Unit { program: "core", filter: "a_recovered_attempt_is_cleaned_up_on_all_its_ranks" };
+    CleanedBesideRefused: "a disowned rank is cleaned up on a host that the list gives to an attempt which was refused",
+        "docs/semantics.md B4: on a drained host that no other attempt holds",
+        Hunt::Unit { program: "core", filter: "a_refused_attempts_host_is_cleaned_up_once_unlisted" };
+    GateOpen: "what the store owed goes on at a start before its nodes could say that it is behind",
+        "docs/semantics.md B2: a start waits for its nodes",
+        Hunt::Unit { program: "core", filter: "debts_wait_after_a_start_for_known_nodes_or_a_while" };
+    NothingFrozen: "a recovery freezes nothing",
+        "docs/semantics.md B3: in recovery nothing owed begins, is told or given back", Hunt::Simulator;
+    SetupAfterEpilog: "a setup action begins on a rank whose epilog has ended",
+        "docs/semantics.md H9: the after-actions come last",
+        Hunt::Unit { program: "core", filter: "a_setup_action_does_not_follow_the_epilog_of_a_lost_life" };
+    AdoptedBesideSetup: "a setup action that waits begins after the adopted epilog of a lost life",
+        "docs/semantics.md B6: an adopted after-action withdraws the setup actions that wait on its rank",
+        Hunt::Unit { program: "core", filter: "no_setup_action_follows_an_adopted_epilog" };
+    ReleasedBeforeDrain: "a rank is released in the batch that drains its host anew",
+        "docs/semantics.md R3: a rank whose host is at fault is released only when the drain is in force",
+        Hunt::Unit { program: "core", filter: "a_release_waits_for_the_drain_of_the_same_batch" };
+    AddedRepeats: "a run without nodes makes the next attempt of an added job on the nodes of the one before",
+        "docs/semantics.md A5: the resource manager chooses them anew",
+        Hunt::Unit { program: "core", filter: "a_requeue_has_the_terms_of_the_attempt_before" };
+    WordBesideNewer: "by an operator's word an older attempt is cleaned up beside the newer one",
+        "docs/administration.md: the older attempt's epilog waits until the newer one has given the host back",
+        Hunt::Unit { program: "core", filter: "a_word_for_an_older_attempt_begins_nothing_beside" };
+    ListOfAnyInstance: "a list of another instance of the resource manager lets a disowned rank be cleaned up",
+        "docs/semantics.md B4: on a drained host that no other attempt holds",
+        Hunt::Unit { program: "core", filter: "a_clean_up_waits_for_the_list_of_its_own_instance" };
+    OwedReleaseStays: "what the copy owed of hosts that were given on is told when its job was vouched for",
+        "4: no rank is given back twice",
+        Hunt::Unit { program: "core", filter: "an_owed_release_is_told_of_listed_ranks_alone" };
+    CleanedBeforeList: "a disowned rank is cleaned up before its edge has listed its jobs in this life",
+        "docs/semantics.md B4: on a drained host that no other attempt holds",
+        Hunt::Unit { program: "core", filter: "a_refused_attempts_host_is_not_cleaned_up_after_a_restart" };
+    OwnedWaitsOn: "what waited on a disowned rank waits on when the resource manager holds the rank again",
+        "docs/semantics.md B4: it begins once the resource manager vouches for the host",
+        Hunt::Unit { program: "core", filter: "a_rank_that_is_listed_again_is_cleaned_up" };
+    FrozenReleased: "in recovery a rank of an attempt that nobody vouched for is given back",
+        "docs/semantics.md B3: in recovery nothing owed begins, is told or given back", Hunt::Simulator;
+    FrozenTold: "in recovery the release hook is told of an attempt that nobody vouched for",
+        "docs/semantics.md B3: in recovery nothing owed begins, is told or given back",
+        Hunt::Unit { program: "core", filter: "an_owed_release_is_told_when_its_attempt_was_vouched_for" };
+    FrozenJudged: "in recovery an action of an attempt that nobody vouched for gets its verdict",
+        "docs/semantics.md B3: in recovery nothing owed begins, is told or given back", Hunt::Simulator;
+    PrunedInRecovery: "in recovery attempts are pruned",
+        "docs/semantics.md B3: in recovery nothing owed begins, is told or given back",
+        Hunt::Unit { program: "core", filter: "a_recovery_prunes_nothing" };
+    StaleSetupBegins: "a setup action that waits in the copy begins when its job was vouched for",
+        "docs/semantics.md B5: it begins when it is asked for again",
+        Hunt::Unit { program: "core", filter: "a_stale_setup_action_begins_only_when_it_is_asked_for_again" };
+    OrphansOverlooked: "tasks that the store does not know are nobody's business",
+        "docs/semantics.md N2: no other job begins beside an orphan", Hunt::Simulator;
+    OrphanIgnored: "another job's setup action begins beside an orphan",
+        "docs/semantics.md N2: no other job begins beside an orphan", Hunt::Simulator;
+    OrphanAcknowledged: "the end of an orphan is acknowledged unasked",
+        "docs/semantics.md B6: an orphan is never acknowledged unasked", Hunt::Simulator;
+    NothingDisowned: "hosts that the resource manager gave on count as the attempt's own still",
+        "4: no rank is given back twice; no clean-up beside another job", Hunt::Simulator;
+    DisownedCleaned: "what cleans up begins on hosts that the resource manager gave on",
+        "4: no clean-up beside another job",
+        Hunt::Unit { program: "core", filter: "an_attempt_that_an_edge_does_not_list_is_over_in_silence" };
+    CleanedBesideOthers: "on a drained host what cleans up begins beside another job that holds it",
+        "4: no clean-up beside another job", Hunt::Unit { program: "core", filter: "recovery" };
+    DisownedTold: "the resource manager is told that hosts are free which it gave on long ago",
+        "4: no rank is given back twice", Hunt::Simulator;
+    MissingGoesOn: "an attempt that its edge has no more goes on",
+        "docs/semantics.md B4: what an edge does not list is over",
+        Hunt::Unit { program: "core", filter: "an_attempt_that_an_edge_does_not_list_is_over_in_silence" };
+    ReleaseForgotten: "a resource manager that forgot a release is not told again",
+        "5: at least once",
+        Hunt::Unit { program: "core", filter: "a_resource_manager_that_forgot_a_release_is_told_again" };
+    DoubtedUndrainTold: "an undrain of the copy is told to the drain hook, though the node may have failed again since",
+        "docs/semantics.md B3: in recovery nothing owed begins, is told or given back",
+        Hunt::Unit { program: "core", filter: "drains_of_a_copy_are_told_to_nobody_in_a_recovery" };
+    SpentStaysOwner: "a bare run of the copy still has its hosts, and is cleaned up there beside another job",
+        "4: no clean-up beside another job",
+        Hunt::Unit { program: "core", filter: "a_bare_run_of_the_copy_has_its_hosts_no_more" };
+    LeftUnheard: "a recovery ends before the nodes could say what the store does not know",
+        "docs/semantics.md B1: a store that may be behind is in recovery",
+        Hunt::Unit { program: "core", filter: "a_recovery_that_owes_nothing_waits_for_its_nodes" };
+    BusTakesTerm: "a TERM that went into a bus that was lost is not sent again",
+        "a cancel reaches the runner",
+        Hunt::Unit { program: "core", filter: "a_cancel_that_the_bus_may_have_lost_is_sent_again" };
+    OfflineUnfenced: "not accepted in time: lost, and its node is not told",
+        "2: what has its outcome begins nowhere afterwards",
+        Hunt::Unit { program: "core", filter: "not_accepted_within_start_grace_is_lost_and_fenced" };
+    CancelTakesEpilog: "a cancel that names no action takes the epilog away",
+        "docs/semantics.md H13: wherever a prolog was started the epilog runs",
+        Hunt::Unit { program: "core", filter: "a_cancel_that_names_no_action_leaves_what_cleans_up" };
+    RequeueTakesBack: "a requeue without nodes begins on what was given back",
+        "4: no script on a rank that was released",
+        Hunt::Unit { program: "core", filter: "a_bare_run_repeats_only_the_nodes_that_it_holds" };
+    BeginsWhereLetGo: "what waits begins on ranks that the job has let go of meanwhile",
+        "docs/semantics.md H7: nothing that prepares ranks begins behind the job",
+        Hunt::Unit { program: "core", filter: "what_waits_on_shed_ranks_is_withdrawn_and_does_not_count" };
+    SequencesReused: "a store that was put back uses sequences again",
+        "5: at least once", Hunt::Unit { program: "core", filter: "a_store_that_was_put_back_uses_no_sequence_again" };
+    LostMayLive:
+        "a node comes with a script that had been given up as lost, and whose drain was lifted meanwhile, and nothing \
+         is said of it",
+        "4: no rank goes back under a script that lives",
+        Hunt::Unit { program: "core", filter: "what_was_given_up_as_lost_and_lives_drains_its_node_again" };
+    StartOverUnload: "a task is started while a unit that had its name before is still to be stopped",
+        "1: what begins ends by itself, or by its limit",
+        Hunt::Unit { program: "core", filter: "a_unit_that_found_no_task_goes_before_the_next_start" };
+    StoneForgetsBoot: "a tombstone tells nothing of the boot that is to be the task's end",
+        "3: unknown is never success",
+        Hunt::Unit { program: "core", filter: "a_tombstone_tells_of_the_boot_and_then_that_it_came" };
+    EffectsBeforeCommit: "effects leave before their batch is committed (the daemon's writer)",
+        "5: what was acknowledged survives a crash",
+        Hunt::Unit { program: "controller", filter: "a_failed_commit_lets_nothing_leave" };
+    StoreCommitsEach: "each record is a transaction of its own",
+        "5: a batch is there whole or not at all",
+        Hunt::Unit { program: "controller", filter: "a_failed_batch_leaves_nothing_behind" };
+    WriteInPlace: "a file of the spool is written over in place",
+        "5: a reader finds it whole or not at all",
+        Hunt::Unit { program: "agent", filter: "whoever_reads_reads_a_whole_file" };
+    DirectoryGoesFirst: "a burial removes the directory before the tombstone is written",
+        "1: one of the two is always there",
+        Hunt::Unit { program: "agent", filter: "a_burial_that_fails_keeps_the_directory" };
+    AgentOverwritesClaim: "the agent's claim takes the place of a runner's",
+        "1: the first claim stands", Hunt::Unit { program: "agent", filter: "the_first_claim_stands" };
+    OutcomeAlone: "an end is written into a directory whose intent somebody removed, and is nobody's",
+        "1: a task is claimed once",
+        Hunt::Unit { program: "agent", filter: "writing_an_outcome_restores_a_removed_intent" };
+    RunnerIgnoresClaim: "a runner finds the claim taken and goes on",
+        "1: a task is claimed once", Hunt::Unit { program: "agent: runner", filter: "a_claim_that_is_taken" };
+    RunnerGoesOnUnrecorded: "a step that cannot be recorded is run",
+        "1: a script is in the books before it runs",
+        Hunt::Unit { program: "agent: runner", filter: "a_full_file_system_stops" };
+    AnybodyNotifies: "NotifyAccess=all: whatever a script leaves behind speaks for the unit",
+        "3: unknown is never success", Hunt::Nodes { program: "forged_mainpid_changes_nothing" };
+    NoTurnToGreet: "a peer that has shown a certificate takes the place of another address at once",
+        "docs/security.md: a stolen key keeps no node from greeting",
+        Hunt::Unit { program: "controller", filter: "a_new_address_waits_for_a_turn_of_each_other_address" };
+    NamesUnchecked: "a certificate speaks for any host",
+        "7: a peer speaks for its own host", Hunt::Nodes { program: "bad_peers_are_refused" };
+    ProcessesUnseen: "the unit's cgroup is read as empty",
+        "4: nothing is over while a process of it lives", Hunt::Nodes { program: "child_left_behind_holds" };
+    MarksGo: "a tombstone that goes takes with it that its host had obeyed its commit",
+        "what was obeyed last is not forgotten", Hunt::Unit { program: "core", filter: "what_goes_leaves_its_commit" };
+    SetupAfterCleanup: "an action prepares an attempt on a host on which that was cleaned up",
+        "nothing of an attempt begins after its after-actions",
+        Hunt::Unit { program: "core", filter: "nothing_prepares_an_attempt_after_it_was_cleaned_up" };
 }
 
 /// The defect that is on; a process has at most one, until the process ends.

@@ -79,16 +79,19 @@ fn texts_that_are_refused_and_where() {
     #[rustfmt::skip]
     let table = [
         // Brackets.
-        ("foo[]", 4), ("foo[", 4), ("foo]", 3), ("foo[1,3", 7), ("foo[[1,3]", 4), ("foo[1", 5), ("[", 1), ("]", 0), ("foo[1]]", 6),
+        ("foo[]", 4), ("foo[", 4), ("foo]", 3), ("foo[1,3", 7), ("foo[[1,3]", 4), ("foo[1", 5), ("[", 1), ("]", 0),
+        ("foo[1]]", 6),
         // A second idlist in one expression is an error: a bracket is never part of a name.
         ("foo[1-2]x[3-4]", 9), ("foo[1][2]", 6), ("a,foo[1]x[", 9), ("n[0-1].c[2]", 8),
         // Ids.
-        ("foo[3-1]", 6), ("foo[x-y]", 4), ("foo[0-1,2--5]", 10), ("foo[1,,2]", 6), ("foo[,1]", 4), ("foo[1,]", 6), ("foo[1-]", 6),
+        ("foo[3-1]", 6), ("foo[x-y]", 4), ("foo[0-1,2--5]", 10), ("foo[1,,2]", 6), ("foo[,1]", 4), ("foo[1,]", 6),
+        ("foo[1-]", 6),
         ("foo[-1]", 4), ("foo[1-2-3]", 7), ("foo[1x]", 5), ("foo[+1]", 4),
         // The zeros would be lost, because the first id has none: the result would name another host.
         ("foo[1,01]", 6), ("foo[8-011]", 6), ("foo[00,000]", 7),
         // White space separates nothing.
-        ("foo bar", 3), ("foo\tbar", 3), (" foo", 0), ("foo,\n", 4), ("foo[ 1]", 4), ("foo[1 ]", 5), ("foo[1] ", 6), ("foo, bar", 4),
+        ("foo bar", 3), ("foo\tbar", 3), (" foo", 0), ("foo,\n", 4), ("foo[ 1]", 4), ("foo[1 ]", 5), ("foo[1] ", 6),
+        ("foo, bar", 4),
         ("fö", 1), ("foo[1]ö", 6), ("foo\u{7f}", 3), ("foo[٣]", 4),
         // More than a bound allows; the parser refuses before it expands names.
         ("foo[0-1048576]", 4), ("a,foo[0-1048575]", 6), ("foo[1,5-1048580]", 6), ("foo[0-18446744073709551615]", 4),
@@ -105,8 +108,10 @@ fn an_error_says_what_would_have_been_right() {
     #[rustfmt::skip]
     let table = [
         ("n[0-1", "malformed hostlist \"n[0-1\": at character 6: expected ',', '-', ']' or a digit"),
-        ("n[0-1]x[2]", "malformed hostlist \"n[0-1]x[2]\": at character 8: expected one pair of brackets in an expression"),
-        ("n[1,01]", "malformed hostlist \"n[1,01]\": at character 5: expected no more leading zeros than the first id has"),
+        ("n[0-1]x[2]",
+         "malformed hostlist \"n[0-1]x[2]\": at character 8: expected one pair of brackets in an expression"),
+        ("n[1,01]", "malformed hostlist \"n[1,01]\": at character 5: expected no more leading zeros than the first id \
+                     has"),
         ("n[0-9999999]", "malformed hostlist \"n[0-9999999]\": at character 3: expected at most 1048576 hosts in all"),
     ];
     for (text, expect) in table {
@@ -177,7 +182,8 @@ proptest! {
     }
 
     #[test]
-    fn any_text_is_read_or_refused(any in ".{0,40}", near in "[an0-9,\\[\\]-]{0,16}", nearer in "(n?\\[[0-9]{1,3}(-[0-9]{2,4})?(,0?[0-9])?\\]a?,?){0,3}") {
+    fn any_text_is_read_or_refused(any in ".{0,40}", near in "[an0-9,\\[\\]-]{0,16}",
+                                   nearer in "(n?\\[[0-9]{1,3}(-[0-9]{2,4})?(,0?[0-9])?\\]a?,?){0,3}") {
         for text in [any, near, nearer] {
             match text.parse::<HostList>() {
                 Ok(hosts) => prop_assert_eq!(hosts.to_string().parse::<HostList>().unwrap(), hosts),

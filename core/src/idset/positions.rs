@@ -56,6 +56,8 @@ impl Positions {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -86,8 +88,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn positions_are_those_of_a_walk(ids: std::collections::BTreeSet<u16>, some: std::collections::BTreeSet<u16>) {
-            let set = |ids: &std::collections::BTreeSet<u16>| ids.iter().map(|id| u32::from(*id % 64)).collect::<IdSet>();
+        fn positions_are_those_of_a_walk(ids: BTreeSet<u16>, some: BTreeSet<u16>) {
+            let set = |ids: &BTreeSet<u16>| ids.iter().map(|id| u32::from(*id % 64)).collect::<IdSet>();
             let (ids, some) = (set(&ids), set(&some));
             let positions = Positions::of(&ids);
             for (at, id) in (0..).zip(ids.iter()) {

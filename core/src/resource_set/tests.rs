@@ -22,7 +22,10 @@ fn lite(r: &ResourceSet) -> String {
 
 #[test]
 fn the_example_of_the_rfc_reads_back() {
-    let text = r#"{"version":1,"execution":{"R_lite":[{"rank":"19-22","children":{"core":"7-10,7-8","gpu":"0"}}],"starttime":0.0,"expiration":0.0,"nodelist":["node[186-189]"]}}"#;
+    let text = concat!(
+        r#"{"version":1,"execution":{"R_lite":[{"rank":"19-22","children":{"core":"7-10,7-8","gpu":"0"}}],"#,
+        r#""starttime":0.0,"expiration":0.0,"nodelist":["node[186-189]"]}}"#,
+    );
     assert_eq!(ResourceSet::from_json(text).unwrap_err().place, "execution.R_lite[0].children.core");
     let text = text.replace("7-10,7-8", "0-47");
     let r = ResourceSet::from_json(&text).unwrap();
@@ -89,7 +92,8 @@ fn hosts_go_with_their_ranks_whatever_their_order() {
 fn what_is_of_the_whole_stays_with_the_whole() {
     let text = json!({"version": 1, "more": {}, "execution": {
         "R_lite": [{"rank": "0-3", "children": {"core": "0-1"}}], "nodelist": ["n[0-3]"], "nslots": 8, "starttime": 1.5,
-        "expiration": 1700000000, "properties": {"big": "1,3", "none": "", "x@core": "0"}}, "scheduling": {"writer": "fluxion:0.40", "graph": [1]}});
+        "expiration": 1700000000, "properties": {"big": "1,3", "none": "", "x@core": "0"}},
+        "scheduling": {"writer": "fluxion:0.40", "graph": [1]}});
     let whole = ResourceSet::from_json(&text.to_string()).unwrap();
     let back: Value = serde_json::from_str(&whole.to_json()).unwrap();
     assert_eq!(back["execution"]["nslots"], 8);
@@ -109,7 +113,8 @@ fn what_is_of_the_whole_stays_with_the_whole() {
 
 #[test]
 fn what_is_no_r_is_refused_with_its_place() {
-    let good = json!({"version": 1, "execution": {"R_lite": [{"rank": "0-1", "children": {"core": "0"}}], "nodelist": ["a,b"]}});
+    let good = json!({"version": 1,
+                      "execution": {"R_lite": [{"rank": "0-1", "children": {"core": "0"}}], "nodelist": ["a,b"]}});
     let with = |path: &str, value: Value| {
         let mut r = good.clone();
         *r.pointer_mut(path.rsplit_once('/').unwrap().0)
@@ -134,9 +139,12 @@ fn what_is_no_r_is_refused_with_its_place() {
         (&with("/execution/nodelist", json!([])), "execution.nodelist", "0 hosts for 2 ranks"),
         (&with("/execution/nodelist", json!(["a", "b["])), "execution.nodelist[1]", "malformed hostlist"),
         (&with("/execution/nodelist", json!("a,b")), "execution.nodelist", "expected a sequence"),
-        (&with("/execution/R_lite", json!([{"rank": 0, "children": {}}])), "execution.R_lite[0].rank", "expected a string"),
-        (&with("/execution/R_lite", json!([{"rank": "1,0", "children": {}}])), "execution.R_lite[0].rank", "malformed idset"),
-        (&with("/execution/R_lite", json!([{"rank": "0-4294967295", "children": {}}])), "execution.nodelist", "2 hosts for 4294967296 ranks"),
+        (&with("/execution/R_lite", json!([{"rank": 0, "children": {}}])), "execution.R_lite[0].rank",
+         "expected a string"),
+        (&with("/execution/R_lite", json!([{"rank": "1,0", "children": {}}])), "execution.R_lite[0].rank",
+         "malformed idset"),
+        (&with("/execution/R_lite", json!([{"rank": "0-4294967295", "children": {}}])), "execution.nodelist",
+         "2 hosts for 4294967296 ranks"),
         (&with("/execution/R_lite", json!([{"rank": "0-1"}])), "execution.R_lite[0]", "missing field `children`"),
         (&with("/execution/nslots", json!(0)), "execution.nslots", "above zero"),
         (&with("/execution/nslots", json!(-1)), "execution.nslots", "expected u64"),
@@ -206,12 +214,14 @@ fn some() -> impl Strategy<Value = ResourceSet> {
         let entries: Vec<Value> = ranks
             .iter()
             .map(|(rank, (_, cores, gpus))| {
-                json!({"rank": rank.to_string(), "children": {"core": IdSet::from(0..=*cores), "gpu": IdSet::from(0..=*gpus)}})
+                json!({"rank": rank.to_string(),
+                       "children": {"core": IdSet::from(0..=*cores), "gpu": IdSet::from(0..=*gpus)}})
             })
             .collect();
         let hosts: Vec<String> = ranks.iter().map(|(rank, (host, ..))| format!("h{host}-{rank}")).collect();
         let odd: IdSet = ranks.keys().copied().filter(|rank| rank % 2 == 1).collect();
-        let mut whole = json!({"version": 1, "execution": {"R_lite": entries, "nodelist": hosts, "properties": {"odd": odd}}});
+        let mut whole = json!({"version": 1,
+                               "execution": {"R_lite": entries, "nodelist": hosts, "properties": {"odd": odd}}});
         if scheduled {
             whole["scheduling"] = json!({"writer": "x"});
         }

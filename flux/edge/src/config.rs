@@ -296,7 +296,8 @@ mod tests {
     #[test]
     fn an_external_action_is_read() {
         let text = "[external.rabbit]\nwhen = 'attributes.system.dw'\n\
-            [external.out]\nwhen = 'attributes.system.a/b'\nat = 'epilog'\nresources = []\nnodes = true\nlease = '1m'\n";
+            [external.out]\nwhen = 'attributes.system.a/b'\nat = 'epilog'\nresources = []\nnodes = true\nlease = \
+            '1m'\n";
         let site = parse(text).unwrap().site();
         let external = |name: &str| &site.externals[&ActionName::new(name).unwrap()];
         let rabbit = External {

@@ -18,7 +18,8 @@ pub enum CallError {
     Away(#[from] io::Error),
     /// `0`: what the controller, or its socket, said.
     #[error(
-        "the controller does not let perilog-flux in ({0}): write `[edge]`, `group = \"flux\"` and `drains = true` into /etc/perilog/controller.d/edge.toml \
+        "the controller does not let perilog-flux in ({0}): write `[edge]`, `group = \"flux\"` and `drains = true` \
+         into /etc/perilog/controller.d/edge.toml \
          (group: that of perilog-flux.service), then: systemctl restart perilog-controller"
     )]
     Forbidden(String),

@@ -281,8 +281,10 @@ mod tests {
             // Checks alone share the cap of the whole.
             (r#"{"tolerate-check":{"lustre":2}}"#, None, None, &[("lustre", 2)]),
             (r#"{"tolerate-check":{"lustre":2,"other":9}}"#, None, None, &[("lustre", 2), ("other", 2)]),
-            (r#"{"tolerate-check":{"gpu":"9%","lustre":"5%"}}"#, above("perilog.tolerate-check, in sum", "14%", "10%"), None, &[("gpu", 3), ("lustre", 1)]),
-            (r#"{"tolerate-check":{"lustre":3}}"#, above("perilog.tolerate-check.lustre", "3", "2"), None, &[("lustre", 2)]),
+            (r#"{"tolerate-check":{"gpu":"9%","lustre":"5%"}}"#, above("perilog.tolerate-check, in sum", "14%", "10%"),
+             None, &[("gpu", 3), ("lustre", 1)]),
+            (r#"{"tolerate-check":{"lustre":3}}"#, above("perilog.tolerate-check.lustre", "3", "2"), None,
+             &[("lustre", 2)]),
         ];
         for (text, refused, all, checks) in table {
             let terms = Terms::read(text).unwrap();
@@ -306,7 +308,8 @@ mod tests {
             (r#"{"max-tolerate":"x"}"#, "[perilog] max-tolerate: expected a number of ranks"),
             (
                 r#"{"max":1}"#,
-                "[perilog]: unknown: max; there are epilog, max-tolerate, max-tolerate-check and tolerate-needs-instance",
+                "[perilog]: unknown: max; there are epilog, max-tolerate, max-tolerate-check and \
+                 tolerate-needs-instance",
             ),
             ("[]", "[perilog]: expected a table, not []"),
         ] {

@@ -72,7 +72,8 @@ fn errors_point_at_the_character() {
         // A check of a value's own type, deep inside.
         (
             "address = 'a'\n[action.prolog]\nscripts = []\n[action.prolog.limits]\n\ttimeout = \"3\"\n",
-            "a.toml:5:12: action.prolog.limits.timeout: `3` is no even number\n   |\n 5 | \ttimeout = \"3\"\n   | \t          ^^^",
+            "a.toml:5:12: action.prolog.limits.timeout: `3` is no even number\n   |\n 5 | \ttimeout = \"3\"\n   \
+             | \t          ^^^",
         ),
         // A missing key, in a table and in the whole.
         (
@@ -83,15 +84,18 @@ fn errors_point_at_the_character() {
         // A typo, an unknown key, and an unknown key inside an array of tables.
         (
             "address = 'a'\n[action.p]\nscripts = []\nlimits.time-out = '5'\n",
-            "a.toml:4:8: action.p.limits.time-out: unknown key `time-out` in `action.p.limits`; did you mean `timeout`?\n   |\n 4 | limits.time-out = '5'\n   |        ^^^^^^^^",
+            "a.toml:4:8: action.p.limits.time-out: unknown key `time-out` in `action.p.limits`; did you mean \
+             `timeout`?\n   |\n 4 | limits.time-out = '5'\n   |        ^^^^^^^^",
         ),
         (
             "address = 'a'\nzebra = 1\n",
-            "a.toml:2:1: zebra: unknown key `zebra`; known are `address`, `port`, `action`, `rule`\n   |\n 2 | zebra = 1\n   | ^^^^^",
+            "a.toml:2:1: zebra: unknown key `zebra`; known are `address`, `port`, `action`, `rule`\n   |\n 2 | zebra = \
+             1\n   | ^^^^^",
         ),
         (
             "address = 'a'\n[[rule]]\n[[rule]]\ntask = 1\n",
-            "a.toml:4:1: rule[1].task: unknown key `task` in `rule[1]`; did you mean `tasks`?\n   |\n 4 | task = 1\n   | ^^^^",
+            "a.toml:4:1: rule[1].task: unknown key `task` in `rule[1]`; did you mean `tasks`?\n   |\n 4 | task = 1\n   \
+             | ^^^^",
         ),
         // Wrong syntax.
         (
@@ -107,7 +111,8 @@ fn errors_point_at_the_character() {
 fn all_that_is_wrong_comes_at_once() {
     let error = parse::<Config>(
         "a.toml",
-        "address = 7\nprot = 1\nport = 'x'\n[action.a]\nscripts = 3\n[action.b]\nscripts = []\nlimits = { timeout = '1', tasks = -1 }\n",
+        "address = 7\nprot = 1\nport = 'x'\n[action.a]\nscripts = 3\n[action.b]\nscripts = []\nlimits = \
+         { timeout = '1', tasks = -1 }\n",
     )
     .unwrap_err();
     let found: Vec<_> =

@@ -22,11 +22,13 @@ pub const MAX_FILE: u64 = 8 * 1024 * 1024;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    #[error("{}: there is no such revocation list, and who is on it is not known: bring it back, or begin a new one (perilog ca revoke) and revoke again who was on it", path.display())]
+    #[error("{}: there is no such revocation list, and who is on it is not known: bring it back, or begin a new one \
+             (perilog ca revoke) and revoke again who was on it", path.display())]
     NoList { path: PathBuf },
     #[error("{}: cannot be read: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("{}: the private key can be used by others (mode {mode:04o}); chmod 0600 it (root's own may be 0640), and replace it if others may have read it", path.display())]
+    #[error("{}: the private key can be used by others (mode {mode:04o}); chmod 0600 it (root's own may be 0640), and \
+             replace it if others may have read it", path.display())]
     Exposed { path: PathBuf, mode: u32 },
     #[error("{}: the private key belongs to uid {uid}, who can replace it: chown it to root", path.display())]
     Foreign { path: PathBuf, uid: u32 },

@@ -93,7 +93,8 @@ fn info<S: Service>(service: &S) -> Value {
     let about = service.about();
     let interfaces: Vec<&str> = std::iter::once(NAME).chain(service.describe().iter().map(|i| i.name)).collect();
     json!({
-        "vendor": about.vendor, "product": about.product, "version": about.version, "url": about.url, "interfaces": interfaces,
+        "vendor": about.vendor, "product": about.product, "version": about.version, "url": about.url,
+        "interfaces": interfaces,
     })
 }
 

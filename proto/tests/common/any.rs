@@ -19,16 +19,21 @@ fn text() -> impl Strategy<Value = String> {
     ".{0,40}"
 }
 
-prop_compose! { fn task()(id: u128, rank: u32) -> TaskId { TaskId { action: ActionId(Uuid::from_u128(id)), rank: Rank(rank) } } }
+prop_compose! { fn task()(id: u128,
+rank: u32) -> TaskId { TaskId { action: ActionId(Uuid::from_u128(id)), rank: Rank(rank) } } }
 prop_compose! { fn job()(id in "[A-Za-z0-9_][A-Za-z0-9._-]{0,63}") -> JobId { JobId::new(&id).unwrap() } }
 prop_compose! { fn action()(name in "[a-z][a-z0-9-]{0,31}") -> ActionName { ActionName::new(&name).unwrap() } }
 prop_compose! { fn boot()(id in "[a-z0-9+-]{1,64}") -> BootId { BootId::new(&id).unwrap() } }
-prop_compose! { fn attempt()(whole: u64, nano in 0..1_000_000_000u32) -> Attempt { Attempt::from_parts(whole, nano).unwrap() } }
+prop_compose! { fn attempt()(whole: u64,
+nano in 0..1_000_000_000u32) -> Attempt { Attempt::from_parts(whole, nano).unwrap() } }
 prop_compose! { fn epoch()(number: u64, nonce: u64) -> Epoch { Epoch { number, nonce } } }
 prop_compose! { fn commit()(epoch in epoch(), number: u64) -> Commit { Commit { epoch, number } } }
-prop_compose! { fn mark()(cluster: u128, commit in commit()) -> Mark { Mark { cluster: ClusterId(Uuid::from_u128(cluster)), commit } } }
+prop_compose! { fn mark()(cluster: u128,
+commit in commit()) -> Mark { Mark { cluster: ClusterId(Uuid::from_u128(cluster)),
+    commit } } }
 prop_compose! { fn ranks()(ids in vec(0..2000u32, 0..50)) -> IdSet { ids.into_iter().collect() } }
-prop_compose! { fn hosts()(names in vec("[a-z]{1,3}[0-9]{0,3}(-ib)?", 0..20)) -> HostList { HostList::from_names(names).unwrap() } }
+prop_compose! { fn hosts()(names in vec("[a-z]{1,3}[0-9]{0,3}(-ib)?",
+0..20)) -> HostList { HostList::from_names(names).unwrap() } }
 
 fn status() -> impl Strategy<Value = ExitStatus> {
     prop_oneof![any::<u8>().prop_map(ExitStatus::Exit), any::<u8>().prop_map(ExitStatus::Signal)]
@@ -63,7 +68,8 @@ fn outcome() -> impl Strategy<Value = Outcome> {
 
 prop_compose! {
     fn step()(
-        script in text(), digest in text(), attempt: u32, began_ms: u64, elapsed_ms: u64, status in option::of(status()),
+        script in text(), digest in text(), attempt: u32, began_ms: u64, elapsed_ms: u64,
+        status in option::of(status()),
         tolerable: bool, timed_out: bool,
     ) -> Step {
         Step { script, digest, attempt, began_ms, elapsed_ms, status, tolerable, timed_out }
@@ -88,9 +94,11 @@ prop_compose! {
         numbers in any::<(Option<u64>, Option<u64>, u32)>(),
         (skipped, empty, full) in (vec(text(), 0..4), any::<bool>(), any::<bool>()),
     ) -> Ended {
-        let ((began_ms, ended_ms, elapsed_ms), (forensics, note), (cpu_ns, memory_peak, dropped_env)) = (times, texts, numbers);
+        let ((began_ms, ended_ms, elapsed_ms), (forensics, note), (cpu_ns, memory_peak, dropped_env)) = (times, texts,
+            numbers);
         Ended {
-            outcome, began_ms, ended_ms, elapsed_ms, steps, checks, milestones, user_message, expect_reboot, booted, lingering, tails,
+            outcome, began_ms, ended_ms, elapsed_ms, steps, checks, milestones, user_message, expect_reboot, booted,
+            lingering, tails,
             forensics, cpu_ns, memory_peak, dropped_env, note, skipped, empty, full,
         }
     }
@@ -141,14 +149,16 @@ prop_compose! {
 
 prop_compose! {
     pub(crate) fn start()(
-        task in task(), key in (job(), attempt(), action()), boot in boot(), not_after_ms: u64, ranks in ranks(), hosts in hosts(),
+        task in task(), key in (job(), attempt(), action()), boot in boot(), not_after_ms: u64, ranks in ranks(),
+        hosts in hosts(),
         userid: Option<u32>, env in btree_map("[A-Z_]{1,8}", text(), 0..5), timeout_ms: Option<u64>, after: bool,
         milestones in btree_set("[a-z0-9][a-z0-9.-]{0,8}", 0..5), commit: u64,
     ) -> Start {
         let (job, attempt, action) = key;
         let env: BTreeMap<String, String> = env;
         let milestones = milestones.iter().map(|name| MilestoneName::new(name).unwrap()).collect();
-        Start { task, job, attempt, action, boot, not_after_ms, ranks, hosts, userid, env, timeout_ms, after, milestones, commit }
+        Start { task, job, attempt, action, boot, not_after_ms, ranks, hosts, userid, env, timeout_ms, after,
+               milestones, commit }
     }
 }
 

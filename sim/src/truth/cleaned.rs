@@ -59,7 +59,10 @@ impl Truth {
             on_hosts.filter_map(|(rank, host)| Some((self.uncleaned(store, row, Rank(rank), host)?, rank, host)));
         let forsaken = forsaken.map(|(run, rank, host)| {
             let (stem, job, attempt) = (&run.stem, &row.job, row.attempt);
-            format!("5 cleaned: {stem} ran on {host}, and no epilog began there after it: rank {rank} of {job} attempt {attempt} goes back")
+            format!(
+                "5 cleaned: {stem} ran on {host}, and no epilog began there after it: rank {rank} of {job} attempt \
+                 {attempt} goes back"
+            )
         });
         if let Some(text) = forsaken.into_iter().next() {
             self.broken(|| text);

@@ -156,7 +156,10 @@ impl Truth {
         if store.attempts.iter().find(of).is_some_and(|row| row.unvouched) {
             let (sequence, job, attempt) = (entry.sequence, &entry.job, entry.attempt);
             self.broken(|| {
-                format!("recovery: c{which} tells entry {sequence} of {job} attempt {attempt}, and nobody has vouched for it")
+                format!(
+                    "recovery: c{which} tells entry {sequence} of {job} attempt {attempt}, and nobody has vouched \
+                     for it"
+                )
             });
         }
     }

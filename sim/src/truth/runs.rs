@@ -104,7 +104,10 @@ impl Truth {
             let is_anew = intent.local && is_over;
             if !unknowable && !traceless && !is_anew {
                 self.broken(|| {
-                    format!("1 claimed once: {stem} on n{at} (machine {machine}) by {invocation} at {t}, and before on n{node} by {other}")
+                    format!(
+                        "1 claimed once: {stem} on n{at} (machine {machine}) by {invocation} at {t}, and before on \
+                         n{node} by {other}"
+                    )
                 });
             }
         }

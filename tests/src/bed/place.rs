@@ -28,7 +28,8 @@ fn choose(systemd: bool, mounts: &str, own: &str, bed: &str) -> Result<Place> {
     let Some(mount) = mounts.lines().map(fields).find(|mount| mount.get(2).is_some_and(|kind| kind == "cgroup2"))
     else {
         bail!(
-            "no cgroup v2 file system is mounted here; `mount -t cgroup2 cgroup2 /sys/fs/cgroup` gives one where none is used"
+            "no cgroup v2 file system is mounted here; `mount -t cgroup2 cgroup2 /sys/fs/cgroup` gives one where none \
+             is used"
         );
     };
     if mount.get(3).is_some_and(|options| options.split(',').any(|option| option == "ro")) {

@@ -85,7 +85,8 @@ pub(super) fn furnish(node: &Node, hosts: &[(String, String)]) -> Result<()> {
         Ok(format!("{}\n{line}\n", text.trim_end()))
     };
     let booted = format!(
-        "[Unit]\nDefaultDependencies=no\nAfter=multi-user.target\n[Service]\nType=oneshot\nExecStart=/usr/bin/touch {}\n",
+        "[Unit]\nDefaultDependencies=no\nAfter=multi-user.target\n[Service]\nType=oneshot\nExecStart=/usr/bin/touch \
+         {}\n",
         booted_marker(node.bed_name())
     );
     let texts = [

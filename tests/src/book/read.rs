@@ -86,7 +86,8 @@ impl Fence<'_> {
             "toml" | "ini" | "sh" | "json" => {
                 let Some((path, mode, hosts)) = self.lines.iter().take(2).find_map(|line| file(line)) else {
                     bail!(
-                        "a {} block without `# /path` or `# /path on HOSTS` in its first two lines: mark it `not run: why`",
+                        "a {} block without `# /path` or `# /path on HOSTS` in its first two lines: mark it `not run: \
+                         why`",
                         self.kind
                     );
                 };
@@ -158,8 +159,10 @@ mod tests {
 
     #[test]
     fn every_kind_of_block() {
-        let text = "# T\n```console\nn[0-1]# one \\\n  two\nout\n\n# three\n```\n\n```toml\n# /etc/x.toml on ctl\na = 1\n```\n\
-            ```sh\n#!/bin/sh\n# /x/y, mode 0755\n```\n<!-- not run: needs a network -->\n```console\n$ apt\n```\n<!-- stand-in: keys -->\n\n```sh\nx\n```\n```text\nx\n```\n";
+        let text = "# T\n```console\nn[0-1]# one \\\n  two\nout\n\n# three\n```\n\n```toml\n# /etc/x.toml on ctl\na = \
+                    1\n```\n\
+            ```sh\n#!/bin/sh\n# /x/y, mode 0755\n```\n<!-- not run: needs a network -->\n```console\n$ apt\n```\n<!-- \
+            stand-in: keys -->\n\n```sh\nx\n```\n```text\nx\n```\n";
         let page = Page::parse("docs/x.md", text).unwrap();
         let on = |hosts: &[&str]| {
             hosts.iter().map(|host| (!host.is_empty()).then(|| (*host).to_owned())).collect::<Vec<_>>()

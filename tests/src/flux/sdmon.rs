@@ -18,8 +18,9 @@ pub fn watched_by_sdmon(cluster: &Cluster) -> Result<()> {
         node.sh(ADD_USER)?;
         node.sh(&format!(
             "run=/run/user/$(id -u {USER}); install -d -o {USER} -g {USER} -m 700 \"$run\"; systemctl daemon-reload
-            systemd-run --quiet --unit=user-manager --uid={USER} --property=Delegate=yes --setenv=XDG_RUNTIME_DIR=\"$run\" \
-                /lib/systemd/systemd --user"
+            systemd-run --quiet --unit=user-manager --uid={USER} --property=Delegate=yes \
+            --setenv=XDG_RUNTIME_DIR=\"$run\" \
+             /lib/systemd/systemd --user"
         ))?;
         let bus = || Ok(node.sh(&format!("test -S /run/user/$(id -u {USER})/bus")).is_ok());
         cluster.bed().wait_until("the user's bus is there", SOON, bus)?;

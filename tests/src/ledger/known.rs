@@ -75,15 +75,19 @@ mod tests {
             "job": "j", "attempt": "1", "action": "prolog", "ranks": "4", "hosts": "n4", "state": "running", "why": "",
             "age_ms": 1, "local": false,
         });
-        let ended = |outcome: serde_json::Value, steps: serde_json::Value| json!({"outcome": outcome, "ended_ms": 1, "steps": steps});
+        let ended = |outcome: serde_json::Value, steps: serde_json::Value| -> serde_json::Value {
+            json!({"outcome": outcome, "ended_ms": 1, "steps": steps})
+        };
         let failed = ended(json!({"outcome": "failed", "why": {"exit": 37}}), json!([step]));
         let lost = ended(json!({"outcome": "lost", "why": "rebooted"}), json!([]));
         let view: JobView = serde_json::from_value(json!({
             "job": "j", "userid": null,
             "attempts": [{"attempt": "1", "open": true, "hosts": "n[0-5]", "actions": [{
-                "id": "00000000-0000-0000-0000-000000000000", "name": "prolog", "ranks": "0-5", "began_ms": 1, "ended_ms": null,
+                "id": "00000000-0000-0000-0000-000000000000", "name": "prolog", "ranks": "0-5", "began_ms": 1,
+                "ended_ms": null,
                 "timeout_ms": null, "verdict": null, "ok": "0-1", "open": [row],
-                "ended": [{"rank": 2, "host": "n2", "ended": failed, "late": []}, {"rank": 3, "host": "n3", "ended": lost, "late": []}],
+                "ended": [{"rank": 2, "host": "n2", "ended": failed, "late": []},
+                          {"rank": 3, "host": "n3", "ended": lost, "late": []}],
             }]}],
         }))
         .unwrap();

@@ -13,7 +13,8 @@ use crate::stages::say;
 
 const JOB: &str = "f2mKAgF7";
 /// Waits for a file server that answers when the demo says so. TERM does not help, as with a hung mount.
-const UMOUNT: &str = "trap '' TERM\nperilog-report progress 'unmounting /p/lustre1'\nwhile [ ! -e /run/gate ]; do sleep 0.02; done\nexit 0";
+const UMOUNT: &str = "trap '' TERM\nperilog-report progress 'unmounting /p/lustre1'\nwhile [ ! -e /run/gate ]; do \
+                      sleep 0.02; done\nexit 0";
 /// Limit of an epilog: long enough for the other three nodes, even on a slow machine.
 const AGENT: &str = "[action.epilog]\ntimeout = \"15s\"\n";
 const CONTROLLER: &str = "[action.epilog]\nrelease = \"0\"\n";
@@ -30,11 +31,17 @@ pub(super) fn play(layer: Layer) -> Result<bool> {
     stuck(&narrator)?;
     by_hand(&narrator)?;
     ledgers(&narrator)?;
-    narrator.end("Each node was given back once, with its own part of R, and none under a live script that was not drained before")
+    narrator.end(
+        "Each node was given back once, with its own part of R, and none under a live script that was not \
+         drained before",
+    )
 }
 
 fn begin(narrator: &Narrator<'_>) -> Result<()> {
-    narrator.tell("A job is over. Its epilog has its nodes from the same moment on; its limit is 15 s, and each node may go as it is done (release = \"0\")")?;
+    narrator.tell(
+        "A job is over. Its epilog has its nodes from the same moment on; its limit is 15 s, and each node \
+         may go as it is done (release = \"0\")",
+    )?;
     narrator.perilog(&["job", "add", JOB, "--R", R_FILE])?;
     narrator.perilog(&["job", "finish", JOB])?;
     narrator.cluster.wait_begun(JOB, &[4, 5, 6, 7])?;
@@ -54,7 +61,10 @@ fn first(narrator: &Narrator<'_>) -> Result<()> {
 
 fn killed_between(narrator: &Narrator<'_>) -> Result<()> {
     let cluster = narrator.cluster;
-    narrator.tell("Between two releases: kill -9 of the controller. n2 ends with nobody to tell; then another controller comes up")?;
+    narrator.tell(
+        "Between two releases: kill -9 of the controller. n2 ends with nobody to tell; then another \
+         controller comes up",
+    )?;
     kill(narrator)?;
     cluster.open_gate(2)?;
     cluster.wait_scripts_ended(JOB, &[6])?;
@@ -116,7 +126,10 @@ fn by_hand(narrator: &Narrator<'_>) -> Result<()> {
     let resolve = ["resolve", JOB, "epilog", "--ranks", "n1", "--reason", "lustre1 is down, node goes to repair"];
     narrator.perilog(&resolve)?;
     released(narrator, 4, "5")?;
-    narrator.tell("Later the file server answers, and the script ends. What it says is kept as late, and changes nothing; n1 works again")?;
+    narrator.tell(
+        "Later the file server answers, and the script ends. What it says is kept as late, and changes \
+         nothing; n1 works again",
+    )?;
     cluster.open_gate(1)?;
     cluster.wait_scripts_ended(JOB, &[5])?;
     cluster.bed().wait_until("the late result is told", SOON, || {

@@ -133,7 +133,10 @@ fn fatal(narrator: &Narrator<'_>, job: &str, reason: &str) -> Result<()> {
 
 fn keep(narrator: &Narrator<'_>) -> Result<()> {
     const JOB: &str = "f2mKJ8SX";
-    narrator.tell("A job that asked for four and needs two (--keep 2): n2 fails its check again, and what is more than two good nodes goes back")?;
+    narrator.tell(
+        "A job that asked for four and needs two (--keep 2): n2 fails its check again, and what is more than \
+         two good nodes goes back",
+    )?;
     narrator.perilog(&["job", "add", JOB, "--R", R_FILE, "--keep", "2"])?;
     let run = narrator.perilog(&["run", "prolog", "--job", JOB])?;
     narrator.check(run.code() == Some(0), "the prolog's verdict is ok", &run)?;

@@ -65,7 +65,8 @@ mod tests {
 
     #[test]
     fn every_member_is_looked_for() {
-        let source = "pub struct A {\n    /// x\n    pub one: u8,\n}\n\npub struct B {\n    pub two: String,\n    three: u8,\n}\nimpl B {\n    pub fn four(x: u8) {}\n}\n";
+        let source = "pub struct A {\n    /// x\n    pub one: u8,\n}\n\npub struct B \
+                      {\n    pub two: String,\n    three: u8,\n}\nimpl B {\n    pub fn four(x: u8) {}\n}\n";
         assert_eq!(members(source, &[], &[]), ["one", "two"]);
         assert_eq!(members(source, &["B"], &[]), ["two"]);
         assert_eq!(members(source, &[], &["B"]), ["one"]);

@@ -145,7 +145,8 @@ mod tests {
         let guard = format!("{REFUSAL}\"no\");\n{TESTS_ALONE}\n");
         let anywhere = format!("{REFUSAL}\"no\");\nmod chosen;\n");
         let unrefused = format!("{TESTS_ALONE}\n");
-        let table = "enum X { A: b }\ntable! {\n A: \"a\", \"b\", Hunt::S;\n B: \"c: d\", \"e\", Hunt::U { program: \"f\", filter: \"g\" };\n}\n";
+        let table = "enum X { A: b }\ntable! {\n A: \"a\", \"b\", Hunt::S;\n\
+                     \x20B: \"c: d\", \"e\", Hunt::U { program: \"f\", filter: \"g\" };\n}\n";
         let site = "fn a_g() {} if x && defect!(A) { } // defect!(C)\nlet s = \"defect!(D)\"; y(crate::defect!(B));";
         assert_eq!(errors(&[(GUARD, &guard), (TABLE, table), ("a.rs", site)]), Vec::<String>::new());
         for (files, expected) in [

@@ -75,7 +75,9 @@ mod tests {
     #[test]
     fn methods_messages_and_variables_are_read() {
         assert_eq!(methods("# method No()\nmethod Ps(a: int) -> ()\nmethod Show() -> ()\n"), ["Ps", "Show"]);
-        let source = "pub enum ToAgent {\n    /// A thing.\n    Start(Start),\n    Begin {\n        task: TaskId,\n    },\n    Probe,\n}\nenum X {\n    No,\n}";
+        let source = "pub enum ToAgent \
+                      {\n    /// A thing.\n    Start(Start),\n    Begin {\n        task: TaskId,\n    },\n    \
+                      Probe,\n}\nenum X {\n    No,\n}";
         assert_eq!(variants(source, "ToAgent"), ["Start", "Begin", "Probe"]);
         assert_eq!(variables("x\npub const OWN: &[&str] = &[\n    \"A\",\n    \"B\",\n];\n\"C\""), ["A", "B"]);
         assert!(names("| 6 | Probed |", "Probed") && !names("Probed", "Probe"));

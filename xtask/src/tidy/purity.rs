@@ -68,7 +68,8 @@ mod tests {
         let cases = [
             ("use std::time::Duration;\nuse std::collections::{BTreeMap, HashMap};", None),
             (
-                "// std::fs\n/* async /* .await */ std::net */\nlet x = \"std::fs\"; let y = r#\"async \"std::env\" \"#;",
+                "// std::fs\n/* async /* .await */ std::net */\nlet x = \"std::fs\"; let y = \
+                 r#\"async \"std::env\" \"#;",
                 None,
             ),
             ("let c = '\"'; let d = '\\''; let s: &'static str = \"async\";", None),

@@ -162,7 +162,8 @@ mod tests {
             ("c", "impl Jobs { fn three(&mut self) { machine.one() } fn asks(&self) {} }"),
             (
                 "d",
-                "impl Machine { fn four(&mut self) { self.one() } }\n#[cfg(test)]\nimpl Machine { fn no() { self.four() } }",
+                "impl Machine { fn four(&mut self) { self.one() } }\n#[cfg(test)]\nimpl Machine \
+                 { fn no() { self.four() } }",
             ),
             // A question is no act: whoever asks stands in no circle for that.
             ("e", "impl Nodes { fn five(&mut self) { jobs.asks() } }"),

@@ -134,7 +134,8 @@ impl Faces for List {
             let issued = &row.issued;
             json!({
                 "names": issued.names, "role": issued.role, "serial": issued.serial,
-                "not_after": when::rfc3339(issued.not_after_ms), "days_left": issued.not_after_ms.saturating_sub(now_ms) / DAY_MS,
+                "not_after": when::rfc3339(issued.not_after_ms),
+                "days_left": issued.not_after_ms.saturating_sub(now_ms) / DAY_MS,
                 "enrolled": issued.enrolled_ms.is_some(), "revoked": row.revoked, "replaced": row.replaced,
             })
         };

@@ -143,7 +143,8 @@ impl Read {
     pub(in crate::verb) fn json(&self) -> Value {
         json!({
             "file": self.file, "subject": self.subject, "issuer": self.issuer, "role": self.role, "names": self.names,
-            "serial": self.serial, "not_before": when::rfc3339(self.not_before_ms), "not_after": when::rfc3339(self.not_after_ms),
+            "serial": self.serial, "not_before": when::rfc3339(self.not_before_ms),
+            "not_after": when::rfc3339(self.not_after_ms),
             "fingerprint_sha256": self.fingerprint,
         })
     }

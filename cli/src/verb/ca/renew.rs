@@ -76,7 +76,8 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     out.show(&Certificates(issued))?;
     if out.face == Face::Table {
         if some {
-            let files = "bring each directory's files to /etc/perilog/tls of its host, and reload (systemctl reload perilog-controller) or restart (perilog-agent) there";
+            let files = "bring each directory's files to /etc/perilog/tls of its host, and reload (systemctl reload \
+                         perilog-controller) or restart (perilog-agent) there";
             aside(files);
         } else {
             aside("nothing is to be renewed");

@@ -79,7 +79,8 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
     out.show(&List { file: path.display().to_string(), rows: rows.collect() })?;
     if begins {
         aside(format_args!(
-            "{} was not there, and this is a new list: if there was one elsewhere, bring it back and revoke again, or who is on it is let in again",
+            "{} was not there, and this is a new list: if there was one elsewhere, bring it back and revoke again, or \
+             who is on it is let in again",
             path.display()
         ));
     }
@@ -104,7 +105,9 @@ fn fits(path: &Path, bytes: u64) -> Result<(), Fault> {
         return Ok(());
     }
     Err(Fault::Usage(format!(
-        "{} would have {bytes} bytes, and no controller reads more than {MAX_FILE}: nothing is revoked. What runs out leaves the list 30 days later; a new authority begins an empty one (/usr/share/doc/perilog/security.md, \"A new authority\")",
+        "{} would have {bytes} bytes, and no controller reads more than {MAX_FILE}: nothing is revoked. What runs out \
+         leaves the list 30 days later; a new authority begins an empty one (/usr/share/doc/perilog/security.md, \"A \
+         new authority\")",
         path.display()
     )))
 }
@@ -115,7 +118,9 @@ fn next(path: &Path, enrols: bool) -> String {
     let path = path.display();
     if enrols {
         return format!(
-            "nothing of it is renewed any more; to end its sessions: {reload}. Then journalctl -u perilog-controller says of each `refused ...: its certificate was revoked`; where it says `the configuration that was read before stays in force`, it says before why, and they go on (perilog doctor controller)"
+            "nothing of it is renewed any more; to end its sessions: {reload}. Then journalctl -u perilog-controller \
+             says of each `refused ...: its certificate was revoked`; where it says `the configuration that was read \
+             before stays in force`, it says before why, and they go on (perilog doctor controller)"
         );
     }
     format!("bring {path} to the controller ([tls] crl in controller.toml) and reload it: {reload}")
@@ -201,7 +206,8 @@ impl Issuances {
                 if serials.is_empty() {
                     let dir = dir.display();
                     return Err(Fault::Usage(format!(
-                        "the authority in {dir} has no record of a certificate for {host}: name its file, or its serial number (perilog ca show)"
+                        "the authority in {dir} has no record of a certificate for {host}: name its file, or its \
+                         serial number (perilog ca show)"
                     )));
                 }
                 Ok(serials)
@@ -269,7 +275,10 @@ impl Faces for List {
     }
 
     fn json(&self) -> Option<Value> {
-        let row = |row: &Row| json!({ "serial": row.serial, "names": row.names, "revoked": when::rfc3339(row.at_ms), "now": row.new });
+        let row = |row: &Row| {
+            json!({ "serial": row.serial, "names": row.names, "revoked": when::rfc3339(row.at_ms),
+                                     "now": row.new })
+        };
         Some(json!({ "file": self.file, "revoked": self.rows.iter().map(row).collect::<Vec<_>>() }))
     }
 

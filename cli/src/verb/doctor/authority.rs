@@ -58,7 +58,8 @@ fn list(path: &Path, own: &Metadata) -> Finding {
         Ok(file) => file,
         Err(error) => {
             let todo = format!(
-                "bring it back from a copy, or begin a new one (perilog ca revoke --dir {}) and revoke again who was on it: {stays}",
+                "bring it back from a copy, or begin a new one (perilog ca revoke --dir {}) and revoke again who was \
+                 on it: {stays}",
                 path.parent().unwrap_or(path).display()
             );
             return Finding::wrong(ABOUT, format!("{shown}: {error}: who was revoked is not known"), todo);
@@ -83,7 +84,8 @@ fn list(path: &Path, own: &Metadata) -> Finding {
         Ok(on_it) if size > MAX_FILE / 4 * 3 => Finding::warning(
             ABOUT,
             format!("{shown} has {size} of {MAX_FILE} bytes that are read ({} revoked)", on_it.len()),
-            "what runs out leaves it 30 days later, at the next perilog ca revoke; a new authority begins an empty one (/usr/share/doc/perilog/security.md)",
+            "what runs out leaves it 30 days later, at the next perilog ca revoke; a new authority begins an empty one \
+             (/usr/share/doc/perilog/security.md)",
         ),
         Ok(on_it) => Finding::ok(ABOUT, format!("{shown}: {} revoked", text::count(on_it.len() as u64, "certificate"))),
     }
@@ -95,7 +97,8 @@ fn issued(path: &Path) -> Option<Finding> {
     Some(if size < MANY_ISSUED {
         Finding::ok(ABOUT, what)
     } else {
-        let todo = "who asks so often? (journalctl -u perilog-controller: `enrolled`); past 256 MiB no host can be revoked by its name: make a new authority (/usr/share/doc/perilog/security.md)";
+        let todo = "who asks so often? (journalctl -u perilog-controller: `enrolled`); past 256 MiB no host can be \
+                    revoked by its name: make a new authority (/usr/share/doc/perilog/security.md)";
         Finding::warning(ABOUT, what, todo)
     })
 }
@@ -147,7 +150,8 @@ pub(super) fn names(hosts: &HostList, getent: &str) -> Finding {
     Finding::wrong(
         ABOUT,
         format!("munge-hosts: {count} of no host here: {few}{more}{of}"),
-        "put the address by which the node comes into /etc/hosts of this host or your DNS, or take the name out; munge enrols no such node",
+        "put the address by which the node comes into /etc/hosts of this host or your DNS, or take the name out; munge \
+         enrols no such node",
     )
 }
 

@@ -210,7 +210,8 @@ mod tests {
     use super::*;
 
     fn status(raw: serde_json::Value) -> StatusView {
-        let mut all = json!({"version": env!("CARGO_PKG_VERSION"), "cluster": "c", "epoch": 1, "nodes": 4, "online": 4, "jobs": 0,
+        let mut all = json!({"version": env!("CARGO_PKG_VERSION"), "cluster": "c", "epoch": 1, "nodes": 4, "online": 4,
+                             "jobs": 0,
             "actions_open": 0, "tasks_open": 0, "outbox": 0, "notes": []});
         all.as_object_mut().unwrap().extend(raw.as_object().unwrap().clone());
         StatusView::deserialize(all).unwrap()
@@ -254,7 +255,8 @@ mod tests {
     #[test]
     fn an_agent_of_another_version_is_named() {
         let node = |host: &str, version: &str| {
-            NodeView::deserialize(json!({"host": host, "state": "online", "since_ms": 0, "machine": null, "boot": null, "boot_number": null,
+            NodeView::deserialize(json!({"host": host, "state": "online", "since_ms": 0, "machine": null, "boot": null,
+                                         "boot_number": null,
                 "version": version, "peer": null, "tasks": 0, "note": null}))
             .unwrap()
         };

@@ -198,9 +198,11 @@ fn ports(first: u32) -> Finding {
         return Finding::wrong(
             ABOUT,
             format!(
-                "users may take ports from {first} on (net.ipv4.ip_unprivileged_port_start): they can lend this node's address to who enrols by munge"
+                "users may take ports from {first} on (net.ipv4.ip_unprivileged_port_start): they can lend this node's \
+                 address to who enrols by munge"
             ),
-            "set net.ipv4.ip_unprivileged_port_start = 1024 in /etc/sysctl.d; sysctl --system; or use tokens in the place of munge",
+            "set net.ipv4.ip_unprivileged_port_start = 1024 in /etc/sysctl.d; sysctl --system; or use tokens in the \
+             place of munge",
         );
     }
     Finding::ok(ABOUT, "ports below 1024 are root's")

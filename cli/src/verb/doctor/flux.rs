@@ -14,7 +14,8 @@ const UNIT: &str = "perilog-flux.service";
 /// Owner of the system instance: only the owner may ask for plugins, and run the IMP.
 const OWNER: &str = "flux";
 const PLUGIN: &str = "perilog-hold.so";
-const LOAD: &str = "plugins = [ { load = \"/usr/lib/perilog/perilog-hold.so\" } ] below [job-manager] in one file of Flux's configuration, with all other plugins of the site";
+const LOAD: &str = "plugins = [ { load = \"/usr/lib/perilog/perilog-hold.so\" } ] below [job-manager] in one file of \
+                    Flux's configuration, with all other plugins of the site";
 
 /// Checks of the host of rank 0.
 pub(super) fn look(controller: Option<&Table>) -> Vec<Finding> {
@@ -124,13 +125,15 @@ fn configured(plugins: &str, path: &str, exists: impl Fn(&str) -> bool) -> Findi
     match all.filter_map(|plugin| plugin["load"].as_str()).find(|load| load.ends_with(PLUGIN)) {
         None => {
             let what = format!(
-                "Flux's configuration ({path}) does not load {PLUGIN}: after a restart of rank 0 jobs run without prolog and epilog"
+                "Flux's configuration ({path}) does not load {PLUGIN}: after a restart of rank 0 jobs run without \
+                 prolog and epilog"
             );
             Finding::wrong(ABOUT, what, LOAD)
         }
         Some(load) if load.starts_with('/') && !exists(load) => {
             let what = format!(
-                "[job-manager] plugins in Flux's configuration ({path}): there is no {load}: rank 0 does not start again"
+                "[job-manager] plugins in Flux's configuration ({path}): there is no {load}: rank 0 does not start \
+                 again"
             );
             Finding::wrong(ABOUT, what, LOAD)
         }
@@ -153,7 +156,8 @@ fn edge(state: &str, status: &str) -> Finding {
 
 /// Checks that the controller admits the edge, and that the edge drains.
 fn settings(controller: &Table) -> Vec<Finding> {
-    const EDGE_TOML: &str = "[edge], group = \"flux\", drains = true in /etc/perilog/controller.d/edge.toml; systemctl restart perilog-controller";
+    const EDGE_TOML: &str = "[edge], group = \"flux\", drains = true in /etc/perilog/controller.d/edge.toml; systemctl \
+                             restart perilog-controller";
     let has = |path: &[&str]| config::text(controller, path).is_some();
     let mut findings = Vec::new();
     if !has(&["edge", "group"]) && !has(&["api", "group"]) {

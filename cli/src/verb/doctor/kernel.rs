@@ -44,10 +44,12 @@ fn somaxconn(found: Option<u64>, nodes: u64) -> Finding {
         Some(found) if found < nodes.min(65_535) => Finding::warning(
             ABOUT,
             format!(
-                "net.core.somaxconn is {found}: when {nodes} agents dial at once the kernel drops some, which come again a second or more later"
+                "net.core.somaxconn is {found}: when {nodes} agents dial at once the kernel drops some, which come \
+                 again a second or more later"
             ),
             format!(
-                "echo 'net.core.somaxconn = {}' >/etc/sysctl.d/60-perilog.conf; sysctl --system; systemctl restart perilog-controller.socket",
+                "echo 'net.core.somaxconn = {}' >/etc/sysctl.d/60-perilog.conf; sysctl --system; systemctl restart \
+                 perilog-controller.socket",
                 nodes.next_power_of_two().min(65_535)
             ),
         ),
@@ -68,10 +70,12 @@ fn neighbours(family: &str, found: Option<u64>, nodes: u64) -> Finding {
         Some(found) if found < need => Finding::warning(
             ABOUT,
             format!(
-                "{name} is {found}: where {nodes} nodes are on this host's own network the table of neighbours overflows"
+                "{name} is {found}: where {nodes} nodes are on this host's own network the table of neighbours \
+                 overflows"
             ),
             format!(
-                "set gc_thresh1, 2 and 3 of net.{family}.neigh.default to {}, {} and {} in /etc/sysctl.d; sysctl --system",
+                "set gc_thresh1, 2 and 3 of net.{family}.neigh.default to {}, {} and {} in /etc/sysctl.d; sysctl \
+                 --system",
                 need.next_power_of_two() / 2,
                 need.next_power_of_two(),
                 need.next_power_of_two() * 2

@@ -136,7 +136,8 @@ mod tests {
     #[test]
     fn limits_are_read_from_proc() {
         let text = "Limit                     Soft Limit           Hard Limit           Units\n\
-            Max open files            4096                 524288               files\nMax locked memory         8388608\n";
+            Max open files            4096                 524288               files\n\
+            Max locked memory         8388608\n";
         let files = "Max open files";
         assert_eq!(
             (soft(text, files), soft("Max open files unlimited unlimited files", files), soft("", files)),

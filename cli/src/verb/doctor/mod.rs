@@ -16,7 +16,7 @@
 //! | `scripts` | the scripts of each action, as perilog-runner finds them |
 //! | `node` | the bus, /run, the agent, the connection to the controller |
 //! | `slurm` | on a node of Slurm: settings that let a job run during an epilog |
-//! | `flux` | beside rank 0 of Flux: the edge, its permissions, the plugin, how much Flux forgets; on each node: the IMP |
+//! | `flux` | beside rank 0 of Flux: the edge, its permissions, the plugin, what Flux forgets; on each node: the IMP |
 //! | `controller` | the store's disk, the socket, hooks, versions of agents |
 //! | `fleet` | all of this on other nodes, over ssh |
 //! | `kernel` | the clock, and settings of the kernel that many nodes need |
@@ -168,7 +168,8 @@ pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> 
         None => roles_here(),
     };
     if roles.is_empty() {
-        let text = "neither a node nor the controller is configured here (/etc/perilog/agent.toml, controller.toml): say which, `perilog doctor node`";
+        let text = "neither a node nor the controller is configured here (/etc/perilog/agent.toml, controller.toml): \
+                    say which, `perilog doctor node`";
         return Err(Fault::Usage(text.to_owned()));
     }
     let reports: Vec<Report> = roles.into_iter().map(|role| look(role, args.config.clone(), door)).collect();
@@ -262,7 +263,10 @@ impl Faces for Reports {
     }
 
     fn json(&self) -> Option<Value> {
-        let finding = |report: &Report, of: &Finding| json!({(report.kind): report.subject, "level": of.level.word(), "about": of.about, "what": of.what, "todo": of.todo});
+        let finding = |report: &Report, of: &Finding| {
+            json!({(report.kind): report.subject, "level": of.level.word(), "about": of.about,
+                             "what": of.what, "todo": of.todo})
+        };
         let all = self.0.iter().flat_map(|report| report.findings.iter().map(|of| finding(report, of)));
         Some(json!({ "findings": all.collect::<Vec<_>>() }))
     }

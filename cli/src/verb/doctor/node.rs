@@ -151,7 +151,9 @@ fn one(address: &str, client: Option<ClientTls>, name: Option<&str>, agent: Opti
                 "its log says what it dislikes about this host's certificate: journalctl -u perilog-controller there"
                     .to_owned()
             } else if why.contains("certificate") {
-                "compare the `ca` files of both sides, and the name in the controller's certificate with the address (or set tls.server-name)".to_owned()
+                "compare the `ca` files of both sides, and the name in the controller's certificate with the address \
+                 (or set tls.server-name)"
+                    .to_owned()
             } else {
                 todo
             },

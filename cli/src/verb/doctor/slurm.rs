@@ -9,7 +9,8 @@ use super::{Finding, shell};
 const ABOUT: &str = "slurm";
 /// Actions that slurmd runs, by name.
 const ACTIONS: [&str; 2] = ["prolog", "epilog"];
-const DROP_IN: &str = "install -D -m 644 /usr/share/doc/perilog/examples/slurm/slurmd-waits.conf /etc/systemd/system/slurmd.service.d/perilog.conf; systemctl daemon-reload";
+const DROP_IN: &str = "install -D -m 644 /usr/share/doc/perilog/examples/slurm/slurmd-waits.conf \
+                       /etc/systemd/system/slurmd.service.d/perilog.conf; systemctl daemon-reload";
 
 pub(super) fn look(config: &Table) -> Vec<Finding> {
     let asked = ["show", "slurmd.service", "--property", "LoadState,TimeoutStopUSec"];
@@ -67,8 +68,10 @@ fn selects(config: &str) -> Finding {
         None => Finding::skipped(ABOUT, "scontrol show config says no SelectType"),
         Some("select/linear") => Finding::warning(
             ABOUT,
-            "SelectType is select/linear: Slurm gives a node to the next job under a live epilog, and also when that epilog fails",
-            "SelectType=select/cons_tres in slurm.conf, with everything stopped; serialize = \"host\" in agent.toml keeps the scripts apart",
+            "SelectType is select/linear: Slurm gives a node to the next job under a live epilog, and also when that \
+             epilog fails",
+            "SelectType=select/cons_tres in slurm.conf, with everything stopped; serialize = \"host\" in agent.toml \
+             keeps the scripts apart",
         ),
         Some(kind) => Finding::ok(ABOUT, format!("SelectType is {kind}: nodes are held until their epilog has ended")),
     }
@@ -90,9 +93,11 @@ fn kills(config: &str, limit: Span) -> Finding {
             let limit =
                 if limit.is_infinite() { "have no limit of perilog's".to_owned() } else { format!("may take {limit}") };
             let what = format!(
-                "Slurm kills the hook of a prolog or epilog after {seconds} s (PrologEpilogTimeout) and drains the node, while scripts go on: they {limit}"
+                "Slurm kills the hook of a prolog or epilog after {seconds} s (PrologEpilogTimeout) and drains the \
+                 node, while scripts go on: they {limit}"
             );
-            let todo = "give [action.prolog] and [action.epilog] in agent.toml a timeout below PrologEpilogTimeout; on-timeout = \"kill\" for scripts that ignore SIGTERM";
+            let todo = "give [action.prolog] and [action.epilog] in agent.toml a timeout below PrologEpilogTimeout; \
+                        on-timeout = \"kill\" for scripts that ignore SIGTERM";
             Finding::warning(ABOUT, what, todo)
         }
     }

@@ -97,7 +97,8 @@ fn validity(read: &Read, now_ms: u64) -> Finding {
             "make a new authority beside the old one and have both in the `ca` files until all certificates are new"
         }
         _ => {
-            "issue a new one (perilog ca issue) and put it in place: agents read it at their next dial, the controller at a reload"
+            "issue a new one (perilog ca issue) and put it in place: agents read it at their next dial, the controller \
+             at a reload"
         }
     };
     match read.not_after_ms.checked_sub(now_ms) {

@@ -57,7 +57,8 @@ impl Call {
 
     /// Returns the parameters of the method `Run`.
     fn run(&self, action: &ActionName) -> Value {
-        json!({"job": self.job, "attempt": self.attempt, "action": action, "targets": self.ranks, "userid": self.userid, "env": self.env,
+        json!({"job": self.job, "attempt": self.attempt, "action": action, "targets": self.ranks, "userid": self.userid,
+               "env": self.env,
             "timeout": self.of.timeout.map(Span::to_exact)})
     }
 
@@ -192,7 +193,8 @@ pub(super) fn prolog(mut call: Call, door: Door, out: Out) -> Result<Exit, Fault
             // The earlier prolog prepared nodes that are released now, and is no prolog of the job that begins now.
             let (job, attempt) = (&call.job, added.attempt);
             let text = format!(
-                "attempt {attempt} of job {job} is over, and holds nothing any more: its prolog says nothing of a job that begins now"
+                "attempt {attempt} of job {job} is over, and holds nothing any more: its prolog says nothing of a job \
+                 that begins now"
             );
             return Err(Fault::Refused { code: CONFLICT.to_owned(), text }.into());
         }

@@ -132,20 +132,24 @@ Exit status:
     7  no agent within --patience; what was begun goes on
     8  not permitted, or another error
   130  ended by a second signal; what was begun goes on
-Slurm drains the node for every status but 0, and requeues the job for one of a prolog. Flux logs the status of housekeeping, and this hook drains the rank.";
+Slurm drains the node for every status but 0, and requeues the job for one of a prolog. Flux logs the status of \
+housekeeping, and this hook drains the rank.";
 
 const WAIT: &str = "\
-Exit status: as of flux-housekeeping; 3 also where the limit has passed, and 130 after SIGTERM. For every status but 0 this hook drains the rank first, unless the
+Exit status: as of flux-housekeeping; 3 also where the limit has passed, and 130 after SIGTERM. For every status but 0 \
+this hook drains the rank first, unless the
 epilog was cancelled, or the hook was told to end. The epilog goes on in any case.";
 
 const ASKED: &str = "\
-SIGTERM, SIGINT, SIGHUP: asks the scripts to stop (SIGTERM, once), and stays until they have. SIGKILL: the scripts go on.";
+SIGTERM, SIGINT, SIGHUP: asks the scripts to stop (SIGTERM, once), and stays until they have. SIGKILL: the scripts go \
+on.";
 
 const NOT_BEGUN: &str = "\
 An epilog that still waits for its turn is asked nothing: it runs when its turn comes, also after PrologEpilogTimeout.";
 
 const NOT_ASKED: &str = "\
-SIGINT: asks the scripts to stop (SIGTERM, once), and stays until they have. SIGTERM, SIGHUP: nothing; systemd sends them to all of slurmctld.service when it stops
+SIGINT: asks the scripts to stop (SIGTERM, once), and stays until they have. SIGTERM, SIGHUP: nothing; systemd sends \
+them to all of slurmctld.service when it stops
 or slurmctld has died. SIGKILL: the scripts go on.";
 
 const JOB: &str = "\
@@ -155,7 +159,8 @@ Exit status:
     4  lost          5  a node refused to begin                          6  cancelled
     7  no controller within --patience; what was begun goes on           8  not permitted, or another error
   130  ended by a second signal; what was begun goes on
-Slurm requeues a job (cancels an interactive one) for every status but 0 of PrologSlurmctld, and only logs that of EpilogSlurmctld: nodes are drained by the
+Slurm requeues a job (cancels an interactive one) for every status but 0 of PrologSlurmctld, and only logs that of \
+EpilogSlurmctld: nodes are drained by the
 drain command of controller.toml. Flux fails the job for every status but 0 of a prolog.";
 
 pub(crate) fn run(args: Args, door: Door, out: Out) -> Result<Exit, Fault> {

@@ -70,7 +70,8 @@ impl Call {
     /// Returns the parameters of `Exec`. `bereft`: the hook's daemon has died. `is_older`: only parameters that an
     /// agent of the version before knows.
     fn request(&self, options: &OnNode, bereft: bool, is_older: bool) -> Value {
-        let mut request = json!({"job": self.job, "action": self.action, "rank": self.rank, "userid": self.userid, "env": self.env,
+        let mut request = json!({"job": self.job, "action": self.action, "rank": self.rank, "userid": self.userid,
+                                 "env": self.env,
             "timeout": options.timeout.map(Span::to_exact)});
         self.number(&mut request);
         if let Some(program) = options.orphaned.as_ref().filter(|_| !is_older) {

@@ -154,7 +154,8 @@ fn plan(host: &str, wanted: &Wanted, dropin: &OfController, there: &There) -> Re
     };
     if let Some(cluster) = wanted.cluster.as_ref().filter(|cluster| **cluster != config.cluster) {
         conflicts.push(format!(
-            "the cluster is called {} in the configuration, and not {cluster}: a cluster keeps its name (perilog-controller --print-config says where it is from)",
+            "the cluster is called {} in the configuration, and not {cluster}: a cluster keeps its name \
+             (perilog-controller --print-config says where it is from)",
             config.cluster
         ));
     }
@@ -231,7 +232,10 @@ fn keys(wanted: &Wanted, there: &There, tls: &TlsFiles, plan: &mut Plan, conflic
             Step::Issue { ca: wanted.ca.clone(), names: wanted.names.clone(), to: to.to_owned() },
         );
     } else {
-        conflicts.push(format!("{cert} is not there, and [tls] has other names than ca.pem, cert.pem and key.pem in one directory: bring the files"));
+        conflicts.push(format!(
+            "{cert} is not there, and [tls] has other names than ca.pem, cert.pem and key.pem in \
+             one directory: bring the files"
+        ));
     }
     true
 }

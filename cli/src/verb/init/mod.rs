@@ -76,7 +76,8 @@ struct Common {
 
 fn help() -> String {
     format!(
-        "{}\n\nOf init: 2 when a check fails (nothing was changed), or when the controller refuses the token; 8 when a step fails: the same command goes on\n\
+        "{}\n\nOf init: 2 when a check fails (nothing was changed), or when the controller refuses the token; 8 when a \
+         step fails: the same command goes on\n\
          from there; 124 when the daemon runs and the time of --wait is over.",
         exit::help()
     )
@@ -162,7 +163,8 @@ fn in_step(number: usize, step: &str, fault: Fault) -> Fault {
         Fault::Usage(_) | Fault::Refused { .. } => Fault::Usage(text),
         Fault::Late(_) => Fault::Late(text),
         _ => Fault::Other(format!(
-            "{text}; the steps before it are done: the same command again goes on from there, perilog init undo takes them back"
+            "{text}; the steps before it are done: the same command again goes on from there, perilog init undo takes \
+             them back"
         )),
     }
 }

@@ -32,7 +32,8 @@ const ENROLS: u16 = 5117;
 /// only to /run, so a drop-in of the unit adds this directory.
 const DIRECTORY: &str = "/var/lib/perilog-agent/tls";
 const UNIT_DROPIN: &str = "/etc/systemd/system/perilog-agent.service.d/perilog-init.conf";
-const UNIT_TEXT: &str = "# Written by `perilog init node`, removed by `perilog init undo`: the agent keeps its certificate, and renews it there.\n\
+const UNIT_TEXT: &str = "# Written by `perilog init node`, removed by `perilog init undo`: the agent keeps its \
+                         certificate, and renews it there.\n\
     [Service]\nStateDirectory=perilog-agent\nStateDirectoryMode=0700\n";
 /// Maximum size in bytes of a token's file: a token has 64 hexadecimal digits.
 const MAX_TOKEN: u64 = 4096;
@@ -214,7 +215,8 @@ fn plan(wanted: &Wanted, dropin: &str, there: &There) -> Result<Plan, Vec<String
 fn overridden(wanted: &Wanted, there: &There, config: &Config, plan: &mut Plan, conflicts: &mut Vec<String>) {
     let mut other = |key: &str, has: &str, wants: &str| {
         conflicts.push(format!(
-            "{key} is {has} in the configuration, and not {wants}: change it there (perilog-agent --print-config says where it is from)"
+            "{key} is {has} in the configuration, and not {wants}: change it there (perilog-agent --print-config says \
+             where it is from)"
         ));
     };
     if config.controllers != [wanted.controller.clone()] {
@@ -233,7 +235,10 @@ fn overridden(wanted: &Wanted, there: &There, config: &Config, plan: &mut Plan, 
         Some(_) => {}
     }
     if !config.has_actions {
-        plan.note("no action is configured: the node refuses every one until there is a table such as [action.prolog] in agent.d/site.toml");
+        plan.note(
+            "no action is configured: the node refuses every one until there is a table such as [action.prolog] \
+             in agent.d/site.toml",
+        );
     }
 }
 
@@ -250,10 +255,14 @@ fn keys(wanted: &Wanted, there: &There, plan: &mut Plan, conflicts: &mut Vec<Str
             changed = false;
         }
         (Ok((_, from)), Some(_)) => conflicts.push(format!(
-            "{shown} is another authority than the one {from}: if the controller has a new one, perilog init undo node first"
+            "{shown} is another authority than the one {from}: if the controller has a new one, perilog init undo node \
+             first"
         )),
         (Ok((pem, from)), None) => {
-            plan.add(format!("write {shown}: the authority {from}"), Step::Write { path: own.ca.clone(), text: pem.clone() });
+            plan.add(
+                format!("write {shown}: the authority {from}"),
+                Step::Write { path: own.ca.clone(), text: pem.clone() },
+            );
         }
     }
     match (there.certificate, &wanted.proof) {
@@ -262,7 +271,8 @@ fn keys(wanted: &Wanted, there: &There, plan: &mut Plan, conflicts: &mut Vec<Str
             plan.is_there(format!("{}: a certificate for {}, until {until}", own.cert.display(), there.host));
         }
         (None, None) => conflicts.push(format!(
-            "this node has no certificate, and nothing to get one with: --token (on the controller's host: perilog token create {}), or --munge",
+            "this node has no certificate, and nothing to get one with: --token (on the controller's host: perilog \
+             token create {}), or --munge",
             there.host
         )),
         (None, Some(Proof::Munge)) if !there.munge => {

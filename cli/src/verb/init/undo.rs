@@ -110,7 +110,8 @@ fn plan(
     }
     if has_store {
         plan.note(format!(
-            "stays: {STORE}, the store and the authority that has enrolled nodes; removing the package says what becomes of it"
+            "stays: {STORE}, the store and the authority that has enrolled nodes; removing the package says what \
+             becomes of it"
         ));
     }
     plan

@@ -261,7 +261,8 @@ mod tests {
     fn watch() -> (Watch, Recorder) {
         let (out, recorder) = recorder(Face::Table);
         let mut watch = Watch::new(out, JobId::new("f1").unwrap(), ActionName::new("prolog").unwrap(), true);
-        let raw = json!({"job": "f1", "attempt": "0", "id": "00000000-0000-5000-8000-000000000000", "ranks": "0-3", "hosts": "n[0-3]",
+        let raw = json!({"job": "f1", "attempt": "0", "id": "00000000-0000-5000-8000-000000000000", "ranks": "0-3",
+                         "hosts": "n[0-3]",
             "attached": true, "events_after": 4});
         let body = serde_json::from_value(raw.clone()).unwrap();
         watch.attached(Answer { raw, body }).unwrap();
@@ -318,7 +319,8 @@ mod tests {
         assert_eq!(exit, Some(Exit::Status(7)));
         assert_eq!(
             recorder.take(),
-            "n3: timeout (exit 7)\nprolog of f1 timeout: 3 ok, 1 timeout (n3)\nsee: perilog logs f1 --rank 3 --action prolog\n"
+            "n3: timeout (exit 7)\nprolog of f1 timeout: 3 ok, 1 timeout (n3)\nsee: perilog logs f1 --rank 3 --action \
+             prolog\n"
         );
     }
 

@@ -21,10 +21,13 @@ const COLOURS: [&str; 9] =
 const STYLE: &str = "\
 svg { background: #ffffff; color: #222222; }
 text { font: 12px system-ui, 'DejaVu Sans', sans-serif; fill: currentColor; }
-.title { font-size: 15px; font-weight: 600; } .quiet { fill: #777777; } .bad { fill: #bb2211; } .end { text-anchor: end; } .mid { text-anchor: middle; }
-.grid { stroke: #88888844; } .wait { stroke: #999999; } .whole { fill: #88888833; } .failed { stroke: #bb2211; stroke-width: 2; }
+.title { font-size: 15px; font-weight: 600; } .quiet { fill: #777777; } .bad { fill: #bb2211; }
+.end { text-anchor: end; } .mid { text-anchor: middle; }
+.grid { stroke: #88888844; } .wait { stroke: #999999; } .whole { fill: #88888833; }
+.failed { stroke: #bb2211; stroke-width: 2; }
 .open { fill: #88888822; stroke: #777777; stroke-dasharray: 4 3; }
-@media (prefers-color-scheme: dark) { svg { background: #1b1b1f; color: #dddddd; } .bad { fill: #ff7766; } .failed { stroke: #ff7766; } }
+@media (prefers-color-scheme: dark) { svg { background: #1b1b1f; color: #dddddd; }
+.bad { fill: #ff7766; } .failed { stroke: #ff7766; } }
 ";
 
 pub(super) fn draw(timeline: &Timeline, now_ms: u64) -> String {
@@ -40,7 +43,8 @@ pub(super) fn draw(timeline: &Timeline, now_ms: u64) -> String {
         y = panel(&mut body, action, y, now_ms);
     }
     format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {h}\" width=\"{WIDTH}\" height=\"{h}\" role=\"img\">\n\
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {h}\" width=\"{WIDTH}\" height=\"{h}\" \
+         role=\"img\">\n\
          <title>{title}</title>\n<style>\n{STYLE}</style>\n{body}</svg>\n",
         h = y.ceil(),
         title = escaped(&format!("perilog timeline of job {}{attempt}", timeline.job)),
@@ -249,7 +253,8 @@ fn rect(to: &mut String, class: &str, fill: Option<&str>, at: (f64, f64), size: 
     let ((x, y), (width, height)) = (at, (size.0.max(1.0), size.1));
     let _ = writeln!(
         to,
-        "<rect{class}{fill} x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\"><title>{}</title></rect>",
+        "<rect{class}{fill} x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" \
+         height=\"{height:.1}\"><title>{}</title></rect>",
         escaped(tip)
     );
 }

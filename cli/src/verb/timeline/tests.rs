@@ -5,14 +5,16 @@ use crate::out::tests::faces;
 use crate::when;
 
 fn step(script: &str, nth: u32, after_ms: u64, elapsed_ms: u64, status: Value) -> Value {
-    json!({"script": script, "digest": "aa", "try": nth, "after_ms": after_ms, "elapsed_ms": elapsed_ms, "status": status,
+    json!({"script": script, "digest": "aa", "try": nth, "after_ms": after_ms, "elapsed_ms": elapsed_ms,
+           "status": status,
         "tolerable": false, "timed_out": false})
 }
 
 fn task(action: &str, rank: u32, outcome: &str, began_ms: u64, steps: Vec<Value>) -> Task {
     let elapsed =
         steps.iter().map(|step| step["after_ms"].as_u64().unwrap() + step["elapsed_ms"].as_u64().unwrap()).max();
-    let raw = json!({"attempt": "0", "action": action, "asked_ms": 1_000, "rank": rank, "host": format!("n{rank}"), "outcome": outcome,
+    let raw = json!({"attempt": "0", "action": action, "asked_ms": 1_000, "rank": rank, "host": format!("n{rank}"),
+                     "outcome": outcome,
         "began_ms": began_ms, "elapsed_ms": elapsed, "steps": steps});
     Task::deserialize(raw).unwrap()
 }
@@ -20,12 +22,14 @@ fn task(action: &str, rank: u32, outcome: &str, began_ms: u64, steps: Vec<Value>
 fn timeline() -> Timeline {
     let id = "00000000-0000-5000-8000-000000000000";
     let action = |name: &str, ok: &str, verdict: Value, open: Value| {
-        json!({"id": id, "name": name, "ranks": "0-3", "began_ms": 1_000, "ended_ms": (!verdict.is_null()).then_some(2_300), "timeout_ms": null, "verdict": verdict,
+        json!({"id": id, "name": name, "ranks": "0-3", "began_ms": 1_000,
+               "ended_ms": (!verdict.is_null()).then_some(2_300), "timeout_ms": null, "verdict": verdict,
             "ok": ok, "open": open, "ended": []})
     };
     let open = json!([{"job": "f1", "attempt": "0", "action": "epilog", "ranks": "2", "hosts": "n2", "state": "running",
         "why": "10-<umount> (1 of 1)", "age_ms": 42_000, "local": false}]);
-    let job = json!({"job": "f1", "userid": null, "attempts": [{"attempt": "0", "open": true, "hosts": "n[0-3]", "actions": [
+    let job = json!({"job": "f1", "userid": null,
+                     "attempts": [{"attempt": "0", "open": true, "hosts": "n[0-3]", "actions": [
         action("prolog", "0,3", json!("failed"), json!([])), action("epilog", "", Value::Null, open)]}]});
     let tasks = vec![
         task(
@@ -61,7 +65,8 @@ fn scripts_then_ranks_then_what_goes_on() {
              \u{20} 10-mount.sh     3       2  30ms   400ms  1.1s  n1\n\
              \u{20} 20-gpu.sh       1          20ms    20ms  20ms  n0\n\
              \u{20} RANK  NODE  OUTCOME  AFTER   TOOK  SCRIPTS\n\
-             \u{20}    1  n1    failed   -10ms   1.2s  10-mount.sh 30ms (exit 7), 10-mount.sh 1.1s (signal KILL, try 2)\n\
+             \u{20}    1  n1    failed   -10ms   1.2s  10-mount.sh 30ms (exit 7), 10-mount.sh 1.1s (signal KILL, try \
+             2)\n\
              \u{20}    0  n0    ok        12ms  430ms  10-mount.sh 400ms, 20-gpu.sh 20ms\n\
              \u{20} of rank 3 nothing is known of scripts (perilog show)\n\
              \n\

@@ -252,17 +252,20 @@ mod tests {
 
     fn picture() -> Picture {
         let row = |job: &str, action: &str, hosts: &str, ranks: &str, state: &str, why: &str, age_ms: u64| {
-            PsRow::deserialize(json!({"job": job, "attempt": "0", "action": action, "ranks": ranks, "hosts": hosts, "state": state, "why": why,
+            PsRow::deserialize(json!({"job": job, "attempt": "0", "action": action, "ranks": ranks, "hosts": hosts,
+                                      "state": state, "why": why,
                 "age_ms": age_ms, "local": false}))
             .unwrap()
         };
         let node = |host: &str, state: &str| {
-            NodeView::deserialize(json!({"host": host, "state": state, "since_ms": 42_000, "machine": null, "boot": null, "boot_number": 1,
+            NodeView::deserialize(json!({"host": host, "state": state, "since_ms": 42_000, "machine": null,
+                                         "boot": null, "boot_number": 1,
                 "version": "0.1.0", "peer": null, "tasks": 0, "note": null}))
             .unwrap()
         };
         let status = StatusView::deserialize(
-            json!({"version": "0.1.0", "cluster": "5f", "name": "tuolumne", "epoch": 3, "nodes": 5, "online": 4, "jobs": 7,
+            json!({"version": "0.1.0", "cluster": "5f", "name": "tuolumne", "epoch": 3, "nodes": 5, "online": 4,
+                   "jobs": 7,
             "actions_open": 2, "tasks_open": 5, "outbox": 0, "notes": ["something to know"]}),
         )
         .unwrap();

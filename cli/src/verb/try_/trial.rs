@@ -176,12 +176,14 @@ mod tests {
     #[test]
     fn the_end_has_a_line_for_each_script() {
         let step = |script: &str, attempt: u32, exit: u8, tolerable: bool| {
-            json!({"script": script, "digest": "d", "attempt": attempt, "began_ms": 0, "elapsed_ms": 1500, "status": {"exit": exit},
+            json!({"script": script, "digest": "d", "attempt": attempt, "began_ms": 0, "elapsed_ms": 1500,
+                   "status": {"exit": exit},
                    "tolerable": tolerable, "timed_out": false})
         };
         let body = json!({"unit": "u.service", "status": 7, "ended": {
             "outcome": {"outcome": "failed", "why": {"exit": 7}}, "began_ms": 0, "ended_ms": 4500, "elapsed_ms": 4500,
-            "steps": [step("/etc/p/10-a.sh", 1, 0, false), step("/etc/p/20-b.sh", 2, 7, false), step("/etc/p/30-c.sh", 1, 2, true)],
+            "steps": [step("/etc/p/10-a.sh", 1, 0, false), step("/etc/p/20-b.sh", 2, 7, false),
+                      step("/etc/p/30-c.sh", 1, 2, true)],
             "tails": [{"script": "/etc/p/20-b.sh", "text": "no such device\n"}], "dropped_env": 1}});
         let reply = reply(&body);
         assert!(reply.is_last());

@@ -79,14 +79,20 @@ fn a_task_is_written_once_and_only_as_its_own_host_says() {
     assert_eq!(
         page.tasks,
         [
-            json!({"attempt": "0", "action": "prolog", "asked_ms": 900, "rank": 0, "host": "n0", "outcome": "ok", "began_ms": 1000,
+            json!({"attempt": "0", "action": "prolog", "asked_ms": 900, "rank": 0, "host": "n0", "outcome": "ok",
+                   "began_ms": 1000,
                 "elapsed_ms": 15, "steps": [
-                    {"script": "10-mount.sh", "digest": "aa", "try": 1, "after_ms": 10, "elapsed_ms": 10, "status": 0, "tolerable": false, "timed_out": false},
-                    {"script": "20-gpu.sh", "digest": "bb", "try": 1, "after_ms": 10, "elapsed_ms": 5, "status": 137, "tolerable": false, "timed_out": false}]}),
-            json!({"attempt": "0", "action": "prolog", "asked_ms": 900, "rank": 1, "host": "n1", "outcome": "failed", "began_ms": 1000,
+                    {"script": "10-mount.sh", "digest": "aa", "try": 1, "after_ms": 10, "elapsed_ms": 10, "status": 0,
+                     "tolerable": false, "timed_out": false},
+                    {"script": "20-gpu.sh", "digest": "bb", "try": 1, "after_ms": 10, "elapsed_ms": 5, "status": 137,
+                     "tolerable": false, "timed_out": false}]}),
+            json!({"attempt": "0", "action": "prolog", "asked_ms": 900, "rank": 1, "host": "n1", "outcome": "failed",
+                   "began_ms": 1000,
                 "elapsed_ms": 25, "steps": [
-                    {"script": "10-mount.sh", "digest": "aa", "try": 3, "after_ms": 10, "elapsed_ms": 20, "status": 0, "tolerable": true, "timed_out": false},
-                    {"script": "20-gpu.sh", "digest": "bb", "try": 1, "after_ms": 10, "elapsed_ms": 5, "status": 137, "tolerable": false, "timed_out": true}]}),
+                    {"script": "10-mount.sh", "digest": "aa", "try": 3, "after_ms": 10, "elapsed_ms": 20, "status": 0,
+                     "tolerable": true, "timed_out": false},
+                    {"script": "20-gpu.sh", "digest": "bb", "try": 1, "after_ms": 10, "elapsed_ms": 5, "status": 137,
+                     "tolerable": false, "timed_out": true}]}),
         ]
     );
     // Page by page.

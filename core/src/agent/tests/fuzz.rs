@@ -126,14 +126,16 @@ proptest! {
                 written.insert(*task);
             }
             if let Input::Joined { .. } = &input {
-                written.extend(TASKS.iter().flat_map(|(j, n, a, rank)| [task(j, *n, a, *rank), local(j, *n, a, *rank)]));
+                written.extend(TASKS.iter().flat_map(|(j, n, a, rank)| [task(j, *n, a, *rank),
+                    local(j, *n, a, *rank)]));
             }
             now.boot_ms = now.boot_ms.saturating_add(u64::from(step.2));
             let effects = machine.handle(input, now);
             prop_assert!(effects.len() < 100);
             for effect in effects {
                 if let Effect::Send(crate::message::FromAgent::Finished { task, ended }) = effect {
-                    let bare = matches!(ended.outcome, Outcome::Refused { .. } | Outcome::Cancelled { .. } | Outcome::Lost { .. });
+                    let bare = matches!(ended.outcome,
+                                        Outcome::Refused { .. } | Outcome::Cancelled { .. } | Outcome::Lost { .. });
                     prop_assert!(bare || written.contains(&task));
                 }
             }

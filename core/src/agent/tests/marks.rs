@@ -127,8 +127,10 @@ fn nothing_prepares_an_attempt_after_it_was_cleaned_up() {
         ("the after-action's tombstone", vec![after.clone()], "prolog", false, refused),
         ("a tombstone of an older agent", vec![stone.clone()], "prolog", false, "write-intent j.1.prolog.0"),
         ("another after-action", vec![after.clone()], "check", true, "write-intent perilog-task-check-*"),
-        ("of another attempt", vec![Tombstone { attempt: crate::ids::Attempt::from_number(2), ..after.clone() }], "prolog", false, "write-intent j.1.prolog.0"),
-        ("of another job", vec![Tombstone { job: job("k"), ..after.clone() }], "prolog", false, "write-intent j.1.prolog.0"),
+        ("of another attempt", vec![Tombstone { attempt: crate::ids::Attempt::from_number(2), ..after.clone() }],
+         "prolog", false, "write-intent j.1.prolog.0"),
+        ("of another job", vec![Tombstone { job: job("k"), ..after.clone() }], "prolog", false,
+         "write-intent j.1.prolog.0"),
         ("the host's own", vec![Tombstone { local: true, ..after }], "prolog", false, "write-intent j.1.prolog.0"),
     ];
     for (case, tombstones, action, after, expect) in table {

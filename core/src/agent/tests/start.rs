@@ -89,7 +89,8 @@ fn what_the_node_does_not_take_is_refused_with_nothing_written() {
     bed.checks([
         (
             message(unknown),
-            &["finished j.1.nothing.0 refused (action nothing is not configured on n0; configured: epilog, mount, prolog, sweep)"],
+            &["finished j.1.nothing.0 refused (action nothing is not configured on n0; configured: epilog, mount, \
+               prolog, sweep)"],
         ),
         (
             changed(|s| drop(s.env.insert("A-B".to_owned(), String::new()))),
@@ -100,7 +101,10 @@ fn what_the_node_does_not_take_is_refused_with_nothing_written() {
             &["finished j.1.prolog.0 refused (environment of 70011 bytes*"],
         ),
         (changed(|s| s.job = job("k")), &["finished j.1.prolog.0 refused (its id is not that of its job*"]),
-        (changed(|s| s.task = local("j", 1, "prolog", 0)), &["finished local:j.1.prolog.0 refused (its id is not that of its job*"]),
+        (
+            changed(|s| s.task = local("j", 1, "prolog", 0)),
+            &["finished local:j.1.prolog.0 refused (its id is not that of its job*"],
+        ),
     ]);
 }
 

@@ -202,7 +202,8 @@ fn what_a_script_leaves_behind_holds_the_task_and_is_named() {
         (
             lingering(&[8]),
             &[
-                "info: prolog of job j, attempt 1, rank 0 has ended, and waits for processes that it left behind: 8 (sleep)",
+                "info: prolog of job j, attempt 1, rank 0 has ended, and waits for processes that it left behind: 8 \
+                 (sleep)",
                 "watch-empty j.1.prolog.0",
                 "moved j.1.prolog.0 lingering 1",
             ],
@@ -282,7 +283,8 @@ fn what_lingers_is_killed_once_the_bus_is_back() {
         (
             lingering(),
             &[
-                "info: prolog of job j, attempt 1, rank 0 has ended, and waits for processes that it left behind: 7 (sleep)",
+                "info: prolog of job j, attempt 1, rank 0 has ended, and waits for processes that it left behind: 7 \
+                 (sleep)",
                 "watch-empty j.1.prolog.0",
                 "kill-lingering j.1.prolog.0",
             ],

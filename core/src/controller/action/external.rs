@@ -95,7 +95,8 @@ impl Jobs {
         for (older, before) in entry.attempts.range(..number) {
             if (is_new || before.open) && !before.complete {
                 let text = format!(
-                    "attempt {older} of job {job} has not been given back: {action} of attempt {number} can start when that was begun (job add, run)"
+                    "attempt {older} of job {job} has not been given back: {action} of attempt {number} can start when \
+                     that was begun (job add, run)"
                 );
                 return Err(Refusal::Unavailable(text));
             }
@@ -110,7 +111,8 @@ impl Jobs {
                 if let Some(at) = host.or(resource) {
                     let name = &there.row.name;
                     let text = format!(
-                        "{name} of attempt {older} of job {job} has not ended on {at}: {action} of attempt {number} can start when it has"
+                        "{name} of attempt {older} of job {job} has not ended on {at}: {action} of attempt {number} \
+                         can start when it has"
                     );
                     return Err(Refusal::Unavailable(text));
                 }

@@ -135,7 +135,8 @@ impl Machine {
         if !self.cx.settings.release_hook && owed > 0 {
             let were = if owed == 1 { "release is" } else { "releases are" };
             let text = format!(
-                "{owed} {were} owed to a release hook, and none is configured: configured again it is told; to drop them: perilog job forget JOB --releases --reason TEXT"
+                "{owed} {were} owed to a release hook, and none is configured: configured again it is told; to drop \
+                 them: perilog job forget JOB --releases --reason TEXT"
             );
             self.cx.note(Level::Warning, None, None, text);
         }

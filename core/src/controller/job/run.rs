@@ -57,7 +57,8 @@ impl Jobs {
         let RunRequest { job, action, .. } = run;
         let (covered, next) = (Part::of_ranks(covered), attempt.next());
         Err(Refusal::Conflict(format!(
-            "{name} of job {job} attempt {attempt} covers {covered}, and nothing would follow {action} there: begin another attempt (--attempt {next})"
+            "{name} of job {job} attempt {attempt} covers {covered}, and nothing would follow {action} there: begin \
+             another attempt (--attempt {next})"
         )))
     }
 
@@ -83,7 +84,8 @@ impl Jobs {
             }
             let left = Part::of_ranks(left);
             let text = format!(
-                "job {job} attempt {attempt} holds {left} too, and {action} would not follow there: let go of some with `perilog job finish {job} --ranks ...`, and it runs there"
+                "job {job} attempt {attempt} holds {left} too, and {action} would not follow there: let go of some \
+                 with `perilog job finish {job} --ranks ...`, and it runs there"
             );
             return Err(Refusal::Conflict(text));
         }
@@ -140,7 +142,8 @@ impl Jobs {
                 if !gone.is_empty() && !defect!(RequeueTakesBack) {
                     let (job, hosts) = (&run.job, before.layout.hosts_of(&gone));
                     return Err(Refusal::Conflict(format!(
-                        "the attempt before attempt {attempt} of job {job} does not hold {hosts} any more: name the nodes of attempt {attempt} (--nodes)"
+                        "the attempt before attempt {attempt} of job {job} does not hold {hosts} any more: name the \
+                         nodes of attempt {attempt} (--nodes)"
                     )));
                 }
                 before.layout.clone()
@@ -274,7 +277,8 @@ impl Machine {
                 if entry.complete && ranks.is_empty() {
                     let (job, next) = (&run.job, attempt.next());
                     let text = format!(
-                        "job {job} attempt {attempt} went back whole: nothing begins for it any more; another attempt may begin (--attempt {next})"
+                        "job {job} attempt {attempt} went back whole: nothing begins for it any more; another attempt \
+                         may begin (--attempt {next})"
                     );
                     return Err(Refusal::Conflict(text));
                 }

@@ -45,7 +45,8 @@ impl Facts<'_> {
         }
         if !node.unsettled.orphans.is_empty() {
             return Some(format!(
-                "told of tasks that the store does not know: perilog controller recover; perilog controller recover --forget {host}"
+                "told of tasks that the store does not know: perilog controller recover; perilog controller recover \
+                 --forget {host}"
             ));
         }
         if self.recovery.next_gate().is_some() {

@@ -132,7 +132,8 @@ impl Nodes {
             let (host, peer) = (hello.host.clone(), peer.clone());
             let stands = self.sessions.get(&older).map(|s| s.peer.clone()).unwrap_or_default();
             let note = format!(
-                "two machines claim {host}: {stands} stands, {peer} (machine {}, boot {}) was refused; is a certificate cloned?",
+                "two machines claim {host}: {stands} stands, {peer} (machine {}, boot {}) was refused; is a \
+                 certificate cloned?",
                 hello.machine, hello.boot
             );
             self.turn_away(id, &host, &note, cx);

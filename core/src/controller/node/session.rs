@@ -137,7 +137,8 @@ impl Machine {
                     self.highest_seen = Some((host.clone(), plausible));
                 }
                 let text = format!(
-                    "the agent obeys a controller of epoch {}, ours is {}: if no other controller runs, `perilog controller recover --take-over`",
+                    "the agent obeys a controller of epoch {}, ours is {}: if no other controller runs, `perilog \
+                     controller recover --take-over`",
                     seen.number, self.epoch.number
                 );
                 if let Some(node) = self.nodes.get_mut(host) {

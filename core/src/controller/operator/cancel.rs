@@ -30,7 +30,8 @@ impl Jobs {
             if let Some(name) = name.filter(|_| before.is_empty() && self.open_resources(which).is_empty()) {
                 let job = &which.job;
                 return Err(Refusal::Conflict(format!(
-                    "only {name} of job {job} is open, and a cancel of the job leaves it alone. To stop it too, which drains its nodes: perilog cancel {job} {name}"
+                    "only {name} of job {job} is open, and a cancel of the job leaves it alone. To stop it too, which \
+                     drains its nodes: perilog cancel {job} {name}"
                 )));
             }
             tasks = before;

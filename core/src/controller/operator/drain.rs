@@ -61,7 +61,8 @@ impl Drains {
                 None => return Err(Refusal::Conflict(format!("{host} is not drained"))),
                 Some(drain) if drain.lifted && !forget => {
                     let text = format!(
-                        "the drain of {host} is lifted, and the drain hook has not carried that out; to drop it without the hook: --forget"
+                        "the drain of {host} is lifted, and the drain hook has not carried that out; to drop it \
+                         without the hook: --forget"
                     );
                     return Err(Refusal::Conflict(text));
                 }
@@ -71,7 +72,8 @@ impl Drains {
                     let is_told = drain.confirmed && (forget || self.hook);
                     if let Some(reason) = unseen(drain, cx.now).filter(|_| !is_told) {
                         let text = format!(
-                            "{host} was drained again within the last second, and nothing was lifted: {reason}; to lift that too, ask again"
+                            "{host} was drained again within the last second, and nothing was lifted: {reason}; to \
+                             lift that too, ask again"
                         );
                         return Err(Refusal::Conflict(text));
                     }

@@ -72,7 +72,8 @@ impl Machine {
         if waiting.is_empty() {
             let text = match job {
                 Some(job) if let Some((_, number)) = unknown => format!(
-                    "this store does not know attempt {number} of job {job}: if it runs, name all its nodes: perilog job add {job} --attempt {number} --nodes HOSTS"
+                    "this store does not know attempt {number} of job {job}: if it runs, name all its nodes: perilog \
+                     job add {job} --attempt {number} --nodes HOSTS"
                 ),
                 Some(job) => format!("nothing of job {job} waits for a word: look with: perilog controller recover"),
                 None => "nothing waits for a word".to_owned(),

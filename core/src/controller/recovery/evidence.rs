@@ -69,7 +69,8 @@ impl Machine {
         let enough = self.recovery.suspects.len() > 1 || self.nodes.len() < FEW_NODES || is_new;
         if !enough && !defect!(LoneMarkBelieved) {
             let why = format!(
-                "it has obeyed commit {} of epoch {}, which this store never made, and no other node says so: if the store was put back, perilog controller recover --take-over",
+                "it has obeyed commit {} of epoch {}, which this store never made, and no other node says so: if the \
+                 store was put back, perilog controller recover --take-over",
                 commit.number, commit.epoch.number
             );
             self.nodes.turn_away(id, &hello.host, &why, &mut self.cx);
@@ -102,7 +103,10 @@ impl Machine {
             Level::Error,
             None,
             None,
-            format!("in recovery: {why}; nothing that it owes is begun, told or given back until: perilog controller recover"),
+            format!(
+                "in recovery: {why}; nothing that it owes is begun, told or given back until: perilog controller \
+                 recover"
+            ),
         );
         let row = RecoveryRow { since_ms: self.cx.now.wall_ms, why, epoch: self.epoch.number, ended_ms: None };
         self.cx.records.push(Record::Recovery(row.clone()));

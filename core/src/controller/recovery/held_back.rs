@@ -69,17 +69,20 @@ impl Doubt {
             }
             Self::NoEdge => write!(
                 f,
-                "the resource manager may have given {host} to another job: perilog controller recover --confirm {job} --over (it has not), or --gone (it has)"
+                "the resource manager may have given {host} to another job: perilog controller recover --confirm {job} \
+                 --over (it has not), or --gone (it has)"
             ),
             Self::InRecovery => write!(f, "{gone} {host} for {job} any more: cleaned up after the recovery"),
             Self::Undrained => write!(f, "{gone} {host} for {job} any more: drained first"),
             Self::Unlisted(source) => write!(
                 f,
-                "{source} has not listed its jobs since the controller started: {host} may be another job's (if {source} comes no more: perilog controller recover --confirm {job} --over, or --gone)"
+                "{source} has not listed its jobs since the controller started: {host} may be another job's (if \
+                 {source} comes no more: perilog controller recover --confirm {job} --over, or --gone)"
             ),
             Self::Refused(of, attempt) => write!(
                 f,
-                "the resource manager lists {host} for attempt {attempt} of job {of}, which was refused: cleaned up when it does no longer"
+                "the resource manager lists {host} for attempt {attempt} of job {of}, which was refused: cleaned up \
+                 when it does no longer"
             ),
             Self::Holder(of) => {
                 write!(f, "job {of} holds {host}: its clean-up waits until that was given back")

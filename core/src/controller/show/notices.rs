@@ -44,7 +44,8 @@ impl Facts<'_> {
             let told: Told<'_> = entry.body.read().unwrap_or_default();
             let why = match self.cx.outbox.failure(entry.sequence) {
                 _ if !self.cx.settings.release_hook => format!(
-                    "no release hook is configured: configured again it is told; or perilog job forget {} --releases --reason TEXT",
+                    "no release hook is configured: configured again it is told; or perilog job forget {} --releases \
+                     --reason TEXT",
                     entry.job
                 ),
                 Some(why) => format!("the release hook failed, and is tried again: {why}"),

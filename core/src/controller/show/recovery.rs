@@ -77,7 +77,8 @@ impl Facts<'_> {
             let jobs = self.jobs.attempts().filter(|(_, _, attempt)| attempt.waits_for_a_word()).count();
             let orphans = self.orphans().count();
             return Some(format!(
-                "in recovery: {}; attempts that wait for a word: {jobs}, unknown tasks on nodes: {orphans}: perilog controller recover",
+                "in recovery: {}; attempts that wait for a word: {jobs}, unknown tasks on nodes: {orphans}: perilog \
+                 controller recover",
                 row.why
             ));
         }

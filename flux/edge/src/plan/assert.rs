@@ -28,7 +28,8 @@ fn listed(view: &View, job: &Job, of: &Allocated<'_>) -> Value {
     let is_prepared = job.may_have_tasks || job.epilog.was_held() || job.freed;
     let phase = if job.prolog.is_open() || !is_prepared { "preparing" } else { "running" };
     let mut listed = json!({
-        "job": of.job, "attempt": of.attempt, "userid": job.userid, "ranks": of.r.ranks(), "hosts": of.r.hosts(), "phase": phase,
+        "job": of.job, "attempt": of.attempt, "userid": job.userid, "ranks": of.r.ranks(), "hosts": of.r.hosts(),
+        "phase": phase,
     });
     if let Some(listed) = listed.as_object_mut() {
         listed.extend(terms(view, job, of));

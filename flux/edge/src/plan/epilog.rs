@@ -4,10 +4,10 @@
 //! | job | perilog | then |
 //! |---|---|---|
 //! | may have tasks | | wait for `release` that is final |
-//! | was there before rank 0 was restarted | | also for the brokers of all its ranks to join anew: their old tasks are gone then |
+//! | was there before rank 0 was restarted | | also for all its brokers to join anew: their old tasks are gone then |
 //! | gone | does not know it, and nothing was started | finish, status 0: there is nothing to clean up |
 //! | gone | does not know it | `JobAdd` |
-//! | gone | the job holds ranks | `ActionStart` of external actions, `Run` of the epilog with Flux's environment, then `JobFinish` |
+//! | gone | the job holds ranks | `ActionStart` of external actions, `Run` with Flux's environment, then `JobFinish` |
 //! | gone | the epilog runs | wait |
 //! | gone | all ranks are released | drains in force, failures reported, all ranks online: finish |
 //!

@@ -4,7 +4,7 @@
 //!
 //! | `at` | begins | its end |
 //! |---|---|---|
-//! | `prolog` | before the scripts of the prolog | `prolog-finish` waits for it, and its failures count as those of the prolog |
+//! | `prolog` | before the scripts of the prolog | `prolog-finish` waits for it; its failures count as the prolog's |
 //! | `epilog` | before the scripts of the epilog | what it covers is released after it |
 
 use std::collections::BTreeSet;

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | does not know the attempt | goes on | `JobAdd`, and `Run` with it if the next row asks only for that |
 //! | | cancelled | finish, status 256: nothing has begun |
-//! | has it, an action has not begun | goes on | `ActionStart`, `Run`; not while a host of it is cleaned up after another attempt |
+//! | has it, an action has not begun | goes on | `ActionStart`, `Run`; not while a host is cleaned up after another |
 //! | | cancelled | finish, status 256 |
 //! | an action runs | goes on | wait |
 //! | | cancelled | `Cancel`, then wait for the verdict |

@@ -326,7 +326,8 @@ fn an_epilog_runs_from_the_tasks_end_to_the_last_release() {
         ("perilog never heard of it", &[ran, over, released], &["add"]),
         // Rank 0 posts `release` while tasks live on other nodes.
         ("rank 0 was restarted", &[ran, over, released, restarted, known], &["run epilog"]),
-        ("rank 0 was restarted, a broker has not joined", &[ran, over, released, restarted, known, away], &["drain n1"]),
+        ("rank 0 was restarted, a broker has not joined", &[ran, over, released, restarted, known, away],
+         &["drain n1"]),
         // Flux never posts a release.
         ("rank 0 was restarted in CLEANUP", &[ran, over, restarted, known], &["run epilog"]),
         // Only the plugin was restarted: the release will come.
@@ -546,7 +547,8 @@ fn perilog_is_told_all_that_flux_has() {
     // Pending jobs, freed jobs, and jobs without a scheduler: perilog has no part in these.
     view.jobs.insert(1, Job::new(1));
     let said = assert::parameters(&view, &source);
-    let listed = json!({"job": job_name(), "attempt": "1000.5", "userid": 1000, "ranks": "0-1", "hosts": "n[0-1]", "phase": "preparing", "tolerate": "1"});
+    let listed = json!({"job": job_name(), "attempt": "1000.5", "userid": 1000, "ranks": "0-1", "hosts": "n[0-1]",
+                        "phase": "preparing", "tolerate": "1"});
     assert_eq!(said["attempts"], json!([listed]));
     assert_eq!(said["drains"], json!([{"host": "n3", "reason": "perilog: x [perilog:7]"}]));
     take(&mut view, 1002.0, "prolog-finish", json!({"description": "perilog", "status": 0}));

@@ -33,7 +33,8 @@ impl Session {
         }
         if self.epilogs_in_housekeeping && told.has_command == Some(false) {
             tracing::error!(
-                "[perilog] epilog is \"housekeeping\" in Flux's configuration, and [job-manager.housekeeping] has no command: \
+                "[perilog] epilog is \"housekeeping\" in Flux's configuration, and [job-manager.housekeeping] has no \
+                 command: \
                  Flux gives nodes to other jobs before their epilogs are over"
             );
         }

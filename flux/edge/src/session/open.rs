@@ -35,12 +35,14 @@ pub enum Fault {
     Away { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Rpc(#[from] RpcError),
-    #[error("{}: rank {rank} of an instance of level {level}; the edge belongs to rank 0 of the system instance", path.display())]
+    #[error("{}: rank {rank} of an instance of level {level}; the edge belongs to rank 0 of the system instance",
+            path.display())]
     NotRankZero { path: PathBuf, rank: String, level: String },
     #[error("another edge is at work: the service name `{SERVICE}` is taken")]
     NotAlone,
     #[error(
-        "the plugin is not loaded, jobs run without prolog and epilog: flux jobtap load /usr/lib/perilog/perilog-hold.so, and [job-manager] plugins in \
+        "the plugin is not loaded, jobs run without prolog and epilog: flux jobtap load \
+         /usr/lib/perilog/perilog-hold.so, and [job-manager] plugins in \
          Flux's configuration for the next start of rank 0"
     )]
     NoPlugin,

@@ -135,7 +135,8 @@ impl Service for Echo {
             "test.echo.Panic" => panic!("on purpose"),
             "test.echo.Who" => {
                 let peer = &call.peer;
-                let who = json!({ "uid": peer.uid, "gid": peer.gid, "pid": peer.pid, "root": peer.is_root(), "own": peer.in_group(peer.gid) });
+                let who = json!({ "uid": peer.uid, "gid": peer.gid, "pid": peer.pid, "root": peer.is_root(),
+                                 "own": peer.in_group(peer.gid) });
                 let _ = call.reply.done(who).await;
             }
             other => panic!("{other} was never defined"),

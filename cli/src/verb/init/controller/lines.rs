@@ -71,7 +71,8 @@ pub(super) fn lines(
     if made_authority {
         let ca = wanted.ca.display();
         notes.push(format!(
-            "keep {ca}/{CA_KEY} where no node and no user can read it, best not on this host (/usr/share/doc/perilog/security.md): it is needed again for the controller's next certificate"
+            "keep {ca}/{CA_KEY} where no node and no user can read it, best not on this host \
+             (/usr/share/doc/perilog/security.md): it is needed again for the controller's next certificate"
         ));
     }
     Ok(Lines { cluster: config.cluster.clone(), same: wanted.munge, lines, notes })

@@ -66,8 +66,10 @@ fn a_prolog_waits_for_a_service() {
         ("no service was heard of", false, vec![lost, ok("prolog")], &["exception stage 0"]),
         ("scripts failed", false, vec![open("stage"), bad("prolog")], &["cancel stage"]),
         ("scripts failed, the service was cancelled", false, vec![cancelled, bad("prolog")], &["exception prolog 0"]),
-        ("a resource is missing, which the job is forgiven", false, vec![short_of_room(Verdict::Ok), ok("prolog")], &["exception tolerated stage 1"]),
-        ("a node is bad, which the job is forgiven", false, vec![action("stage", Some(Verdict::Ok), true), ok("prolog")], &["exception tolerated stage 1"]),
+        ("a resource is missing, which the job is forgiven", false, vec![short_of_room(Verdict::Ok), ok("prolog")],
+         &["exception tolerated stage 1"]),
+        ("a node is bad, which the job is forgiven", false,
+         vec![action("stage", Some(Verdict::Ok), true), ok("prolog")], &["exception tolerated stage 1"]),
     ];
     for (what, is_fatal, actions, expect) in table {
         let mut view = rabbit();

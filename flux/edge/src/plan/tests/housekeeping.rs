@@ -83,7 +83,9 @@ fn a_housekeeping_epilog_begins_when_flux_freed_the_job() {
 #[test]
 fn a_prolog_waits_for_the_housekeeping_of_its_nodes() {
     const NEXT: u64 = 7;
-    let r = |hosts: &str, ranks: &str| json!({"version": 1, "execution": {"R_lite": [{"rank": ranks, "children": {}}], "nodelist": [hosts]}});
+    let r = |hosts: &str, ranks: &str| -> serde_json::Value {
+        json!({"version": 1, "execution": {"R_lite": [{"rank": ranks, "children": {}}], "nodelist": [hosts]}})
+    };
     let of_next = |view: &View| plan(view, NOW_MS).actions.iter().any(|action| action.id() == Some(NEXT));
     let of_last = |hold: &str, released: &str, complete: bool| {
         let (hold, released) = (hold.parse().unwrap(), released.parse().unwrap());

@@ -1,5 +1,5 @@
-//! Comment lines end at column 120, as code does: rustfmt leaves comments alone. Tables and fenced blocks may be wider,
-//! because nobody can wrap them, and so may a single word such as a link.
+//! Lines end at column 120: rustfmt leaves comments and string literals alone. Tables and fenced blocks of comments may
+//! be wider, because nobody can wrap them, and so may a single word such as a link.
 
 use super::Findings;
 
@@ -8,8 +8,13 @@ const COLUMNS: usize = 120;
 pub(super) fn check(name: &str, text: &str, findings: &mut Findings) {
     let mut is_fenced = false;
     for (number, line) in (1..).zip(text.lines()) {
+        let columns = line.chars().count();
         let Some(comment) = line.trim_start().strip_prefix("//") else {
             is_fenced = false;
+            if columns > COLUMNS {
+                let how = "end a text with `\\` and go on below, or cut raw text with `concat!`";
+                findings.errors.push(format!("{name}:{number}: {columns} columns, more than {COLUMNS}: {how}"));
+            }
             continue;
         };
         let words = comment.trim_start_matches(['/', '!']).trim_start();
@@ -17,7 +22,6 @@ pub(super) fn check(name: &str, text: &str, findings: &mut Findings) {
             is_fenced = !is_fenced;
         }
         let can_wrap = !is_fenced && !words.starts_with('|') && words.contains(' ');
-        let columns = line.chars().count();
         if can_wrap && columns > COLUMNS {
             findings
                 .errors
@@ -31,14 +35,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wide_comments() {
+    fn wide_lines() {
         let wide = "ab ".repeat(40);
         let cases = [
             (format!("// {}", "a b ".repeat(29)), 0),
             (format!("// {wide}"), 1),
             (format!("    /// {wide}"), 1),
             (format!("//! {}", "é ".repeat(58)), 0),
-            (format!("let x = 1; // {wide}"), 0),
+            (format!("let x = 1; // {wide}"), 1),
+            (format!("    \"{wide}\","), 1),
             (format!("//! | {wide} |"), 0),
             (format!("//! ```text\n//! {wide}\n//! ```\n//! {wide}"), 1),
             (format!("// ```\nx\n// {wide}"), 1),
