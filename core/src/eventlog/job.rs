@@ -179,17 +179,17 @@ mod tests {
 
     #[test]
     fn events_that_are_read() {
-        let description = || "/usr/sbin/job-prolog.sh".to_owned();
+        let description = || "/x/prolog.sh".to_owned();
         #[rustfmt::skip]
         let table: &[(&str, Option<JobEvent>)] = &[
-            (r#"{"timestamp":1552594348.0,"name":"prolog-start","context":{"description":"/usr/sbin/job-prolog.sh"}}"#,
+            (r#"{"timestamp":1552594348.0,"name":"prolog-start","context":{"description":"/x/prolog.sh"}}"#,
                 Some(JobEvent::PrologStart { description: description() })),
-            (r#"{"timestamp":1552594348.0,"name":"prolog-finish","context":{"description":"/p.sh","status":0}}"#,
+            (r#"{"timestamp":1552594348.0,"name":"prolog-finish","context":{"description":"/x/prolog.sh","status":0}}"#,
                 Some(JobEvent::PrologFinish { description: description(), status: 0 })),
             // Writers may add keys.
-            (r#"{"timestamp":1.5,"name":"epilog-start","context":{"description":"/usr/sbin/p.sh","ranks":"0-3"}}"#,
+            (r#"{"timestamp":1.5,"name":"epilog-start","context":{"description":"/x/prolog.sh","ranks":"0-3"}}"#,
                 Some(JobEvent::EpilogStart { description: description() })),
-            (r#"{"timestamp":1.5,"name":"epilog-finish","context":{"description":"/usr/sbin/p.sh","status":256}}"#,
+            (r#"{"timestamp":1.5,"name":"epilog-finish","context":{"description":"/x/prolog.sh","status":256}}"#,
                 Some(JobEvent::EpilogFinish { description: description(), status: 256 })),
             (r#"{"timestamp":1552593348.092830,"name":"release","context":{"ranks":"all","final":true}}"#,
                 Some(JobEvent::Release { ranks: None, last: true })),
@@ -202,8 +202,8 @@ mod tests {
             (r#"{"timestamp":1.5,"name":"finish","context":{"status":139}}"#, Some(JobEvent::Finish { status: 139 })),
             (r#"{"timestamp":1.5,"name":"exception","context":{"type":"oom","severity":0,"note":"","userid":1000}}"#,
                 Some(exception("oom", 0, Some(1000), None))),
-            (r#"{"timestamp":1.5,"name":"exception","context":{"type":"ex","severity":0,"note":"","wait_status":11}}"#,
-                Some(exception("exec", 0, None, Some(11)))),
+            (r#"{"timestamp":1.5,"name":"exception","context":{"type":"run","severity":0,"note":"","wait_status":11}}"#,
+                Some(exception("run", 0, None, Some(11)))),
             (r#"{"timestamp":1.5,"name":"exception","context":{"type":"node-failure","severity":7,"note":""}}"#,
                 Some(exception("node-failure", 7, None, None))),
             (r#"{"timestamp":1.5,"name":"resource-update","context":{"expiration":1700000000}}"#,
