@@ -22,11 +22,10 @@ use serde_json::json;
 use crate::controller::action::Action;
 use crate::controller::action::verdict::last_line;
 use crate::controller::context::Context;
-use crate::controller::io::{ActionRow, External, Refusal, Reply, ResourceEnd, RunRequest, Which};
+use crate::controller::io::{ActionRow, External, Refusal, ResourceEnd, RunRequest, Which};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
-use crate::controller::machine::Machine;
 use crate::defect;
 use crate::duration::Span;
 use crate::ids::{ActionId, Attempt, Rank, ResourceName, TaskId};
@@ -242,35 +241,33 @@ impl Jobs {
             None => Ok(()),
         }
     }
-}
 
-impl Machine {
-    /// Attaches a service to its action again. The request may bring a new lease.
+    /// Checks that a service asks for what its action covers.
     ///
     /// # Errors
-    /// The request names other ranks or resources than the action covers.
-    pub(crate) fn attach_external(
-        &mut self,
-        id: ActionId,
-        run: &RunRequest,
-        asked: &External,
-    ) -> Result<Reply, Refusal> {
-        let reply = self.facts().attach(id, run)?;
-        let Some(action) = self.jobs.action_mut(id) else { return Ok(reply) };
-        let (covers, over) = (action.covers(), action.row.verdict.is_some());
+    /// `Conflict`: the request names other resources, or none of the ranks that the action covers.
+    pub(crate) fn check_covers(&self, id: ActionId, run: &RunRequest, asked: &External) -> Result<(), Refusal> {
+        let Some(action) = self.action(id).filter(|_| !asked.resources.is_empty()) else { return Ok(()) };
+        let covers = action.covers();
         let only_resources = run.nodes.is_none() && run.targets.is_none();
-        let named = !asked.resources.is_empty();
-        if named && (asked.resources != covers.resources || only_resources && !covers.ranks.is_empty()) {
+        if asked.resources != covers.resources || only_resources && !covers.ranks.is_empty() {
             let asked = Part { resources: asked.resources.clone(), ..Part::default() };
             let text = format!("{}; asked for {asked}", action.is_over(&covers));
             return Err(Refusal::Conflict(text));
         }
+        Ok(())
+    }
+
+    /// Renews the lease of a service that asks for its action again. The request may bring a new lease.
+    pub(crate) fn renew(&mut self, id: ActionId, lease_ms: u64, cx: &mut Context) {
+        let Some(action) = self.action_mut(id) else { return };
         // An action with a verdict has no lease any more.
-        if !over && let Some(external) = action.external_mut() {
-            external.lease_ms = asked.lease_ms;
+        if action.row.verdict.is_none()
+            && let Some(external) = action.external_mut()
+        {
+            external.lease_ms = lease_ms;
         }
-        self.jobs.heard(id, &mut self.cx);
-        Ok(reply)
+        self.heard(id, cx);
     }
 }
 

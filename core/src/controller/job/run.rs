@@ -210,28 +210,26 @@ impl Machine {
         let attempt = self.jobs.choose_attempt(&run.job, run.attempt, exists)?;
         let id = id_in(attempt);
         if let Some(action) = self.jobs.action(id) {
-            let by = |who: &str| {
+            if external.is_some() != action.row.external.is_some() {
+                let who = if external.is_some() { "agents" } else { "a service outside (external)" };
                 let text = format!("{} of job {} attempt {attempt} is run by {who}", run.action, run.job);
-                Err(Refusal::Conflict(text))
-            };
-            return match (&external, &action.row.external) {
-                (None, None) => {
-                    self.jobs.join(id, attempt, &run, &mut self.cx);
-                    self.facts().attach(id, &run)?;
-                    self.jobs.own_again(&run.job, attempt, &mut self.cx);
-                    self.jobs.assert_attempt(&run.job, attempt, &mut self.cx);
-                    self.jobs.assert_action(id, &mut self.cx);
-                    self.facts().attach(id, &run)
-                }
-                (Some(asked), Some(_)) => {
-                    self.jobs.own_again(&run.job, attempt, &mut self.cx);
-                    self.jobs.assert_attempt(&run.job, attempt, &mut self.cx);
-                    self.jobs.assert_action(id, &mut self.cx);
-                    self.attach_external(id, &run, asked)
-                }
-                (None, Some(_)) => by("a service outside (external)"),
-                (Some(_), None) => by("agents"),
-            };
+                return Err(Refusal::Conflict(text));
+            }
+            if external.is_none() {
+                self.jobs.join(id, attempt, &run, &mut self.cx);
+            }
+            // A request that contradicts the action vouches for nothing: it may be of another job with this id.
+            self.facts().attach(id, &run)?;
+            if let Some(asked) = &external {
+                self.jobs.check_covers(id, &run, asked)?;
+            }
+            self.jobs.own_again(&run.job, attempt, &mut self.cx);
+            self.jobs.assert_attempt(&run.job, attempt, &mut self.cx);
+            self.jobs.assert_action(id, &mut self.cx);
+            if let Some(asked) = &external {
+                self.jobs.renew(id, asked.lease_ms, &mut self.cx);
+            }
+            return self.facts().attach(id, &run);
         }
         self.quiesce.may_begin(&run.action, &self.cx)?;
         let (layout, mut ranks) = self.jobs.choose_ranks(&run, attempt)?;

@@ -388,6 +388,18 @@ fn a_service_restarts_its_action_after_a_lost_store() {
     assert_eq!(b.action("stage", "j", 0).ok, IdSet::new());
 }
 
+/// Found by a review: a service of another job with this id asks for other resources, and the conflict vouched.
+#[test]
+fn a_refused_start_of_a_service_vouches_for_nothing() {
+    let (b, _) = staged("0", None, "", |_| {});
+    let copy = b.store.clone();
+    let mut b = b.restored(&copy);
+    assert!(matches!(b.ask(start("stage", None, "rabbit7")).0, Err(Refusal::Conflict(_))));
+    assert!(b.in_recovery());
+    b.ask(start("stage", None, "")).0.unwrap();
+    assert!(!b.in_recovery());
+}
+
 /// Found by a review: a job could hand over ranks early, but no named resources.
 #[test]
 fn a_job_may_drop_named_resources_and_keep_its_ranks() {
