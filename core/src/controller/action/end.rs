@@ -228,12 +228,14 @@ impl Action {
         }
     }
 
-    /// Returns `true` if an end with this outcome is recorded for the rank, as its outcome or as a late result.
+    /// Returns `true` if an end with this outcome is recorded for the rank, as its outcome or as a late result. A script
+    /// past its limit that the controller gave up has no steps: its own end is news.
     pub(crate) fn knows(&self, rank: Rank, ended: &Ended) -> bool {
+        let given_up = |known: &Ended| matches!(known.outcome, Outcome::Timeout { .. }) && known.steps.is_empty();
+        let is_news = |known: &Ended| given_up(known) && !ended.steps.is_empty() && !defect!(StragglerEndDropped);
+        let says = |known: &Ended| known.outcome == ended.outcome && !is_news(known);
         match self.ended.get(&rank) {
-            Some(row) => {
-                row.ended.outcome == ended.outcome || row.late.iter().any(|late| late.outcome == ended.outcome)
-            }
+            Some(row) => says(&row.ended) || row.late.iter().any(says),
             None => self.row.ok.contains(rank.0) && ended.outcome == Outcome::Ok,
         }
     }

@@ -93,7 +93,12 @@ impl Machine {
                 }
             }
             Stand::Ok | Stand::Ended if defect!(LateOverwrites) => self.jobs.end_task(task, ended, &mut self.cx),
-            Stand::Ok | Stand::Ended => self.jobs.on_late(host, task, ended, &mut self.cx),
+            Stand::Ok | Stand::Ended => {
+                if let Some(node) = self.nodes.get_mut(host) {
+                    node.live.remove(&task);
+                }
+                self.jobs.on_late(host, task, ended, &mut self.cx);
+            }
             Stand::NotMine => {}
         }
         self.cx.effects.push(ack);

@@ -114,6 +114,25 @@ fn a_job_goes_on_without_a_straggler() {
     }
 }
 
+/// Found by a review: the straggler's own end has the outcome of the end that it was given, and was dropped as known.
+#[test]
+fn the_own_end_of_a_straggler_is_late() {
+    let (mut b, n) = bench(2, |s| s.tolerate_timeout = true);
+    b.ask(add("j", "n[0-1]", terms("1"))).0.unwrap();
+    b.run("prolog", "j", "n[0-1]");
+    let t = task("prolog", "j", 1);
+    b.says(n[1], FromAgent::Accepted { task: t, limit_ms: Some(1_000) });
+    let phase = Phase::Overdue { script: "10-mount".into(), limit_ms: 1_000, doing: String::new() };
+    b.says(n[1], FromAgent::Moved { task: t, phase, age_ms: 1 });
+    let late = Outcome::Timeout { status: None };
+    assert_eq!(b.outcome(t), late, "the rank was given up");
+    for _ in 0..2 {
+        tell(&mut b, n[1], t, Ended { steps: vec![step()], ..ended(late.clone()) });
+        assert_eq!(b.store.ranks[0].late.len(), 1);
+        assert_eq!(b.m.sizes()[3], ("tasks by node", 3), "no script of it lives");
+    }
+}
+
 /// Returns terms with these tolerances for single checks.
 fn by_check(tolerate: &str, checks: &[(&str, &str)]) -> Terms {
     let check = |(name, of): &(&str, &str)| (CheckName::new(name).unwrap(), of.parse().unwrap());
