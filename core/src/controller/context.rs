@@ -59,8 +59,8 @@ pub(super) enum Change {
     Unorphaned(HostName),
     /// Ranks have joined the action, at its start or later.
     Joined(ActionId, IdSet),
-    /// Waiting ranks that may be able to begin. `Machine::start_ready` starts each rank that no earlier action, node or
-    /// recovery keeps waiting.
+    /// Ranks that may be able to begin: waiting, or unclaimed on their nodes. Each rank begins that no earlier action,
+    /// node or recovery keeps waiting.
     Ready(ActionId, IdSet),
     /// The action's attempt thawed, or a request named the action again: its waiting tasks go on.
     Thawed(ActionId),

@@ -239,7 +239,10 @@ impl Machine {
                     self.nodes.index(&self.jobs, action, &ranks);
                     self.adopt(action, &ranks);
                 }
-                Change::Ready(action, ranks) => self.start_ready(action, &ranks),
+                Change::Ready(action, ranks) => {
+                    self.begin_unclaimed(action, &ranks);
+                    self.start_ready(action, &ranks);
+                }
                 Change::Cancelled(task, why) => {
                     if let Some(session) = self.facts().session_of(task).filter(|_| !self.facts().is_absent(task)) {
                         self.cx.send_cancel(session, &self.jobs, task, &why);
@@ -248,7 +251,12 @@ impl Machine {
                 Change::Ended(end) => self.on_ended(end),
                 Change::Lives(task, what) => self.drain_alive(task, &what, self.facts().stuck(task)),
                 Change::Unclean(task, what) => self.drain_alive(task, &what, Fault::Other),
-                Change::Unorphaned(host) => self.on_unorphaned(&host),
+                Change::Unorphaned(host) => {
+                    if !defect!(OrphanDrainStays) {
+                        self.drains.lift_passing(&host, &Passing::Orphan, &mut self.cx);
+                    }
+                    self.jobs.reordered_on(&host, &mut self.cx);
+                }
                 Change::ScriptsEnded(host) => self.reboot_cleans(&host),
                 Change::Decided(action) => {
                     if let Some(action) = self.jobs.action(action) {
@@ -259,22 +267,6 @@ impl Machine {
                 Change::Cleaned(hosts, passing) => {
                     hosts.iter().for_each(|host| self.drains.lift_passing(host, &passing, &mut self.cx));
                 }
-            }
-        }
-    }
-
-    /// Lifts the drain for orphans on a host whose last orphan is gone, and lets waiting tasks begin on the host.
-    fn on_unorphaned(&mut self, host: &HostName) {
-        if !defect!(OrphanDrainStays) {
-            self.drains.lift_passing(host, &Passing::Orphan, &mut self.cx);
-        }
-        self.jobs.reordered_on(host, &mut self.cx);
-        let Some(node) = self.nodes.get_mut(host) else { return };
-        let session = node.session;
-        for task in std::mem::take(&mut node.unsettled.unclaimed) {
-            match session {
-                Some(session) if !self.jobs.is_frozen_action(task.action) => self.begin_unclaimed(session, task),
-                _ => self.nodes.leave_unclaimed(&self.jobs, task),
             }
         }
     }

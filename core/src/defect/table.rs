@@ -133,6 +133,9 @@ table! {
         "4: what is told adds up", Hunt::Unit { program: "core", filter: "nobody_is_told_of_what_was_given_back" };
     StragglerEndDropped: "the own end of a script that was given up is thrown away, if it is equal to the end it was given",
         "2: later facts are appended", Hunt::Unit { program: "core", filter: "the_own_end_of_a_straggler_is_late" };
+    UnclaimedNotCleaned: "an epilog that its node holds unclaimed on a disowned rank waits for the node's next Hello",
+        "8: what waits comes to its end",
+        Hunt::Unit { program: "core", filter: "an_unclaimed_epilog_on_a_disowned_rank_begins" };
     GoneWhileUnderWay: "a rank whose Start is under way is given back when an operator says that the lost life did",
         "4: nothing begins on a rank that was given back",
         Hunt::Unit { program: "core", filter: "what_was_given_back_keeps_a_rank_whose_start_is_under_way" };

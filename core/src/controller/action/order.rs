@@ -20,7 +20,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 use crate::controller::action::{Action, Stand};
 use crate::controller::context::{Change, Context};
 use crate::controller::facts::Facts;
-use crate::controller::io::{Effect, SessionId};
+use crate::controller::io::{ActionRow, Effect, SessionId};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
@@ -135,10 +135,12 @@ impl Jobs {
         }
     }
 
-    /// Looks at every waiting rank on the host, because a cause that kept the ranks waiting has ended.
+    /// Looks at every rank on the host that is waiting, or accepted and perhaps unclaimed, because a cause that kept such
+    /// ranks waiting has ended.
     pub(crate) fn reordered_on(&mut self, host: &HostName, cx: &mut Context) {
-        let waiting = self.actions.iter().filter(|(_, action)| !action.row.waiting.is_empty());
-        let there = waiting.filter_map(|(id, _)| Some((*id, self.layout(*id)?.rank(host.as_str())?)));
+        let unbegun = |row: &ActionRow| !row.waiting.is_empty() || !row.accepted.is_empty();
+        let unbegun = self.actions.iter().filter(|(_, action)| unbegun(&action.row));
+        let there = unbegun.filter_map(|(id, _)| Some((*id, self.layout(*id)?.rank(host.as_str())?)));
         for (id, rank) in there.collect::<Vec<_>>() {
             self.ready(id, IdSet::from(rank..=rank), cx);
         }

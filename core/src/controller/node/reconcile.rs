@@ -24,7 +24,7 @@
 //!    verdict. The rule also holds for an `ok` that the node reports only now, from a /run that outlived a soft reboot.
 //!    Where the job hands failed ranks over, `tolerable` does not count.
 //! 2. Unless an earlier action has not ended on the host, or recovery holds the task back. Start-grace counts from now.
-//! 3. If recovery holds the task back, it stays unclaimed.
+//! 3. If recovery holds the task back, it stays unclaimed until recovery does no longer.
 //! 4. See [`crate::controller::action::announced_reboot`].
 
 use crate::controller::action::Stand;
@@ -35,7 +35,8 @@ use crate::controller::machine::Machine;
 use crate::controller::operator::resolve::is_before_its_begin;
 use crate::controller::recovery::NOT_ASKED_AGAIN;
 use crate::defect;
-use crate::ids::{HostName, TaskId};
+use crate::ids::{ActionId, HostName, TaskId};
+use crate::idset::IdSet;
 use crate::message::{HeldState, ToAgent};
 use crate::outcome::Loss;
 use crate::task::{Ended, Start, survives_reboot};
@@ -221,15 +222,27 @@ impl Machine {
         }
     }
 
-    /// Lets an unclaimed task of an asserted attempt begin, unless it is cancelled or held back.
-    pub(crate) fn begin_unclaimed(&mut self, session: SessionId, task: TaskId) {
-        let Some(action) = self.jobs.action(task.action) else { return };
-        match action.must_not_begin(task.rank) {
-            Some(why) if !defect!(CancelledBegins) => self.cx.send_cancel(session, &self.jobs, task, &why),
-            _ if self.facts().held_back(task.action, task.rank).is_some() => {
-                self.nodes.leave_unclaimed(&self.jobs, task)
+    /// Sends a Begin for each task of `ranks` that its node holds unclaimed, or a Cancel for a cancelled task, unless
+    /// recovery still holds the task back. Returns `true` if a message was sent.
+    pub(crate) fn begin_unclaimed(&mut self, id: ActionId, ranks: &IdSet) -> bool {
+        let Some(action) = self.jobs.action(id).filter(|_| !self.jobs.is_frozen_action(id)) else { return false };
+        let accepted = action.row.accepted.intersection(ranks);
+        let Some(layout) = self.jobs.layout(id).cloned().filter(|_| !accepted.is_empty()) else { return false };
+        let mut sent = false;
+        for (rank, host) in layout.pairs(&accepted) {
+            let task = TaskId { action: id, rank };
+            let Some(node) = self.nodes.get(host).filter(|node| node.unsettled.is_unclaimed(task)) else { continue };
+            let cancel = self.jobs.action(id).and_then(|action| action.must_not_begin(rank));
+            let cancel = cancel.filter(|_| !defect!(CancelledBegins));
+            let is_held = cancel.is_none() && self.facts().held_back(id, rank).is_some();
+            let Some(session) = node.session.filter(|_| !is_held) else { continue };
+            match cancel {
+                Some(why) => self.cx.send_cancel(session, &self.jobs, task, &why),
+                None => self.cx.send(session, ToAgent::Begin { task }),
             }
-            _ => self.cx.send(session, ToAgent::Begin { task }),
+            self.nodes.get_mut(host).into_iter().for_each(|node| node.unsettled.claimed(task));
+            sent = true;
         }
+        sent
     }
 }

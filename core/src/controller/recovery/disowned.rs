@@ -210,19 +210,37 @@ impl Facts<'_> {
         holders
     }
 
-    /// Returns the disowned ranks on which actions of the attempt wait, by action.
-    fn waiting_to_clean(&self, attempt: &JobAttempt) -> impl Iterator<Item = (ActionId, IdSet)> {
-        let actions = attempt.actions.iter().filter_map(|id| Some((*id, self.jobs.action(*id)?)));
-        let waiting = actions.map(|(id, action)| (id, action.row.waiting.intersection(&attempt.disowned)));
+    /// Returns all tasks that wait unclaimed on their nodes, by action.
+    fn unclaimed(&self) -> BTreeMap<ActionId, IdSet> {
+        let mut unclaimed: BTreeMap<ActionId, IdSet> = BTreeMap::new();
+        for task in self.nodes.values().flat_map(|node| node.unsettled.unclaimed()) {
+            unclaimed.entry(task.action).or_default().insert(task.rank.0);
+        }
+        unclaimed
+    }
+
+    /// Returns the disowned ranks on which actions of the attempt wait, by action. Some of these ranks are unclaimed.
+    fn waiting_to_clean<'a>(
+        &'a self,
+        attempt: &'a JobAttempt,
+        unclaimed: &'a BTreeMap<ActionId, IdSet>,
+    ) -> impl Iterator<Item = (ActionId, IdSet)> + 'a {
+        let waiting = self.jobs.of(attempt).map(move |action| {
+            let mut waiting = action.row.waiting.clone();
+            if let Some(ranks) = unclaimed.get(&action.row.id).filter(|_| !defect!(UnclaimedNotCleaned)) {
+                waiting.extend_with(&ranks.intersection(&action.row.accepted));
+            }
+            (action.row.id, waiting.intersection(&attempt.disowned))
+        });
         waiting.filter(|(_, ranks)| !ranks.is_empty())
     }
 
     /// Returns the hosts of all disowned ranks on which actions wait.
-    fn hosts_to_clean(&self) -> BTreeSet<HostName> {
+    fn hosts_to_clean(&self, unclaimed: &BTreeMap<ActionId, IdSet>) -> BTreeSet<HostName> {
         let attempts = self.jobs.cleaning.iter().filter_map(|(job, number)| self.jobs.attempt(job, *number));
         let mut hosts = BTreeSet::new();
         for attempt in attempts {
-            for (_, ranks) in self.waiting_to_clean(attempt) {
+            for (_, ranks) in self.waiting_to_clean(attempt, unclaimed) {
                 hosts.extend(ranks.iter().filter_map(|rank| attempt.layout.host(Rank(rank))));
             }
         }
@@ -238,7 +256,8 @@ impl Machine {
             return false;
         }
         let mut changed = false;
-        let holders = self.facts().holders_of(&self.facts().hosts_to_clean());
+        let unclaimed = self.facts().unclaimed();
+        let holders = self.facts().holders_of(&self.facts().hosts_to_clean(&unclaimed));
         for (job, number) in self.jobs.cleaning.clone() {
             let Some(attempt) = self.jobs.attempt(&job, number).filter(|attempt| !attempt.complete) else {
                 self.jobs.cleaning.remove(&(job, number));
@@ -249,7 +268,7 @@ impl Machine {
             if attempt.source.is_none() && !by_hand {
                 continue;
             }
-            let waiting: Vec<(ActionId, IdSet)> = self.facts().waiting_to_clean(attempt).collect();
+            let waiting: Vec<(ActionId, IdSet)> = self.facts().waiting_to_clean(attempt, &unclaimed).collect();
             let layout = attempt.layout.clone();
             let is_held = |host: &HostName| {
                 let of_host = holders.get(host).into_iter().flatten().filter(|_| !by_hand);
@@ -273,6 +292,7 @@ impl Machine {
                     }
                 }
                 let before = self.jobs.action(id).map(|action| action.row.waiting.len());
+                changed |= self.begin_unclaimed(id, &ready);
                 self.start_ready(id, &ready);
                 changed |= before != self.jobs.action(id).map(|action| action.row.waiting.len());
             }

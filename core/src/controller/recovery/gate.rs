@@ -194,14 +194,12 @@ impl Machine {
                     self.jobs.undo(task, boot_number, &mut self.cx);
                 }
                 let Some((session, node)) = session.zip(self.nodes.get_mut(&host)) else { continue };
-                let (absent, unclaimed) = (node.unsettled.absent.remove(&task), node.unsettled.unclaimed.remove(&task));
-                if unclaimed {
-                    self.begin_unclaimed(session, task);
-                } else if absent {
+                if node.unsettled.absent.remove(&task) {
                     self.settle_absent(session, task, boot_number, &boot);
                 }
             }
         }
+        self.begin_unclaimed(id, &ranks);
         self.start_ready(id, &ranks);
     }
 

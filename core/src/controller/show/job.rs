@@ -115,7 +115,10 @@ impl Facts<'_> {
             Stand::Accepted if expected.is_some() && !online => {
                 ("rebooting", "the node is away to boot, as its script said".to_owned(), asked_ms)
             }
-            Stand::Waiting | Stand::Sent if let Some(why) = self.held_back(task.action, rank) => {
+            Stand::Waiting | Stand::Sent | Stand::Accepted
+                if (action.stand(rank) != Stand::Accepted || node.is_some_and(|n| n.unsettled.is_unclaimed(task)))
+                    && let Some(why) = self.held_back(task.action, rank) =>
+            {
                 ("waiting", why.to_string(), asked_ms)
             }
             Stand::Waiting if self.jobs.is_behind(task.action, rank) => {

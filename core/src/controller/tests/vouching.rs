@@ -267,3 +267,47 @@ fn a_release_waits_for_the_drain_of_the_same_batch() {
     b.ask(Request::DrainDone { host, telling, lifted: false }).0.unwrap();
     assert_eq!(contexts(&b, "release").len(), 1);
 }
+
+/// A copy has the epilog of `a` on n0 and n1. Their agents were restarted before they began it, so both hold it
+/// unclaimed. The edge lists n0 alone.
+fn unclaimed(drain_hook: bool) -> (Bench, [SessionId; 2], Vec<Effect>) {
+    let (mut b, n) = bench(2, |s| s.drain_hook = drain_hook);
+    b.ask(assert(vec![listed("a", "n[0-1]", JobPhase::Running)])).0.unwrap();
+    b.ask(finish("a", None)).0.unwrap();
+    for (rank, session) in (0..).zip(&n) {
+        b.says(*session, FromAgent::Accepted { task: task("epilog", "a", rank), limit_ms: None });
+    }
+    let copy = b.store.clone();
+    let mut b = b.restored(&copy);
+    let up = |b: &mut Bench, rank: u32| {
+        b.up(&format!("n{rank}"), "b", vec![held("epilog", "a", rank, HeldState::Unclaimed)]).0
+    };
+    let sessions = [up(&mut b, 0), up(&mut b, 1)];
+    let mut part = listed("a", "n[0-1]", JobPhase::Ended);
+    (part.ranks, part.hosts) = ([0].into_iter().collect(), "n0".parse().unwrap());
+    let effects = b.ask(assert(vec![part])).1;
+    (b, sessions, effects)
+}
+
+fn begins(session: SessionId, rank: u32) -> Effect {
+    send(session, ToAgent::Begin { task: task("epilog", "a", rank) })
+}
+
+/// Found by a review: an unclaimed epilog on a disowned rank began only with its node's next Hello.
+#[test]
+fn an_unclaimed_epilog_on_a_disowned_rank_begins_once_its_host_is_drained() {
+    let (b, n, effects) = unclaimed(false);
+    assert!(effects.contains(&begins(n[0], 0)) && effects.contains(&begins(n[1], 1)), "{effects:?}");
+    assert_eq!(b.drained(), [("n1", false)]);
+}
+
+#[test]
+fn an_unclaimed_epilog_begins_once_its_rank_is_listed_again() {
+    let (mut b, n, effects) = unclaimed(true);
+    assert!(effects.contains(&begins(n[0], 0)) && !effects.contains(&begins(n[1], 1)), "{effects:?}");
+    let Ok(Reply::Ps { rows, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: false }).0 else { panic!() };
+    let why: Vec<&str> = rows.iter().filter(|row| row.hosts.contains("n1")).map(|row| row.why.as_str()).collect();
+    assert!(why.contains(&"the resource manager does not hold n1 for a any more: drained first"), "{rows:?}");
+    let (_, effects) = b.ask(assert(vec![listed("a", "n[0-1]", JobPhase::Ended)]));
+    assert!(effects.contains(&begins(n[1], 1)), "{effects:?}");
+}
