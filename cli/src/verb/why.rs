@@ -52,10 +52,15 @@ impl Faces for Answer<Why> {
             page.line(format_args!("  {}", style::CARE.style(text::line(note))));
         }
         if let Some(drain) = &node.drain {
-            let (newest, since) = (drain.newest(), when::second(drain.since_ms));
-            let by = newest.by.map(|uid| format!(" (by uid {uid})")).unwrap_or_default();
-            let word = super::drain::state(drain);
-            page.line(format_args!("  {} since {since}: {}{by}", style::CARE.style(word), text::line(&newest.reason)));
+            let mut reason = |word: &str, since_ms: u64, reason: &str, by: Option<u32>| {
+                let by = by.map(|uid| format!(" (by uid {uid})")).unwrap_or_default();
+                let (word, since) = (style::CARE.style(word), when::second(since_ms));
+                page.line(format_args!("  {word} since {since}: {}{by}", text::line(reason)));
+            };
+            reason(super::drain::state(drain), drain.since_ms, &drain.reason, drain.by);
+            if let Some(again) = &drain.again {
+                reason("also", again.at_ms, &again.reason, again.by);
+            }
         }
         for row in held {
             let by = match row.action.as_str() {
@@ -201,7 +206,9 @@ mod tests {
         let held = json!([{"job": "h2", "attempt": "0", "action": "epilog", "ranks": "0", "hosts": "n0",
                            "state": "held", "why": "done here",
             "age_ms": 3_000, "local": false}]);
-        let since = when::second(0);
+        let mut also = drain.clone();
+        also["again"] = json!({"reason": "10-gpu: failed (exit 1)", "by": null, "at_ms": 60_000});
+        let (since, later) = (when::second(0), when::second(60_000));
         for (node, held, next, expect) in [
             (
                 json!({}),
@@ -215,6 +222,15 @@ mod tests {
                 json!(["perilog undrain n0"]),
                 format!(
                     "  drained since {since}: bad dimm (by uid 0)\n  no script runs here\n  next  perilog undrain n0\n"
+                ),
+            ),
+            (
+                json!({"drain": also}),
+                json!([]),
+                json!(["perilog undrain n0"]),
+                format!(
+                    "  drained since {since}: bad dimm (by uid 0)\n  also since {later}: 10-gpu: failed (exit 1)\n  \
+                     no script runs here\n  next  perilog undrain n0\n"
                 ),
             ),
             (
