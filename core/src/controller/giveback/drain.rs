@@ -1,5 +1,6 @@
 //! Drain: decides which reasons a host's drain has, when it is in force, and when it is lifted. A drain keeps new jobs
-//! from a host at fault, for a reason on which an operator can act. An existing reason is never replaced.
+//! from a host at fault, for a reason on which an operator can act. The first reason stands; of later ones
+//! the newest stands beside it.
 //!
 //! ```text
 //!   at fault, or by hand --> notice to the hook --confirmed--> in force --undrain--> notice --confirmed--> gone

@@ -145,7 +145,7 @@ pub struct VerdictRow {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Fault {
     pub result: String,
-    /// The script to blame, and the last line of its output.
+    /// The script to blame; `line`: the last line of its output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -20,7 +20,8 @@ impl Jobs {
         })
     }
 
-    /// Adds an attempt, or vouches for an existing attempt. A repeated request changes nothing.
+    /// Adds an attempt, vouches for an existing attempt, or gives a bare run its terms. A repeated request changes at
+    /// most the attempt's missing source.
     ///
     /// # Errors
     /// The request is wrong, or contradicts the attempt that exists.

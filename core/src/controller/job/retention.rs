@@ -5,12 +5,13 @@
 //! |-------------------------------------------------------------|--------------|
 //! | with an action that has not ended                           | never |
 //! | that a resource manager will finish                         | never |
-//! | with ranks that are not released: a hold, an awaited drain  | never |
+//! | that is not released whole, with a drain awaited on a host   | never |
+//! | that is not released whole, but for the bare runs below      | never |
 //! | that is frozen, and every attempt during a recovery         | never |
 //! | with a notice that the release hook has not carried out     | never |
 //! | that is released whole, with every such notice carried out  | past retention, or above `keep-attempts` |
-//! | of a bare `run`, still holding ranks                        | past retention |
-//! | of a bare `run` whose after-actions have ended everywhere   | past retention, or above `keep-attempts` |
+//! | of an open bare `run`, still holding ranks                  | past retention |
+//! | of an open bare `run` whose after-actions have all ended    | past retention, or above `keep-attempts` |
 //!
 //! A bare `run` is an attempt that `perilog run` opened without `job add`. No resource manager gave its ranks to the
 //! job, so the controller sends no release when the attempt is forgotten. Above `keep-attempts`, the oldest attempts go

@@ -3,7 +3,7 @@
 //!
 //! | evidence | found | then |
 //! |---|---|---|
-//! | a stamp: `controller backup` made this copy | at load | recovery |
+//! | a stamp: `controller backup` or `restore` made this copy | at load | recovery |
 //! | the anchor file names a commit that the store lacks | at load | recovery, in an epoch above the anchor's |
 //! | a node's newest commit is foreign, and so is another node's (1) | at its Hello | recovery |
 //! | the newest commit of one host alone is foreign | at its Hello | no Welcome for the host; shown |

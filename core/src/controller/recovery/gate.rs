@@ -223,7 +223,12 @@ impl Machine {
         self.recovery.judged.clear();
         self.drains.tell_doubted(&mut self.cx);
         self.recovery.drop_tombstones(&self.jobs, &mut self.nodes);
-        self.cx.note(crate::agent::io::Level::Info, None, None, "the recovery is over: everything was vouched for");
+        self.cx.note(
+            crate::agent::io::Level::Info,
+            None,
+            None,
+            "the recovery is over: nothing waits for a word any more",
+        );
     }
 }
 

@@ -5,10 +5,12 @@
 //! ```text
 //!   start --> settling --all nodes said Hello, or a time passed--> open
 //!      \         |                                                   |
-//!       evidence: a stamp, the anchor, or nodes with commits that this store never made
+//!       evidence: a copy's stamp, the anchor, or nodes with commits that this store never made
 //!                \------------------------> in recovery <-----------/
-//!                                                \--everything was vouched for--> open
+//!                                                \--over (1)--> open
 //! ```
+//! 1. The gate is open, no attempt waits for an operator, no orphan is left that nobody gave up, and no agent refuses
+//!    this controller's epoch.
 //!
 //! * **Settling.** After every start, the attempts of the store are *unasserted* until the gate opens. A request for an
 //!   attempt asserts it at once.
@@ -66,8 +68,8 @@ pub(super) struct Recovery {
     /// Sources whose edges have listed their attempts (`Assert`) since this controller started. A list says nothing
     /// about other instances of the same resource manager.
     asserted: BTreeSet<Source>,
-    /// Sources whose edges have asked for their attempts (`Attempts`) since this controller started. An edge that asks
-    /// reads no notices.
+    /// Sources whose edges have followed their attempts (`Attempts`) since this controller started. Such an edge reads
+    /// no notices, so an unread release does not mean that the edge is behind.
     pub(super) followed: BTreeSet<Source>,
     /// Time (monotonic) at which the controller drains the hosts of orphans; `None`: no such drain is due.
     orphans_ms: Option<u64>,
@@ -142,7 +144,7 @@ impl Recovery {
         self.judged.contains(&epoch) || self.judged.len() >= MAX_JUDGED
     }
 
-    /// Records the lives that the suspects reported: each is evidence once.
+    /// Records the lives of the suspects' commits as judged, at most [`MAX_JUDGED`]. Each life is evidence once.
     fn judge_suspects(&mut self) {
         let epochs = self.suspects.values().map(|commit| commit.epoch);
         self.judged.extend(epochs.take(MAX_JUDGED.saturating_sub(self.judged.len())));

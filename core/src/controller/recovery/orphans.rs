@@ -42,7 +42,7 @@ pub(crate) struct Orphan {
     pub(crate) attempt: Attempt,
     pub(crate) action: ActionName,
     pub(super) userid: Option<u32>,
-    /// The state that the node reported last, the time of that report (monotonic), and the task's time limit (ms).
+    /// State in the node's last report; `told_ms`: time of that report (monotonic); `limit_ms`: the task's time limit.
     state: HeldState,
     told_ms: u64,
     limit_ms: Option<u64>,

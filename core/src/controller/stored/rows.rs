@@ -53,7 +53,7 @@ pub struct AttemptRow {
     /// No edge, request or operator has vouched for the attempt in this recovery. No task of the attempt begins, no
     /// rank is released, and no notice is sent.
     pub unvouched: bool,
-    /// The attempt was added or vouched for in a recovery. The store may lack tasks that had begun, so a setup action
+    /// The attempt was opened or vouched for in a recovery. The store may lack tasks that had begun, so a setup action
     /// counts as begun on every rank.
     pub recovered: bool,
     /// Ranks that the resource manager no longer holds for the attempt. An after-action begins on a disowned rank only
@@ -216,7 +216,7 @@ pub struct ActionRow {
     /// Open ranks to cancel. The controller repeats the Cancel at each session of their nodes, until they have ended.
     pub cancelling: IdSet,
     pub cancel_why: Option<String>,
-    /// Ranks by the number of the boot in which their node got the Start, or holds the task.
+    /// Key: number of a node's boot. Value: the ranks whose node got the Start, or holds the task, in that boot.
     pub boots: BTreeMap<u32, IdSet>,
     pub verdict: Option<Verdict>,
     pub ended_ms: Option<u64>,
