@@ -73,10 +73,9 @@ pub(super) enum Change {
     /// A script of the host ended, or the node said Hello: a reboot may have ended the script for which the host is
     /// drained.
     ScriptsEnded(HostName),
-    /// A script of the task lives, although the task ended as `lost`: its host is drained for this reason.
-    Lives(TaskId, String),
-    /// No after-action cleans up after the task. The host is drained for this reason.
-    Unclean(TaskId, String),
+    /// The host of the task is to be drained for the reason `what`. `is_stuck`: a script of the task lives, and a
+    /// reboot of the node ends the script.
+    Drain { task: TaskId, what: String, is_stuck: bool },
     /// Disowned ranks on the hosts were released, or are the attempt's again. The drains for the clean-up are lifted.
     Cleaned(Vec<HostName>, Passing),
 }

@@ -19,7 +19,7 @@ use crate::controller::recovery::Recovery;
 use crate::defect;
 use crate::ids::{ActionId, Epoch, HostName};
 use crate::idset::IdSet;
-use crate::mark::{Commit, History};
+use crate::mark::History;
 use crate::message::Phase;
 
 /// The controller's machine: all state that decides about jobs, actions and ranks.
@@ -174,11 +174,6 @@ impl Machine {
         ]
     }
 
-    /// Returns the newest commit of the store; `None`: the store is new.
-    pub(super) fn newest_commit(&self) -> Option<Commit> {
-        self.history.newest()
-    }
-
     fn close_batch(&mut self) -> Output {
         // An end lets other ranks begin. A verdict may hand ranks over, and a dropped hold may release ranks; both may
         // change further actions. The loop repeats until no action changes.
@@ -186,7 +181,9 @@ impl Machine {
         self.react();
         self.jobs.tell_milestones(&mut self.cx);
         loop {
-            self.settle_resolved();
+            let mut in_force = std::mem::take(&mut self.cx.in_force);
+            in_force.retain(|host| !self.drains.is_draining(host));
+            self.jobs.settle_resolved(&in_force, &mut self.cx);
             self.react();
             if let Some(id) = self.cx.touched.pop_first() {
                 self.jobs.tell(id, &mut self.cx);
@@ -244,20 +241,28 @@ impl Machine {
                     self.start_ready(action, &ranks);
                 }
                 Change::Cancelled(task, why) => {
-                    if let Some(session) = self.facts().session_of(task).filter(|_| !self.facts().is_absent(task)) {
+                    let session = self.nodes.session_of(&self.jobs, task);
+                    if let Some(session) = session.filter(|_| !self.facts().is_absent(task)) {
                         self.cx.send_cancel(session, &self.jobs, task, &why);
                     }
                 }
                 Change::Ended(end) => self.on_ended(end),
-                Change::Lives(task, what) => self.drain_alive(task, &what, self.facts().stuck(task)),
-                Change::Unclean(task, what) => self.drain_alive(task, &what, Fault::Other),
+                Change::Drain { task, what, is_stuck } => {
+                    let fault = if is_stuck { self.facts().stuck(task) } else { Fault::Other };
+                    self.drain_task(task, &format!(": {what}"), fault);
+                }
                 Change::Unorphaned(host) => {
                     if !defect!(OrphanDrainStays) {
                         self.drains.lift_passing(&host, &Passing::Orphan, &mut self.cx);
                     }
                     self.jobs.reordered_on(&host, &mut self.cx);
                 }
-                Change::ScriptsEnded(host) => self.reboot_cleans(&host),
+                Change::ScriptsEnded(host) => {
+                    let cleans = self.cx.settings.reboot_cleans && !self.recovery.is_on();
+                    if let Some(node) = self.nodes.get(&host).filter(|_| cleans) {
+                        self.drains.reboot_cleans(node, &mut self.cx);
+                    }
+                }
                 Change::Decided(action) => {
                     if let Some(action) = self.jobs.action(action) {
                         self.nodes.unindex(&self.jobs, action);
@@ -287,17 +292,22 @@ impl Machine {
         if !end.is_ok {
             self.nodes.remember_failed(&self.jobs, task);
         }
-        if let Some(ended) = end.blame {
-            self.drain_for(task, &ended);
+        if let Some((what, fault)) = end.blame.and_then(|ended| self.facts().fault_of(task, &ended)) {
+            self.drain_task(task, &what, fault);
         }
     }
 
-    /// Releases every part whose last hold was dropped in this batch. Returns `true` if any hold was dropped.
+    /// Releases every part whose last hold was dropped in this batch. Ranks on a host whose drain is not in force yet
+    /// wait for the drain. Returns `true` if any hold was dropped.
     fn release_all(&mut self) -> bool {
         let parts = std::mem::take(&mut self.cx.let_go);
         let any = parts.values().any(|part| !part.is_empty());
-        for ((job, attempt), part) in parts {
-            self.release(&job, attempt, part);
+        for ((job, number), part) in parts {
+            let (free, waiting) = self.facts().free(&job, number, part);
+            for (host, rank) in waiting {
+                self.drains.waiting.entry(host).or_default().insert((job.clone(), number, rank));
+            }
+            self.jobs.give(&job, number, &free, &mut self.cx);
         }
         any
     }

@@ -1,9 +1,13 @@
 //! Requests: passes each client's request to the part of the machine that decides, and explains refusals.
 
+use std::collections::BTreeSet;
+
+use crate::controller::context::Context;
 use crate::controller::facts::Facts;
-use crate::controller::io::{AskWhich, Client, Hooked, OutboxEntry, Record, Refusal, Reply, Request, SessionId, Which};
+use crate::controller::io::{AskWhich, Client, Hooked, OutboxEntry, Record, Recover, Refusal, Reply, Request, Which};
 use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
+use crate::controller::node::Nodes;
 use crate::defect;
 use crate::hostlist::HostList;
 use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
@@ -50,6 +54,15 @@ impl Jobs {
         Ok(tasks)
     }
 
+    /// Returns the hosts of the tasks that `which` names.
+    fn hosts_of_tasks(&self, which: &Which) -> Result<HostList, Refusal> {
+        let mut hosts: BTreeSet<HostName> = BTreeSet::new();
+        for (id, ranks) in self.tasks(which, false)? {
+            hosts.extend(ranks.iter().filter_map(|rank| self.host_of(TaskId { action: id, rank: Rank(rank) })));
+        }
+        Ok(HostList::from_names(hosts.iter().map(HostName::as_str)).unwrap_or_default())
+    }
+
     /// Returns the newest attempt of a job with an action of this name.
     fn attempt_with(&self, job: &JobId, name: &ActionName) -> Option<Attempt> {
         let of = |id: &ActionId| self.action(*id).is_some_and(|action| action.row.name == *name);
@@ -86,7 +99,7 @@ impl Machine {
                 Ok(Reply::Done)
             }
             Request::Cancel { which, why } => self.jobs.cancel(&which, &why, uid, &mut self.cx),
-            Request::Signal { which, signal } => self.signal(&which, signal),
+            Request::Signal { which, signal } => self.nodes.signal(&self.jobs, &which, signal, &mut self.cx),
             Request::Resolve { which, ok, reason } => self.resolve(&which, ok, &reason, uid),
             Request::Ps { older_than_ms, held } => {
                 let show = self.facts();
@@ -97,7 +110,7 @@ impl Machine {
             Request::Nodes { targets } => self.facts().list_nodes(targets.as_ref()).map(Reply::Nodes),
             Request::Why { host } => self.facts().why(&host).map(|view| Reply::Why(Box::new(view))),
             Request::NodeForget { hosts } => self.node_forget(&hosts, uid),
-            Request::Ask { which, ask } => self.ask(which, ask),
+            Request::Ask { which, ask } => self.nodes.ask(which, ask, &self.jobs, &mut self.cx),
             Request::AskEnds { question } => {
                 self.nodes.questions.remove(&question);
                 Ok(Reply::Done)
@@ -112,7 +125,16 @@ impl Machine {
             }
             Request::Resume => Ok(self.quiesce.resume(uid, &mut self.cx)),
             Request::Assert(asked) => self.assert(*asked),
-            Request::Recover(asked) => self.recover(asked, uid),
+            Request::Recover(Recover::List) => Ok(Reply::Recovery(Box::new(self.facts().show_recovery()))),
+            Request::Recover(Recover::TakeOver) => {
+                // An epoch above every reported epoch: the agents obey this controller. The reported epochs prove a
+                // lost life, so a recovery begins.
+                self.raise_epoch(self.facts().highest_reported());
+                self.enter_recovery(format!("uid {uid} said that this controller takes over"));
+                Ok(Reply::TookOver { epoch: self.epoch.number })
+            }
+            Request::Recover(Recover::Confirm { job, attempt, word }) => self.confirm(job.as_ref(), attempt, word, uid),
+            Request::Recover(Recover::Forget { host }) => self.forget_told(&host, uid),
             Request::Attempts(of) => {
                 // A source without attempts is not remembered: made-up names cannot pile up.
                 if self.jobs.attempts().any(|(_, _, attempt)| attempt.source.as_ref() == Some(&of.source)) {
@@ -153,9 +175,11 @@ impl Machine {
                 Ok(Reply::Done)
             }
         };
-        self.cx.reply(client, reply.map_err(|refusal| self.explain(refusal)));
+        self.cx.reply(client, reply.map_err(|refusal| self.facts().explain(refusal)));
     }
+}
 
+impl Facts<'_> {
     /// Adds a hint to a refusal: an operator who typed a node's name for a job's is told of `perilog why`.
     fn explain(&self, refusal: Refusal) -> Refusal {
         match &refusal {
@@ -168,9 +192,15 @@ impl Machine {
             _ => refusal,
         }
     }
+}
 
-    fn ask(&mut self, which: AskWhich, mut ask: Ask) -> Result<Reply, Refusal> {
-        if self.nodes.questions.len() >= MAX_QUESTIONS {
+impl Nodes {
+    /// Passes a client's question to the connected nodes that `which` names.
+    ///
+    /// # Errors
+    /// Too many questions are open, or `which` names no such job, attempt or action.
+    fn ask(&mut self, which: AskWhich, mut ask: Ask, jobs: &Jobs, cx: &mut Context) -> Result<Reply, Refusal> {
+        if self.questions.len() >= MAX_QUESTIONS {
             return Err(Refusal::Unavailable("too many questions to nodes are open".to_owned()));
         }
         let hosts = match which {
@@ -178,46 +208,30 @@ impl Machine {
             AskWhich::Tasks(which) => {
                 // A node keeps the output of every attempt, so the question must name the attempt.
                 if let Ask::Logs { job, attempt, .. } = &mut ask {
-                    *attempt = Some(self.jobs.attempt_meant(job, *attempt)?.0);
+                    *attempt = Some(jobs.attempt_meant(job, *attempt)?.0);
                 }
-                self.facts().hosts_of_tasks(&which)?
+                jobs.hosts_of_tasks(&which)?
             }
         };
         let mut asked = Vec::new();
         let mut unreachable = Vec::new();
         for host in hosts.iter() {
-            match self.nodes.get(host).and_then(|node| Some((node.session?, node.row.host.clone()))) {
+            match self.get(host).and_then(|node| Some((node.session?, node.row.host.clone()))) {
                 Some(there) => asked.push(there),
                 None => unreachable.push(host),
             }
         }
-        self.nodes.question_last += 1;
-        let question = self.nodes.question_last;
+        self.question_last += 1;
+        let question = self.question_last;
         let list = |names: &mut dyn Iterator<Item = &str>| HostList::from_names(names).unwrap_or_default();
         let unreachable = list(&mut unreachable.iter().copied());
         let asked_hosts = list(&mut asked.iter().map(|(_, host)| host.as_str()));
         if !asked.is_empty() {
-            self.nodes.questions.insert(question, asked.iter().map(|(_, host)| host.clone()).collect());
+            self.questions.insert(question, asked.iter().map(|(_, host)| host.clone()).collect());
         }
         for (session, _) in asked {
-            self.cx.send(session, ToAgent::Ask { question, ask: ask.clone() });
+            cx.send(session, ToAgent::Ask { question, ask: ask.clone() });
         }
         Ok(Reply::Asked { question, asked: asked_hosts, unreachable })
-    }
-}
-
-impl Facts<'_> {
-    /// Returns the session of the task's node; `None` for an external action, which runs on no node.
-    pub(super) fn session_of(&self, task: TaskId) -> Option<SessionId> {
-        let host = self.jobs.host_of(task).filter(|_| !self.jobs.is_external(task.action));
-        host.and_then(|host| self.nodes.get(&host)).and_then(|node| node.session)
-    }
-
-    fn hosts_of_tasks(&self, which: &Which) -> Result<HostList, Refusal> {
-        let mut hosts: std::collections::BTreeSet<HostName> = std::collections::BTreeSet::new();
-        for (id, ranks) in self.jobs.tasks(which, false)? {
-            hosts.extend(ranks.iter().filter_map(|rank| self.jobs.host_of(TaskId { action: id, rank: Rank(rank) })));
-        }
-        Ok(HostList::from_names(hosts.iter().map(HostName::as_str)).unwrap_or_default())
     }
 }

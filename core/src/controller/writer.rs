@@ -110,7 +110,7 @@ impl Writer {
     /// Marks the batch as committed, and returns the output that may leave. A batch without records needs no commit.
     pub fn committed(&mut self, batch: Batch) -> Left {
         let Output { records, effects } = batch.output;
-        let newest = self.machine.as_ref().and_then(Machine::newest_commit);
+        let newest = self.machine.as_ref().and_then(|machine| machine.history.newest());
         Left { anchor: newest.filter(|_| !records.is_empty()), records, effects }
     }
 

@@ -70,7 +70,7 @@ impl Expected {
     }
 
     /// Returns the announced end with another outcome and a note. A worse outcome of the scripts stands.
-    fn but(&self, outcome: Outcome, note: &str, now: Now) -> Ended {
+    pub(super) fn but(&self, outcome: Outcome, note: &str, now: Now) -> Ended {
         let told = &self.row.ended;
         let outcome = if told.outcome.severity() > outcome.severity() { told.outcome.clone() } else { outcome };
         let note = told.note.iter().map(String::as_str).chain([note]).collect::<Vec<_>>().join("; ");
@@ -236,35 +236,6 @@ impl Machine {
         }
         self.jobs.touch(task.action, &mut self.cx);
         None
-    }
-
-    /// Ends the ranks whose reboot did not come in time; returns the time of the next check. While the node is
-    /// connected and a script lives, the runner's own limit ends the script.
-    pub(crate) fn check_boots(&mut self, id: ActionId) -> Option<u64> {
-        let grace = self.cx.settings.unreachable_grace_ms;
-        let action = self.jobs.action(id)?;
-        let (mut next, mut over) = (None::<u64>, Vec::new());
-        for (rank, expected) in &action.expected {
-            let task = action.task(*rank);
-            let Some(until) = expected.until_ms else { continue };
-            // A node that left a moment ago may be rebooting: it gets the grace of an absent node.
-            let away = self.nodes.of(&self.jobs, task).filter(|node| node.session.is_none());
-            let due = away.map_or(until, |node| until.max(node.since_ms.saturating_add(grace)));
-            if self.cx.now.mono_ms < due {
-                next = Some(next.map_or(due, |next| next.min(due)));
-                continue;
-            }
-            let note = "the boot that it expected did not come within its limit";
-            if away.is_some() {
-                over.push((task, expected.but(Outcome::Lost { why: Loss::Unreachable }, note, self.cx.now)));
-            } else if expected.is_over {
-                over.push((task, expected.but(Outcome::Timeout { status: None }, note, self.cx.now)));
-            }
-        }
-        for (task, ended) in over {
-            self.jobs.end_task(task, ended, &mut self.cx);
-        }
-        next
     }
 }
 

@@ -15,6 +15,7 @@ use crate::controller::machine::Machine;
 use crate::controller::node::Node;
 use crate::controller::operator::resolve::is_before_its_begin;
 use crate::defect;
+use crate::duration::Span;
 use crate::ids::{ActionName, HostName, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::message::Phase;
@@ -102,16 +103,17 @@ impl Jobs {
         if action.lives_after_all(task.rank) && !defect!(LostMayLive) {
             self.touch(task.action, cx);
             let what = "lives, and had been given up as lost".to_owned();
-            cx.changes.push_back(Change::Lives(task, what));
+            cx.changes.push_back(Change::Drain { task, what, is_stuck: true });
         }
     }
 }
 
 impl Machine {
-    /// Gives up the rank of a script past its limit, if the job may go on without the rank: otherwise one straggler
-    /// would hold all nodes of the job. The node's drain must be in force first. The script goes on, and its own end is
-    /// recorded as late.
-    pub(crate) fn give_up_overdue(&mut self, task: TaskId, what: &str) {
+    /// Drains the node of a script past its limit, for the reason `what`. Gives up the script's rank once the drain is
+    /// in force, if the job may go on without the rank: otherwise one straggler would hold all nodes of the job. The
+    /// script goes on, and its own end is recorded as late.
+    pub(crate) fn on_overdue(&mut self, task: TaskId, what: &str) {
+        self.drain_task(task, &format!(": {what}"), self.facts().stuck(task));
         let forgiveness = self.jobs.forgiveness(task.action, &self.cx);
         let Some(action) = self.jobs.action_mut(task.action) else { return };
         let is_before = !self.cx.settings.after.contains(&action.row.name) && action.row.external.is_none();
@@ -125,31 +127,6 @@ impl Machine {
             true => self.jobs.action_mut(task.action).into_iter().for_each(|action| action.resolve_later(word.clone())),
             false => self.jobs.end_task(task, Ended::bare(word.outcome(), self.cx.now.wall_ms), &mut self.cx),
         }
-    }
-
-    /// Logs a script past its limit and drains its node, once for each script. The operator who lifts the drain knows
-    /// of the script, so a later controller that hears of the script does not drain again.
-    pub(crate) fn past_its_limit(&mut self, host: &HostName, task: TaskId, phase: &Phase) {
-        let Phase::Overdue { script, limit_ms, doing } = phase else { return };
-        let script = script_name(script);
-        let Some(action) = self.jobs.action_mut(task.action) else { return };
-        if !action.is_overdue_now(task.rank, script) {
-            return;
-        }
-        let row = &action.row;
-        let ended = row.ended.contains(task.rank.0);
-        let context = json!({"action": row.name, "attempt": row.attempt, "ranks": task.rank.0.to_string(),
-            "hosts": host, "script": script, "limit_ms": limit_ms, "doing": doing});
-        let job = row.job.clone();
-        self.jobs.event(&job, "overdue", context, &mut self.cx);
-        self.jobs.touch(task.action, &mut self.cx);
-        if ended {
-            // The task has ended by a resolution, and an operator may have lifted its drain since.
-            return;
-        }
-        let what = format!("{script} is past its limit of {}", crate::duration::Span::from_millis(*limit_ms));
-        self.drain_alive(task, &what, self.facts().stuck(task));
-        self.give_up_overdue(task, &what);
     }
 }
 
@@ -168,6 +145,35 @@ impl Facts<'_> {
             && !survives_reboot(&action.row.name)
             && node.is_some_and(other)
             && !defect!(BootKeepsProlog)
+    }
+}
+
+impl Jobs {
+    /// Logs a script past its limit, once for each script. Returns the reason for the drain of its node
+    /// ([`Machine::on_overdue`]). The operator who lifts the drain knows of the script, so a later controller that
+    /// hears of the script does not drain again.
+    pub(crate) fn past_its_limit(
+        &mut self,
+        host: &HostName,
+        task: TaskId,
+        phase: &Phase,
+        cx: &mut Context,
+    ) -> Option<String> {
+        let Phase::Overdue { script, limit_ms, doing } = phase else { return None };
+        let script = script_name(script);
+        let action = self.action_mut(task.action)?;
+        if !action.is_overdue_now(task.rank, script) {
+            return None;
+        }
+        let row = &action.row;
+        let ended = row.ended.contains(task.rank.0);
+        let context = json!({"action": row.name, "attempt": row.attempt, "ranks": task.rank.0.to_string(),
+            "hosts": host, "script": script, "limit_ms": limit_ms, "doing": doing});
+        let job = row.job.clone();
+        self.event(&job, "overdue", context, cx);
+        self.touch(task.action, cx);
+        // If the task has ended by a resolution, an operator may have lifted its drain since.
+        (!ended).then(|| format!("{script} is past its limit of {}", Span::from_millis(*limit_ms)))
     }
 }
 

@@ -49,7 +49,11 @@ impl Machine {
                 self.jobs.task_says(task, name, &mut self.cx);
                 return;
             }
-            Phase::Overdue { .. } => self.past_its_limit(host, task, &phase),
+            Phase::Overdue { .. } => {
+                if let Some(what) = self.jobs.past_its_limit(host, task, &phase, &mut self.cx) {
+                    self.on_overdue(task, &what);
+                }
+            }
             Phase::Lingering { processes }
                 if !repeated(|p| matches!(p, Phase::Lingering { .. })) && action.may_tell(task.rank) =>
             {

@@ -3,7 +3,7 @@
 //!
 //! | the reason says | worded in |
 //! |---|---|
-//! | how a task ended: action, script, outcome, first check or last line | `drain_for` below |
+//! | how a task ended: action, script, outcome, first check or last line | `fault_of` below |
 //! | a script is past its limit; a task that was lost lives | `action/end.rs` |
 //! | processes outlive their scripts | `action/clock.rs` |
 //! | a task was resolved by hand while it may be alive | `operator/resolve.rs` |
@@ -21,7 +21,7 @@ use crate::controller::io::Settings;
 use crate::controller::machine::Machine;
 use crate::defect;
 use crate::duration::Span;
-use crate::ids::{HostName, TaskId};
+use crate::ids::TaskId;
 use crate::outcome::{Loss, Outcome};
 use crate::task::Ended;
 
@@ -40,90 +40,75 @@ impl Facts<'_> {
     pub(crate) fn stuck(&self, task: TaskId) -> Fault {
         Fault::Stuck(self.nodes.of(&self.jobs, task).map(|node| node.row.boot_number))
     }
-}
 
-impl Machine {
-    /// Drains the host of a task if the end is the node's fault, or if no after-action will clean up after it.
-    pub(crate) fn drain_for(&mut self, task: TaskId, ended: &Ended) {
-        let Some(action) = self.jobs.action(task.action) else { return };
-        let row = &action.row;
+    /// Returns the fault of the task's node, with the reason for its drain after the action's name, if the end is the
+    /// node's fault, or if no after-action will clean up after it.
+    pub(crate) fn fault_of(&self, task: TaskId, ended: &Ended) -> Option<(String, Fault)> {
+        let action = self.jobs.action(task.action)?;
         // A cancelled after-action has not cleaned up.
         let unclean = matches!(ended.outcome, Outcome::Cancelled { .. }) && self.jobs.follows(action);
         // A node may refuse a setup action that the node does not configure, or for which the node is full. If a node
         // refuses an after-action, nothing cleans up, so the node is drained.
         let excused = matches!(ended.outcome, Outcome::Refused { .. })
-            && (self.facts().is_unconfigured(task) || (ended.full && !defect!(FullDrains)))
+            && (self.is_unconfigured(task) || (ended.full && !defect!(FullDrains)))
             && !self.jobs.follows(action);
         let at_fault = is_at_fault(&ended.outcome) && !excused || (unclean && !defect!(CancelledEpilogIsClean));
         let unfollowed = self.jobs.unfollowed(task, ended);
         if !at_fault && unfollowed.is_none() {
-            return;
+            return None;
         }
         let step = blamed(ended);
         let script = step.map(|step| format!(" {}", step.script)).unwrap_or_default();
-        let mut reason = format!("{}{script}: {}", row.name, ended.outcome);
+        let mut what = format!("{script}: {}", ended.outcome);
         // The text of `tolerable` lacks the script's status.
         if let (Outcome::Tolerable, Some(status)) = (&ended.outcome, step.and_then(|step| step.status)) {
-            reason.push_str(&format!(" ({status})"));
+            what.push_str(&format!(" ({status})"));
         }
         if let Some(elapsed) = ended.elapsed_ms {
-            reason.push_str(&format!(" after {}", Span::from_millis(elapsed)));
+            what.push_str(&format!(" after {}", Span::from_millis(elapsed)));
         }
         if let Some(name) = unfollowed {
-            reason.push_str(&format!(", and {name} had been cancelled"));
+            what.push_str(&format!(", and {name} had been cancelled"));
         }
         for check in ended.checks.iter().take(1) {
-            reason.push_str(&format!(": {}: {}", check.check, check.message));
+            what.push_str(&format!(": {}: {}", check.check, check.message));
         }
         if ended.checks.is_empty()
             && let Some(line) = last_line(ended)
         {
-            reason.push_str(&format!(": {line}"));
+            what.push_str(&format!(": {line}"));
         }
-        let suffix = format!(" (job {} attempt {})", row.job, row.attempt);
         let fault = match ended.outcome {
             // A reboot does not replace the after-action.
             _ if unfollowed.is_some() => Fault::Other,
-            Outcome::Timeout { .. } => self.facts().stuck(task),
+            Outcome::Timeout { .. } => self.stuck(task),
             // An operator may have rebooted the node to end the stuck script for which it is drained.
             Outcome::Lost { why: Loss::Rebooted | Loss::Offline | Loss::Unreachable } => Fault::Away,
             _ => Fault::Other,
         };
-        self.drain_task(task, reason, &suffix, fault);
+        Some((what, fault))
     }
+}
 
-    /// Drains the host of a task that may be alive, or that no after-action cleans up after. `what` is the reason.
-    pub(crate) fn drain_alive(&mut self, task: TaskId, what: &str, fault: Fault) {
-        let Some(row) = self.jobs.action(task.action).map(|action| &action.row) else { return };
-        let (reason, suffix) = (format!("{}: {what}", row.name), format!(" (job {} attempt {})", row.job, row.attempt));
-        self.drain_task(task, reason, &suffix, fault);
-    }
-
-    /// Drains the host of a task, and logs the reason unless the drain has the reason already. Cuts the reason to leave
-    /// room for `suffix`.
-    fn drain_task(&mut self, task: TaskId, reason: String, suffix: &str, fault: Fault) {
+impl Machine {
+    /// Drains the host of a task, and logs the reason unless the drain has the reason already. `what`: the reason after
+    /// the action's name; cut to leave room for the job's.
+    pub(crate) fn drain_task(&mut self, task: TaskId, what: &str, fault: Fault) {
         let Some(host) = self.jobs.host_of(task) else { return };
+        let Some(row) = self.jobs.action(task.action).map(|action| &action.row) else { return };
+        let (reason, suffix) = (format!("{}{what}", row.name), format!(" (job {} attempt {})", row.job, row.attempt));
         let room = MAX_REASON.saturating_sub(suffix.chars().count());
         let reason: String = reason.chars().map(|c| if c.is_control() { ' ' } else { c }).take(room).collect();
         let cause = Cause { reason: format!("{reason}{suffix}"), by: None, fault };
         if self.drains.drain(&host, cause, &mut self.cx) == Told::Known {
             return;
         }
-        let Some(row) = self.jobs.action(task.action).map(|action| &action.row) else { return };
         let (job, drain) = (row.job.clone(), self.drains.get(&host));
         let newest = drain.map(|drain| drain.newest().reason).unwrap_or_default();
         let context = json!({"action": row.name, "attempt": row.attempt, "ranks": task.rank.0.to_string(),
             "hosts": host, "reason": newest});
         self.jobs.event(&job, "drain", context, &mut self.cx);
         self.cx.note(Level::Warning, Some(&job), Some(&host), format!("drained: {newest}"));
-    }
-
-    /// Lifts the drain for a stuck script after a reboot of the node, if the site has set `reboot-cleans`. Lifts no
-    /// drain in a recovery, or while a script lives on the node.
-    pub(crate) fn reboot_cleans(&mut self, host: &HostName) {
-        if let Some(node) = self.nodes.get(host).filter(|_| self.cx.settings.reboot_cleans && !self.recovery.is_on()) {
-            self.drains.reboot_cleans(node, &mut self.cx);
-        }
     }
 
     /// Applies new settings. Warns if releases are owed to a release hook that is configured no more.

@@ -12,10 +12,10 @@ use serde_json::json;
 
 use crate::controller::action::Action;
 use crate::controller::context::Context;
+use crate::controller::facts::Facts;
 use crate::controller::giveback::notices::told_as;
 use crate::controller::io::{Edge, ReleasePolicy};
 use crate::controller::job::Jobs;
-use crate::controller::machine::Machine;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, ResourceName};
 use crate::job::Part;
@@ -120,7 +120,7 @@ impl Jobs {
 
     /// Marks a part as released, and sends the notices. The resource manager gets none about ranks that it no longer
     /// holds for the attempt.
-    fn give(&mut self, job: &JobId, number: Attempt, free: &Part, cx: &mut Context) {
+    pub(crate) fn give(&mut self, job: &JobId, number: Attempt, free: &Part, cx: &mut Context) {
         let Some(attempt) = self.attempt_mut(job, number) else { return };
         if attempt.complete || free.is_empty() {
             return;
@@ -170,22 +170,21 @@ impl Jobs {
     }
 }
 
-impl Machine {
-    /// Releases the ranks and resources of `part` that have no hold. Ranks on a host whose drain is not in force yet
-    /// wait for the drain. Nothing of a frozen attempt is released.
-    pub(crate) fn release(&mut self, job: &JobId, number: Attempt, part: Part) {
+impl Facts<'_> {
+    /// Returns the ranks and resources of `part` that have no hold: the part that is free, and the ranks that wait for
+    /// the drain of their host. Nothing of a frozen attempt is free.
+    pub(crate) fn free(&self, job: &JobId, number: Attempt, part: Part) -> (Part, Vec<(HostName, Rank)>) {
+        let (mut free, mut waiting) = (Part::default(), Vec::new());
         let attempt = self.jobs.attempt(job, number).filter(|attempt| attempt.asserted || defect!(FrozenReleased));
-        let Some(attempt) = attempt else { return };
-        let actions: Vec<_> = attempt.actions.iter().filter_map(|id| self.jobs.action(*id)).collect();
+        let Some(attempt) = attempt else { return (free, waiting) };
+        let actions: Vec<&Action> = self.jobs.of(attempt).collect();
         let held =
             |rank: u32| attempt.hold.ranks.contains(rank) || actions.iter().any(|a| a.row.held.ranks.contains(rank));
-        let mut free = Part::default();
-        let mut drained = Vec::new();
         for rank in part.ranks.iter().filter(|rank| !held(*rank) && !attempt.released.ranks.contains(*rank)) {
             let draining = |host: &HostName| self.drains.is_draining(host) && !defect!(ReleaseUndrained);
             match attempt.layout.host(Rank(rank)).filter(draining) {
                 None => drop(free.ranks.insert(rank)),
-                Some(host) => drained.push((host, rank)),
+                Some(host) => waiting.push((host, Rank(rank))),
             }
         }
         for name in part.resources {
@@ -195,10 +194,7 @@ impl Machine {
                 free.resources.insert(name);
             }
         }
-        for (host, rank) in drained {
-            self.drains.waiting.entry(host).or_default().insert((job.clone(), number, Rank(rank)));
-        }
-        self.jobs.give(job, number, &free, &mut self.cx);
+        (free, waiting)
     }
 }
 

@@ -88,7 +88,8 @@ impl Jobs {
                 let begun = self.begun(job, number);
                 for rank in begun.intersection(&new).iter().map(Rank) {
                     let what = "had ended before this rank was known, and does not clean up there";
-                    cx.changes.push_back(Change::Unclean(TaskId { action: id, rank }, what.to_owned()));
+                    let task = TaskId { action: id, rank };
+                    cx.changes.push_back(Change::Drain { task, what: what.to_owned(), is_stuck: false });
                 }
             }
             return;

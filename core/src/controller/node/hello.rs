@@ -70,7 +70,8 @@ impl Machine {
         self.cx.effects.push(Effect::Send { session: id, message: welcome });
         self.settle(id, &host, tasks, before);
         // Last, because the gate must not open before the controller knows this node's tasks.
-        self.gate_hears(&host);
+        self.recovery.heard(&host);
+        self.open_gate_if_due();
     }
 
     /// Settles the tasks of a Hello (`held`) against the store. `before`: the unsettled tasks of the node's earlier

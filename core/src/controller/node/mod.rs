@@ -125,6 +125,11 @@ impl Nodes {
         self.get(&jobs.host_of(task)?)
     }
 
+    /// Returns the session of the task's node; `None` for an external action, which runs on no node.
+    pub(crate) fn session_of(&self, jobs: &Jobs, task: TaskId) -> Option<SessionId> {
+        self.of(jobs, task).filter(|_| !jobs.is_external(task.action))?.session
+    }
+
     pub(crate) fn of_mut(&mut self, jobs: &Jobs, task: TaskId) -> Option<&mut Node> {
         self.get_mut(&jobs.host_of(task)?)
     }

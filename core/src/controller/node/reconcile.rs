@@ -161,8 +161,8 @@ impl Machine {
                     // The task has not begun, and would begin when its turn comes or systemd starts its unit.
                     self.cx.send_cancel(id, &self.jobs, task, "it has ended for the controller");
                 }
-                if open {
-                    self.past_its_limit(host, task, phase);
+                if open && let Some(what) = self.jobs.past_its_limit(host, task, phase, &mut self.cx) {
+                    self.on_overdue(task, &what);
                 }
                 self.jobs.lives_after_all(task, phase, &mut self.cx);
                 self.jobs.watch_lingering(task, phase, self.cx.now);

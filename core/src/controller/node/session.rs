@@ -123,15 +123,7 @@ impl Machine {
             (Some(_), FromAgent::Hello(_)) => self.nodes.end_session(id, "Hello twice in one session", &mut self.cx),
             // Before the Welcome an agent has nothing to report. A result in an early frame comes again as `Finished`.
             (None, _) => {}
-            (Some(host), message) => self.on_agent(id, &host, message),
-        }
-    }
-
-    /// Handles a message of an open session.
-    fn on_agent(&mut self, id: SessionId, host: &HostName, message: FromAgent) {
-        match message {
-            FromAgent::Hello(_) => {}
-            FromAgent::EpochRefused { seen } => {
+            (Some(host), FromAgent::EpochRefused { seen }) => {
                 let plausible = Epoch { number: seen.number.min(MAX_SEEN), ..seen };
                 if self.highest_seen.as_ref().is_none_or(|(_, highest)| highest.number < plausible.number) {
                     self.highest_seen = Some((host.clone(), plausible));
@@ -141,39 +133,39 @@ impl Machine {
                      controller recover --take-over`",
                     seen.number, self.epoch.number
                 );
-                if let Some(node) = self.nodes.get_mut(host) {
+                if let Some(node) = self.nodes.get_mut(&host) {
                     node.note = Some(text.clone());
                 }
-                self.cx.note_of_node(Level::Error, host, text);
+                self.cx.note_of_node(Level::Error, &host, text);
             }
-            FromAgent::Accepted { task, limit_ms } => self.on_accepted(id, host, task, limit_ms),
-            FromAgent::Moved { task, phase, age_ms } => {
-                if !self.nodes.orphan_moved(host, task, &phase, self.cx.now)
-                    && self.nodes.speaks_for(host, task, &self.jobs, &mut self.cx)
+            (Some(host), FromAgent::Accepted { task, limit_ms }) => self.on_accepted(id, &host, task, limit_ms),
+            (Some(host), FromAgent::Moved { task, phase, age_ms }) => {
+                if !self.nodes.orphan_moved(&host, task, &phase, self.cx.now)
+                    && self.nodes.speaks_for(&host, task, &self.jobs, &mut self.cx)
                 {
-                    self.on_moved(host, task, phase, age_ms);
+                    self.on_moved(&host, task, phase, age_ms);
                 }
             }
-            FromAgent::Finished { task, ended } => self.on_finished(id, host, task, *ended),
-            FromAgent::ExpectsBoot { task, within_ms, ended } => {
-                self.on_expects_boot(id, host, task, within_ms, *ended)
+            (Some(host), FromAgent::Finished { task, ended }) => self.on_finished(id, &host, task, *ended),
+            (Some(host), FromAgent::ExpectsBoot { task, within_ms, ended }) => {
+                self.on_expects_boot(id, &host, task, within_ms, *ended)
             }
-            FromAgent::Probed { nonce } => self.nodes.on_probed(id, nonce, &mut self.cx),
-            FromAgent::Answer { question, text, last } => {
-                let Some(asked) = self.nodes.questions.get_mut(&question).filter(|asked| asked.contains(host)) else {
+            (Some(_), FromAgent::Probed { nonce }) => self.nodes.on_probed(id, nonce, &mut self.cx),
+            (Some(host), FromAgent::Answer { question, text, last }) => {
+                let Some(asked) = self.nodes.questions.get_mut(&question).filter(|asked| asked.contains(&host)) else {
                     return;
                 };
                 if last {
-                    asked.remove(host);
+                    asked.remove(&host);
                     if asked.is_empty() {
                         self.nodes.questions.remove(&question);
                     }
                 }
-                self.cx.effects.push(Effect::Answer { question, host: host.clone(), text, last, lost: false });
+                self.cx.effects.push(Effect::Answer { question, host, text, last, lost: false });
             }
-            FromAgent::Unsupported { message } => {
+            (Some(host), FromAgent::Unsupported { message }) => {
                 let text = format!("the agent does not know message {message}: an older version?");
-                self.cx.note_of_node(Level::Warning, host, text);
+                self.cx.note_of_node(Level::Warning, &host, text);
             }
         }
     }

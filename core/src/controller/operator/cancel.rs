@@ -6,7 +6,7 @@ use crate::controller::action::Stand;
 use crate::controller::context::{Change, Context};
 use crate::controller::io::{Refusal, Reply, Which};
 use crate::controller::job::Jobs;
-use crate::controller::machine::Machine;
+use crate::controller::node::Nodes;
 use crate::defect;
 use crate::ids::{ActionId, Rank, TaskId};
 use crate::message::ToAgent;
@@ -63,17 +63,20 @@ impl Jobs {
     }
 }
 
-impl Machine {
+impl Nodes {
     /// Sends a signal to the accepted tasks that `which` names, where the node is connected. Returns their number.
-    pub(crate) fn signal(&mut self, which: &Which, signal: u8) -> Result<Reply, Refusal> {
+    ///
+    /// # Errors
+    /// `which` is wrong.
+    pub(crate) fn signal(&self, jobs: &Jobs, which: &Which, signal: u8, cx: &mut Context) -> Result<Reply, Refusal> {
         let mut count = 0;
-        for (id, ranks) in self.jobs.tasks(which, true)? {
+        for (id, ranks) in jobs.tasks(which, true)? {
             for rank in ranks.iter().map(Rank) {
                 let task = TaskId { action: id, rank };
-                let accepted = self.jobs.action(id).is_some_and(|a| a.stand(rank) == Stand::Accepted);
-                if let Some(session) = self.facts().session_of(task).filter(|_| accepted) {
+                let accepted = jobs.action(id).is_some_and(|a| a.stand(rank) == Stand::Accepted);
+                if let Some(session) = self.session_of(jobs, task).filter(|_| accepted) {
                     count += 1;
-                    self.cx.send(session, ToAgent::Signal { task, signal });
+                    cx.send(session, ToAgent::Signal { task, signal });
                 }
             }
         }

@@ -11,6 +11,8 @@
 //! A task that has not begun never begins: its node gets a Cancel. A running task goes on, and its result is recorded
 //! as late.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 
 use crate::controller::action::{Action, Stand};
@@ -20,7 +22,7 @@ use crate::controller::io::{Refusal, Reply, Resolving, Which};
 use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
 use crate::defect;
-use crate::ids::{Rank, TaskId};
+use crate::ids::{HostName, Rank, TaskId};
 use crate::idset::IdSet;
 use crate::message::Phase;
 use crate::outcome::{Loss, Outcome};
@@ -54,6 +56,19 @@ impl Jobs {
             outcome if outcome.is_of_scripts() || word.overdue => Some(ended),
             // No process of the task is alive, and none will begin.
             _ => Some(Ended::bare(word.outcome(), cx.now.wall_ms)),
+        }
+    }
+
+    /// Ends the tasks whose resolution waited for the drain of one of `hosts`. The drain has come into force in this
+    /// batch, or was lifted.
+    pub(crate) fn settle_resolved(&mut self, hosts: &BTreeSet<HostName>, cx: &mut Context) {
+        if hosts.is_empty() {
+            return;
+        }
+        for (task, outcome) in self.resolving() {
+            if self.host_of(task).is_some_and(|host| hosts.contains(&host)) {
+                self.end_task(task, Ended::bare(outcome, cx.now.wall_ms), cx);
+            }
         }
     }
 }
@@ -123,7 +138,7 @@ impl Machine {
         if stand == Stand::Waiting {
             return false;
         }
-        self.drain_alive(task, &format!("resolved by hand while it may be alive: {}", reason.trim()), Fault::Other);
+        self.drain_task(task, &format!(": resolved by hand while it may be alive: {}", reason.trim()), Fault::Other);
         let host = self.jobs.host_of(task);
         let node = host.as_ref().and_then(|host| self.nodes.get(host));
         // The last report may be old: a task that has begun since gets a TERM by this Cancel.
@@ -131,24 +146,10 @@ impl Machine {
             Some((phase, _)) => !is_before_its_begin(phase),
             None => false,
         };
-        if let Some(session) = self.facts().session_of(task).filter(|_| !begun && !defect!(ResolvedBegins)) {
+        if let Some(session) = self.nodes.session_of(&self.jobs, task).filter(|_| !begun && !defect!(ResolvedBegins)) {
             self.cx.send_cancel(session, &self.jobs, task, &before_its_begin(reason));
         }
         host.is_some_and(|host| self.drains.is_draining(&host)) && !defect!(ResolveBeforeDrain)
-    }
-
-    /// Ends the tasks whose resolution waited for a drain, if the drain came into force in this batch.
-    pub(crate) fn settle_resolved(&mut self) {
-        let hosts = std::mem::take(&mut self.cx.in_force);
-        if hosts.is_empty() {
-            return;
-        }
-        for (task, outcome) in self.jobs.resolving() {
-            let host = self.jobs.host_of(task).filter(|host| hosts.contains(host) && !self.drains.is_draining(host));
-            if host.is_some() {
-                self.jobs.end_task(task, Ended::bare(outcome, self.cx.now.wall_ms), &mut self.cx);
-            }
-        }
     }
 }
 

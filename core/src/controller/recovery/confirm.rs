@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::agent::io::Level;
-use crate::controller::io::{ActionRow, Confirm, Passing, Recover, Refusal, Reply};
+use crate::controller::facts::Facts;
+use crate::controller::io::{ActionRow, Confirm, Passing, Refusal, Reply};
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::job::layout::Layout;
 use crate::controller::machine::Machine;
@@ -14,35 +15,23 @@ use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, TaskId};
 use crate::idset::IdSet;
 use crate::job::{Part, Terms};
 
+impl Facts<'_> {
+    /// Returns the highest epoch number that agents have reported; 0 if no agent has reported an epoch.
+    pub(crate) fn highest_reported(&self) -> u64 {
+        let seen = self.highest_seen.as_ref().map(|(_, epoch)| epoch.number);
+        let suspects = self.recovery.suspects.values().map(|commit| commit.epoch.number.min(MAX_SEEN));
+        suspects.chain(seen).max().unwrap_or(0)
+    }
+}
+
 impl Machine {
-    /// Carries out an operator's request in a recovery.
-    pub(crate) fn recover(&mut self, asked: Recover, uid: u32) -> Result<Reply, Refusal> {
-        match asked {
-            Recover::List => Ok(Reply::Recovery(Box::new(self.facts().show_recovery()))),
-            Recover::TakeOver => Ok(self.take_over(uid)),
-            Recover::Confirm { job, attempt, word } => self.confirm(job.as_ref(), attempt, word, uid),
-            Recover::Forget { host } => self.forget_told(&host, uid),
-        }
-    }
-
-    /// Begins an epoch above every epoch reported by agents, so the agents obey this controller. The reported epochs
-    /// prove a lost life, so a recovery begins.
-    fn take_over(&mut self, uid: u32) -> Reply {
-        let seen = self.highest_seen.as_ref().map_or(0, |(_, epoch)| epoch.number);
-        let suspects = self.recovery.suspects.values().map(|commit| commit.epoch.number.min(MAX_SEEN)).max();
-        let suspects = suspects.unwrap_or(0);
-        self.raise_epoch(seen.max(suspects));
-        self.enter_recovery(format!("uid {uid} said that this controller takes over"));
-        Reply::TookOver { epoch: self.epoch.number }
-    }
-
     /// Applies an operator's statement to one attempt, or to all attempts that wait for a statement. Returns the number
     /// of attempts.
     ///
     /// # Errors
     /// No meant attempt waits for a statement, or several attempts of the job do. `Running`: the store does not know
     /// the attempt.
-    fn confirm(
+    pub(crate) fn confirm(
         &mut self,
         job: Option<&JobId>,
         attempt: Option<Attempt>,

@@ -280,7 +280,11 @@ impl Machine {
                 for rank in ranks.iter().map(Rank) {
                     let Some(host) = layout.host(rank) else { continue };
                     let task = TaskId { action: id, rank };
-                    if self.answered_by_tombstone(&host, task) {
+                    let node = self.nodes.get_mut(&host);
+                    let tombstone =
+                        node.and_then(|node| Some((node.session?, node.unsettled.tombstones.remove(&task)?)));
+                    if let Some((session, state)) = tombstone {
+                        self.settle_held(session, &host, task, &state, None);
                         changed = true;
                     } else if !is_held(&host) && self.facts().held_back(id, rank).is_none() {
                         ready.insert(rank.0);
@@ -298,15 +302,5 @@ impl Machine {
             }
         }
         changed
-    }
-
-    /// Ends a task with the outcome in its node's tombstone. Returns `false` if the node reported no tombstone of the
-    /// task, or is away.
-    fn answered_by_tombstone(&mut self, host: &HostName, task: TaskId) -> bool {
-        let Some(node) = self.nodes.get_mut(host) else { return false };
-        let Some(session) = node.session else { return false };
-        let Some(state) = node.unsettled.tombstones.remove(&task) else { return false };
-        self.settle_held(session, host, task, &state, None);
-        true
     }
 }

@@ -98,7 +98,7 @@ impl Machine {
 
     /// Enters recovery: freezes the attempts with unfinished work, and marks the drains as unvouched. `why`: the
     /// evidence, as a text for people.
-    pub(super) fn enter_recovery(&mut self, why: String) {
+    pub(crate) fn enter_recovery(&mut self, why: String) {
         self.cx.note(
             Level::Error,
             None,

@@ -47,6 +47,14 @@ impl Recovery {
     pub(crate) fn next_gate(&self) -> Option<u64> {
         self.gate.as_ref().map(|gate| gate.until_ms)
     }
+
+    /// Records that a node has said Hello. The gate opens without a wait if the node was the last missing one
+    /// ([`Machine::open_gate_if_due`]).
+    pub(crate) fn heard(&mut self, host: &HostName) {
+        if let Some(gate) = &mut self.gate {
+            gate.missing.remove(host);
+        }
+    }
 }
 
 impl Jobs {
@@ -147,14 +155,6 @@ impl Machine {
         }
         self.jobs.cleaning = self.jobs.disowned_attempts();
         self.open_gate_if_due();
-    }
-
-    /// Records that a node has said Hello. The Hello of the last missing node opens the gate.
-    pub(crate) fn gate_hears(&mut self, host: &HostName) {
-        if let Some(gate) = &mut self.recovery.gate {
-            gate.missing.remove(host);
-            self.open_gate_if_due();
-        }
     }
 
     /// Opens the gate and thaws attempts, if no node is missing or the time is over.

@@ -18,6 +18,7 @@ use std::collections::BTreeSet;
 
 use crate::controller::context::{Change, Context};
 use crate::controller::facts::Facts;
+use crate::controller::giveback::drain::Drains;
 use crate::controller::io::{Effect, Now, Passing, SessionId};
 use crate::controller::job::Jobs;
 use crate::controller::machine::Machine;
@@ -75,6 +76,11 @@ impl Recovery {
         self.orphans_ms
     }
 
+    /// Returns `true` if the hosts of orphans are to be drained now. The drain is scheduled no more.
+    pub(crate) fn orphans_due(&mut self, now: Now) -> bool {
+        self.orphans_ms.take_if(|at| *at <= now.mono_ms).is_some()
+    }
+
     /// Drops the kept tombstones of unknown tasks, unless attempts can be frozen or a disowned rank is still to be
     /// cleaned up.
     pub(super) fn drop_tombstones(&self, jobs: &Jobs, nodes: &mut Nodes) {
@@ -88,6 +94,21 @@ impl Recovery {
         if self.orphans_ms.is_none() && !nodes.orphan_hosts.is_empty() {
             let wait = shut_ms(nodes.len(), cx.settings.redial_per_second);
             self.orphans_ms = Some(cx.now.mono_ms.saturating_add(wait));
+        }
+    }
+}
+
+impl Drains {
+    /// Drains the hosts of orphans that no request has adopted in time.
+    pub(crate) fn drain_orphans(&mut self, nodes: &Nodes, cx: &mut Context) {
+        for host in nodes.orphan_hosts.iter().filter(|_| !defect!(OrphansUndrained)) {
+            let Some(node) = nodes.get(host) else { continue };
+            let Some(orphan) = node.unsettled.orphans.values().next() else { continue };
+            let reason = format!(
+                "{} of job {} attempt {} is there, and the controller's store does not know it",
+                orphan.action, orphan.job, orphan.attempt
+            );
+            self.drain_passing(host, reason, Passing::Orphan, cx);
         }
     }
 }
@@ -249,27 +270,6 @@ impl Machine {
                 }
             }
             self.nodes.drop_orphan(&host, task, &mut self.cx);
-        }
-    }
-
-    /// Drains the hosts of orphans that no request has adopted in time.
-    pub(crate) fn drain_orphans(&mut self) {
-        if self.recovery.orphans_ms.is_none_or(|at| at > self.cx.now.mono_ms) {
-            return;
-        }
-        self.recovery.orphans_ms = None;
-        let mut drained = Vec::new();
-        for host in self.nodes.orphan_hosts.iter().filter(|_| !defect!(OrphansUndrained)) {
-            let Some(node) = self.nodes.get(host) else { continue };
-            let Some(orphan) = node.unsettled.orphans.values().next() else { continue };
-            let reason = format!(
-                "{} of job {} attempt {} is there, and the controller's store does not know it",
-                orphan.action, orphan.job, orphan.attempt
-            );
-            drained.push((host.clone(), reason));
-        }
-        for (host, reason) in drained {
-            self.drains.drain_passing(&host, reason, Passing::Orphan, &mut self.cx);
         }
     }
 }
