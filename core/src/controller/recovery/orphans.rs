@@ -99,11 +99,11 @@ impl Recovery {
 }
 
 impl Drains {
-    /// Drains the hosts of orphans that no request has adopted in time.
+    /// Drains the hosts of orphans that no request has adopted in time, and that no operator has given up.
     pub(crate) fn drain_orphans(&mut self, nodes: &Nodes, cx: &mut Context) {
         for host in nodes.orphan_hosts.iter().filter(|_| !defect!(OrphansUndrained)) {
             let Some(node) = nodes.get(host) else { continue };
-            let Some(orphan) = node.unsettled.orphans.values().next() else { continue };
+            let Some(orphan) = node.unsettled.orphans.values().find(|orphan| !orphan.given_up) else { continue };
             let reason = format!(
                 "{} of job {} attempt {} is there, and the controller's store does not know it",
                 orphan.action, orphan.job, orphan.attempt

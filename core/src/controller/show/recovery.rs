@@ -1,6 +1,6 @@
 //! View of a recovery: the attempts that wait for an operator, the orphans, and the hosts that are turned away.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::controller::facts::Facts;
 use crate::controller::job::attempt::JobAttempt;
@@ -83,8 +83,8 @@ impl Facts<'_> {
             ));
         }
         if let Some((host, _, orphan)) = self.orphans().next() {
-            let all = self.nodes.orphan_hosts.len();
-            let more = if all > 1 { format!(" and {} other hosts", all - 1) } else { String::new() };
+            let others: BTreeSet<&HostName> = self.orphans().map(|(of, ..)| of).filter(|of| *of != host).collect();
+            let more = if others.is_empty() { String::new() } else { format!(" and {} other hosts", others.len()) };
             return Some(format!(
                 "{host}{more}: {} of job {} is there, and this store does not know it: perilog controller recover",
                 orphan.action, orphan.job

@@ -102,3 +102,23 @@ fn an_adopted_orphan_waits_for_nothing() {
     assert!(effects.contains(&ack(n0, task("epilog", "j", 0))));
     assert_eq!(b.store.ranks[0].ended.outcome, exit(3));
 }
+
+/// An orphan that was given up gets a TERM, and its host waits for its end: it is no reason for a drain.
+#[test]
+fn an_orphan_that_was_given_up_drains_no_host_and_is_named_nowhere() {
+    let mut b = Bench::new();
+    let both = |rank| ["j", "k"].map(|job| held("prolog", job, rank, live())).to_vec();
+    // The given-up orphan is the first of its host.
+    let gone = if task("prolog", "j", 0) < task("prolog", "k", 0) { "j" } else { "k" };
+    let left = if gone == "j" { "k" } else { "j" };
+    b.up("n0", "b", both(0));
+    b.up("n1", "b", vec![held("prolog", gone, 1, live())]);
+    b.ask(confirm(Some(gone), Confirm::Gone)).0.unwrap();
+    let Ok(Reply::Ps { notes, .. }) = b.ask(Request::Ps { older_than_ms: 0, held: false }).0 else { panic!() };
+    let text = format!("prolog of job {left} is there, and this store does not know it: perilog controller recover");
+    assert_eq!(notes, [format!("n0: {text}")]);
+    b.pass(GATE_MS);
+    assert_eq!(b.drained(), [("n0", false)]);
+    let reason = format!("prolog of job {left} attempt 0 is there, and the controller's store does not know it");
+    assert_eq!(b.store.drains[0].reason, reason);
+}
