@@ -329,7 +329,7 @@ impl Action {
         let row = RankRow { task: self.task(rank), ended, late: Vec::new(), expects: Some(expects) };
         let is_over = self.expected.get(&rank).is_some_and(|expected| expected.is_over);
         self.expected.insert(rank, Expected { is_over, ..Expected::stored(row, mono_ms, grace_ms) });
-        self.changed_rank(rank);
+        self.changed_ranks.insert(rank);
     }
 }
 

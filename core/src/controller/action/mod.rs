@@ -162,10 +162,6 @@ impl Action {
         matches!(self.stand(rank), Stand::Waiting | Stand::Sent | Stand::Accepted)
     }
 
-    pub(crate) fn take_freed(&mut self) -> IdSet {
-        std::mem::take(&mut self.freed)
-    }
-
     /// Adds waiting ranks to the action, for example the ranks of a later hand-over.
     pub(crate) fn grow(&mut self, ranks: &IdSet) {
         self.row.waiting.extend_with(ranks);
@@ -299,10 +295,6 @@ impl Action {
             milestones: BTreeSet::new(),
             commit: 0,
         }
-    }
-
-    pub(crate) fn changed_rank(&mut self, rank: Rank) {
-        self.changed_ranks.insert(rank);
     }
 
     /// Adds the records of this batch's changes: the whole row or a delta, and the rows of ended ranks.

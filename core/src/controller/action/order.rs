@@ -110,7 +110,7 @@ impl Jobs {
     /// Looks again at the actions that waited for ranks of the action `id`, if some of these ranks ended in the batch.
     pub(crate) fn start_later(&mut self, id: ActionId, cx: &mut Context) {
         let Some(action) = self.action_mut(id) else { return };
-        let freed = action.take_freed();
+        let freed = std::mem::take(&mut action.freed);
         if freed.is_empty() {
             return;
         }
@@ -174,7 +174,7 @@ impl Machine {
                 None => unknown.push(rank),
                 Some(node) if self.facts().is_down(node) => down.push(rank),
                 // The thaw of the attempt has not come to this task yet: it sends the Start.
-                Some(node) if node.unsettled.is_absent(TaskId { action: id, rank }) => {}
+                Some(node) if node.unsettled.absent.contains(&TaskId { action: id, rank }) => {}
                 Some(node) => {
                     if let (Some(session), Some(action)) = (node.session, self.jobs.action_mut(id)) {
                         action.send(rank, node.row.boot_number);

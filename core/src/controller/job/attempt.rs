@@ -213,9 +213,4 @@ impl JobAttempt {
         self.hold.subtract(&part);
         part
     }
-
-    /// Returns `true` if a resource manager will still finish the attempt. Retention keeps such an attempt.
-    pub(crate) fn is_expected(&self) -> bool {
-        self.added && self.open && !self.complete
-    }
 }

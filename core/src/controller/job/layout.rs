@@ -127,21 +127,6 @@ impl Layout {
         let ranks = ranks?;
         Self::new(ranks.clone(), self.hosts_of(&ranks)).ok()
     }
-
-    /// Merges two layouts.
-    ///
-    /// # Errors
-    /// As [`Layout::new`], or a rank has two hosts.
-    pub fn merge(&self, other: &Self) -> Result<Self, String> {
-        let mut by_rank: std::collections::BTreeMap<u32, &str> = self.ranks().iter().zip(self.hosts().iter()).collect();
-        for (rank, host) in other.ranks().iter().zip(other.hosts().iter()) {
-            if by_rank.insert(rank, host).is_some_and(|before| before != host) {
-                return Err(format!("rank {rank} has two hosts"));
-            }
-        }
-        let hosts = HostList::from_names(by_rank.values()).map_err(|e| e.to_string())?;
-        Self::new(by_rank.keys().copied().collect(), hosts)
-    }
 }
 
 #[cfg(test)]
@@ -176,11 +161,5 @@ mod tests {
         assert_eq!(bad("0-2", "a,b"), "3 ranks but 2 hosts");
         assert_eq!(bad("0-1", "a,a"), "host a is named twice");
         assert!(Layout::counted(HostList::new()).is_err());
-    }
-
-    #[test]
-    fn layouts_merge_where_they_agree() {
-        assert_eq!(layout("0-1", "a,b").merge(&layout("1,3", "b,d")).unwrap(), layout("0-1,3", "a,b,d"));
-        assert_eq!(layout("0", "a").merge(&layout("0", "b")).unwrap_err(), "rank 0 has two hosts");
     }
 }

@@ -164,7 +164,9 @@ impl<'a> Facts<'a> {
 
     fn may_go(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, owed: &Owed) -> May {
         let ended = |id: &ActionId| self.jobs.action(*id).is_none_or(|action| action.row.verdict.is_some());
-        if !attempt.asserted || attempt.is_expected() || !attempt.actions.iter().all(ended) {
+        // A resource manager will still finish the attempt.
+        let is_expected = attempt.added && attempt.open && !attempt.complete;
+        if !attempt.asserted || is_expected || !attempt.actions.iter().all(ended) {
             return May::Never;
         }
         if self.cx.outbox.is_hooked(job, number) && !defect!(PruneUntold) {

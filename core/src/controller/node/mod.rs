@@ -109,7 +109,7 @@ impl Nodes {
     /// Records an unclaimed task on the node that must not begin yet.
     pub(crate) fn leave_unclaimed(&mut self, jobs: &Jobs, task: TaskId) {
         if let Some(node) = self.of_mut(jobs, task) {
-            node.unsettled.leave_unclaimed(task);
+            node.unsettled.unclaimed.insert(task);
         }
     }
 

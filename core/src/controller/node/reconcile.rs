@@ -231,7 +231,9 @@ impl Machine {
         let mut sent = false;
         for (rank, host) in layout.pairs(&accepted) {
             let task = TaskId { action: id, rank };
-            let Some(node) = self.nodes.get(host).filter(|node| node.unsettled.is_unclaimed(task)) else { continue };
+            let Some(node) = self.nodes.get(host).filter(|node| node.unsettled.unclaimed.contains(&task)) else {
+                continue;
+            };
             let cancel = self.jobs.action(id).and_then(|action| action.must_not_begin(rank));
             let cancel = cancel.filter(|_| !defect!(CancelledBegins));
             let is_held = cancel.is_none() && self.facts().held_back(id, rank).is_some();
@@ -240,7 +242,9 @@ impl Machine {
                 Some(why) => self.cx.send_cancel(session, &self.jobs, task, &why),
                 None => self.cx.send(session, ToAgent::Begin { task }),
             }
-            self.nodes.get_mut(host).into_iter().for_each(|node| node.unsettled.claimed(task));
+            if let Some(node) = self.nodes.get_mut(host) {
+                node.unsettled.unclaimed.remove(&task);
+            }
             sent = true;
         }
         sent

@@ -46,7 +46,7 @@ impl Machine {
         let waits = |attempt: &JobAttempt| attempt.waits_for_a_word() || job.is_some() && attempt.has_disowned();
         let waiting = self.jobs.attempts().filter(|(_, _, attempt)| waits(attempt));
         let mut waiting: BTreeSet<(JobId, Attempt)> = waiting.map(|(job, number, _)| (job.clone(), number)).collect();
-        waiting.extend(self.facts().orphan_attempts());
+        waiting.extend(self.facts().orphans().map(|(_, _, orphan)| (orphan.job.clone(), orphan.attempt)));
         waiting.retain(|(of, number)| is_meant(of, *number));
         if let Some(job) = job.filter(|_| waiting.len() > 1) {
             let numbers: Vec<String> = waiting.iter().map(|(_, number)| number.to_string()).collect();

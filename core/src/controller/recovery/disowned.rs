@@ -213,7 +213,7 @@ impl Facts<'_> {
     /// Returns all tasks that wait unclaimed on their nodes, by action.
     fn unclaimed(&self) -> BTreeMap<ActionId, IdSet> {
         let mut unclaimed: BTreeMap<ActionId, IdSet> = BTreeMap::new();
-        for task in self.nodes.values().flat_map(|node| node.unsettled.unclaimed()) {
+        for task in self.nodes.values().flat_map(|node| &node.unsettled.unclaimed) {
             unclaimed.entry(task.action).or_default().insert(task.rank.0);
         }
         unclaimed

@@ -34,14 +34,6 @@ pub(super) fn shut_ms(nodes: usize, redial_per_second: u64) -> u64 {
     redial_window_ms(nodes as u64, redial_per_second).saturating_mul(SHUT_WINDOWS).max(SHUT_MS)
 }
 
-impl Jobs {
-    /// Returns the frozen attempts.
-    pub(super) fn frozen(&self) -> Vec<(JobId, Attempt)> {
-        let unasserted = self.attempts().filter(|(_, _, attempt)| !attempt.asserted);
-        unasserted.map(|(job, number, _)| (job.clone(), number)).collect()
-    }
-}
-
 impl Recovery {
     /// Returns the time (monotonic) at which the gate opens even if nodes are missing; `None` if the gate is open.
     pub(crate) fn next_gate(&self) -> Option<u64> {
@@ -165,10 +157,10 @@ impl Machine {
         }
         self.recovery.gate = None;
         self.recovery.drop_tombstones(&self.jobs, &mut self.nodes);
-        for (job, number) in self.jobs.frozen() {
-            if self.jobs.attempt(&job, number).is_some_and(|attempt| !attempt.unvouched) {
-                self.jobs.thaw(&job, number, &mut self.cx);
-            }
+        let frozen = self.jobs.attempts().filter(|(_, _, attempt)| !attempt.asserted && !attempt.unvouched);
+        let frozen: Vec<(JobId, Attempt)> = frozen.map(|(job, number, _)| (job.clone(), number)).collect();
+        for (job, number) in frozen {
+            self.jobs.thaw(&job, number, &mut self.cx);
         }
     }
 
@@ -237,7 +229,7 @@ impl Facts<'_> {
     /// thaw decides about such a task.
     pub(crate) fn is_absent(&self, task: TaskId) -> bool {
         let node = self.nodes.of(&self.jobs, task);
-        node.is_some_and(|node| node.unsettled.is_absent(task))
+        node.is_some_and(|node| node.unsettled.absent.contains(&task))
     }
 }
 

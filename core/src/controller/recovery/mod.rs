@@ -89,7 +89,7 @@ pub(crate) struct Unsettled {
     /// Tasks of frozen attempts that the node does not hold.
     pub(super) absent: BTreeSet<TaskId>,
     /// Unclaimed tasks on the node that must not begin yet.
-    unclaimed: BTreeSet<TaskId>,
+    pub(super) unclaimed: BTreeSet<TaskId>,
     /// The node's orphans: tasks that the store neither knows nor has forgotten.
     pub(super) orphans: BTreeMap<TaskId, Orphan>,
     /// Tombstones of tasks unknown to the store. A tombstone may become the outcome of an after-action that begins
@@ -98,31 +98,6 @@ pub(crate) struct Unsettled {
 }
 
 impl Unsettled {
-    /// Returns `true` if the node reported, while the task's attempt was frozen, that the node does not hold the task.
-    pub(super) fn is_absent(&self, task: TaskId) -> bool {
-        self.absent.contains(&task)
-    }
-
-    /// Returns `true` if the node holds the task unclaimed, and the task must not begin yet.
-    pub(super) fn is_unclaimed(&self, task: TaskId) -> bool {
-        self.unclaimed.contains(&task)
-    }
-
-    /// Returns the tasks that the node holds unclaimed, and that must not begin yet.
-    pub(super) fn unclaimed(&self) -> impl Iterator<Item = TaskId> + '_ {
-        self.unclaimed.iter().copied()
-    }
-
-    /// Adds a task that the node holds unclaimed, and that must not begin yet.
-    pub(super) fn leave_unclaimed(&mut self, task: TaskId) {
-        self.unclaimed.insert(task);
-    }
-
-    /// Drops a task that begins or is cancelled from the unclaimed tasks.
-    pub(super) fn claimed(&mut self, task: TaskId) {
-        self.unclaimed.remove(&task);
-    }
-
     /// Drops a task of a forgotten attempt from the unsettled tasks.
     pub(super) fn forget(&mut self, task: TaskId) {
         self.absent.remove(&task);

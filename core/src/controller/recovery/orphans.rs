@@ -14,8 +14,6 @@
 //! the orphan: the node's task becomes the request's. If no request does so in time, the controller drains the host
 //! until the orphan is gone. An operator can also decide ([`super::confirm`]).
 
-use std::collections::BTreeSet;
-
 use crate::controller::context::{Change, Context};
 use crate::controller::facts::Facts;
 use crate::controller::giveback::drain::Drains;
@@ -54,10 +52,6 @@ pub(crate) struct Orphan {
 impl Orphan {
     pub(super) fn is_unclaimed(&self) -> bool {
         self.state == HeldState::Unclaimed
-    }
-
-    fn has_ended(&self) -> bool {
-        self.state == HeldState::Ended
     }
 
     /// Returns the name of the orphan's state, for people.
@@ -178,7 +172,7 @@ impl Nodes {
         let session = node.session;
         let Some(orphan) = node.unsettled.orphans.get_mut(&task) else { return };
         orphan.given_up = true;
-        let has_ended = orphan.has_ended();
+        let has_ended = orphan.state == HeldState::Ended;
         let (job, attempt, action) = (orphan.job.clone(), orphan.attempt, orphan.action.clone());
         if let Some(session) = session {
             let why = "given up by a person after the store was put back".to_owned();
@@ -301,10 +295,5 @@ impl<'a> Facts<'a> {
         let nodes = hosts.filter_map(|host| Some((host, machine.nodes.get(host)?)));
         let all = nodes.flat_map(|(host, node)| node.unsettled.orphans.iter().map(move |(task, of)| (host, *task, of)));
         all.filter(|(_, _, orphan)| !orphan.given_up)
-    }
-
-    /// Returns the attempts to which orphans belong.
-    pub(super) fn orphan_attempts(&self) -> BTreeSet<(JobId, Attempt)> {
-        self.orphans().map(|(_, _, orphan)| (orphan.job.clone(), orphan.attempt)).collect()
     }
 }

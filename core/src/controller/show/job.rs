@@ -116,7 +116,8 @@ impl Facts<'_> {
                 ("rebooting", "the node is away to boot, as its script said".to_owned(), asked_ms)
             }
             Stand::Waiting | Stand::Sent | Stand::Accepted
-                if (action.stand(rank) != Stand::Accepted || node.is_some_and(|n| n.unsettled.is_unclaimed(task)))
+                if (action.stand(rank) != Stand::Accepted
+                    || node.is_some_and(|n| n.unsettled.unclaimed.contains(&task)))
                     && let Some(why) = self.held_back(task.action, rank) =>
             {
                 ("waiting", why.to_string(), asked_ms)
