@@ -1,5 +1,5 @@
-//! `perilog-agent --await-tasks LIMIT`: the wait of a node that shuts down. perilog-shutdown.service stops with this
-//! wait, before all other units.
+//! `perilog-agent --await-tasks LIMIT`: the wait of a node that shuts down. perilog-shutdown.service runs this command
+//! when systemd stops it, before what scripts need (the agent, mounts, networks) is stopped.
 //!
 //! ```text
 //!   scripts run ──────> none runs ──────> the controller has every outcome ──> done
@@ -52,7 +52,7 @@ struct Seen {
     untold: BTreeSet<String>,
 }
 
-/// The next step, and the time to wait for a change; milliseconds of CLOCK_MONOTONIC.
+/// The next step of the wait. `until_ms`: CLOCK_MONOTONIC (ms) at which a wait for a change ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Wait { until_ms: u64 },
@@ -97,7 +97,8 @@ impl Stage {
     }
 }
 
-/// Waits for running scripts, at most `limit`, then ends them, and waits until the controller has every outcome.
+/// Waits for running scripts, at most `limit`, then ends them. Then waits until the controller has every outcome, at
+/// most ten seconds.
 pub async fn wait(run_dir: &Path, limit: Duration) -> Result<(), FarewellError> {
     let io = |doing| move |source| FarewellError::Io { doing, source };
     let spool = Spool::look(run_dir);

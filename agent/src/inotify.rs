@@ -17,7 +17,8 @@ const BUFFER: usize = 4096;
 pub struct Happened {
     pub watch: i32,
     pub what: ReadFlags,
-    /// The entry of a watched directory. `None`: the name is no UTF-8, and so no name of perilog's.
+    /// The changed entry of a watched directory. `None`: the watched file or directory itself changed, or the name is
+    /// no UTF-8, and so no name of perilog's.
     pub name: Option<String>,
 }
 

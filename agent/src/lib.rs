@@ -1,9 +1,9 @@
-//! Agent of a node: one loop around `perilog_core::agent::Machine`, and the edges that bring inputs and carry out
+//! Agent of a node: one loop around `perilog_core::agent::Machine`, and the I/O that brings inputs and carries out
 //! effects.
 //!
 //! | module | is | is not |
 //! |---|---|---|
-//! | [`daemon`] | the loop: wait for an edge, make an `Input`, carry out effects in order | a place for decisions |
+//! | [`daemon`] | the loop: wait for an event, make an `Input`, carry out effects in order | a place for decisions |
 //! | [`systemd`] | everything D-Bus, and the emptiness of cgroups | a judge of outcomes |
 //! | [`spool`] | the files under /run/perilog | a cache: each read goes to the disk |
 //! | [`link`] | the session with a controller | the wire's format (`perilog-proto`) |

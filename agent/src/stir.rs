@@ -1,4 +1,4 @@
-//! Tasks that the loop should inspect. Edges that see only *that* a task changed (D-Bus signals, inotify) report here.
+//! Tasks that the loop should inspect. I/O that sees only *that* a task changed (D-Bus signals, inotify) reports here.
 //!
 //! Stirs are a set, not a queue: a thousand signals about one task are one entry, none is ever dropped, and the set
 //! never exceeds the host's tasks. A stir may be due *soon* rather than now: changes in a runner's directory wait for
@@ -23,7 +23,7 @@ struct Stems {
     due_ms: Option<u64>,
 }
 
-/// The set of tasks to inspect. The edges add tasks, and the loop takes tasks.
+/// The set of tasks to inspect. The watchers of D-Bus and inotify add tasks, and the loop takes tasks.
 #[derive(Debug, Default)]
 pub struct Stir {
     stems: Mutex<Stems>,

@@ -9,10 +9,11 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::values::{AbsolutePath, Limit, OwnVariable, ScriptName, Umask, UserName, VariableValue, Within};
 
-/// The default number of descriptors: high enough for any script, and within the default of fs.nr_open, so that the
-/// runner needs no privilege.
+/// Default limit of open descriptors of a script. The value is high enough for any script, and within the default of
+/// fs.nr_open, so that the runner needs no privilege.
 const NOFILE: i64 = 524_288;
-/// A hundred years: the limit of a script without a limit, in an action that has one.
+/// A hundred years in milliseconds: the limit of a script whose own `timeout` is infinite. A script without a limit of
+/// its own (`None`) would get the action's `script-timeout` instead.
 const FOREVER_MS: u64 = 3_155_760_000_000;
 
 /// The table `[action.NAME]` as written. This type, and no other place, defines the defaults of absent keys.
@@ -76,7 +77,8 @@ impl Default for Action {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Tries {
-    /// Maximum number of retries. With this bound, a script that always fails ends while its caller still waits.
+    /// Maximum number of retries. With the bound of 100, the retries of a script that always fails end while its caller
+    /// still waits.
     pub count: Within<0, 100>,
     pub backoff: Span,
     pub ceiling: Span,
@@ -101,7 +103,7 @@ pub struct Script {
     pub retries: Option<Tries>,
 }
 
-/// Applies the derived reader, then the rules that concern several keys.
+/// Reads the table with the derived reader, then checks the rules that concern several keys.
 impl<'de> Deserialize<'de> for Action {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let action = Self::deserialize(deserializer)?;
@@ -186,7 +188,7 @@ impl Script {
     }
 }
 
-/// Returns the limit; zero means no limit, as with Flux and Slurm.
+/// Returns the limit in milliseconds; `None` for no limit. Zero means no limit, as with Flux and Slurm.
 fn limit(span: Span) -> Option<u64> {
     span.as_millis().filter(|millis| *millis > 0)
 }

@@ -1,8 +1,8 @@
-//! agent.toml and its drop-ins: the schema, and its conversion for the machine and the edges. `agent.toml.example`
-//! documents every key; a test compares the two.
+//! agent.toml and its drop-ins: the schema, and its conversion for the machine and the daemon's I/O.
+//! `agent.toml.example` documents every key; a test compares the two.
 //!
-//! The node decides what runs: the node refuses every action without a table here, also from the controller or from
-//! root.
+//! The node decides what runs: the node refuses every action without a table here, also from the controller. Only root
+//! on this node can name other directories (`perilog try`).
 
 mod action;
 mod check;
@@ -33,7 +33,8 @@ pub struct Config {
     /// Name of this node in certificates and hostlists; defaults to the kernel's host name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<HostName>,
-    /// The agent tries each controller in turn; without a controller this host runs only its own tasks.
+    /// Addresses of the controllers, which the agent tries in turn; without a controller this host runs only its own
+    /// tasks.
     pub controller: Vec<Address>,
     pub env_allow: Vec<VariableName>,
     pub serialize: Queue,
@@ -42,7 +43,8 @@ pub struct Config {
     /// bound, the agent deletes the oldest tombstone that the controller has on disk and for which no Start can arrive
     /// any more.
     pub max_tombstones: Within<16, 16_384>,
-    /// Maximum number of live tasks. dbus-daemon gives a connection 512 match rules; each adopted task needs one.
+    /// Maximum number of live tasks. dbus-daemon gives a connection 512 match rules; after a restart of the agent, each
+    /// running task needs one.
     pub max_tasks: Within<1, { MAX_TASKS as i64 }>,
     pub log: Log,
     pub tls: Tls,
@@ -210,7 +212,8 @@ impl Config {
         }
     }
 
-    /// Returns the plan of an action without a table, for an `Exec` with directories of its own.
+    /// Returns the plan of an action without a table, for a call of `Exec` (`perilog try`) that names its own
+    /// directories.
     pub fn default_plan() -> perilog_core::task::Plan {
         // An empty table satisfies every rule.
         Action::default().plan()

@@ -41,7 +41,7 @@ checked_text! {
     }
 }
 checked_text! {
-    /// The name of an environment variable that may come from outside.
+    /// The name of an environment variable that a request may set.
     VariableName,
     "one name of a variable, [A-Za-z_][A-Za-z0-9_]*; each is named by itself, patterns are not taken, nor what the \
      loader or an interpreter obeys (LD_*, BASH_ENV, IFS, PATH, PYTHON* ...)",
@@ -94,7 +94,7 @@ impl<'de> Deserialize<'de> for Umask {
     }
 }
 
-/// A number of bytes or of things, or no limit. `K`, `M`, `G` and `T` are powers of 1024, as in systemd.
+/// A number of bytes or of tasks, or no limit. `K`, `M`, `G` and `T` are powers of 1024, as in systemd.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Limit(pub Option<u64>);
 

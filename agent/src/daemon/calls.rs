@@ -1,4 +1,4 @@
-//! D-Bus calls for the machine: each call runs in a task of its own, and the answer returns as an input.
+//! D-Bus calls for the machine: each call runs in a tokio task of its own, and the answer returns as an input.
 //!
 //! A call belongs to its connection. Once the machine joins again on a new connection, answers from the old connection
 //! are stale: this module drops stale answers.
@@ -15,7 +15,8 @@ use super::tell;
 use crate::spool::{Spool, Traces};
 use crate::systemd::{Bus, BusError, runner};
 
-/// The answer to a call, with the call's connection; `None` for a call without a connection.
+/// An answer to a call. `connection`: the number of the D-Bus connection that the call used; `None` for a call that
+/// used none.
 pub(super) struct Answer {
     connection: Option<u64>,
     input: Input,
@@ -30,8 +31,8 @@ pub(super) struct Calls {
     told: Arc<Semaphore>,
 }
 
-/// Maximum number of signal calls under way, to which the machine expects no answer. A live task has few such calls.
-/// The bound stops a controller that sends signals without end.
+/// Maximum number of calls under way that send a signal. The machine expects no answer to them. A live task has few
+/// such calls. The bound stops a controller that sends signals without end.
 const TOLD: usize = 1_024;
 
 const NO_BUS: &str = "there is no connection to the system bus";
@@ -55,7 +56,7 @@ impl Calls {
         answer.connection.is_none_or(|connection| connection == self.connection).then_some(answer.input)
     }
 
-    /// Calls StartTransientUnit. Without a bus, returns the answer at once.
+    /// Calls StartTransientUnit; the answer is `Started`. Without a bus, returns the answer at once.
     pub(super) fn start(&self, stem: String, intent: Box<Intent>) -> Option<Input> {
         let task = intent.start.task;
         let unknown = move || Input::Started { task, reply: StartReply::Unknown(NO_BUS.to_owned()) };
@@ -71,7 +72,8 @@ impl Calls {
         })
     }
 
-    /// Adopts a unit. Without a bus the call has no effect, because the next join stirs all tasks anyway.
+    /// Adopts a unit, so that the loop inspects its task after each change. Without a bus the call has no effect,
+    /// because the next join lists all units anyway.
     pub(super) fn watch(&self, stem: String) {
         if let Some(bus) = self.bus.clone() {
             tokio::spawn(async move { bus.watch(&stem).await });
@@ -96,7 +98,7 @@ impl Calls {
         })
     }
 
-    /// Runs the site's program for an orphaned task.
+    /// Runs the site's program for an orphaned hook; the answer is `Told`.
     pub(super) fn tell(&self, telling: Box<Telling>) {
         let answers = self.answers.clone();
         tokio::spawn(async move {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 /// Maximum number of remembered messages. The agent knows few kinds, but a message with a number could be new each
-/// time.
+/// time. Past the bound, the agent forgets all messages and may log one again.
 const MOST: usize = 16;
 
 #[derive(Debug, Default)]

@@ -1,5 +1,5 @@
-//! State for the join when the bus comes up: the units that the keeper found, and the directories as read now. One
-//! input carries both, so the machine does nothing in between.
+//! State for the join when the bus comes up: the units that the keeper found, and the tasks' directories as the daemon
+//! reads them now. One input carries both, so the machine handles no other input in between.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ impl Daemon {
                 self.roll.enter(&one.stem, task);
             }
         }
-        // The daemon reports both only once; later the machine knows more than the disk.
+        // The daemon reports tombstones and epoch only once; later the machine knows more than the disk.
         let first = !std::mem::replace(&mut self.joined_once, true);
         let tombstones = if first { self.spool.tombstones() } else { Ok(Vec::new()) };
         let tombstones = tombstones.unwrap_or_else(|error| {

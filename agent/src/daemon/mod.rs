@@ -1,4 +1,5 @@
-//! Loop of the agent: wait for an edge, make an `Input`, hand the input to the machine, carry out the effects in order.
+//! Loop of the agent: wait for an event, make an `Input`, hand the input to the machine, carry out the effects in
+//! order.
 //!
 //! ```text
 //!   signals, bus, stir, link, local socket, answers of calls, the one timer
@@ -7,9 +8,9 @@
 //!                                         link, callers (queues)
 //! ```
 //!
-//! No effect blocks the loop. The agent writes files at once, because they are on tmpfs. D-Bus calls run in tasks of
-//! their own, and their answers return as inputs. A message for a full queue ends the session. So no peer can stop the
-//! loop.
+//! No effect blocks the loop. The agent writes files at once, because they are on tmpfs. D-Bus calls run in tokio tasks
+//! of their own, and their answers return as inputs. A message for a full queue ends the session. So no peer can stop
+//! the loop.
 
 mod calls;
 mod effects;
@@ -70,11 +71,11 @@ struct Edges {
     link: mpsc::Receiver<LinkEdge>,
     asked: mpsc::Receiver<Asked>,
     answers: mpsc::Receiver<calls::Answer>,
-    /// Tasks that keep the bus, dial, and serve the socket. These tasks never end.
+    /// The tokio tasks that keep the bus, dial, and serve the socket. They never end.
     crew: JoinSet<()>,
 }
 
-/// The current session, if any.
+/// The current session: its number, its peer (for people) and its handle.
 struct Connected {
     counter: u64,
     peer: String,
@@ -85,7 +86,7 @@ struct Connected {
 struct Daemon {
     places: Places,
     machine: Machine,
-    /// Inputs that effects produced at once; they precede any edge.
+    /// Inputs that the loop has not handled yet. The loop handles all of them before it waits for the next event.
     inputs: VecDeque<Input>,
     spool: Spool,
     watcher: Watcher,
@@ -94,7 +95,7 @@ struct Daemon {
     calls: calls::Calls,
     roll: roll::Roll,
     callers: Callers,
-    /// The number of burials, for callers of `Await`.
+    /// Number of tasks whose directory a tombstone has replaced. When the number grows, callers of `Await` look again.
     buried: watch::Sender<u64>,
     logs: Logs,
     connected: Option<Connected>,
@@ -194,8 +195,8 @@ fn now() -> Now {
     Now { boot_ms: clock::boottime_ms(), wall_ms: clock::wall_ms() }
 }
 
-/// Converts CLOCK_BOOTTIME to the runtime's timers. These timers stop during a suspend: a tick is late by at most the
-/// suspend.
+/// Returns the time from now until `boot_ms` of CLOCK_BOOTTIME, for a timer of the runtime. Such timers stop during a
+/// suspend: a tick is late by at most the suspend.
 fn wait_until(boot_ms: u64) -> std::time::Duration {
     std::time::Duration::from_millis(boot_ms.saturating_sub(clock::boottime_ms()))
 }

@@ -1,4 +1,4 @@
-//! Tasks by stem: edges know units and directories by their stem, the machine knows tasks.
+//! Tasks by stem: the daemon's I/O knows units and directories by their stem, the machine knows tasks.
 
 use std::collections::HashMap;
 

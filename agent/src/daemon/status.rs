@@ -11,7 +11,7 @@ const PAUSE_MS: u64 = 1_000;
 pub(super) struct StatusLine {
     shown: String,
     wanted: Option<String>,
-    /// The restart that the last reload requested.
+    /// Result of the last reload, if an operator must act: keys that need a restart, or a wrong configuration.
     remark: Option<String>,
     /// Earliest time of the next update, on CLOCK_MONOTONIC.
     next_ms: u64,

@@ -1,4 +1,4 @@
-//! Runs the site's program for an orphaned task (`perilog hook --orphaned`), in a unit of its own. The agent's sandbox
+//! Runs the site's program for an orphaned hook (`perilog hook --orphaned`), in a unit of its own. The agent's sandbox
 //! must not confine the program, and a restart of the agent must not end it. The unit's name is unique per task, so at
 //! most one run per task exists.
 
@@ -11,7 +11,7 @@ use crate::local::status;
 /// Limit of a run; scontrol gives up by itself after some ten seconds.
 const LIMIT: &str = "RuntimeMaxSec=120";
 
-/// Runs the site's program for orphaned hooks (in a unit of its own) until it ends.
+/// Runs the site's program for an orphaned hook, and waits for its end.
 ///
 /// # Errors
 /// The reason why the agent must run the program again, for people.

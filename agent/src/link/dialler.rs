@@ -38,7 +38,8 @@ enum DialError {
     Session(#[from] SessionError),
 }
 
-/// Runs until the loop, or the sender of `controllers`, is gone.
+/// Dials the controllers in turn, and runs each session to its end. Returns when the loop, or the sender of
+/// `controllers`, is gone.
 pub async fn dial(
     mut controllers: watch::Receiver<Controllers>,
     edges: mpsc::Sender<LinkEdge>,

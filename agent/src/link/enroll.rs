@@ -98,7 +98,7 @@ pub(super) async fn ensure(enroll: &Enroll, files: &TlsFiles, server_name: Optio
     Ok(true)
 }
 
-/// The enrolment door to ask, and the way to verify the door.
+/// The enrolment doors to ask, and the means to verify a door.
 struct Way<'a> {
     enroll: &'a Enroll,
     files: &'a TlsFiles,
@@ -106,7 +106,7 @@ struct Way<'a> {
     tls: ClientTls,
 }
 
-/// The proof that the node shows.
+/// The proof that the node shows; without token and munge, the certificate of the connection is the proof.
 #[derive(Default)]
 struct Proof {
     token: Option<String>,
@@ -151,7 +151,8 @@ impl EnrollError {
     }
 }
 
-/// Keeps the certificate valid: renews it in time, and notifies `enrolled` of each new certificate.
+/// Keeps the certificate valid: renews it in time. The dialler notifies `enrolled` of each certificate that it
+/// obtained.
 pub(super) async fn keep(mut controllers: watch::Receiver<Controllers>, enrolled: Arc<Notify>) {
     let mut said = String::new();
     let mut last = None;

@@ -10,9 +10,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::LinkEdge;
 
-/// Maximum number of messages that wait for the writer. A machine sends at once its Hello and a handful of messages per
-/// task (max-tasks is at most 400, a page takes tombstones by the hundred). Only a controller that reads nothing fills
-/// the queue; the session then ends, and the next session repeats all messages.
+/// Maximum number of messages that wait for the writer. At the start of a session the machine sends Hello at once (its
+/// tombstones in parts of some hundred), and a handful of messages for each of at most 400 tasks. Only a controller
+/// that reads nothing fills the queue; the session then ends, and the next session repeats all messages.
 const OUTBOX: usize = 4096;
 /// Limit for the preambles. A silent peer is no controller.
 const PREAMBLE_LIMIT: Duration = Duration::from_secs(20);
@@ -44,7 +44,7 @@ pub(super) enum SessionError {
     Closed,
 }
 
-/// Runs a session to its end. Sends `Up` and `Down` in pairs, and only once both sides have agreed.
+/// Runs a session to its end. Sends `Up` once both sides have agreed on a version, and `Down` after each `Up`.
 pub(super) async fn run(
     link: Link,
     edges: &mpsc::Sender<LinkEdge>,
@@ -115,7 +115,7 @@ async fn receive(
     Ok(())
 }
 
-/// Writes queued messages. Once `closing` is dropped, writes the queued messages and ends.
+/// Writes queued messages. Once the sender of `closing` is dropped, writes the queued messages and ends.
 async fn transmit(
     writer: &mut FrameWriter,
     mut queue: mpsc::Receiver<FromAgent>,

@@ -5,19 +5,20 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-/// The first window, and the largest window, without a value from the controller.
+/// First window in milliseconds, and the smallest that a controller may name.
 const FLOOR_MS: u64 = 1_000;
+/// Largest window in milliseconds, unless the controller has named a larger window.
 const CEILING_MS: u64 = 30_000;
 /// The largest window that a controller may name: a wrong number must not cut off a node for a day.
 const MOST_MS: u64 = 600_000;
 
-/// The window of the next dial. The loop, which gets the controller's window, shares it with the dialler.
+/// The window of the next dial. The loop, which learns the controller's window, and the dialler share this value.
 #[derive(Debug)]
 pub struct Window(Mutex<Sizes>);
 
 #[derive(Debug)]
 struct Sizes {
-    /// The window in milliseconds that the controller named in its Welcome, or the least window.
+    /// The window in milliseconds that the controller named in its Welcome; before the first Welcome, [`FLOOR_MS`].
     base: u64,
     now: u64,
     /// Whether a Welcome came since the last dial.

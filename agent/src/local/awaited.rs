@@ -38,7 +38,7 @@ impl Parameters {
     }
 }
 
-/// A task of the requested job, from the controller.
+/// A task of the requested job that the controller started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfJob {
     pub action: ActionName,

@@ -9,7 +9,7 @@ use perilog_core::outcome::Outcome;
 use perilog_core::task::Ended;
 use tokio::sync::{oneshot, watch};
 
-/// The state that a caller of `Exec` follows: the latest value of each.
+/// The state that a caller of `Exec` follows: the latest value of each field.
 #[derive(Debug, Clone, Default)]
 pub struct Followed {
     /// Whether the task existed before the call.
@@ -53,7 +53,7 @@ pub enum Asked {
         stem: String,
         reply: oneshot::Sender<Result<(), String>>,
     },
-    /// A hook's daemon has died.
+    /// The resource manager's daemon that waits for a hook's status has died: no caller hears how the hook's task ends.
     Orphaned {
         stem: String,
         reply: oneshot::Sender<Result<(), String>>,

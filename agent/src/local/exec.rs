@@ -39,7 +39,7 @@ pub(super) struct Parameters {
     bereft: Option<bool>,
 }
 
-/// Maximum size in bytes of `instance`, which a tombstone stores.
+/// Maximum size in bytes of `instance`, which tells two jobs of one number apart. A tombstone stores the value.
 const MOST_INSTANCE: usize = 32;
 
 impl Parameters {
@@ -90,8 +90,8 @@ impl Parameters {
     }
 }
 
-/// Returns the exit status: the status of the scripts if it shows a failure, otherwise the number of the outcome. Never
-/// 0 for an outcome other than ok.
+/// Returns the exit status: the status of the scripts if it shows a failure, otherwise a number for the outcome (a
+/// timeout is 3). Never 0 for an outcome other than ok.
 pub fn status(outcome: &Outcome) -> u8 {
     let word = match outcome {
         outcome if outcome.is_ok() => return 0,

@@ -30,7 +30,7 @@ pub(super) enum Turn {
     Ends,
 }
 
-/// A task of the host's own, of the requested job and rank.
+/// A task of the host's own (a caller of `Exec` began it), of the requested job and rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Known {
     pub action: ActionName,
@@ -51,10 +51,11 @@ pub(super) fn attempt(known: &[Known], action: &ActionName, turn: Turn) -> Attem
     }
 }
 
-/// Name of the action that ends an attempt, whatever an action that begins one is named.
+/// Name of the action that ends an attempt. An action that begins one may have any name.
 const EPILOG: &str = "epilog";
 
-/// Returns the attempt of a call that begins the attempt `number`.
+/// Returns the attempt of a call that numbers the attempt it begins: `number`, or the attempt after the last one whose
+/// epilog was called here, whichever is higher.
 pub(super) fn begun(known: &[Known], number: Attempt) -> Attempt {
     let ended = known.iter().filter(|known| known.action.as_str() == EPILOG).map(|known| known.attempt).max();
     ended.map_or(number, |ended| number.max(ended.next()))

@@ -141,7 +141,7 @@ impl Agent {
         }
     }
 
-    /// Handles a call about a task, which is carried out or refused.
+    /// Passes a call about one task (`Cancel`, `Orphaned`) to the loop, and replies with the result or the refusal.
     async fn about(
         &self,
         unit: &str,
@@ -243,7 +243,7 @@ impl Agent {
 
 const ENDING: &str = "the agent is ending; ask again, the task goes on";
 
-/// Returns the stem of the task with this key: the host's own tasks belong to the cluster "here".
+/// Returns the stem of the task that `exec` asks for: the host's own tasks belong to the cluster "here".
 fn exec_stem(exec: &Exec) -> String {
     let id = ActionId::of(ClusterId::LOCAL, &exec.job, exec.attempt, &exec.action);
     ids::stem(&exec.action, &exec.job, TaskId { action: id, rank: exec.rank })

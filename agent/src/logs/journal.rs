@@ -70,11 +70,14 @@ async fn query(about: &About) -> Result<String, String> {
     }
 }
 
-/// Returns the arguments of journalctl. Matches on different fields must all hold (journalctl(1)). Scripts print to the
-/// stdout of their unit; a controller on the same host also logs about the job, and sends its lines otherwise. The
-/// slice would match too little: a journald that reads the lines after the unit's end stores no slice with them. Ids
-/// contain no character that journalctl treats specially. Without `--all` a line with colours would be
-/// "[42B blob data]"; the CLI escapes such a line.
+/// Returns the arguments of journalctl. Matches on different fields must all hold (journalctl(1)).
+///
+/// * `_TRANSPORT=stdout`: scripts print to the stdout of their unit. The lines of a controller on the same host have
+///   another transport.
+/// * No match on the slice: journald stores no slice with lines that it reads after the unit's end.
+/// * `--all`: without it, a line with colours would be "[42B blob data]". The CLI escapes such a line.
+///
+/// Ids contain no character that journalctl treats specially.
 fn arguments(about: &About) -> Vec<String> {
     let mut arguments: Vec<String> =
         ["--quiet", "--no-pager", "--no-hostname", "--all", "--output=short-iso"].map(str::to_owned).to_vec();

@@ -11,7 +11,8 @@ use crate::spool::Spool;
 /// Maximum size in bytes read of one file: a runner keeps 32 KiB, and a line about omitted output.
 const MAX_KEPT: u64 = 64 * 1024;
 
-/// Returns the last lines of each part, for each script of each task in question.
+/// Returns the output that the runners kept of the tasks that `about` names: for each try of a script, the last lines
+/// of the head and of the tail.
 pub(super) fn read(spool: &Spool, about: &About, tasks: &[TaskStatus]) -> String {
     let meant = |task: &&TaskStatus| {
         task.job == about.job

@@ -19,7 +19,7 @@ use crate::link::Outbox;
 use crate::local;
 use crate::spool::Spool;
 
-/// Maximum number of questions that the agent answers at once; each may run a journalctl.
+/// Maximum number of questions about output that the agent answers at once; each may run a journalctl.
 const AT_A_TIME: usize = 4;
 /// Maximum number of open questions. A controller has one question per operator who asks about this node. Answers wait
 /// until the controller reads them.
@@ -28,7 +28,7 @@ const OPEN: usize = 16;
 const MAX_TEXT: usize = 1024 * 1024;
 /// Maximum number of bytes in one part of an answer, well under a message's limit.
 const PART: usize = 64 * 1024;
-/// Maximum number of lines to search for.
+/// Maximum number of lines of output in an answer.
 const MAX_LINES: u32 = 10_000;
 
 /// The subject of a question about output.
@@ -41,7 +41,7 @@ struct About {
     lines: u32,
 }
 
-/// Answers questions, each in a task of its own.
+/// Answers questions, each in a tokio task of its own.
 #[derive(Debug)]
 pub struct Logs {
     spool: Spool,
@@ -100,7 +100,8 @@ async fn output(spool: &Spool, about: &About, tasks: &[TaskStatus]) -> String {
     }
 }
 
-/// Sends at least one part, so that the operator knows that the answer is complete.
+/// Sends the answer part by part. Sends one part of an empty answer too, so that the operator knows that the answer is
+/// complete.
 async fn send(question: u64, text: String, outbox: &Outbox) {
     let mut rest = text.as_str();
     loop {

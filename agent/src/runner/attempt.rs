@@ -24,7 +24,8 @@ impl Sequence<'_> {
     /// Tries `planned` once; `attempt` counts from 1, `of` is the number of scripts.
     ///
     /// # Errors
-    /// The begin record could not be written, so the script did not run.
+    /// The step file does not have the begin record, or the record that the script could not be executed. In both cases
+    /// the script did not run.
     pub(crate) fn attempt(&mut self, planned: &Planned, attempt: u32, of: u32) -> io::Result<End> {
         let (script, user) = (&planned.script, &planned.identity.user);
         let seq = self.seq;

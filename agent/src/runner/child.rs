@@ -31,7 +31,7 @@ const PIPE_GRACE_MS: u64 = 250;
 /// Maximum number of bytes of one read: a pipe's default capacity.
 const CHUNK: usize = 64 * 1024;
 
-/// Maximum size in bytes of a failed stage's message.
+/// Maximum size in bytes of the reason that a stage ([`crate::stage`]) sends if it cannot become the script.
 const MAX_REFUSAL: u64 = 4096;
 
 /// Settings common to every script of a task.
@@ -219,7 +219,8 @@ impl Running {
         pipes().next().is_none() || *self.grace_until.get_or_insert(now.saturating_add(PIPE_GRACE_MS)) <= now
     }
 
-    /// Returns CLOCK_MONOTONIC (ms) of the latest time to call [`Self::done`] again.
+    /// Returns CLOCK_MONOTONIC (ms) at which to call [`Self::done`] again; `None`: only more output or the script's end
+    /// matter.
     pub(crate) fn next(&self) -> Option<u64> {
         self.grace_until
     }

@@ -9,7 +9,7 @@ use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
-/// Size of a read: all of nearly every script.
+/// Size in bytes of a read; nearly every script is shorter.
 const CHUNK: usize = 16 * 1024;
 
 /// Returns the digest of the program at `path`, as 64 hexadecimal digits.

@@ -38,7 +38,7 @@ const USUAL_INTENT: usize = 8 * 1024;
 /// needs room too.
 const ROOM: usize = 32 * 1024;
 
-/// Only root may read the output of scripts.
+/// Mode of the runner's files. Only root may read them, because they contain the output of scripts.
 const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 #[derive(Debug)]
@@ -133,8 +133,8 @@ impl Directory {
         Ok(rustix::fs::openat(&self.fd, name, flags, PRIVATE)?.into())
     }
 
-    /// Writes a whole file that no reader opens before the file is complete: readers ignore the file, or
-    /// [`Self::replace`] renames it.
+    /// Writes a file that readers do not open: they ignore its name, or [`Self::replace`] renames it once it is
+    /// complete.
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let flags = OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::WRONLY;
         File::from(rustix::fs::openat(&self.fd, name, flags, PRIVATE)?).write_all(bytes)

@@ -1,8 +1,8 @@
 //! Exit status of the runner, and the reasons why it runs nothing.
 //!
-//! With a claim, the status is the scripts' status, which `result.json` has too. The largest status that counts
-//! decides, as a shell reports it (128 + signal), or a constant of this module. The runner replaces 66, 73 and 75 by 1.
-//! With these statuses a runner reports that it claimed nothing and ran nothing, and the agent reads them as `refused`.
+//! With a claim, the status is the one in `result.json`: the largest status of the scripts whose failure counts, as a
+//! shell reports it (128 + signal), or a constant of this module. 66, 73 and 75 mean that a runner claimed nothing and
+//! ran nothing, and the agent reads them as `refused`. So the runner replaces these statuses of scripts by 1.
 
 /// Exit status if the runner could not write the claim: the runner claimed nothing.
 pub(crate) use perilog_core::task::NO_CLAIM;
@@ -19,14 +19,14 @@ pub(crate) use perilog_core::task::NOT_OURS;
 pub(crate) const FAILED: u8 = 1;
 /// Exit status if the task ran, but the runner could not write the result.
 pub(crate) const NO_RESULT: u8 = 74;
-/// Exit status if the node's configuration allowed no script to run.
+/// Exit status if the node's configuration was wrong and no script ran, or if a step could not be recorded.
 pub(crate) const CONFIGURATION: u8 = 78;
-/// Exit status if the task's limit passed before every script had begun, as in timeout(1).
+/// Exit status if the task's limit passed before the last script had begun, as in timeout(1).
 pub(crate) const TIMEOUT: u8 = 124;
 /// Exit status of a script that the runner could not execute; `NOT_FOUND`: did not find. Both as in a shell.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
 pub(crate) const NOT_FOUND: u8 = 127;
-/// Exit status if a cancel came before every script had begun: 128 + SIGTERM.
+/// Exit status if a cancel came before the last script had begun: 128 + SIGTERM.
 pub(crate) const CANCELLED: u8 = 143;
 
 /// Returns a shell's status for a program that cannot be executed.

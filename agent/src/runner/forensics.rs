@@ -18,9 +18,11 @@ use rustix::process::Pid;
 const MAX_BYTES: usize = 16 * 1024;
 /// Maximum number of processes in the report.
 const MAX_PROCESSES: usize = 64;
-/// Longest command line, deepest stack, and maximum size of all stacks: the command lines follow the stacks.
+/// Maximum size in bytes of a command line in the report.
 const MAX_COMMAND: usize = 256;
+/// Maximum number of frames of a process's kernel stack in the report.
 const MAX_STACK: usize = 16;
+/// Maximum size in bytes of all stacks together, so that the report has room for the command lines after them.
 const MAX_STACKS: usize = 8 * 1024;
 /// Limit for gathering the report.
 const WITHIN_MS: u64 = 2_000;
@@ -36,7 +38,7 @@ pub(crate) struct Seen {
 /// A piece of the report.
 enum Piece {
     Text(String),
-    /// The most telling process, known once all states are known.
+    /// The line for [`Seen::doing`], which comes once the states of all processes are known.
     Doing(String),
 }
 

@@ -72,8 +72,8 @@ impl Headline {
         self.tell(&format!("{}, {text} {}", self.script, self.about));
     }
 
-    /// Shows the end. Does not show a good end without an earlier text: the agent unloads the unit before a person
-    /// could look.
+    /// Shows the end. Shows no good end if no text was shown before: the agent unloads the unit before a person could
+    /// look.
     pub(crate) fn end(&mut self, text: &str, well: bool) {
         if self.shown || !well {
             self.tell(text);

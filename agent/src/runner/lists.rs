@@ -24,7 +24,8 @@ impl Lists {
     /// user of every script.
     ///
     /// # Errors
-    /// A sentence for `configuration`: scripts without the lists might conclude that they run alone.
+    /// A sentence for the result's `configuration`: a list is too long for a variable, and its file cannot be written.
+    /// Scripts without the lists might conclude that they run alone.
     pub(crate) fn of(intent: &Intent, control: Option<&Path>) -> Result<Self, String> {
         let start = &intent.start;
         let mut lists = Self::default();

@@ -15,9 +15,10 @@ use crate::output::one_line;
 /// fill /run.
 pub(crate) const MAX_REPORTS: u32 = 256;
 
-/// Shortest time between two records of progress. The time grows with the age of the task, so a week has some hundred
-/// records.
+/// Shortest time in milliseconds between two records of progress.
 const PROGRESS_EVERY_MS: u64 = 10_000;
+/// Divisor of the task's age: a thirty-second of the age is the time between two records of an old task. So a week has
+/// a few hundred records.
 const PROGRESS_SHARE: u64 = 32;
 
 /// The script that sends a report.
@@ -65,8 +66,7 @@ impl Reports {
     /// Handles a report of a script.
     ///
     /// # Errors
-    /// The reason of a refusal: the task has [`MAX_REPORTS`] reports, or as many milestones as an attempt of a job may
-    /// have.
+    /// The reason of a refusal: the task has [`MAX_REPORTS`] reports, or its attempt has [`MAX_NAMES`] milestones.
     pub(crate) fn hear(&mut self, speaker: &Speaker, report: Report, now: u64, at_ms: u64) -> Result<Verdict, String> {
         let report = tidy(report);
         if let Report::Progress { message } = &report {

@@ -45,7 +45,7 @@ pub(crate) struct Sequence<'a> {
     pub(crate) seq: u32,
     /// The running script, and the script's uid.
     pub(crate) speaker: Option<(Speaker, u32)>,
-    /// The mark, if a script announced a boot and waits.
+    /// Watch of the mark in [`crate::boot`], while a script that announced a reboot waits for the mark.
     mark: Option<Mark>,
 }
 
@@ -80,8 +80,8 @@ impl<'a> Sequence<'a> {
         }
     }
 
-    /// Runs all scripts and returns the sum. On return, the runner has written all output that the journal accepts, and
-    /// has removed the socket.
+    /// Runs all scripts and returns the sum of their ends. On return, the runner has written all output that the
+    /// journal accepts, and has removed the socket.
     pub(crate) fn run(mut self) -> Tally {
         let control = self.control.as_ref().map(Control::path);
         let lists = Lists::of(self.intent, control);

@@ -1,5 +1,5 @@
-//! Signals as events to poll. The runner installs them before the claim, so that a cancel of a claimed task is neither
-//! lost nor fatal to the runner.
+//! Signals as events to poll. The runner installs the handlers before the claim, so that a cancel of a claimed task is
+//! neither lost nor fatal to the runner.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,7 +10,8 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::backend::SignalDelivery;
 use signal_hook::iterator::exfiltrator::SignalOnly;
 
-/// SIGRTMIN+9 as glibc counts. The agent cannot use KILL: the signal would kill the runner instead of the script.
+/// The signal by which the agent kills the script: SIGRTMIN+9 as glibc counts. The agent cannot send KILL, which would
+/// kill the runner instead of the script.
 const KILL_SCRIPT: i32 = 43;
 
 /// The request that a signal carries.

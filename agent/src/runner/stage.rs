@@ -76,7 +76,8 @@ pub(crate) fn enter() -> ExitCode {
     ExitCode::from(status)
 }
 
-/// Explains why the stage could not execute a script. The script's file existed: the runner just read the file.
+/// Explains why a script could not be executed. The script's file existed, because the runner just read it: if a file
+/// is missing, it is the script's interpreter.
 pub(crate) fn cannot_execute(error: &io::Error) -> String {
     let hint = if error.kind() == io::ErrorKind::NotFound { " (is the interpreter of its #! line there?)" } else { "" };
     format!("cannot be executed: {error}{hint}")

@@ -28,8 +28,8 @@ impl Steps {
     /// Appends a record to the file as one line.
     ///
     /// # Errors
-    /// The file contains no part of the record. A full file system may accept half a line; the runner cuts that half
-    /// off again, because it would spoil the next record.
+    /// The file does not have the record. A full file system may accept half a line; the runner cuts that half off
+    /// again, because it would spoil the next record.
     pub(crate) fn append(&mut self, record: &StepRecord) -> io::Result<()> {
         let mut line = serde_json::to_vec(record)?;
         line.push(b'\n');

@@ -6,7 +6,7 @@ use perilog_core::task::{RAN_NOTHING, RunResult};
 
 use crate::exit;
 
-/// The end of a script's last try.
+/// The end of a try of a script; the sum has the end of the last try.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Ended {
@@ -79,7 +79,7 @@ impl Tally {
         }
     }
 
-    /// Records that the node's configuration stops the task here.
+    /// Records that the task stops here: the node's configuration is wrong, or a step cannot be recorded.
     pub(crate) fn misconfigured(&mut self, why: String) {
         self.status = self.status.max(exit::CONFIGURATION);
         self.configuration.get_or_insert(why);
@@ -91,7 +91,7 @@ impl Tally {
         self.skipped = files;
     }
 
-    /// Records a cancel; `before_all`: the cancel came before every script had begun.
+    /// Records a cancel; `before_all`: the cancel came before the last script had begun.
     pub(crate) fn cancelled(&mut self, before_all: bool) {
         self.cancelled = true;
         if before_all {
@@ -99,14 +99,14 @@ impl Tally {
         }
     }
 
-    /// Records that the task's limit passed before every script had begun.
+    /// Records that the task's limit passed before the last script had begun.
     pub(crate) fn out_of_time(&mut self) {
         self.timed_out = true;
         self.status = self.status.max(exit::TIMEOUT);
     }
 
-    /// Records that an error prevents further scripts. After a status of 0 the script ended well but past its limit:
-    /// the status becomes that of a timeout.
+    /// Records that an error prevents further scripts. If the status is still 0, the script ended well but past its
+    /// limit: the status becomes that of a timeout.
     pub(crate) fn cut_short(&mut self) {
         if self.status == 0 {
             self.status = exit::TIMEOUT;

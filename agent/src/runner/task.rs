@@ -99,7 +99,7 @@ pub(crate) fn run(run_dir: &Path, stem: &str) -> Result<u8, Refusal> {
     }
 }
 
-/// Writes a message without a sink.
+/// Writes a message to stderr at once, for the time before and after the [`Sinks`].
 pub(crate) fn complain(text: &str) {
     use std::io::Write as _;
     // Without a stderr the exit status still shows the failure.

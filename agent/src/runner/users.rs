@@ -41,7 +41,7 @@ impl User {
 /// Returns the user of a name, or of a uid written as a number.
 ///
 /// # Errors
-/// A sentence for `configuration`.
+/// A sentence for the result's `configuration`: there is no such user, or no answer within [`LOOKUP`].
 pub(crate) fn find(name: &str) -> Result<User, String> {
     if name == "root" || name == "0" {
         return Ok(User::root());

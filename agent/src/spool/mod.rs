@@ -85,7 +85,7 @@ impl Spool {
     }
 
     /// Returns all tombstones. Logs an unreadable tombstone and leaves the file: a later version may have written it.
-    /// Such a tombstone refuses no Start.
+    /// The agent refuses no Start because of such a tombstone.
     pub fn tombstones(&self) -> Result<Vec<Tombstone>, SpoolError> {
         let dir = self.root.join("tombstones");
         let stones = names(&dir)?.into_iter().filter(|name| name.ends_with(".json"));
@@ -155,8 +155,7 @@ impl Spool {
         Ok(write::json_once(&path, claim)? || read::json::<Claim>(&path).as_ref() == Some(claim))
     }
 
-    /// Writes `outcome.json`. If the directory or its readable intent was removed, writes `rebuilt` as the intent
-    /// first.
+    /// Writes `outcome.json`. If the directory is gone or has no readable intent, writes `rebuilt` as the intent first.
     pub fn write_outcome(&self, stem: &str, ended: &Ended, rebuilt: &Intent) -> Result<(), SpoolError> {
         let dir = self.task(stem);
         if defect!(OutcomeAlone) {
@@ -207,8 +206,8 @@ impl Spool {
         read::bounded(&self.task(stem).join(name), most)
     }
 
-    /// Reads the runner's files of a task. `running`: a script without an end may still work, so its output is no tail
-    /// yet.
+    /// Reads the runner's files of a task. `running`: the runner may still work, so a script without an end has not
+    /// failed and has no tail.
     pub fn traces(&self, stem: &str, running: bool) -> Traces {
         read::traces(&self.task(stem), running)
     }

@@ -1,5 +1,5 @@
-//! The tasks of one job, the host's own or the controller's, for callers whose resource manager does not number
-//! attempts.
+//! The tasks of one job: the host's own, by which `Exec` numbers attempts, or the controller's, for which `Await`
+//! waits.
 
 use perilog_core::ids::{JobId, Rank};
 use perilog_core::task::Tombstone;

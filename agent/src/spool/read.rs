@@ -14,19 +14,20 @@ use serde::de::DeserializeOwned;
 
 use super::tails;
 
-/// The largest file is an intent: 64 KiB of environment, the ranks and hosts of the largest job.
+/// Maximum size in bytes of a JSON file. The largest is an intent: 64 KiB of environment, the ranks and hosts of the
+/// largest job.
 const MAX_JSON: u64 = 8 * 1024 * 1024;
 /// Maximum size in bytes of step records: 256 reports of 4 KiB, and forensics. The reader ignores the rest.
 const MAX_STEPS: u64 = 4 * 1024 * 1024;
 
-/// Files that a runner wrote.
+/// Contents of a task's directory that show how far the task is: the claim, and what its runner wrote.
 #[derive(Debug, Default)]
 pub struct Traces {
     pub claim: Option<Claim>,
     pub result: Option<RunResult>,
     pub steps: Vec<StepRecord>,
     pub tails: Vec<Tail>,
-    /// Whether an agent asked the task to stop.
+    /// Whether the directory has the agent's mark that a caller asked to stop the task.
     pub stop_asked: bool,
 }
 
@@ -50,7 +51,7 @@ pub(super) fn intent(dir: &Path, stem: &str) -> Option<Intent> {
     Some(intent)
 }
 
-/// Reads an agent's file; `None` if the file is missing, or (with a warning) unreadable.
+/// Reads a JSON file of the agent or a runner; `None` if the file is missing, or (with a warning) unreadable.
 pub(super) fn json<T: DeserializeOwned>(path: &Path) -> Option<T> {
     let read = bounded(path, MAX_JSON).and_then(|bytes| Ok(bytes.map(|b| serde_json::from_slice(&b)).transpose()?));
     read.unwrap_or_else(|error| {

@@ -8,7 +8,7 @@ use perilog_core::task::{StepRecord, Tail};
 
 use super::read;
 
-/// Number of reported bytes per script.
+/// Maximum number of bytes that the agent reports of the output of a failed script.
 const TAIL: u64 = 4096;
 
 /// Returns the tails of scripts whose last try failed. A last try without an end counts as failed, unless the try may

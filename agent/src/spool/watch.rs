@@ -30,7 +30,8 @@ struct Shared {
     spool: super::Spool,
     /// Stem of each inotify watch. Each live task has two watches; the kernel reports when a watch ends with its file.
     stems: Mutex<HashMap<i32, String>>,
-    /// Stems whose runner has closed its steps file, until the loop asks. At most the live tasks.
+    /// Stems of tasks whose runner has closed its steps file; [`Watcher::runner_is_gone`] takes them out. At most the
+    /// live tasks.
     let_go: Mutex<HashSet<String>>,
     stir: Arc<Stir>,
 }

@@ -88,8 +88,8 @@ impl Bus {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Calls StartTransientUnit(name, "fail"). The end of the start job stirs the task, perhaps before this call
-    /// returns.
+    /// Calls StartTransientUnit(name, "fail"). The end of the start job makes the loop inspect the task ([`Stir`]),
+    /// perhaps before this call returns.
     pub async fn start(&self, stem: &str, intent: &Intent) -> StartReply {
         self.shared.interest.starts(stem);
         // Earlier facts do not belong to the new unit.
@@ -127,8 +127,8 @@ impl Bus {
     }
 
     /// Adopts a unit that another connection started: `Ref`, so that PID 1 reports changes of the unit, and a match for
-    /// these changes. Then stirs the unit once, for earlier changes. Never fails: the function also stirs a unit that
-    /// it cannot watch, and the inspection reports the error.
+    /// these changes. Then requests one inspection ([`Stir`]), for earlier changes. Never fails: the function also does
+    /// this for a unit that it cannot watch, and the inspection reports the error.
     pub async fn watch(&self, stem: &str) {
         if self.shared.interest.watch(stem) {
             let path = unit_path(&unit_of(stem));
@@ -145,7 +145,7 @@ impl Bus {
         self.shared.stir.now(stem);
     }
 
-    /// Drops interest in a finished task, also in a start without an answer.
+    /// Forgets that a task's unit starts, because the task is over: its start may never have had an answer.
     pub fn forget(&self, stem: &str) {
         self.shared.interest.does_not_start(stem);
     }

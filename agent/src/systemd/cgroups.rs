@@ -36,7 +36,7 @@ impl Cgroups {
         Some(populated(&events).unwrap_or(false))
     }
 
-    /// Creates a host with cgroup v1 only.
+    /// Makes the cgroups of a host with v1 only.
     #[cfg(test)]
     pub(crate) fn nowhere() -> Self {
         Self { root: None }

@@ -44,8 +44,8 @@ impl Emptiness {
         Ok(Self { shared, reader })
     }
 
-    /// Stirs `stem` when `cgroup` (systemd's name, below the root) becomes empty, at once if the cgroup is empty.
-    /// Repeated calls have no effect.
+    /// Requests an inspection of `stem` ([`Stir`]) when `cgroup` (systemd's name, below the root) becomes empty, at
+    /// once if the cgroup is empty. Repeated calls have no effect.
     pub fn watch(&self, stem: &str, cgroup: Option<&str>) {
         let shared = &self.shared;
         let events = shared.cgroups.events(cgroup);
@@ -62,7 +62,7 @@ impl Emptiness {
         }
     }
 
-    /// Ends the watch of a task without a unit.
+    /// Ends the watch of a task whose unit is gone or is about to be unloaded.
     pub fn forget(&self, stem: &str) {
         let mut tables = self.shared.tables();
         tables.polled.remove(stem);
@@ -73,7 +73,7 @@ impl Emptiness {
         }
     }
 
-    /// Stirs at growing intervals, because the cgroup is gone already or is on v1: no event will come.
+    /// Requests inspections at growing intervals, because the cgroup is gone already or is on v1: no event will come.
     fn poll(&self, stem: &str) {
         if !self.shared.tables().polled.insert(stem.to_owned()) {
             return;

@@ -25,8 +25,8 @@ impl Properties {
         Ok(all.into_keys().map(str::to_owned).collect())
     }
 
-    /// Returns the facts (`None` if systemd knows no such unit and answers with a stub), and the ids in the unit's
-    /// LogExtraFields. `true`: the unit has no cgroup any more, and so no process.
+    /// Returns three values: the facts (`None` if systemd knows no such unit and answers with a stub), the ids in the
+    /// unit's LogExtraFields, and `true` if the unit has no cgroup any more, and so no process.
     pub(super) fn read(&self, stem: &str) -> Result<(Option<UnitFacts>, Option<UnitIds>, bool), BusError> {
         let body = self.0.body();
         let all: HashMap<&str, Variant<'_>> = body.deserialize()?;

@@ -15,7 +15,8 @@ use super::error::BusError;
 use super::signals::{self, Interest};
 use crate::stir::Stir;
 
-/// Pause between two tries while the bus is gone, doubled up to the ceiling. A restart of dbus-daemon takes some 70 ms.
+/// First pause between two tries while the bus is gone; each further pause doubles, up to [`RETRY_CEILING`]. A restart
+/// of dbus-daemon takes some 70 ms.
 const RETRY_FLOOR: Duration = Duration::from_millis(20);
 const RETRY_CEILING: Duration = Duration::from_secs(5);
 /// Minimum life of a steady connection. For each new connection PID 1 reports all units, so the keeper reconnects to an
@@ -42,7 +43,8 @@ pub enum BusEdge {
     Lost { why: String },
 }
 
-/// Runs until the loop stops listening.
+/// Keeps the connection: sends `Up` for each new connection, and `Lost` for its end. Runs until the loop stops
+/// listening.
 pub async fn keep(edges: mpsc::Sender<BusEdge>, stir: Arc<Stir>, around: Surroundings) {
     let mut pause = RETRY_FLOOR;
     let mut flaps = Flaps::default();
@@ -97,7 +99,8 @@ impl Flaps {
 
 type Drained = tokio::task::JoinHandle<String>;
 
-/// Connects and reads the units. The task drains the stream from the first message on.
+/// Connects and reads the units. The returned tokio task drains the connection's messages from the first on, and ends
+/// with the reason of the connection's end.
 async fn up(stir: &Arc<Stir>, around: &Surroundings) -> Result<(Bus, Vec<UnitFound>, Drained), BusError> {
     let connect = zbus::connection::Builder::system().method_timeout(CALL_LIMIT).build();
     let connection = tokio::time::timeout(CONNECT_LIMIT, connect)

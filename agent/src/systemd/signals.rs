@@ -1,4 +1,4 @@
-//! Messages of one connection. A separate task drains the messages into [`Stir`]. The task waits only for the stream,
+//! Messages of one connection. A separate tokio task drains the messages into [`Stir`]. It waits only for the stream,
 //! so it never stalls a call of the connection.
 //!
 //! Any process on the host may send the agent a signal of any interface and member (the bus's stock policy permits it,
@@ -28,7 +28,7 @@ pub(super) struct Interest {
 
 #[derive(Debug, Default)]
 struct Tables {
-    /// Units whose start job this agent made, from before the call to the job's JobRemoved.
+    /// Units for which this agent makes a start job: entered before the call, removed by the job's JobRemoved.
     starting: HashSet<String>,
     /// Object paths of watched units, and their stems.
     watched: HashMap<String, String>,

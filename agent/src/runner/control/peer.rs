@@ -15,7 +15,7 @@ pub(super) struct Peer {
     /// The beginning of a record; at most [`MAX_RECORD`].
     buffer: Vec<u8>,
     gone: bool,
-    /// Whether the peer also waits until the controller knows.
+    /// Whether the peer announced a reboot, and waits until the controller knows of it.
     waits: bool,
 }
 
@@ -78,7 +78,7 @@ impl Peer {
         }
     }
 
-    /// Informs the peer that the controller knows.
+    /// Informs a waiting peer that the controller knows of the announced reboot.
     pub(super) fn known(&mut self) {
         if std::mem::take(&mut self.waits) {
             self.gone |= !self.answer(&Reply::Heard);

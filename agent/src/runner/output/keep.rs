@@ -11,8 +11,9 @@ use std::io::{self, Write};
 
 use crate::directory::Directory;
 
-/// Bytes that the runner keeps of an output: the first screen of errors, and the last screen.
+/// Maximum number of bytes in the head: the first screen of errors.
 pub(super) const HEAD: usize = 32 * 1024;
+/// Maximum number of bytes of output in the tail: the last screen.
 pub(super) const TAIL: usize = 32 * 1024;
 
 #[derive(Debug)]

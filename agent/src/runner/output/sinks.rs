@@ -94,9 +94,9 @@ impl Sinks {
         self.all().filter(|sink| !sink.pending.is_empty()).map(|sink| sink.fd.as_fd())
     }
 
-    /// Returns `true` if the runner should wait for pending output at the end. A deaf journal may never accept the
-    /// output, and the task's result waits. For a journal that is not deaf yet, [`Self::next`] returns how long to wait
-    /// after a flush.
+    /// Returns `true` if the runner should wait for pending output at the end. The runner does not wait for a deaf
+    /// journal: it may never accept the output, and the task's result would wait with it. For a journal that is not
+    /// deaf yet, [`Self::next`] returns how long to wait after a flush.
     pub(crate) fn hopeful(&self) -> bool {
         self.all().any(|sink| !sink.pending.is_empty() && !sink.deaf)
     }
@@ -131,7 +131,8 @@ pub(crate) fn one_line(text: &str) -> String {
 #[derive(Debug)]
 struct Sink {
     fd: OwnedFd,
-    /// Whether the sink is the journal's socket. The reader of a terminal, pipe or file may pause.
+    /// Whether the sink is the journal's socket. Only the journal can count as deaf: the reader of a terminal, pipe or
+    /// file may pause.
     socket: bool,
     pending: Vec<u8>,
     /// Whether the last written byte was no line break.
