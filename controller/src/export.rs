@@ -11,7 +11,8 @@ use perilog_host::command::Arguments;
 use crate::arguments::{COPY_TO, JOB, SINCE, UNTIL};
 use crate::store::{Exporter, Wanted, export_head};
 
-/// Checks that `store` is a complete store. If `arguments` have `COPY_TO`, also makes a stamped copy at that path.
+/// Checks that `store` is a complete store. If `arguments` have `COPY_TO`, also makes a copy at that path, with which a
+/// controller starts in recovery.
 ///
 /// # Errors
 /// Text, for standard error.

@@ -1,4 +1,4 @@
-//! Hooks: the resource manager's edge as a command. The site's own program gets each notice as a JSON object on
+//! Hooks: programs of the site that tell the resource manager. The program gets each notice as a JSON object on
 //! standard input, at least once, in order per job. Exit 0 confirms the notice. After another exit, or without an exit
 //! within the limit, the controller repeats the notice with a delay that doubles from a second to a minute. Before the
 //! repeat, the controller splits a drain of many hosts into halves, so that one refused host does not block the others.
@@ -65,8 +65,8 @@ struct Task {
     turn: Turn,
     /// The subject of the notice, for people.
     about: String,
-    /// The job of a release, or the hosts of a drain, so that `journalctl PERILOG_JOB=` and `PERILOG_HOST=` find
-    /// failures.
+    /// The job of a release; `hosts`: the hosts of a drain. With them, `journalctl PERILOG_JOB=` and `PERILOG_HOST=`
+    /// find failures.
     job: Option<JobId>,
     hosts: Option<HostList>,
     body: Value,
@@ -81,7 +81,8 @@ struct Running {
     turn: Turn,
 }
 
-/// Runs notices until dropped. `command` is the command in force; `grew` signals new notices.
+/// Runs the hook's command for each notice of this kind, until the future is dropped. `command` is the command in
+/// force; `grew` signals new notices.
 pub(crate) async fn run(
     kind: Kind,
     inlet: Inlet,
@@ -139,7 +140,7 @@ async fn ended_so(result: Result<(), Untold>, task: Task, inlet: &Inlet, told: &
         Ok(()) => {
             told.done(&task.keys, Instant::now());
             for request in task.done {
-                // If the writer is ending, the next controller repeats the notice.
+                // If the writer is ending, the controller repeats the notice after its next start.
                 let _ = inlet.ask(0, request, None).await;
             }
         }
@@ -155,7 +156,7 @@ async fn ended_so(result: Result<(), Untold>, task: Task, inlet: &Inlet, told: &
     }
 }
 
-/// The number of further notices that may run.
+/// The number of further notices that may run; `again`: of further repeated notices, which `all` includes.
 #[derive(Debug, Clone, Copy)]
 struct Room {
     all: usize,

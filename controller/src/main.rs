@@ -39,7 +39,7 @@ fn serve(arguments: &Arguments, config: Config) -> Result<(), String> {
         .build()
         .map_err(|error| format!("cannot start: {error}"))?;
     let result = runtime.block_on(daemon::run(&arguments.config, config));
-    // Sleeping or reading tasks have nothing left to do.
+    // Sleeping or reading tokio tasks have nothing left to do.
     runtime.shutdown_background();
     result.map_err(|fault| {
         tracing::error!("{fault}");

@@ -1,6 +1,6 @@
-//! Method that streams all attempts of a source: first their present state, and with `follow` each attempt again when
-//! it changes. The follower registers before the API asks the machine, so a change in between is sent twice and never
-//! missed. A follower that was disconnected starts over.
+//! The method `Attempts`: streams all attempts of a source, and with `follow` each attempt again when it changes. The
+//! follower registers before the API asks the machine, so a change in between is sent twice and never missed. A
+//! follower that was disconnected starts over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -48,7 +48,7 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
     }
 }
 
-/// The sources that edges follow at the moment, as text, each with the number of its followers.
+/// The sources that edges follow. Key: the source as text. Value: the number of its followers, at least 1.
 #[derive(Debug, Default)]
 pub(crate) struct Following(Mutex<BTreeMap<String, u64>>);
 
@@ -63,7 +63,7 @@ impl Following {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Completes the sources of a status, and adds a note about each source that no edge follows.
+    /// Sets `followed` of each source in a status, and adds a note about each source that no edge follows.
     pub(super) fn complete(&self, status: &mut StatusView) {
         let followed = self.sources();
         for of in &mut status.sources {
@@ -122,7 +122,8 @@ struct Feed<'a> {
 }
 
 impl Feed<'_> {
-    /// Sends the present attempts, and the drains with the last page. With `jobs`, includes closed attempts.
+    /// Sends the attempts that are not released whole or are unvouched, then all attempts of `jobs`. The last page has
+    /// the drains.
     async fn snapshot(&mut self, jobs: BTreeSet<JobId>) -> Result<(), End> {
         let mut after = None;
         loop {
@@ -164,7 +165,7 @@ impl Feed<'_> {
             let page = self.of(page).await?;
             self.reply.more(json!({ "attempts": page, "current": false })).await?;
         }
-        // The writer handles both in this order, and mostly in one batch.
+        // The writer handles both requests in this order, and mostly in one batch.
         let (attempts, drains) = tokio::join!(biased; self.of(last), self.drains());
         let (mut body, drains) = (json!({ "attempts": attempts?, "current": true }), drains?);
         let drained = drains != self.drains;

@@ -28,7 +28,7 @@ pub(super) async fn serve(api: &Api, call: Call) -> Result<(), Gone> {
     }
 }
 
-/// Sends pages; returns the last reply, or why there is none.
+/// Sends pages; returns the last reply, or the refusal in its place.
 async fn send(
     api: &Api,
     after: Option<&str>,

@@ -12,9 +12,9 @@ use super::parameters::which;
 use super::{Api, refuse};
 use crate::daemon::{Drain, Part, parts};
 
-/// Default number of lines of each script.
+/// Default number of lines that each node sends.
 const LINES: u32 = 100;
-/// Maximum number of lines: an agent stores no more of a script's output.
+/// Maximum number of lines that the controller asks a node for. An agent may send fewer.
 const MAX_LINES: u32 = 100_000;
 
 #[derive(Deserialize)]
@@ -34,7 +34,8 @@ impl Logs {
             job: which.job.clone(),
             action: which.action.clone(),
             attempt: which.attempt,
-            // The question names a single rank; of several ranks, each node has its own.
+            // The question names the rank only if the caller names a single one: of several ranks, each node has its
+            // own.
             rank: match &which.targets {
                 Some(Targets::Ranks(ranks)) if ranks.len() == 1 => ranks.first(),
                 _ => None,

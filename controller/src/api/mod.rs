@@ -75,7 +75,7 @@ pub(crate) struct Api {
     pub(crate) enrolment: Option<Arc<Enrolment>>,
     /// Ends of the certificates of connected nodes.
     pub(crate) expiries: Expiries,
-    /// The remark of the last reload.
+    /// Result of the last reload, if an operator must act: keys that need a restart, or a wrong configuration.
     pub(crate) remark: watch::Receiver<Option<String>>,
     pub(crate) following: attempts::Following,
 }
@@ -109,7 +109,7 @@ impl Access {
         self.trusts(peer) || is_edge || (kind == Kind::Look && self.read == Read::Anyone)
     }
 
-    /// Returns `true` if the peer may take a trusted seat.
+    /// Returns `true` if the peer may take one of the connections that the socket keeps for trusted peers.
     fn seats(self, peer: &PeerCred) -> bool {
         self.allows(Kind::Edge, peer)
     }
@@ -250,7 +250,8 @@ impl Api {
         }
     }
 
-    /// Waits for quiescence, and replies. A client that disconnects frees its place.
+    /// Asks the machine to quiesce, and replies; if the request says so, only when the controller is quiet. A client
+    /// that disconnects frees its waiting seat.
     async fn quiesce(&self, call: Call) -> Result<(), Gone> {
         let Some((parameters, peer, mut reply)) = call.parse::<parameters::Quiesce>().await else { return Ok(()) };
         let _waiting = reply.wait().await?;

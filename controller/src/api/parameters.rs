@@ -63,7 +63,8 @@ impl Parameters for Run {
     }
 }
 
-/// Checks that an action fits a frame for each of its nodes. A run over a whole job fits, because the job did.
+/// Checks that an action fits a frame for each of its nodes. A run over a whole job fits: the controller checked the
+/// job when it was added.
 fn check_fit(run: &RunRequest) -> Result<(), Refusal> {
     let none = HostList::new();
     let nodes = run.nodes.as_ref().unwrap_or(&none);
@@ -81,7 +82,7 @@ pub(super) fn positions(hosts: &HostList) -> IdSet {
     last.map_or_else(IdSet::new, |last| IdSet::from(0..=last))
 }
 
-/// Parameters that choose tasks of a job.
+/// Parameters of the method `Cancel`: the tasks of a job to cancel, and the reason.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Cancel {

@@ -12,7 +12,7 @@ use super::invalid;
 use super::jobs::Forgiven;
 use super::parameters::{Parameters, parse, perhaps, text};
 
-/// Marker in the reason of a drain that an edge made for the controller.
+/// Marker in the reason of a drain in the resource manager: an edge made this drain for the controller.
 const MARKER: &str = "[perilog:";
 
 /// Maximum number of jobs in one Assert: more than a resource manager runs at a time.

@@ -30,7 +30,7 @@ pub(super) fn output(reply: &mut Reply) {
         | Reply::Nodes(_)
         | Reply::Asked { .. }
         | Reply::Status(_)
-        // It has no output in it.
+        // The page's view has no output in it.
         | Reply::Looked(_)
         | Reply::Outbox(_)
         | Reply::Added { .. }

@@ -188,7 +188,7 @@ impl Enroll {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
 pub struct Edge {
-    /// Group whose members may call the methods for edges, and no others.
+    /// Group whose members may read, and call the methods for edges, but no other methods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
     /// Whether the edge drains hosts. A drain is in force once the edge has confirmed.
@@ -234,8 +234,8 @@ pub struct Action {
     /// Limit of requests that name no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Limit>,
-    /// First delay of released ranks: `0` releases each finished rank at once, another duration releases in batches.
-    /// `None`: all ranks are released together.
+    /// `0`: each rank is released once it has finished. Another duration: finished ranks are released in batches, the
+    /// first after this time. `None`: all ranks are released together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release: Option<Span>,
     /// Longest delay of a batch.
@@ -357,7 +357,7 @@ impl Config {
         Ok(Some(tls.and_revoked(run_out.unwrap_or_default())))
     }
 
-    /// Returns the TLS settings of the enrolment door; `None` if enrolment is off.
+    /// Returns the TLS settings of the enrolment door; `None` if enrolment or TLS is off, or no authority exists.
     ///
     /// # Errors
     /// The errors of [`Self::server_tls`].

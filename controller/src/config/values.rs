@@ -177,7 +177,7 @@ pub enum Read {
     Anyone,
 }
 
-/// Lowest level to log.
+/// Least severe level to log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Log {

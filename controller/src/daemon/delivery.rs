@@ -27,16 +27,16 @@ const SWEEP_AT: usize = 1_024;
 const MOST_HOSTS: usize = 65_536;
 
 pub(crate) struct Delivery {
-    /// `None`: the controller has ended the session, and the peer has not yet.
+    /// Outlets of open sessions. `None`: the controller has ended the session, and the peer has not yet.
     sessions: HashMap<SessionId, Option<Outlet>>,
     askers: HashMap<Client, Asker>,
     last_client: Client,
-    /// Readers of nodes' answers, by question.
+    /// Queues to the readers of nodes' answers. Key: the number of the question.
     questions: HashMap<u64, PartQueue>,
     followers: HashMap<JobId, Vec<EventQueue>>,
     /// Edges that follow all jobs.
     feeds: Vec<Feed>,
-    /// Number of registrations since the last sweep.
+    /// Number of followers that the last sweep left, and of registrations since.
     following: usize,
     sweep_at: usize,
     outbox: watch::Sender<()>,
@@ -76,7 +76,7 @@ impl Delivery {
         self.logged.subscribe()
     }
 
-    /// Records the sender of an entry, and returns the machine's input.
+    /// Records the peer behind an entry, and returns the entry's input for the machine, if it has one.
     pub(crate) fn admit(&mut self, entry: Entry) -> Option<Input> {
         match entry {
             Entry::Opened { session, outlet } => {

@@ -46,13 +46,13 @@ pub(crate) enum Entry {
         /// The queue for the answers of nodes, if the request is a question to nodes.
         parts: Option<PartQueue>,
     },
-    /// Follows the events of a job. `ready`: from now on every committed event goes into the queue.
+    /// Follows the events of a job. The writer answers `ready` once every later committed event goes into the queue.
     Follow {
         job: JobId,
         events: EventQueue,
         ready: oneshot::Sender<()>,
     },
-    /// Registers a follower of all jobs. `ready`: from now on the writer reports every commit to the follower.
+    /// Registers a follower of all jobs. The writer answers `ready` once it reports every later commit to the follower.
     FollowAll {
         feed: Feed,
         ready: oneshot::Sender<()>,

@@ -63,7 +63,7 @@ pub async fn run(file: &Path, config: Config) -> Result<(), Fault> {
     notify::stopping("ending");
     tracing::info!("told to end: what was begun is committed, then sessions are ended");
     doors.close();
-    // The writer's end closes their channels.
+    // The end of the writer closes the channels of sessions and calls.
     let _ = inlet.put(Entry::Stop).await;
     start::ended(writer.await)?;
     let _ = tokio::time::timeout(FLUSH_LIMIT, async { tokio::join!(sessions.ended(), calls.ended()) }).await;

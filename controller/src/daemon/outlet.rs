@@ -18,9 +18,9 @@ const FRAME_BYTES: usize = 4 * 1024 * 1024;
 /// Maximum number of events that wait for a follower; a slower follower reads them from the store later. The number is
 /// small, because an event of a large job may have hundreds of KiB.
 const EVENTS: usize = 64;
-/// Maximum number of parts of nodes' answers that wait for a reader, and of their bytes: all nodes of a large job
-/// answer at once.
+/// Maximum number of parts of nodes' answers that wait for a reader: all nodes of a large job answer at once.
 const PARTS: usize = 4_096;
+/// Maximum number of bytes in the waiting parts of nodes' answers.
 const PART_BYTES: usize = 16 * 1024 * 1024;
 
 /// The reason why the writer ended a session.
@@ -70,7 +70,7 @@ impl Outlet {
     }
 }
 
-/// A part of a node's answer.
+/// A part of a node's answer. `last`: no part of this node follows; `lost`: the node disconnected before its last part.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(crate) host: HostName,
@@ -80,7 +80,7 @@ pub(crate) struct Part {
 }
 
 pub(crate) type PartQueue = Queue<Part>;
-/// Queue of a job's events, which all followers of the job share.
+/// Queue of a job's events to one follower. The queues of several followers share the events themselves.
 pub(crate) type EventQueue = Queue<Arc<Numbered>>;
 
 pub(crate) fn parts() -> (PartQueue, Drain<Part>) {
@@ -92,7 +92,7 @@ pub(crate) fn events() -> (EventQueue, Drain<Arc<Numbered>>) {
     queue(EVENTS, usize::MAX)
 }
 
-/// An item with a size, the queue's second bound.
+/// An item with a size in bytes: the sum of the sizes is the queue's second bound.
 pub(crate) trait Heavy {
     fn bytes(&self) -> usize;
 }

@@ -1,4 +1,5 @@
-//! The start: from a configuration to a running daemon. Every failure comes before a new epoch begins.
+//! The start: from a configuration to a running daemon. A wrong configuration, certificate or address is a failure
+//! before a new epoch begins.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -86,7 +87,7 @@ pub(super) struct Started {
     pub(super) hooks: Hooks,
     /// The line of `systemctl status`.
     pub(super) status: watch::Receiver<String>,
-    /// The remark of the last reload, for operators.
+    /// Result of the last reload, if an operator must act: keys that need a restart, or a wrong configuration.
     pub(super) remark: watch::Sender<Option<String>>,
 }
 
@@ -124,7 +125,7 @@ impl Certificates {
     }
 }
 
-/// The tasks that let agents and clients in.
+/// The tokio tasks that let agents and clients in.
 pub(super) struct Doors {
     agents: JoinSet<()>,
     /// Dropped only with the daemon: the controller still answers accepted calls.
@@ -138,7 +139,7 @@ impl Doors {
     }
 }
 
-/// The tasks that run the hooks, and the hooks' commands, which a reload replaces.
+/// The tokio tasks that run the hooks, and the hooks' commands, which a reload replaces.
 pub(super) struct Hooks {
     release: watch::Sender<Option<Command>>,
     drain: watch::Sender<Option<Command>>,
@@ -326,7 +327,7 @@ fn bind(address: SocketAddr) -> Result<TcpListener, LinkError> {
     }
 }
 
-/// Opens the enrolment door; `None`: the configuration has no door, or TLS is off.
+/// Opens the authority and the tokens of enrolment; `None`: the configuration has no door, or TLS is off.
 fn enrolment(config: &Config, expiries: &Expiries) -> Result<Option<Arc<Enrolment>>, Fault> {
     if config.enroll.listen.is_none() {
         return Ok(None);

@@ -36,11 +36,12 @@ const STATUS_EVERY_MS: u64 = 1_000;
 
 pub(crate) struct Writer<S> {
     store: S,
-    /// Without a machine while the disk has no room to begin an epoch.
+    /// The machine and its batches; without a machine while the disk has no room to begin an epoch.
     step: core::Writer,
     delivery: Delivery,
     observer: Observer,
-    /// Times on CLOCK_MONOTONIC: to wake the machine, to check the disk, to show the status.
+    /// CLOCK_MONOTONIC (ms) at which to wake the machine; `disk_ms`: to check the disk; `status_ms`: to show the
+    /// status; `shown_ms`: of the last shown status.
     wake_ms: Option<u64>,
     disk_ms: Option<u64>,
     status_ms: Option<u64>,
@@ -49,10 +50,11 @@ pub(crate) struct Writer<S> {
 }
 
 impl<S: Durable> Writer<S> {
-    /// Loads the store and commits a new epoch. Waits for a full disk.
+    /// Loads the store and commits a new epoch. On a full disk, returns a writer without a machine: the writer begins
+    /// the epoch once the disk has room.
     ///
     /// # Errors
-    /// [`StoreError::Other`]
+    /// [`StoreError::Other`]: the store cannot be read or written.
     pub(crate) fn new(
         store: S,
         settings: Settings,

@@ -92,7 +92,7 @@ impl Authority {
 /// First words of the authority's name.
 const NAMED: &str = "perilog enrolment of";
 
-/// Returns `true` if an authority with this name enrols nodes: the nodes renew such certificates themselves.
+/// Returns `true` if an authority with this name enrols nodes: nodes renew its certificates themselves.
 pub(crate) fn enrols(issuer: &str) -> bool {
     issuer.contains(NAMED)
 }

@@ -45,7 +45,7 @@ const TOKENS: &str = "tokens";
 /// milliseconds.
 const LOCKED: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 4_000 });
 
-/// Maximum number of certificates of a host per hour that machines request: a host under repair may boot every ten
+/// Maximum number of certificates of a host per hour without a new token: a host under repair may boot every ten
 /// minutes.
 const MOST_AN_HOUR: usize = 10;
 
@@ -57,7 +57,8 @@ pub(crate) struct Enrolment {
     authority: Authority,
     munge: Munge,
     pub(crate) tokens: Tokens,
-    /// The holder of the lock may sign; others wait in order, without a thread.
+    /// Records of issued and revoked certificates. Only the holder of this lock may sign; others wait in order, and no
+    /// thread waits with them.
     records: Arc<tokio::sync::Mutex<Records>>,
     lasts_ms: AtomicU64,
     /// Bounds the journal lines about strangers.
@@ -73,7 +74,8 @@ pub(crate) struct Enrolment {
 struct No {
     told: String,
     logged: String,
-    /// Whether the visitor needed a token, a certificate or munge's key to cause this, or the controller is at fault.
+    /// Whether the visitor needed a token, a certificate or munge's key to cause this refusal, or the controller is at
+    /// fault.
     weighs: bool,
 }
 
@@ -236,7 +238,7 @@ impl Enrolment {
             }
         };
         let most = most_an_hour(lasts_ms);
-        // A new token enrols a host again even if another machine has used up the host's hourly number.
+        // A new token enrols a host again even if another node has used up the host's hourly number.
         if !is_new_word && records.lately(lock, host, now_ms).map_err(No::ours)? >= most {
             return Err(No {
                 told: format!("it was given {most} certificates within the last hour, and gets no more for now"),
@@ -256,9 +258,9 @@ impl Enrolment {
     }
 }
 
-/// Returns the maximum number of certificates of a host per hour. Each certificate is a permanent line and one more to
-/// revoke, so no host may fill these lists. A host with certificates shorter than an hour renews more often, with at
-/// most three tries each.
+/// Returns the maximum number of certificates of a host per hour. Each certificate is a line of the list of issued ones
+/// and one more to revoke, so no host may fill these lists. A host with certificates shorter than an hour renews more
+/// often, with at most three tries each.
 fn most_an_hour(lasts_ms: u64) -> usize {
     let renewals = 3 * (HOUR_MS / lasts_ms.max(1));
     usize::try_from(renewals).unwrap_or(usize::MAX).saturating_add(MOST_AN_HOUR).min(COUNTED)

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   [enroll] munge-hosts ── port 600-1023 ── unmunge: valid, uid 0, this name and key
-//!       ── the name has the peer's address ── the name has the origin's address ──> vouched for
+//!       ── the name has the peer's address ── the name has the origin's address ──> root of that host asks
 //! ```
 //! The order matters: only a peer that could be a node's agent causes a program to run or a name to be looked up.
 
@@ -156,7 +156,7 @@ fn is_of_root(decoded: &Decoded, host: &str, key: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks that the named host has the peer's address, and the address of the credential's munged, if known.
+/// Checks that the named host has the peer's address, and the address at which munged made the credential, if known.
 fn is_there(host: &str, peer: IpAddr, origin: Ipv4Addr, addresses: &[IpAddr]) -> Result<(), String> {
     let (peer, origin) = (peer.to_canonical(), IpAddr::V4(origin));
     let has = |address| addresses.iter().any(|of| of.to_canonical() == address);

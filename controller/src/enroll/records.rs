@@ -15,8 +15,8 @@ use perilog_host::authority::{self, CRL, ISSUED, Issued, Lock, canonical};
 /// Maximum size of the revocation list in bytes. TLS accepts no larger list (`perilog_host::tls`).
 const LARGEST_LIST: u64 = 8 * 1024 * 1024;
 
-/// Size below which the controller does not prune the list of issued certificates: a boot a day of a thousand nodes,
-/// for a week.
+/// Size in bytes below which the controller does not prune the list of issued certificates. A thousand nodes that boot
+/// once a day fill it in about a week.
 const SMALL: u64 = 1024 * 1024;
 
 /// Prunes a large list of issued certificates before any session begins ([`authority::forget`]); returns the number of
@@ -98,8 +98,8 @@ impl Records {
         self.is_whole(lock)
     }
 
-    /// Checks that both lists were read. Without the list of issued certificates, the revoked serial numbers name no
-    /// hosts.
+    /// Checks that the list of issued certificates exists, unless no certificate is revoked. Without that list, the
+    /// revoked serial numbers name no hosts.
     fn is_whole(&self, lock: &Lock) -> Result<(), String> {
         if self.issued.file.is_some() || self.revoked.is_empty() {
             return Ok(());
@@ -204,7 +204,7 @@ fn failed(lock: &Lock, name: &str, error: &io::Error) -> String {
     format!("{}: {error}", lock.dir().join(name).display())
 }
 
-/// The reason why no machine's request counts.
+/// The reason why a host gets no certificate unless it shows a new token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refused {
     /// The shown certificate is revoked.

@@ -23,8 +23,8 @@ use sha2::{Digest, Sha256};
 
 use super::authority::Next;
 
-/// Time for which the directory keeps used and late tokens, so that a host that shows one learns the reason of its
-/// failure.
+/// Time for which the directory keeps a token after the token's time is over, so that a host that shows it learns the
+/// reason of its failure.
 const KEPT_MS: u64 = 7 * 24 * 3_600_000;
 /// Maximum number of tokens of all kinds: twice the largest cluster.
 const MOST: usize = 200_000;
@@ -126,8 +126,8 @@ impl Tokens {
         Ok(tokens)
     }
 
-    /// Revokes the usable tokens of these hosts, and returns the number. Includes used tokens, with which the same key
-    /// could ask again.
+    /// Removes the tokens of these hosts, and returns their number. A used token counts while its time is not over,
+    /// because the same key could ask again.
     pub(crate) fn take_back(&self, hosts: &HostList, now_ms: u64) -> io::Result<usize> {
         let hosts: BTreeSet<_> = hosts.iter().map(canonical).collect();
         let mut taken = 0;
@@ -212,7 +212,7 @@ impl Tokens {
         }
     }
 
-    /// Reads a token; `None` if the file does not exist, or is no token.
+    /// Reads a token; `None` if the file does not exist, or has no token's name.
     fn read(&self, name: &str) -> io::Result<Option<Token>> {
         if name.len() != 64 {
             return Ok(None);
@@ -237,8 +237,8 @@ impl Tokens {
     }
 }
 
-/// Returns 244 random bits as 64 hexadecimal digits: a token is a word of a command line, where none may look like an
-/// option (base64 for URLs begins one of 64 with a hyphen).
+/// Returns 244 random bits as 64 hexadecimal digits. A token is a word of a command line and must not look like an
+/// option: base64 for URLs would begin one token of 64 with a hyphen.
 fn secret() -> String {
     [uuid::Uuid::new_v4(), uuid::Uuid::new_v4()].map(|uuid| uuid.simple().to_string()).concat()
 }

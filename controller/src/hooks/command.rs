@@ -35,9 +35,6 @@ impl Command {
     /// Runs the hook's command with `body` (JSON) on its standard input.
     ///
     /// # Errors
-    /// How the command ended, with its output.
-    ///
-    /// # Errors
     /// The end of the command, and its output.
     pub(crate) async fn tell(&self, body: &Value) -> Result<(), Untold> {
         let [program, arguments @ ..] = self.argv.as_slice() else {

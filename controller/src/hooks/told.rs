@@ -26,7 +26,7 @@ pub(super) enum Key {
 /// Permission to run a notice now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Turn {
-    /// The notice failed, and is due since that time, together with its group.
+    /// The notice failed before. It is due since that time, together with the other notices of its group.
     Again(Instant, Group),
     Fresh,
 }
@@ -48,7 +48,8 @@ struct Tried {
     lifts: bool,
     /// Time before the next try, if the present try fails, too.
     backoff: Duration,
-    /// Number of successful commands when the notice first failed, or last failed alone.
+    /// [`Told::successes`] when the notice first failed, or later when it last failed alone. A higher number now means
+    /// that another command succeeded since.
     at: Option<u64>,
     failed: Failed,
 }

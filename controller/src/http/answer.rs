@@ -47,7 +47,8 @@ const FILES: [(&str, &str, &str); 4] = [
 #[derive(Debug, Clone)]
 pub(crate) struct Site {
     pub(crate) figures: Source,
-    /// Asks for the controller's health, beside visitors of the page.
+    /// Asks the writer for the controller's health, separately from the page's questions: the page's visitors delay no
+    /// answer.
     pub(crate) health: Looks,
     pub(crate) page: Option<Page>,
 }

@@ -49,7 +49,7 @@ pub(super) enum Question {
     Look(Look),
 }
 
-/// An answer, ready to be sent: its status; and JSON, one line, or the text of a failure.
+/// An answer, ready to be sent. `body`: JSON, one line, or the text of a failure.
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
     pub(super) status: StatusCode,

@@ -1,5 +1,5 @@
-//! The HTTP listener of `[metrics] listen`: figures for Prometheus, the controller's health, and, with `[metrics]
-//! page`, a page for people. It reads and changes nothing.
+//! The HTTP listener of `[metrics] listen`: figures for Prometheus, the controller's health, and, with
+//! `[metrics] page`, a page for people. The listener changes nothing.
 //!
 //! | path | answer | with |
 //! |---|---|---|

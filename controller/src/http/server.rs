@@ -23,7 +23,7 @@ pub(super) struct Bounds {
     /// Limit for a connection that sends no request, or an incomplete one. A client with further requests connects
     /// again.
     pub(super) silent: Duration,
-    /// Milliseconds after which a connection ends whose peer reads nothing of an answer.
+    /// Milliseconds for which a peer may read nothing of an answer; then the connection ends.
     pub(super) stalled_ms: u32,
     /// Maximum life of a connection.
     pub(super) longest: Duration,

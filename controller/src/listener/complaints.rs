@@ -14,7 +14,7 @@ const MOST: usize = 50_000;
 pub(crate) struct Complaints(Mutex<Window>);
 
 impl Complaints {
-    /// Logs that the controller refused `peer`, unless too many lines are recent.
+    /// Logs that the controller refused `peer`, unless it has logged too many such lines lately.
     pub(crate) fn refused(&self, peer: SocketAddr, why: &dyn Display) {
         self.refused_by_name(peer, None, &canonical(peer).to_string(), why);
     }
@@ -56,7 +56,8 @@ impl Default for ComplaintsOfEach {
 }
 
 impl ComplaintsOfEach {
-    /// Logs that the controller refused `peer`, unless the same line is recent, or the address has too many lines.
+    /// Logs that the controller refused `peer`, unless it has logged the same line, or too many lines about the
+    /// address, lately.
     pub(crate) fn refused(&self, peer: SocketAddr, why: &str) {
         let address = peer.ip().to_canonical();
         match self.each.admit(address, why) {

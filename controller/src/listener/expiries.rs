@@ -8,7 +8,7 @@ use perilog_host::authority::canonical as canonical_name;
 
 use super::complaints::canonical;
 
-/// Certificates of all sessions; as many as sessions. Cheap to clone.
+/// Certificates of the peers with an open session, by the peer's address. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Expiries(Arc<Mutex<HashMap<SocketAddr, Certificate>>>);
 
@@ -29,12 +29,12 @@ pub(crate) enum By {
     Enrolment,
 }
 
-/// Summary of the certificates of all connected nodes.
+/// Summary of the certificates of connected nodes that have one provider ([`By`]).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Soonest {
-    /// Earliest end of a certificate, in milliseconds since the epoch; `None`: no connected node has a certificate.
+    /// Earliest end of such a certificate, in milliseconds since the epoch; `None`: no connected node has one.
     pub(crate) until_ms: Option<u64>,
-    /// Number of nodes whose certificate ends within the requested time.
+    /// Number of such certificates that end before the requested time.
     pub(crate) soon: u64,
 }
 
@@ -67,7 +67,7 @@ impl Expiries {
         self.lock().get(&peer.parse().ok()?).map(|certificate| certificate.until_ms)
     }
 
-    /// Returns the soonest end, and how many end before `before_ms`.
+    /// Returns the earliest end of the certificates of the provider `by`, and how many of them end before `before_ms`.
     pub(crate) fn soonest(&self, by: By, before_ms: u64) -> Soonest {
         let all = self.lock();
         let ends = || all.values().filter(|certificate| certificate.by == by).map(|certificate| certificate.until_ms);

@@ -42,7 +42,7 @@ struct Places {
     greeters: Vec<Greeter>,
     /// In the order in which they take the shared places.
     waiting: VecDeque<Greeter>,
-    /// Tells the peers that wait of each change.
+    /// Notifies the waiting peers of each change.
     changed: Arc<Notify>,
 }
 
@@ -72,7 +72,8 @@ impl Default for Greetings {
 }
 
 impl Places {
-    /// Adds a peer: to its address's own place or turn, or behind all peers that wait.
+    /// Adds a peer: to its address's own place or turn, or behind all peers that wait. Past [`WAITING`] addresses,
+    /// turns the peer away.
     fn add(&mut self, greeter: Greeter) {
         let of_address = |other: &Greeter| other.address == greeter.address;
         if let Some(waiting) = self.waiting.iter_mut().find(|other| of_address(other)) {

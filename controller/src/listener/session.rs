@@ -1,4 +1,4 @@
-//! Session of a connection, from its handshake to its end, in one task that reads and writes concurrently.
+//! Session of a connection, from its handshake to its end, in one tokio task that reads and writes concurrently.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ use crate::enroll::enrols;
 /// Limit for the preamble, and again for all pages of Hello. An agent sends them at once; an agent on a swapping node
 /// may need a while.
 const HELLO_LIMIT: Duration = Duration::from_secs(30);
-/// Time for a refused peer to read the last messages.
+/// Time for the peer to read the last messages of a session that the machine closes.
 const FLUSH_LIMIT: Duration = Duration::from_secs(5);
 /// Maximum size in bytes of all pages of a Hello. A node that is full of tasks and tombstones sends a few MiB.
 const HELLO_BYTES: usize = 16 * 1024 * 1024;
@@ -107,7 +107,7 @@ async fn talk(link: Link, plain: bool, tls: watch::Receiver<Option<ServerTls>>, 
         over = &mut writing => over,
         () = revoked(&chain, tls) => refused("its certificate was revoked"),
         end = end => match end {
-            // Drops the queue: the task still writes the queued frames, then a goodbye.
+            // The writer has dropped the queue: `writing` still writes the queued frames, then a goodbye.
             Ok(End::Close(why)) => {
                 let _ = tokio::time::timeout(FLUSH_LIMIT, writing).await;
                 Over::Ended(why)

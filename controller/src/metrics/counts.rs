@@ -10,9 +10,10 @@ use perilog_core::{Event, IdSet};
 
 use crate::store::Ran;
 
-/// Maximum number of actions with counters of their own, and of scripts over all actions. The bounds exceed the number
-/// on a site, and stay within what a Prometheus accepts from one target (some 15 series each).
+/// Maximum number of actions with counters of their own.
 const ACTIONS: usize = 32;
+/// Maximum number of scripts with counters of their own, over all actions. The number exceeds the scripts of a site,
+/// and stays within what a Prometheus accepts from one target (some 15 series each).
 const SCRIPTS: usize = 256;
 /// Label for all names past the bound.
 const OTHER: &str = "other";
@@ -20,10 +21,11 @@ const OTHER: &str = "other";
 /// All values of [`perilog_core::outcome::Outcome::word`].
 const OUTCOMES: [&str; 8] = ["ok", "tolerable", "failed", "timeout", "cancelled", "lost", "refused", "resolved"];
 
-/// Upper bounds in seconds. A script takes milliseconds or, when a file server hangs, hours.
+/// Upper bounds, in seconds, of the histograms of scripts and tasks. A script takes milliseconds or, when a file server
+/// hangs, hours.
 const SCRIPT_SECONDS: &[f64] =
     &[0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 14_400.0];
-/// Upper bounds in seconds. A commit is one fsync; slow commits show a disk in trouble.
+/// Upper bounds, in seconds, of the histogram of commits. A commit is one fsync; slow commits show a disk in trouble.
 const COMMIT_SECONDS: &[f64] = &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
 
 #[derive(Debug)]
@@ -33,7 +35,7 @@ pub(super) struct Counts {
     /// Number of ended tasks, by action and outcome.
     pub(super) ended: BTreeMap<(Arc<str>, String), u64>,
     pub(super) overdue: BTreeMap<Arc<str>, u64>,
-    /// Files that runners skipped, and tasks without a script to run.
+    /// Number of files that runners skipped, by action; `empty`: number of tasks without a script to run, by action.
     pub(super) skipped: BTreeMap<Arc<str>, u64>,
     pub(super) empty: BTreeMap<Arc<str>, u64>,
     pub(super) tasks: BTreeMap<Arc<str>, Histogram>,

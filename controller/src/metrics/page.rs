@@ -46,7 +46,7 @@ impl Source {
         let now_ms = clock::wall_ms();
         let soonest = |by, within_ms| self.expiries.soonest(by, now_ms.saturating_add(within_ms));
         let by_hand = soonest(By::Hand, 30 * DAY_MS);
-        // A node has tried to renew since a sixth of the certificate's time was left: five days of thirty.
+        // A node tries to renew at the latest when a sixth of the certificate's time is left: five days of thirty.
         let enrolled = soonest(By::Enrolment, 3 * DAY_MS);
         let store = self.store.clone();
         let copy = tokio::task::spawn_blocking(move || last_copy(&store)).await.ok().flatten();
@@ -57,7 +57,8 @@ impl Source {
     }
 }
 
-/// Sums over connected nodes: a label for each of ten thousand would be ten thousand series.
+/// Writes the metrics of certificates, as sums over connected nodes: a label for each of ten thousand nodes would be
+/// ten thousand series.
 fn ends(text: &mut Text, certificates: [(&str, Soonest); 2]) {
     let mut metric = text.metric(
         "perilog_node_certificate_expiry_timestamp_seconds",

@@ -6,8 +6,8 @@
 //!
 //! Restoring a copy of the store leaves the anchor unchanged, so the controller notices at its start that the store is
 //! behind. The controller writes the anchor after each commit, at once and without waiting for the disk. After a power
-//! cut the anchor is older than the store, or missing; neither proves anything. The line has a fixed width, so that a
-//! later line covers an earlier line.
+//! cut the anchor may be older than the store, or missing; neither proves anything. The line has a fixed width, so that
+//! a later line covers an earlier line.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -48,8 +48,8 @@ impl Anchor {
         commit
     }
 
-    /// Writes the newest commit. A disk without room must not stop a batch, so a failure has no consequence: the nodes
-    /// may still report the commit.
+    /// Writes the newest commit. A disk without room must not stop a batch, so a failure is only logged. The nodes'
+    /// marks can still show that a store is behind.
     pub(super) fn write(&mut self, newest: Commit) {
         match self.file.write_all_at(line(newest).as_bytes(), 0) {
             Ok(()) => self.failed = false,

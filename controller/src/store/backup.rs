@@ -17,7 +17,7 @@ use super::{OpenError, StoreError, place, reserve};
 /// Returns the copy, positioned at its beginning, and the copy's size. Blocks for as long as the disk needs.
 ///
 /// # Errors
-/// [`StoreError`]: the disk beside the store has no room, or the store is unreadable.
+/// [`StoreError`]: the disk beside the store has no room, or the store is unreadable or damaged.
 pub fn backup(store: &Path) -> Result<(File, u64), StoreError> {
     let other = |error: &dyn std::fmt::Display| StoreError::Other(format!("backup: {error}"));
     let size = fs::metadata(store).map_err(|error| other(&error))?.len();
@@ -37,7 +37,8 @@ pub fn backup(store: &Path) -> Result<(File, u64), StoreError> {
     Ok((file, size))
 }
 
-/// The table of stamps, as the schema has it.
+/// SQL that makes the table `stamp` in a copy of a store of an earlier version, as the schema has it. A row of this
+/// table marks a store as a copy.
 const STAMPS: &str = "CREATE TABLE IF NOT EXISTS stamp (made_ms INTEGER NOT NULL) STRICT";
 
 fn copy(store: &Path, to: &Path) -> Result<(), StoreError> {
@@ -79,9 +80,6 @@ pub fn install(store: &Path, to: &Path) -> Result<(), StoreError> {
 ///
 /// # Errors
 /// [`OpenError`] with the problem.
-///
-/// # Errors
-/// The problem.
 pub fn check(store: &Path) -> Result<(), OpenError> {
     // Without this check, SQLite would create a journal beside the path, or wait for one.
     fs::metadata(store).map_err(|source| OpenError::Place { path: store.to_owned(), source })?;

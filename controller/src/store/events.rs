@@ -8,7 +8,8 @@ use rusqlite::{Connection, OpenFlags, Rows, params};
 
 use super::StoreError;
 
-/// Maximum number of bytes of contexts in a read: an event that lists the hosts of a large job has hundreds of KiB.
+/// Maximum size in bytes of the contexts of all events in one page: a single event that lists the hosts of a large job
+/// has hundreds of KiB.
 const BYTES: usize = 256 * 1024;
 
 /// An event with its sequence number in the job's log.
@@ -57,11 +58,11 @@ pub(super) struct Stored {
     pub(super) job: JobId,
     pub(super) sequence: u64,
     pub(super) event: Event,
-    /// The number of its commit.
+    /// Number of the commit that wrote the event.
     pub(super) written: u64,
 }
 
-/// Reads the rows of a page: fewer than there are if they are large, and at least one.
+/// Reads the rows of a page: at least one if there is one, and fewer than there are if they are large.
 pub(super) fn page(mut rows: Rows<'_>) -> Result<Vec<Stored>, StoreError> {
     let mut page = Vec::new();
     let mut bytes = 0;

@@ -78,7 +78,8 @@ pub(super) fn job(db: &Connection, job: &JobId) -> Result<Job, StoreError> {
     Ok(Job { attempts: part.attempts, actions: part.actions, ranks: part.ranks })
 }
 
-/// Applies the stored action deltas to the rows of actions. `only`: a WHERE clause that limits the deltas.
+/// Applies the rows of the table `moved` to the rows of actions: changes of an action's sets since its row was written.
+/// `only`: a WHERE clause that limits these changes.
 fn put_moved(db: &Connection, snapshot: &mut Snapshot, only: &str) -> Result<(), StoreError> {
     let mut by_id: BTreeMap<ActionId, &mut ActionRow> = snapshot.actions.iter_mut().map(|row| (row.id, row)).collect();
     let moved = |row: &Row<'_>| Ok((action_id(row, "action")?, json::<Stands>(row, "stands")?));
@@ -90,7 +91,8 @@ fn put_moved(db: &Connection, snapshot: &mut Snapshot, only: &str) -> Result<(),
     Ok(())
 }
 
-/// Applies the stored attempt deltas to the rows of attempts. `only`: a WHERE clause that limits the deltas.
+/// Applies the rows of the table `given` to the rows of attempts: changes of an attempt's holds since its row was
+/// written. `only`: a WHERE clause that limits these changes.
 fn put_given(db: &Connection, snapshot: &mut Snapshot, only: &str) -> Result<(), StoreError> {
     let key = |row: &AttemptRow| (row.job.clone(), row.attempt);
     let mut by_key: BTreeMap<_, &mut AttemptRow> = snapshot.attempts.iter_mut().map(|row| (key(row), row)).collect();
@@ -104,7 +106,8 @@ fn put_given(db: &Connection, snapshot: &mut Snapshot, only: &str) -> Result<(),
     Ok(())
 }
 
-/// Finds the jobs by the index, one after another: the query does not walk the log, which may have millions of rows.
+/// Query of the last event's number of each job. It finds the jobs by the index, one after another: it does not walk
+/// the log, which may have millions of rows.
 const EVENTS_LAST: &str = "
     WITH RECURSIVE jobs (job) AS (
         SELECT min(job) FROM events

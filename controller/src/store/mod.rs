@@ -58,11 +58,11 @@ use place::Lock;
 use reserve::Reserve;
 use steps::Known;
 
-/// Number of prepared statements to keep: more than the code uses.
+/// Number of prepared statements to keep: more than usual batches use.
 const STATEMENTS: usize = 32;
 /// Size in KiB of the writer's page cache; a batch touches few pages.
 const CACHE_KIB: i64 = 8 * 1024;
-/// Size to which a checkpoint cuts the log's file; a burst makes the file larger.
+/// Size in bytes to which a checkpoint cuts the file of the write-ahead log; a burst makes the file larger.
 const LOG_LIMIT: i64 = 64 * 1024 * 1024;
 /// Time to wait for a lock: an operator with sqlite3(1) may hold a lock for a moment.
 const BUSY_MS: u32 = 5_000;

@@ -68,7 +68,7 @@ impl EventReader {
     }
 }
 
-/// Returns a commit of the store. A life that the store has forgotten is epoch 0.
+/// Returns the commit of this number, with the epoch of its life; epoch 0 if the store has forgotten that life.
 fn commit(history: &History, number: u64) -> Commit {
     let life = history.lives.iter().rfind(|life| life.first <= number);
     Commit { epoch: life.map_or(Epoch { number: 0, nonce: 0 }, |life| life.epoch), number }

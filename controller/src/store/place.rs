@@ -9,8 +9,8 @@ use rustix::fs::{FlockOperation, flock, statfs};
 
 use super::OpenError;
 
-/// File systems (statfs(2)) on other hosts, or in a process: SQLite's locks and shared memory do not work on them, and
-/// a fail-over would find half of the acknowledged records.
+/// File systems (statfs(2)) of other hosts, or served by a process (FUSE): SQLite's locks and shared memory do not work
+/// on them, and a fail-over would find half of the acknowledged records.
 #[rustfmt::skip]
 const NETWORK: &[(u32, &str)] = &[
     (0x6969, "NFS"), (0x0bd0_0bd0, "Lustre"), (0xff53_4d42, "CIFS"), (0x517b, "SMB"), (0xfe53_4d42, "SMB2"),

@@ -10,13 +10,14 @@ use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 use super::place::beside;
 
-/// Room for all records that the running actions of a large cluster may still write: a completion with output has at
-/// most some 100 KiB, and nearly all are under 1 KiB.
+/// Size in bytes of the reserve: room for all records that the running actions of a large cluster may still write. A
+/// completion with output has at most some 100 KiB, and nearly all are under 1 KiB.
 const SIZE: u64 = 8 * 1024 * 1024;
-/// Free room required to create the reserve again: twice the reserve's size, or the disk would be full again at once.
+/// Free room in bytes that the reserve needs to be created again: twice its size, or the disk would be full again at
+/// once.
 pub(super) const ROOM: u64 = 2 * SIZE;
-/// Free room below which an I/O error of SQLite counts as a full disk: SQLite's shared memory and checkpoints do not
-/// always report a full disk.
+/// Free room in bytes below which an I/O error of SQLite counts as a full disk: SQLite's shared memory and checkpoints
+/// do not always report a full disk.
 const NO_ROOM: u64 = 256 * 1024;
 
 #[derive(Debug)]

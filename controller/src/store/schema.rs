@@ -333,7 +333,7 @@ CREATE INDEX events_in_order ON events (written);
 ",
 ];
 
-/// The last version with ranks that no node had reported.
+/// The last version of the tables whose actions have ranks `unknown`, which no node had reported.
 const HAD_UNKNOWN: i64 = 6;
 
 fn migrate(transaction: Transaction<'_>, from: i64) -> rusqlite::Result<()> {

@@ -132,7 +132,7 @@ fn compare(
     skew
 }
 
-/// Layouts of attempts, one at a time: tasks of an action come together.
+/// Cache of one layout, that of the last action in question: all tasks of an action come one after the other.
 #[derive(Default)]
 pub(super) struct Layouts {
     of: Option<(i64, Option<Layout>)>,

@@ -13,12 +13,12 @@ use perilog_core::task::Step;
 use perilog_core::{ExitStatus, HostName, TaskId};
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
-/// Maximum number of actions with a cached layout: more than end ranks within one batch.
+/// Maximum number of actions with a cached layout. The ranks that end within one batch belong to fewer actions.
 const ACTIONS: usize = 64;
 /// Maximum number of digests with a cached number: more than a site has scripts.
 const DIGESTS: usize = 4_096;
 
-/// Bits of a step's `marks`.
+/// Bit of a step's `marks`: the failure is tolerable; [`TIMED_OUT`]: the script passed its limit.
 pub(super) const TOLERABLE: u8 = 1;
 pub(super) const TIMED_OUT: u8 = 2;
 
@@ -35,7 +35,7 @@ pub struct Ran {
     pub began_ms: u64,
     pub elapsed_ms: u64,
     pub steps: Vec<Step>,
-    /// Number of files that the runner skipped, and whether no script was left to run. The observer counts both; the
+    /// Number of files that the runner skipped; `empty`: no script was left to run. The observer counts both, and the
     /// store keeps neither.
     pub skipped: u64,
     pub empty: bool,

@@ -51,7 +51,8 @@ pub struct Since {
     pub action: Option<ActionName>,
 }
 
-/// Numbers of notices and drains that their receivers have not confirmed, and the oldest action that has not ended.
+/// Unfinished work. `manager`: notices that no edge has confirmed; `release_hook`: releases that the release hook has
+/// not carried out; `drains` and `undrains`: drains to make and to lift that are not confirmed yet.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pending {
     pub manager: u64,
@@ -78,7 +79,8 @@ impl Step {
     }
 }
 
-/// The subject of a sum: an action's tasks as a whole (`script` is `None`), or one of the action's scripts.
+/// The subject of a sum: an action's tasks as a whole (`script` is `None`; with a `host`, those of this host), or one
+/// of the action's scripts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     action: String,
@@ -137,8 +139,8 @@ impl StepReader {
         self.db.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns tasks of a job's attempt whose scripts are known, by action and rank, past `after`. `None`: the attempt
-    /// does not exist.
+    /// Returns those tasks of a job's attempt whose durations the store has, by action and rank, past `after`. `None`:
+    /// the attempt does not exist.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
@@ -218,8 +220,8 @@ impl StepReader {
         Ok(Totals { rows, tasks, truncated })
     }
 
-    /// Counts, failures and times by action and node, the worst node of each action first. Leaves out tasks of nodes
-    /// that are not known any more.
+    /// Returns counts, failures and times by action and node, the worst node of each action first. Leaves out a task if
+    /// the store has no readable layout of its attempt.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
@@ -249,7 +251,7 @@ impl StepReader {
         Ok(Totals { rows, tasks, truncated })
     }
 
-    /// Returns the unfinished work for the edges.
+    /// Returns the numbers of notices and drains that nobody has confirmed, and the begin of the oldest open action.
     ///
     /// # Errors
     /// [`StoreError`] if the file cannot be read.
@@ -368,7 +370,7 @@ pub(super) fn attempt_of(db: &Connection, which: &Which) -> rusqlite::Result<Opt
     db.prepare_cached(newest)?.query_row(params![which.job.as_str(), attempt], |row| row.get(0)).optional()
 }
 
-/// Returns name and digest by number.
+/// Returns name and digest of each script, by the script's number.
 pub(super) fn scripts(db: &Connection) -> rusqlite::Result<HashMap<i64, (String, String)>> {
     let mut statement = db.prepare_cached("SELECT id, name, digest FROM scripts")?;
     let rows = statement.query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))))?;

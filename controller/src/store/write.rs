@@ -81,7 +81,7 @@ fn life(db: &Connection, epoch: Epoch) -> Result<()> {
     )
 }
 
-/// Writes the recovery. A copy's stamp is useless once the store is in recovery because of the stamp.
+/// Writes the recovery, and removes a copy's stamp: the stamp has done its work once the store is in recovery.
 fn recovery(db: &Connection, row: &RecoveryRow) -> Result<()> {
     run(db, "DELETE FROM recovery", [])?;
     run(db, "DELETE FROM stamp", [])?;

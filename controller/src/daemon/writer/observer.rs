@@ -23,7 +23,7 @@ pub(super) struct Observer {
     metrics: Option<Metrics>,
 }
 
-/// The report of a session about a task.
+/// A session's report of the end of a task.
 #[derive(Debug)]
 pub(super) struct Heard {
     session: SessionId,
@@ -35,7 +35,7 @@ impl Observer {
         Self { hosts: HashMap::new(), metrics }
     }
 
-    /// Sets the figures of open actions from the store.
+    /// Creates the counters of the open actions in the store.
     pub(super) fn loaded(&self, store: &Snapshot) {
         if let Some(metrics) = &self.metrics {
             let open = store.actions.iter().filter(|action| action.verdict.is_none());
@@ -69,7 +69,8 @@ impl Observer {
         }
     }
 
-    /// Returns the acknowledged reports, and reports of announced reboots, which the machine itself completes.
+    /// Returns the acknowledged reports, and a report for each task that an announced reboot ended: the machine itself
+    /// makes the end of such a task.
     pub(super) fn standing(&self, heard: Vec<Heard>, output: &Output) -> Vec<Ran> {
         let booted = output.records.iter().filter_map(|record| match record {
             // If the scripts ended by themselves, the node has reported the duration.
