@@ -38,7 +38,8 @@ impl Window {
         self.unsaid += 1;
     }
 
-    /// Returns `true` if the caller should log this line, and the number of lines that the last window omitted.
+    /// Returns `true` if the caller should log this line, and the number of lines that the window before omitted (above
+    /// 0 only for the first line of a window).
     pub fn admit(&mut self, now_ms: u64, lines: u32, window_ms: u64) -> (bool, u64) {
         let mut unsaid = 0;
         if !self.is_open(now_ms, window_ms) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::program::{ProgramError, Said, ask};
 
-/// Path of the programs in distribution packages.
+/// Path of `munge` in distribution packages; `UNMUNGE`: path of `unmunge`.
 pub const MUNGE: &str = "/usr/bin/munge";
 pub const UNMUNGE: &str = "/usr/bin/unmunge";
 
@@ -138,7 +138,7 @@ fn hint(status: ExitStatus) -> &'static str {
     }
 }
 
-/// Returns the program's standard output.
+/// Returns the program's standard output, if its exit status is 0.
 fn well(program: &Path, said: Said) -> Result<Vec<u8>, MungeError> {
     if said.status.success() {
         return Ok(said.output);

@@ -23,8 +23,8 @@ impl StartFan {
         Self { of: start.clone(), common: common.into() }
     }
 
-    /// Returns `true` if the common part fits this Start. A requeued action's Starts begin one by one, as their nodes
-    /// become free.
+    /// Returns `true` if the common part fits this Start. The controller may send an action's Starts one by one, as
+    /// nodes become free.
     pub fn is_for(&self, start: &Start) -> bool {
         let Start {
             task,

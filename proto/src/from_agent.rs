@@ -22,7 +22,7 @@ const EXPECTS_BOOT: u16 = 9;
 const NAMES: [&str; 9] =
     ["Hello", "EpochRefused", "Accepted", "Moved", "Finished", "Probed", "Answer", "Unsupported", "ExpectsBoot"];
 
-/// Bound for a frame's number, ids and lengths, beside an end or a page of Hello; ample.
+/// Number of bytes that a frame reserves for its number, ids and lengths, beside an end or a page of Hello; ample.
 const ASIDE: usize = 128;
 
 #[derive(Clone, PartialEq, prost::Message)]

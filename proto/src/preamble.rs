@@ -63,7 +63,7 @@ impl Preamble {
     /// Decodes the peer's first frame.
     ///
     /// # Errors
-    /// [`Mismatch`]: the protocol that the peer speaks instead.
+    /// [`Mismatch`]: the peer does not speak perilog's protocol, or its preamble is malformed.
     pub fn decode(frame: &[u8]) -> Result<Self, Mismatch> {
         let Some(rest) = frame.strip_prefix(MAGIC) else {
             let begin = &frame[..frame.len().min(16)];

@@ -40,7 +40,7 @@ impl Issued {
 /// Returns the certificates of `host` (canonical) to revoke with the host, in the order of their issue.
 ///
 /// The list has all certificates issued by hand, the enrolled certificates that have not expired, and the newest
-/// enrolled certificate, which is the evidence that the operator revoked the host. Without this limit, a machine that
+/// enrolled certificate, which is the evidence that the operator revoked the host. Without this limit, a host that
 /// enrols at each boot would fill the revocation list.
 pub fn of_host<'a>(issued: &'a [Issued], host: &str, now_ms: u64) -> Vec<&'a Issued> {
     let its: Vec<&Issued> = issued.iter().filter(|issued| issued.is_of(host)).collect();
@@ -52,8 +52,8 @@ pub fn of_host<'a>(issued: &'a [Issued], host: &str, now_ms: u64) -> Vec<&'a Iss
 /// Returns the serial numbers that [`of_host`] leaves out of a revocation: sessions may still depend on these
 /// certificates. `revoked` has the serials on the revocation list.
 ///
-/// For a host, the result has every certificate up to the last revoked one, even if a token has enrolled the host again
-/// since: the older session may belong to another machine.
+/// For a host, the result has every expired certificate up to the last revoked one, even if a token has enrolled the
+/// host again since: the older session may belong to an impostor.
 pub fn run_out(issued: &[Issued], revoked: &HashSet<String>, now_ms: u64) -> HashSet<String> {
     let mut last: HashMap<String, usize> = HashMap::new();
     for (at, issued) in issued.iter().enumerate().filter(|(_, issued)| revoked.contains(&issued.serial)) {

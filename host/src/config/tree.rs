@@ -80,7 +80,7 @@ impl<'i> Tree<'i> {
         self.root.clone()
     }
 
-    /// Merges `other` over this tree: its values replace existing values, and tables are merged deeply.
+    /// Merges `other` over this tree: the values of `other` replace existing values, and tables are merged deeply.
     pub(super) fn merge(&mut self, other: Self) {
         merge_tables(self.root.get_mut(), other.root.into_inner());
     }

@@ -1,4 +1,4 @@
-//! The answering side of the door.
+//! The answering side of the enrolment door.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -16,7 +16,7 @@ use crate::tls::{ServerTls, dns_names, serial_number};
 
 /// Maximum number of visitors at once. Further visitors wait in the listen queue.
 const MAX_VISITORS: usize = 64;
-/// Maximum number of visitors from one address: one machine cannot keep others out with a few silent connections.
+/// Maximum number of visitors from one address: one host cannot keep others out with a few silent connections.
 const MAX_FROM_ONE: usize = 4;
 /// Limit for a visitor's question, from the first byte to the last, and again for sending the answer.
 const VISIT_LIMIT: Duration = Duration::from_secs(10);
@@ -49,7 +49,7 @@ pub trait Registrar: Send + Sync + 'static {
         ask: Ask,
     ) -> impl Future<Output = Result<String, String>> + Send;
 
-    /// Reports a visitor that left or was refused before its question was complete.
+    /// Reports a failed visit: the visitor left, the door refused it, or a limit passed.
     fn turned_away(&self, peer: SocketAddr, why: &dyn Display);
 }
 

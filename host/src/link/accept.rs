@@ -106,7 +106,7 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// Shakes hands within a limit; the caller runs this in a separate task.
+    /// Shakes hands within a limit; the caller runs this in a separate tokio task.
     pub async fn handshake(self) -> Result<Link, LinkError> {
         let peer = self.peer;
         let late = |_| LinkError::TimedOut { peer: peer.to_string(), limit: HANDSHAKE_LIMIT };

@@ -67,7 +67,7 @@ pub async fn dial(dial: &Dial) -> Result<Link, LinkError> {
     Ok(Link::new(peer, stream))
 }
 
-/// Connects and completes the handshake without [`DIAL_LIMIT`], for callers that speak no frames.
+/// Connects and completes the handshake, for callers that speak no frames and have a limit of their own.
 pub(crate) async fn connect(dial: &Dial) -> Result<(SocketAddr, Stream), LinkError> {
     let address = || dial.address.clone();
     let addresses: Vec<_> =
@@ -120,7 +120,7 @@ async fn from_a_port_of_roots(address: SocketAddr) -> io::Result<TcpStream> {
     // Without the file, the dialler may use all ports.
     let left_alone = left_alone(&std::fs::read_to_string(BLACKLIST).unwrap_or_default());
     let many = u64::from(ROOTS.end - ROOTS.start);
-    // A random start, so that two tries in a row begin at different ports.
+    // A start that changes with the time, so that two tries in a row begin at different ports.
     let begin = ROOTS.start + u16::try_from(clock::mono_ms() % many).unwrap_or_default();
     let ports = (begin..ROOTS.end).chain(ROOTS.start..begin).filter(|port| !left_alone.contains(port));
     let mut last = io::Error::new(io::ErrorKind::AddrInUse, "every port of root's is in use");

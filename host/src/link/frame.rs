@@ -14,8 +14,8 @@ use super::{LinkError, Stream};
 /// Maximum size of a frame in bytes. Senders split larger content into pages.
 pub const MAX_FRAME: usize = 1024 * 1024;
 
-/// Read buffer of an idle connection: larger than nearly every message. (The codec's own 8 KiB would be 80 MB at ten
-/// thousand connections.)
+/// Size in bytes of the read buffer of an idle connection: larger than nearly every message. (The codec's own 8 KiB
+/// would be 80 MB at ten thousand connections.)
 const READ_BUFFER: usize = 512;
 
 pub(super) fn split(peer: SocketAddr, stream: Stream) -> (FrameReader, FrameWriter) {

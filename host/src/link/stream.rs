@@ -42,7 +42,7 @@ impl Stream {
     }
 }
 
-/// Passes a poll on to the stream of either kind.
+/// Calls the same poll on the plain or the TLS stream.
 macro_rules! each {
     ($self:ident, $stream:ident => $call:expr) => {
         match $self.get_mut() {

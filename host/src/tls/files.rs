@@ -121,7 +121,8 @@ pub(super) fn load(files: &TlsFiles) -> Result<Loaded, TlsError> {
     Ok(Loaded { trusted, chain, key })
 }
 
-/// Returns the authority of `ca` that issued the last certificate of a chain; `None` if the chain ends in an authority.
+/// Returns the authority of `ca` that issued the last certificate of a chain; `None` if that certificate is
+/// self-signed, or no authority of `ca` issued it.
 pub(super) fn issuer(
     ca: &Path,
     chain: &[CertificateDer<'static>],
@@ -181,7 +182,7 @@ fn read(path: &Path, readable: Readable) -> Result<Vec<u8>, TlsError> {
     read_as(rustix::process::geteuid().as_raw(), path, readable)
 }
 
-/// Reads a file as a process of user `own` may: a private file must belong to that user or to root.
+/// Reads a file for a process of user `own`: a private file must belong to that user or to root.
 fn read_as(own: u32, path: &Path, readable: Readable) -> Result<Vec<u8>, TlsError> {
     let failed = |source| TlsError::Read { path: path.to_owned(), source };
     let file = File::open(path).map_err(failed)?;

@@ -57,7 +57,7 @@ pub struct TlsFiles {
 #[derive(Clone, Debug)]
 pub struct ServerTls {
     pub(crate) config: Arc<ServerConfig>,
-    /// Present only with revocation lists.
+    /// Verifier that checks open sessions after a reload; present only with revocation lists.
     revocations: Option<Arc<dyn ClientCertVerifier>>,
     /// Serial numbers of revoked certificates that have expired, so that no list names them.
     revoked_too: Arc<HashSet<String>>,
@@ -107,9 +107,9 @@ impl ServerTls {
         Self { revoked_too: Arc::new(serials), ..self }
     }
 
-    /// Builds the side that also accepts clients without a certificate. A certificate that a client shows must come
-    /// from `clients`. Sends the authority behind the certificate, so that a client that knows its digest can learn the
-    /// authority ([`learn`]).
+    /// Builds the accepting side of an enrolment door, which also accepts clients without a certificate. A certificate
+    /// that a client shows must come from `clients`. This side sends its authority after its own certificate, so that a
+    /// client that knows the authority's digest can learn the authority ([`learn`]).
     pub fn load_open(files: &TlsFiles, clients: &Clients) -> Result<Self, TlsError> {
         let Loaded { mut chain, key, .. } = files::load(files)?;
         chain.extend(files::issuer(&files.ca, &chain)?);
@@ -183,8 +183,7 @@ fn client_verifier(files::Trusted { roots, crls }: files::Trusted) -> ClientCert
     WebPkiClientVerifier::builder_with_provider(roots.into(), provider())
         .with_crls(crls)
         .only_check_end_entity_revocation()
-        // Every agent has a certificate of the same authority: the list of authorities would only make each handshake
-        // longer.
+        // An agent has only one certificate to show: the list of authorities would only make each handshake longer.
         .clear_root_hint_subjects()
 }
 

@@ -60,7 +60,7 @@ impl FromStr for Pin {
     }
 }
 
-/// Why the authority was not learned.
+/// The reason why the authority was not learned.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PinError {

@@ -39,7 +39,7 @@ impl Call {
         }
     }
 
-    /// Returns the parts that an answer needs; drops the request.
+    /// Returns the sink for the replies; drops the request.
     pub(super) fn into_reply(self) -> ReplySink {
         self.reply
     }

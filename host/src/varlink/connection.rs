@@ -108,7 +108,7 @@ async fn answer<S: Service>(
             }
         }
     };
-    // The service may hand the sink, with the pen, to another task.
+    // The service may hand the sink, with the pen, to another tokio task.
     let ((), returned) = tokio::join!(handled, back);
     let mut pen = returned.ok()?;
     match pen.state {

@@ -6,10 +6,10 @@
 //!                          └──────────────────── the pen comes back ──────────┘
 //! ```
 //!
-//! A message is JSON and a NUL byte. A client can harm only itself: each connection is a separate task, requests have a
-//! largest size, and the client must read a reply within a limit. The server counts connections per user, and an error
-//! of accept(2) causes a pause, not an end. The server has no idle timeout and no timer; an idle connection gives up
-//! its seat when a newcomer finds none.
+//! A message is JSON and a NUL byte. A client can harm only itself: each connection is a separate tokio task, requests
+//! have a largest size, and the client must read a reply within a limit. The server counts connections per user, and an
+//! error of accept(2) causes a pause, not an end. The server has no idle timeout and no timer; an idle connection gives
+//! up its seat when a newcomer finds none.
 //!
 //! Upgrades to another protocol are not part of this module. Permissions are not, either: a [`Service`] sees the peer's
 //! credentials and decides before the parameters of a call are parsed.
@@ -74,8 +74,8 @@ pub trait Service: Send + Sync + 'static {
     /// Text for `PermissionDenied` of the method's interface.
     fn permit(&self, method: &str, peer: &PeerCred) -> Result<(), String>;
 
-    /// Handles a permitted call. The call runs in the task of its connection: a slow call blocks no other client. The
-    /// connection's next request waits for it, unless both arrived together and have one reply each.
+    /// Handles a permitted call. The call runs in the tokio task of its connection: a slow call blocks no other client.
+    /// The connection's next request waits for it, unless both arrived together and have one reply each.
     ///
     /// The call goes on when the client disconnects: a stream selects on [`ReplySink::closed`], a single answer fails
     /// with [`Gone`].

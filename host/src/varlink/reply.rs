@@ -22,9 +22,9 @@ pub struct Gone;
 
 /// Sink for the replies of a call. A `oneway` call gets no replies.
 ///
-/// The sink may move into another task; the connection reads its next request when the sink is used up or dropped.
-/// Dropping the sink before the first reply sends `org.varlink.service.MethodNotImplemented`; dropping it in mid-stream
-/// ends the connection.
+/// The sink may move into another tokio task; the connection reads its next request when the sink is used up or
+/// dropped. Dropping the sink before the first reply sends `org.varlink.service.MethodNotImplemented`; dropping it in
+/// mid-stream ends the connection.
 #[derive(Debug)]
 pub struct ReplySink {
     method: String,
@@ -47,7 +47,7 @@ pub(super) struct Pen {
 #[derive(Debug)]
 enum Half {
     Socket(OwnedWriteHalf),
-    /// Keeps the one reply of a call that began before it is its turn.
+    /// The one reply of a call that began before its turn, kept until its turn comes.
     Kept(Vec<u8>),
 }
 
@@ -82,7 +82,7 @@ impl Pen {
         Self { half: Half::Socket(half), state: PenState::Unused }
     }
 
-    /// Creates the pen of a call that begins before it is its turn; the call must have a single reply.
+    /// Creates the pen of a call that begins before its turn; the call must have a single reply.
     pub(super) fn keeping() -> Self {
         Self { half: Half::Kept(Vec::new()), state: PenState::Unused }
     }
@@ -142,7 +142,7 @@ fn not_implemented(method: &str) -> Value {
 }
 
 impl ReplySink {
-    /// Creates the sink of a call, and the receiver of the returned pen.
+    /// Creates the sink of a call, and the receiver that gets the pen back.
     pub(super) fn new(
         method: &str,
         (more, oneway): (bool, bool),

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// The numbers of connections at once.
+/// Maximum numbers of connections at once, by kind of user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
     /// Number of seats of root and of users that the service trusts ([`super::Service::trusts`]), together.
@@ -143,7 +143,7 @@ impl Seat {
     }
 }
 
-/// The place where a call finds a waiting seat.
+/// The pool from which a call takes a waiting seat.
 #[derive(Debug)]
 pub(super) struct Waiters {
     holder: Holder,
@@ -191,7 +191,8 @@ impl Taken {
         }
     }
 
-    /// Ends the longest-idle connection of the newcomer's kind, so that the newcomer can take its seat.
+    /// Ends the longest-idle connection of the newcomer's kind, so that the newcomer can take its seat. A stranger with
+    /// seats takes only the seat of an own connection.
     ///
     /// # Errors
     /// `full`, if no such connection is idle.

@@ -1,4 +1,4 @@
-//! The accepting side of the local socket: a task per connection.
+//! The accepting side of the local socket: a tokio task per connection.
 
 use std::convert::Infallible;
 use std::io;

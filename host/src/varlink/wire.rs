@@ -13,7 +13,7 @@ use tokio::net::unix::OwnedReadHalf;
 /// Maximum size of a request in bytes. The largest reasonable request, an action over all ranks of a large cluster with
 /// its environment, takes a tenth of this size.
 pub const MAX_REQUEST: usize = 1024 * 1024;
-/// Largest request of a peer that may only read: a method and a job's id, or some nodes.
+/// Maximum size in bytes of a request of an untrusted peer: a method and a job's id, or some nodes.
 pub const MAX_REQUEST_OF_STRANGERS: usize = 8 * 1024;
 /// Size in bytes of the read buffer of an idle connection.
 const READ_BUFFER: usize = 1024;

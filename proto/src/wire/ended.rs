@@ -11,7 +11,7 @@ use crate::error::{At, Fault};
 pub(crate) struct Ended {
     #[prost(message, optional, tag = "1")]
     pub outcome: Option<Outcome>,
-    /// Milliseconds since 1970.
+    /// Begin of the task, in milliseconds since 1970; `ended_ms`: its end.
     #[prost(uint64, optional, tag = "2")]
     pub began_ms: Option<u64>,
     #[prost(uint64, tag = "3")]
@@ -36,7 +36,7 @@ pub(crate) struct Ended {
     pub forensics: Option<String>,
     #[prost(uint64, optional, tag = "13")]
     pub cpu_ns: Option<u64>,
-    /// Size in bytes.
+    /// Peak of the memory of the task's unit, in bytes.
     #[prost(uint64, optional, tag = "14")]
     pub memory_peak: Option<u64>,
     #[prost(uint32, tag = "15")]
@@ -45,12 +45,12 @@ pub(crate) struct Ended {
     pub note: Option<String>,
     #[prost(bool, tag = "17")]
     pub booted: bool,
-    /// Script files that the runner skipped. An older agent omits this field and the next field.
+    /// Script files that the runner skipped. An older agent omits this field and `empty`.
     #[prost(string, repeated, tag = "18")]
     pub skipped: Vec<String>,
     #[prost(bool, tag = "19")]
     pub empty: bool,
-    /// An older agent omits this field.
+    /// Whether the host refused the task because it has as many tasks as it takes. An older agent omits the field.
     #[prost(bool, tag = "20")]
     pub full: bool,
 }

@@ -67,7 +67,7 @@ pub(crate) struct Held {
     /// Limit of the task in milliseconds, as in `core`'s `Held`. An older agent omits the field.
     #[prost(uint64, optional, tag = "12")]
     pub limit_ms: Option<u64>,
-    /// The field of a tombstone, as in [`super::ended::Ended`]; an older agent omits the field.
+    /// Flag of a tombstone, as in [`super::ended::Ended`], like `booted`. An older agent omits both fields.
     #[prost(bool, tag = "13")]
     pub expect_reboot: bool,
     #[prost(bool, tag = "14")]

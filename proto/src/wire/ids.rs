@@ -40,7 +40,7 @@ impl Task {
 pub(crate) struct Attempt {
     #[prost(uint64, tag = "1")]
     pub whole: u64,
-    /// Nanoseconds: billionths of a second.
+    /// Digits after the point of the attempt's number, as billionths.
     #[prost(uint32, tag = "2")]
     pub nano: u32,
 }

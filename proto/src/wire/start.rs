@@ -126,8 +126,8 @@ fn milestones(names: &[String]) -> Result<BTreeSet<MilestoneName>, Fault> {
     names.iter().map(|name| MilestoneName::new(name).at("name")).collect()
 }
 
-/// Encodes the variables. Of too large an environment, encodes one variable more than the node accepts, so that the
-/// node refuses the Start; drops the rest.
+/// Encodes the variables. Of an environment with too many bytes, encodes one byte more than the node accepts, so that
+/// the node refuses the Start; drops the rest.
 fn variables(env: &BTreeMap<String, String>) -> Vec<Variable> {
     let mut room = MAX_ENV_BYTES + 1;
     let mut variables = Vec::new();
