@@ -8,8 +8,8 @@ use owo_colors::Style;
 
 use crate::style;
 
-/// Maximum width of a cell in any column but the last: a quarter of the terminal, but at least `WIDEST_LEAST`
-/// characters.
+/// A cell in any column but the last has at most the terminal's width divided by this number, but may always have
+/// `WIDEST_LEAST` characters.
 const WIDEST_PART: usize = 4;
 const WIDEST_LEAST: usize = 20;
 /// Minimum width of the last column in characters, also on a narrow terminal.

@@ -196,12 +196,12 @@ impl Door {
     }
 }
 
-/// Does this host have an agent, and no controller?
+/// Returns `true` if this host has an agent and no controller.
 fn is_node(controller: &Path) -> bool {
     controller.with_file_name("agent.sock").exists() && !Path::new(CONTROLLER).exists()
 }
 
-/// Configuration without which no controller starts.
+/// The controller's configuration file. A host without this file counts as a host without a controller.
 const CONTROLLER: &str = "/etc/perilog/controller.toml";
 
 #[cfg(test)]

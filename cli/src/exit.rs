@@ -19,7 +19,7 @@ pub(crate) enum Exit {
     StillRunning,
     Detached,
     PipeClosed,
-    /// ssh(1) ends so by itself.
+    /// `-H`: ssh(1) did not reach the host, which ssh itself reports with this status; or no ssh is installed.
     NoHost,
     /// The status of a script (`run --propagate`, `try`).
     Status(u8),

@@ -67,7 +67,7 @@ pub(crate) enum Fault {
     #[error("{0}")]
     Usage(String),
 
-    /// The time to wait is over, and what is waited for has not come.
+    /// The awaited event has not come within the time limit.
     #[error("{0}")]
     Late(String),
 

@@ -16,7 +16,7 @@ use crate::{style, text, when};
 /// An event with its sequence number in the job's log.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(crate) struct Entry {
-    /// The event's job, in the log of all jobs.
+    /// The event's job; `None`: the event is of the log of a single job.
     #[serde(default)]
     pub(crate) job: Option<JobId>,
     pub(crate) sequence: u64,
@@ -41,7 +41,7 @@ fn entries<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<Entr
     raw.into_iter().map(|raw| Entry::read(raw).map_err(serde::de::Error::custom)).collect()
 }
 
-/// Shortest, median and longest time, in milliseconds.
+/// Shortest and longest time, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub(crate) struct Spread {
     pub(crate) min: u64,
@@ -66,7 +66,7 @@ pub(crate) struct Finish {
     pub(crate) checks: Vec<Check>,
 }
 
-/// The sum of an action's outcomes.
+/// The verdict of an action, with the outcomes of its ranks.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(crate) struct Decided {
     pub(crate) action: ActionName,
@@ -82,7 +82,7 @@ pub(crate) struct Decided {
     pub(crate) by_outcome: BTreeMap<String, IdSet>,
 }
 
-/// An event that this program understands, by its name.
+/// An event in the form in which this program shows it.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Told {
     Start {
@@ -92,7 +92,7 @@ pub(crate) enum Told {
     Finish(Finish),
     Verdict(Decided),
     /// A line about an event without a variant of its own (overdue, lingering, milestone, cancel, late, and unknown
-    /// events), in the style of the line's first word.
+    /// events). `at`: the hosts or ranks; `word`: the word that gives the line its colour.
     Other {
         at: Option<String>,
         word: &'static str,
@@ -141,7 +141,7 @@ impl Entry {
         known.unwrap_or_else(|| self.other())
     }
 
-    /// Returns ranks and resources, in words.
+    /// Returns the event's ranks and resources, in words; `?` if its context has none.
     fn part(&self) -> String {
         Part::deserialize(&self.context).map_or_else(|_| "?".to_owned(), |part| part.to_string())
     }
@@ -305,7 +305,7 @@ impl Faces for Entry {
 }
 
 impl Finish {
-    /// Returns `failed (exit 7): "mount: no such device"  400ms`.
+    /// Returns the results in a line, such as `failed (exit 7): "mount: no such device"  400ms`.
     pub(crate) fn words(&self) -> String {
         result_line(
             &self.outcome,
@@ -342,7 +342,7 @@ pub(crate) fn result_line(
 }
 
 impl Decided {
-    /// Returns `ok on 4 ranks`, or with known hosts `failed: 3 ok, 1 failed (n3)`.
+    /// Returns the verdict in a line, such as `ok on 4 ranks`, or with known hosts `failed: 3 ok, 1 failed (n3)`.
     pub(crate) fn words(&self, roster: Option<&Roster>) -> String {
         let verdict = style::worded(self.verdict.word(), self.verdict.word());
         let bad: Vec<_> = self.by_outcome.iter().filter(|(word, _)| *word != "ok").collect();

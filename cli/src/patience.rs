@@ -50,7 +50,7 @@ pub(crate) const TYPED: Asking = &[Signal::SIGINT];
 /// The sender of a session's events.
 pub(crate) struct Teller<T> {
     to: SyncSender<Happening<T>>,
-    /// The text that ends a reported absence.
+    /// The text of the next [`Happening::Back`]; `None`: no absence was reported.
     away: Option<String>,
     /// Whether the daemon has accepted a connection once. From then on the session waits out an absence.
     met: bool,
@@ -155,8 +155,8 @@ where
     Ok(happenings)
 }
 
-/// Starts a thread that reports the first signal to the verb; the second signal ends the process. Other signals of
-/// [`ANY`] are ignored, and signals that the parent ignored (nohup) stay ignored.
+/// Starts a thread that reports the first signal of `asking` to the verb; the second such signal ends the process.
+/// Other signals of [`ANY`] have no effect, and signals that the parent ignored (nohup) stay ignored.
 fn interrupts<T: Send + 'static>(asking: Asking, to: SyncSender<Happening<T>>) -> Result<(), Fault> {
     let failed = |errno: nix::Error| Fault::Other(format!("cannot wait for signals: {errno}"));
     let ignored = ignored_signals();

@@ -68,14 +68,15 @@ impl Remote {
         Fault::NoSsh { source }
     }
 
-    /// Arguments of ssh(1). `terminals`: are all three standard streams terminals?
+    /// Returns the arguments of ssh(1). `terminals`: whether all three standard streams are terminals.
     fn of_ssh(&self, terminals: bool) -> Vec<OsString> {
         let mut all: Vec<OsString> = Vec::new();
         if terminals && self.for_people {
-            // Folded tables, colours, `top`, and Ctrl-C; LogLevel withholds "Connection closed."
+            // A terminal serves folded tables, colours, `top` and Ctrl-C. LogLevel keeps ssh from printing "Connection
+            // closed."
             all.extend(["-t", "-o", "LogLevel=ERROR"].map(OsString::from));
         } else if !self.arguments.iter().any(|argument| reads_stdin(argument)) {
-            // A shell's `while read` loop keeps its input.
+            // `-n`: ssh must not read the input of a `while read` loop in a shell.
             all.push("-n".into());
         }
         let mut command = b"perilog".to_vec();

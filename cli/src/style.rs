@@ -8,10 +8,10 @@ pub(crate) const STRONG: Style = Style::new().bold();
 pub(crate) const QUIET: Style = Style::new().dimmed();
 pub(crate) const GOOD: Style = Style::new().green();
 pub(crate) const BAD: Style = Style::new().red().bold();
-/// A state that needs care, but is no loss yet.
+/// Style of a state that needs care, but is no loss yet.
 pub(crate) const CARE: Style = Style::new().yellow();
 
-/// Returns the style of a word of the field: an outcome, a verdict, a state of a task or node.
+/// Returns the style of a word such as an outcome, a verdict, or a state of a task or node.
 pub(crate) fn of(word: &str) -> Style {
     match word {
         "ok" | "online" => GOOD,

@@ -1,4 +1,4 @@
-//! A place in a job's event log. A tail continues reading there, across connections.
+//! A tail: it reads a job's event log, keeps its place there, and continues from the place on each new connection.
 
 use perilog_core::controller::view::JobView;
 use perilog_core::{ActionId, Attempt, HostList, IdSet, JobId};
@@ -13,7 +13,7 @@ use crate::patience::{Stop, Teller};
 
 /// News for a follower of a log.
 pub(crate) enum News {
-    /// `run` only: the action exists; this request or another has begun it.
+    /// The action exists; this request or another has begun it. Only `run` and the prolog hook report it.
     Attached(Answer<Running>),
     /// The reason why this attempt waits, for people.
     Waits(Attempt, String),
@@ -70,8 +70,8 @@ impl Tail {
         Self { door, job, start, last: None, asks_again: false }
     }
 
-    /// Makes the tail end with [`Stop::Again`] at an event that asks for vouching. The verb's own request vouches for
-    /// the attempt.
+    /// Makes the tail end with [`Stop::Again`] at an event that asks for vouching: the verb then repeats its request,
+    /// which vouches for the attempt.
     pub(crate) fn asking_again(self) -> Self {
         Self { asks_again: true, ..self }
     }
@@ -148,7 +148,7 @@ impl Tail {
     }
 }
 
-/// The event of an attempt that waits for vouching, after an operator restored the store.
+/// Name of the event of an attempt that waits for vouching, after an operator restored the store.
 pub(crate) const UNVOUCHED: &str = "attempt-unvouched";
-/// The event of a vouched attempt.
+/// Name of the event of a vouched attempt.
 pub(crate) const VOUCHED: &str = "attempt-vouched";

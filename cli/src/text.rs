@@ -50,7 +50,7 @@ pub(crate) fn json(value: &serde_json::Value) -> String {
     let mut shown = String::with_capacity(text.len() + 16);
     for c in text.chars() {
         match is_harmful(c) {
-            // Such characters occur only within strings, and all are below U+10000.
+            // Harmful characters occur only within strings, and all are below U+10000.
             true => shown.push_str(&format!("\\u{:04x}", u32::from(c))),
             false => shown.push(c),
         }

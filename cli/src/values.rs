@@ -10,7 +10,7 @@ use perilog_core::{
     Targets, Tolerance, environment,
 };
 
-/// Maximum number of characters that an error shows on either side of the place.
+/// Maximum number of characters that an error shows before the wrong place, and after it.
 const AROUND: usize = 40;
 
 /// A [`ParseError`] as clap shows it, under the line that names the option.
@@ -18,7 +18,7 @@ const AROUND: usize = 40;
 pub(crate) struct Pointed {
     expected: String,
     shown: String,
-    /// Number of characters of `shown` before the place.
+    /// Number of characters of `shown` before the wrong place.
     before: usize,
 }
 
@@ -56,8 +56,8 @@ fn pointed<T: FromStr<Err = ParseError>>(text: &str) -> Result<T, Pointed> {
     text.parse().map_err(|error| Pointed::of(text, error))
 }
 
-/// Parses a job's name. A Flux id with its sign becomes perilog's plain F58: `ƒuZZybuNNy` is `fuZZybuNNy`. Other forms
-/// stay unchanged, because another resource manager may use them: `1234` is a job of Slurm.
+/// Parses a job id. A Flux id in F58 with its sign loses the sign: `ƒuZZybuNNy` becomes `fuZZybuNNy`. Other forms stay
+/// unchanged, because another resource manager may use them: `1234` is a job of Slurm.
 pub(crate) fn job(text: &str) -> Result<JobId, Pointed> {
     if text.trim_start().starts_with('\u{192}') {
         return pointed::<Fluid>(text).map(Fluid::job);
@@ -158,7 +158,7 @@ pub(crate) struct Awaited {
 }
 
 impl Awaited {
-    /// Returns `true` if the event is not in the list of events that every log may have.
+    /// Returns `true` if the event is a milestone: it is none of the events that every log may have.
     pub(crate) fn is_milestone(&self) -> bool {
         !perilog_core::milestone::EVENTS.contains(&self.event.as_str())
     }

@@ -43,7 +43,7 @@ pub(crate) fn take(file: &Path, door: &Door) -> Result<u64, Fault> {
     }
     let size = taken?;
     match door.ask::<serde::de::IgnoredAny>("BackupKept", &json!({})) {
-        // An older controller has no figure of it.
+        // An older controller does not record the age of the last copy.
         Ok(_) | Err(Fault::Unsupported { .. }) => Ok(size),
         Err(fault) => {
             aside(format_args!("{} is whole; only the figure of its age stays: {fault}", file.display()));

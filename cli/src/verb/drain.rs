@@ -95,7 +95,7 @@ struct Drains {
     drains: Vec<DrainRow>,
 }
 
-/// Returns the state of a drain.
+/// Returns the word for the state of a drain.
 pub(super) const fn state(drain: &DrainRow) -> &'static str {
     match (drain.lifted, drain.confirmed) {
         (true, _) => "lifting",

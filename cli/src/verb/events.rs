@@ -68,7 +68,8 @@ pub(crate) fn run(args: Args, door: Door, mut out: Out) -> Result<Exit, Fault> {
 /// The reader of all jobs' events.
 struct All {
     door: Door,
-    /// The spot of the last reported event, or `now`; `None` begins at the oldest event.
+    /// The spot (the controller's word for a place in the log) of the last reported event, or `now`. `None`: the reader
+    /// begins at the oldest event.
     spot: Option<String>,
 }
 

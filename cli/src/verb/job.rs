@@ -194,7 +194,7 @@ impl Sentence for Added {
     }
 }
 
-/// The ranks and resources handed over.
+/// The sentence about the ranks and resources that `perilog job finish` has handed over.
 impl Sentence for Part {
     fn of(&self, job: &JobId) -> String {
         if self.is_empty() {

@@ -25,7 +25,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {
     let job = &args.which.job;
-    // Each node sends the signal and reports the result: a stopped runner handles no signal.
+    // The answer counts requests only; the nodes report the effect later. A stopped runner, for one, handles no signal.
     let some = format!("asked for SIG{} to {{}} of {job}; what comes of it: perilog ps", args.signal);
     let none =
         format!("no signal sent: nothing that was named of {job} runs on a node that is connected; see: perilog ps");

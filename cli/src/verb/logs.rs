@@ -34,7 +34,7 @@ pub(crate) struct Args {
     lines: Option<u32>,
 }
 
-/// Size of a part of a line that does not end.
+/// Number of bytes from which the verb prints a line that has not ended yet.
 const LONGEST_LINE: usize = 64 * 1024;
 
 pub(crate) fn run(args: Args, door: &Door, mut out: Out) -> Result<Exit, Fault> {

@@ -31,7 +31,7 @@ pub(crate) struct Args {
     held: bool,
 }
 
-/// Refers to the verb for a node or a job.
+/// Refuses an argument: names the verbs for a node and for a job.
 fn elsewhere(name: &str) -> Result<Infallible, String> {
     let name = text::line(name);
     Err(format!("ps shows what has not ended anywhere; of a node: perilog why {name}; of a job: perilog show {name}"))

@@ -195,7 +195,7 @@ fn groups(ended: &[RankView]) -> Vec<Group<'_>> {
     groups
 }
 
-/// Returns the last line of a failed script.
+/// Returns the last line of the failed scripts' output that is not empty.
 pub(crate) fn last_line(ended: &Ended) -> Option<String> {
     let lines = ended.tails.iter().rev().flat_map(|tail| tail.text.lines().rev());
     lines.map(str::trim).find(|line| !line.is_empty()).map(text::line)

@@ -56,7 +56,7 @@ struct Stats {
 #[derive(Debug, Deserialize)]
 struct Row {
     action: String,
-    /// Set in a sum by node.
+    /// The node of the row; `None`: the row sums up all nodes.
     #[serde(default)]
     host: Option<String>,
     script: Option<String>,
@@ -117,7 +117,7 @@ impl Faces for Answer<Stats> {
 }
 
 impl Row {
-    /// Returns the script or node; `-` for the whole.
+    /// Returns the node or the script of the row; `-` for a row about whole tasks.
     fn name(&self) -> String {
         self.host.as_deref().or(self.script.as_deref()).map_or_else(|| "-".to_owned(), text::line)
     }

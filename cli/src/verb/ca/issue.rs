@@ -69,7 +69,7 @@ pub(in crate::verb) fn controller(ca: &Path, names: &[Name], out: &Path) -> Resu
     Signing::open(ca)?.issue(Role::Controller, names, DAYS, out).map(drop)
 }
 
-/// An authority in its directory that signs, and the authority's certificate (PEM).
+/// An authority that can sign, with its directory and its certificate (PEM).
 pub(super) struct Signing<'a> {
     dir: &'a Path,
     ca: String,

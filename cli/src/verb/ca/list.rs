@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Args, mut out: Out) -> Result<Exit, Fault> {
 pub(super) struct Row {
     pub(super) issued: Issued,
     revoked: bool,
-    /// The authority has issued a newer certificate of this role for these names.
+    /// Whether the authority has issued a newer certificate of this role for these names.
     replaced: bool,
 }
 
@@ -66,7 +66,7 @@ impl Row {
     }
 }
 
-/// Reads the list of issued certificates and the list of revoked ones; in the order of issue.
+/// Returns the issued certificates in the order of issue. Reads from the revocation list which of them are revoked.
 pub(super) fn standing(dir: &Path) -> Result<Vec<Row>, Fault> {
     let path = dir.join(CRL);
     let revoked: HashSet<String> = match files::is_missing(&path) {
@@ -79,7 +79,7 @@ pub(super) fn standing(dir: &Path) -> Result<Vec<Row>, Fault> {
     if issued.is_empty() && !files::is_missing(&dir.join(files::CA_CERT)) {
         return Ok(Vec::new());
     }
-    // An unreadable or mistyped directory is no authority without certificates.
+    // Fails for an unreadable or mistyped directory, which must not look like an authority without certificates.
     files::read(&dir.join(files::CA_CERT))?;
     Ok(judge(issued, &revoked))
 }

@@ -102,7 +102,7 @@ fn job(row: &Row, out: &Path) -> Result<(PathBuf, Role, Vec<Name>), Fault> {
     };
     let names = row.issued.names.iter().map(name).collect::<Result<Vec<_>, _>>()?;
     let first = names.first().ok_or_else(|| odd("it has no name"))?;
-    // A node on the controller's host has the controller's name.
+    // A node on the controller's host may have the same name, so the controller's files get a directory of their own.
     let suffix = if role == Role::Controller { "-controller" } else { "" };
     Ok((out.join(format!("{}{suffix}", first.text())), role, names))
 }

@@ -15,7 +15,8 @@ use super::{Finding, shell};
 use crate::text;
 
 const ABOUT: &str = "enrolment";
-/// Size in bytes of issued.jsonl from which doctor warns: half of what `perilog ca` reads, about a year early.
+/// Size in bytes of issued.jsonl from which doctor warns: half of the largest list that `perilog ca` reads, reached
+/// about a year before that.
 const MANY_ISSUED: u64 = 128 * 1024 * 1024;
 /// Limit for the lookups of all names; the names of a cluster take a second by /etc/hosts.
 const LOOKUPS_MS: u64 = 5_000;

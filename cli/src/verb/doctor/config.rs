@@ -6,7 +6,8 @@ use toml::Table;
 
 use super::{Finding, Role, enroll, node, shell, tls};
 
-/// Returns the daemon's path: the path of the packages, or for a build the path beside this program.
+/// Returns the daemon's path: the path of the packages. If no daemon is there, the path beside this program, as in a
+/// build.
 pub(super) fn program(role: Role) -> PathBuf {
     let installed = Path::new("/usr/sbin").join(role.program());
     let beside = std::env::current_exe().ok().map(|own| own.with_file_name(role.program()));
@@ -77,7 +78,7 @@ fn told_elsewhere(warning: &str) -> bool {
         || warning.starts_with("action.") && warning.contains(": there is no directory ")
 }
 
-/// Reports the files of a correct configuration. A daemon also starts without files, and then does little.
+/// Reports the files of a correct configuration. A daemon without files also starts, but does little.
 fn found(role: Role, file: &Path) -> Finding {
     const ABOUT: &str = "configuration";
     let shown = file.display();
@@ -110,7 +111,7 @@ pub(in crate::verb) fn text<'a>(table: &'a Table, path: &[&str]) -> Option<&'a s
     inner.get(*last)?.as_str()
 }
 
-/// Returns a list of texts.
+/// Returns the texts in the list `name`; empty if the list is absent.
 pub(in crate::verb) fn texts<'a>(table: &'a Table, name: &str) -> Vec<&'a str> {
     table.get(name).and_then(toml::Value::as_array).into_iter().flatten().filter_map(toml::Value::as_str).collect()
 }

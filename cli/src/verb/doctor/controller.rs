@@ -17,8 +17,8 @@ use super::{Finding, Role, config, flux, kernel, limits};
 use crate::door::{Answer, Door};
 use crate::text;
 
-/// Least free disk: making the store's reserve (8 MiB) needs twice the reserve's size; below that the controller
-/// refuses prologs.
+/// Least free disk: to make the store's reserve (8 MiB) takes twice its size, and without the reserve the controller
+/// refuses prologs. `LITTLE_DISK`: below it doctor warns.
 const LEAST_DISK: u64 = 16 * 1024 * 1024;
 const LITTLE_DISK: u64 = 1024 * 1024 * 1024;
 const CONNECT: Duration = Duration::from_secs(2);
@@ -172,7 +172,7 @@ fn said(status: &StatusView) -> Vec<Finding> {
         let what = format!("the release hook has not taken {releases} yet");
         findings.push(Finding::warning("outbox", what, "perilog ps shows which, and what a hook said"));
     }
-    // The first note is about a recovery.
+    // During a recovery, the first note of the status describes the recovery.
     let notes = status.notes.iter().enumerate();
     findings.extend(notes.map(|(i, note)| match (&status.recovery, i) {
         (Some(_), 0) => {

@@ -40,7 +40,8 @@ pub(super) fn look(role: Role, table: &Table) -> Vec<Finding> {
     let listens = enroll.contains_key("listen");
     let mut findings = match role {
         Role::Node if renews_itself(table) => node(table, enroll, munge),
-        // Signed certificates count, even after the authority stopped signing.
+        // The authority's files matter also if the controller no longer enrols: certificates that it has signed still
+        // count.
         Role::Controller if tls::files(table).is_some() => keeps(enroll, listens),
         _ => Vec::new(),
     };
@@ -126,7 +127,7 @@ fn token(path: &Path, spare: bool) -> Finding {
     }
 }
 
-/// Shakes hands and sends no request.
+/// Checks that a controller answers at `address`: shakes hands and sends no request.
 fn reach(address: &str, files: &TlsFiles, name: Option<&str>) -> Finding {
     let tls = match ClientTls::load_anonymous(files) {
         Ok(tls) => tls,
@@ -179,7 +180,7 @@ fn has_munge(program: &Path, socket: &Path) -> Finding {
         let (what, todo) = (format!("[enroll] munge: there is no program {}", program.display()), "install munge");
         return Finding::wrong(ABOUT, what, todo);
     }
-    // A stopped munged accepts no connection, and its queue may be full.
+    // The limit is for a munged that is stopped (SIGSTOP): once its queue is full, connect(2) waits for ever.
     let late = |_| io::Error::from(io::ErrorKind::TimedOut);
     let connect = async { tokio::time::timeout(REACH, UnixStream::connect(socket)).await.map_err(late)? };
     match wait_for(connect).and_then(|connected| connected) {

@@ -1,8 +1,8 @@
 //! `perilog doctor --nodes`: what doctor finds on each of these nodes, asked there over ssh(1).
 //!
-//! Not through the agents: doctor looks for why an agent is away, and a question that the controller may have root
-//! answer on all nodes would be one more way into them. ssh has the site's own permissions, and needs no daemon of
-//! perilog.
+//! doctor does not ask through the agents: it looks for why an agent is away. A question that the controller may have
+//! root answer on all nodes would also be one more way into them. ssh has the site's own permissions, and needs no
+//! daemon of perilog.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ use crate::{remote, style, text};
 /// Nodes that are asked at once: a handshake costs this host some milliseconds of one core, and an agent of keys
 /// (ssh-add) refuses many at once.
 const AT_ONCE: usize = 16;
-/// Limit for one node. doctor there waits 10 s for a service that hangs, more than once.
+/// Limit for one node: on the node, doctor itself may wait 10 s for a service that hangs, more than once.
 const LIMIT: Duration = Duration::from_secs(90);
 
 /// Finding of doctor on a node; a later version may say more.
@@ -68,8 +68,8 @@ fn ask_all(hosts: &[String], ask: impl Fn(&str) -> Vec<Finding> + Sync) -> Vec<(
 }
 
 fn ask(host: &str) -> Vec<Finding> {
-    // A password prompt would wait for ever, on one terminal for sixteen. A master connection in the background would
-    // keep the pipes of its answer open.
+    // BatchMode: password prompts of sixteen ssh would wait for ever on one terminal. ControlMaster: a master
+    // connection in the background would keep the pipes of the answer open.
     let mut arguments = vec!["-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ControlMaster=no"];
     arguments.extend(["-n", "--", host]);
     arguments.push("perilog --json doctor node");
@@ -109,7 +109,7 @@ impl Finding {
 }
 
 impl Faces for Fleet {
-    /// Folds findings that nodes share, the wrong ones first; leaves out what is well.
+    /// Folds equal problems of several nodes, wrong ones before warnings. One line names all nodes without a problem.
     fn table(&self, page: &mut Page) {
         let mut shared: BTreeMap<(bool, &Finding), Vec<&str>> = BTreeMap::new();
         let mut well = Vec::new();

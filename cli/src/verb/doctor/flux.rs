@@ -50,9 +50,9 @@ pub(super) fn on_a_node() -> Vec<Finding> {
     [Some(starts_jobs()), runs.unwrap_or_else(Some)].into_iter().flatten().collect()
 }
 
-/// Checks that the IMP finds the program of Flux's housekeeping: Flux takes a node back at once where it cannot run.
-/// `command`: `[job-manager.housekeeping] command`; `path`: `[run.housekeeping] path` of the IMP. Both are empty if not
-/// set.
+/// Checks that the IMP finds the program of Flux's housekeeping: if the program cannot run, Flux takes a node back at
+/// once. `command`: `[job-manager.housekeeping] command`; `path`: `[run.housekeeping] path` of the IMP. Both are empty
+/// if not set.
 fn housekeeping(command: &str, path: &str, is_program: impl Fn(&str) -> bool) -> Option<Finding> {
     const FREE: &str = "Flux gives this node to the next job without housekeeping, under an epilog that still runs";
     match path {
@@ -95,7 +95,7 @@ fn as_owner(command: &[&str]) -> Result<shell::Said, String> {
     shell::ask("runuser", &[&["-u", OWNER, "--"], command].concat())
 }
 
-/// Returns a key of the configuration that the broker has, empty where the key is not set.
+/// Returns the value of a key in the broker's configuration; empty if the key is not set.
 fn set(key: &str) -> Result<String, Finding> {
     of_flux(&format!("config get {key}"), shell::ask("flux", &["config", "get", "--default=", key]))
 }
@@ -197,9 +197,8 @@ fn checkpoints(period: &str) -> Finding {
     }
 }
 
-/// Checks that Flux starts jobs as their users: through flux-imp, which belongs to root and has the setuid bit.
-/// `mode` returns owner and mode of a file, `runs` whether the owner of the instance can run it; both with the reason
-/// if not.
+/// Checks that Flux starts jobs as their users: through flux-imp, which belongs to root and has the setuid bit. `mode`:
+/// returns owner and mode of a file. `runs`: checks that the owner of the instance can run the file.
 fn imp(
     path: &str,
     mode: impl FnOnce(&str) -> Result<(u32, u32), String>,

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::{Finding, shell};
 
-/// Number of nodes if the number is unknown.
+/// Least number of nodes that the checks reckon with, also if the number is unknown.
 const SOME_NODES: u64 = 1_000;
 
 /// Checks whether the clock is synchronised. Certificates and log times depend on the clock; perilog's decisions do
@@ -36,7 +36,7 @@ pub(super) fn for_many(nodes: Option<u64>, findings: &mut Vec<Finding>) {
 }
 
 /// Checks the length of the kernel's listen queue (net.core.somaxconn). After a power failure many agents dial at the
-/// same moment: those whose first dial failed.
+/// same moment, because the first dial of each has failed.
 fn somaxconn(found: Option<u64>, nodes: u64) -> Finding {
     const ABOUT: &str = "backlog";
     match found {

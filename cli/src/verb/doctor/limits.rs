@@ -9,14 +9,15 @@ use super::{Finding, Role, shell};
 use crate::text;
 
 const ABOUT: &str = "limits";
-/// Number of nodes if the number is unknown.
+/// Least number of nodes that the checks reckon with, also if the number is unknown.
 const SOME_NODES: u64 = 1_000;
 const MIB: u64 = 1024 * 1024;
 
 /// Least value of a limit that a daemon needs.
 #[derive(Debug, Clone, Copy)]
 struct Need {
-    /// The limit in systemd's words; the property has the same name (`Soft` of a resource limit).
+    /// The limit's directive in a unit. systemd's property has the same name, and for a resource limit `Soft` behind
+    /// it.
     directive: &'static str,
     /// The limit's line in /proc/PID/limits; `None` for a limit of the unit's control group.
     line: Option<&'static str>,
@@ -55,7 +56,7 @@ pub(super) fn look(role: Role, nodes: Option<u64>, findings: &mut Vec<Finding>) 
     let needs = needs(role, nodes);
     let properties: Vec<String> = needs.iter().map(property).chain(["MainPID".to_owned()]).collect();
     let asked = ["show", &format!("{unit}.service"), "--property", &properties.join(",")];
-    // The module for the unit reports a missing answer.
+    // The module `daemon` reports a systemctl that does not answer.
     let shown = shell::ask("systemctl", &asked).ok().filter(|said| said.ok).map(|said| said.stdout).unwrap_or_default();
     let shown: HashMap<&str, &str> = shown.lines().filter_map(|line| line.split_once('=')).collect();
     let pid = shown.get("MainPID").and_then(|pid| pid.parse::<u32>().ok()).filter(|pid| *pid > 0);

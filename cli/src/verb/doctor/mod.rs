@@ -154,7 +154,7 @@ impl Finding {
     }
 }
 
-/// Returns the agent's whole configuration; `None` where no agent is installed, or refuses it.
+/// Returns the agent's whole configuration; `None`: no agent is installed, or the agent refuses the configuration.
 pub(super) fn configuration(file: &Path) -> Option<toml::Table> {
     config::look(Role::Node, file, &mut Vec::new())
 }

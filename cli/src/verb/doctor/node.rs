@@ -185,7 +185,7 @@ fn agent(door: &Door, has_controller: bool) -> Option<Finding> {
             format!("{} has no session with a controller", body.host),
             "journalctl -u perilog-agent says why; scripts that run go on",
         ),
-        // The module for the unit reports an agent that does not run.
+        // The module `daemon` reports an agent that does not run.
         Err(fault) if !Path::new(SOCKET).exists() => Finding::skipped(ABOUT, format!("does not answer: {fault}")),
         Err(fault) => Finding::wrong(ABOUT, fault.to_string(), "systemctl status perilog-agent"),
     })

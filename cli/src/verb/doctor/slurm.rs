@@ -1,5 +1,5 @@
-//! Checks of Slurm's settings that let a job run during an epilog, or on a node whose epilog failed, on a node with a
-//! slurmd.
+//! Checks on a node with a slurmd: settings of Slurm that let a job run during an epilog, or on a node whose epilog
+//! failed.
 
 use perilog_core::Span;
 use toml::Table;
@@ -41,7 +41,7 @@ fn value<'a>(config: &'a str, key: &str) -> Option<&'a str> {
     config.lines().find_map(|line| Some(line.strip_prefix(key)?.trim_start().strip_prefix('=')?.trim()))
 }
 
-/// Returns the longer limit of both actions; infinite if an action has no limit.
+/// Returns the longer limit of prolog and epilog; infinite also if the configuration has a limit of neither.
 fn longest(config: &Table) -> Span {
     let limit = |action: &&str| -> Option<Span> {
         config.get("action")?.as_table()?.get(*action)?.get("timeout")?.as_str()?.parse().ok()
@@ -77,7 +77,7 @@ fn selects(config: &str) -> Finding {
     }
 }
 
-/// Seconds from here on are Slurm's words for no limit (NO_VAL16, INFINITE16).
+/// From this number of seconds on, PrologEpilogTimeout means no limit (NO_VAL16, INFINITE16).
 const NO_LIMIT: u64 = 65_534;
 
 /// Checks that perilog's limits pass before Slurm kills the hooks.

@@ -16,7 +16,7 @@ const DAY_MS: u64 = 86_400_000;
 const SOON_DAYS: u64 = 30;
 const ABOUT: &str = "certificate";
 
-/// Returns the files, unless TLS is switched off.
+/// Returns the configured files of TLS; `None` if TLS is switched off.
 pub(super) fn files(table: &Table) -> Option<TlsFiles> {
     let tls = table.get("tls")?.as_table()?;
     let path = |name: &str| config::text(table, &["tls", name]).map(PathBuf::from);
@@ -52,7 +52,7 @@ pub(super) fn look(role: Role, table: &Table, findings: &mut Vec<Finding>) {
         Ok(names) => findings.push(names_of(role, &names, own_name(table).as_deref(), &files.cert)),
     }
     let now_ms = clock::wall_ms();
-    // A certificate that the node renews lasts a month; the module for enrolment checks the renewal.
+    // A certificate that the node renews lasts only a month; the module `enroll` checks the renewal.
     let own = (role == Role::Controller || !enroll::renews_itself(table)).then_some(&files.cert);
     for path in own.into_iter().chain([&files.ca]) {
         // An earlier finding reports an unreadable file.

@@ -75,7 +75,7 @@ fn is_of_the_job(name: &str) -> bool {
     name.starts_with("FLUX_JOB_")
 }
 
-/// Returns when the job got its resources, from the job's eventlog (RFC 18, RFC 21).
+/// Returns the job's attempt: the time at which the job got its resources, from its eventlog (RFC 18, RFC 21).
 fn allocated(eventlog: &str, job: &str) -> Result<Attempt, Fault> {
     let mut alloc = None;
     for line in eventlog.lines().filter(|line| !line.trim().is_empty()) {

@@ -161,7 +161,7 @@ impl Waiting {
         }
     }
 
-    /// Returns the exit if the controller has been away for too long.
+    /// Returns the exit status if the controller has been away for too long.
     fn given_up(&self) -> Option<Exit> {
         self.give_up_ms.filter(|deadline_ms| clock::mono_ms() >= *deadline_ms)?;
         aside(format_args!(

@@ -177,7 +177,7 @@ pub(crate) fn run(args: Args, door: Door, out: Out) -> Result<Exit, Fault> {
     }
 }
 
-/// Returns the hook's default action.
+/// Returns the action with this name, which is the default of a hook.
 fn named(name: &str) -> Result<ActionName, Fault> {
     ActionName::new(name).map_err(|error| Fault::Usage(error.to_string()))
 }

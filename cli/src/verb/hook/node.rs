@@ -55,14 +55,14 @@ pub(super) struct Call {
     pub(super) job: JobId,
     /// The attempt by the count of the resource manager, if it counts; from the agent's first answer on, by the host's.
     pub(super) attempt: Option<Attempt>,
-    /// Whether the agent has answered: the call is for that attempt, also if the host would count another one later.
+    /// Whether the agent has answered: `attempt` is then settled, even if the host would count another attempt by now.
     pub(super) answered: bool,
     pub(super) turn: Turn,
     pub(super) action: ActionName,
     pub(super) rank: u32,
     pub(super) userid: Option<u32>,
     pub(super) env: BTreeMap<String, String>,
-    /// Distinguishes two jobs with the same number.
+    /// A text that distinguishes two jobs with the same number: Slurm's start time of the job. `None`: not known.
     pub(super) instance: Option<String>,
 }
 
@@ -80,7 +80,7 @@ impl Call {
         if let Some(instance) = self.instance.as_ref().filter(|_| !is_older) {
             request["instance"] = json!(instance);
         }
-        // Only then: an agent of the version before refuses the whole request.
+        // The hook sends this only if `true`: an agent of the version before refuses a request with it.
         if bereft && !is_older {
             request["bereft"] = json!(true);
         }
@@ -162,7 +162,8 @@ pub(super) fn run(call: Call, options: OnNode, manager: Manager) -> Result<Exit,
     }
 }
 
-/// Maximum number of waiting events from both threads; each thread waits for the loop, which is quick.
+/// Maximum number of waiting events from the threads `agent` and `starter`. Past it a thread waits for the loop, which
+/// is quick.
 const EVENTS: usize = 16;
 
 fn note(owed: &Owed, call: &Call) -> Note {
@@ -174,7 +175,7 @@ fn events(door: &Door, mut call: Call, options: &OnNode) -> Result<Receiver<Even
     let (at, options) = (door.clone(), options.clone());
     let starter = Starter::of_this_process(call.node());
     let mut is_older = false;
-    // A call that comes after the death reports it: the task may have ended while the agent was away.
+    // A call after the daemon's death reports the death: the task may have ended while the agent was away.
     let bereft = Arc::new(AtomicBool::new(false));
     let is_bereft = Arc::clone(&bereft);
     let happenings = keep_from_the_start(door.clone(), ANY, move |client, teller| {
@@ -193,14 +194,14 @@ fn events(door: &Door, mut call: Call, options: &OnNode) -> Result<Receiver<Even
     let (to, events) = sync_channel(EVENTS);
     let agent = to.clone();
     start("agent", move || {
-        // Ends when the loop has ended.
+        // The thread ends when the loop has ended and receives no more events.
         let _ = happenings.into_iter().all(|happening| agent.send(Event::Agent(happening)).is_ok());
     })?;
     if let Some(starter) = starter {
         start("starter", move || {
             starter.wait();
             bereft.store(true, Ordering::Release);
-            // The loop may have ended.
+            // A send to a loop that has ended fails harmlessly.
             let _ = to.send(Event::Orphaned);
         })?;
     }

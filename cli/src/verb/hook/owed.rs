@@ -37,7 +37,8 @@ pub(super) struct Owed {
 }
 
 impl Owed {
-    /// Creates the directories. `disk`: outlives a boot. `socket`: the agent's, in a directory that a boot clears.
+    /// Names the two directories, and creates neither. `disk`: outlives a boot. `socket`: the agent's, in a directory
+    /// that a boot clears.
     pub(super) fn new(disk: &Path, socket: &Path) -> Self {
         Self { disk: disk.to_owned(), run: socket.with_file_name("owed") }
     }

@@ -24,8 +24,8 @@ pub(super) struct Starter {
 }
 
 impl Starter {
-    /// Finds the daemon. `node` names the node of slurmd if several slurmds share a host. `None` if no daemon can die
-    /// without this process: PID 1 of a container kills the process with it.
+    /// Finds the daemon. `node`: the node of slurmd, if several slurmds share a host. `None`: no daemon can die without
+    /// this process (PID 1 of a container kills the process with it), or a slurmstepd has no slurmd here.
     pub(super) fn of_this_process(node: Option<&str>) -> Option<Self> {
         let parent = getppid()?;
         let is_step = Process::of(parent).is_some_and(|process| process.name == "slurmstepd");

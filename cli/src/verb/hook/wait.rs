@@ -107,8 +107,8 @@ pub(super) fn run(args: &Args, env: &Environment) -> Result<Exit, Fault> {
 /// Time after the limit within which the agent may answer.
 const AGENT_MS: u64 = 5_000;
 
-/// Returns a reason that the edge takes for an older reason of the edge: the edge replaces the reason with its own, and
-/// `perilog undrain` lifts the drain.
+/// Returns a drain's reason with the mark of an old notice. The edge takes such a drain for its own: it replaces the
+/// reason, and `perilog undrain` lifts the drain.
 fn marked(reason: &str) -> String {
     format!("perilog: {reason} [perilog:0]")
 }

@@ -26,7 +26,7 @@ pub(super) const SOCKET: &str = "perilog-controller.socket";
 pub(super) struct Acting {
     pub(super) record: Record,
     pub(super) wait: Span,
-    /// The controller's door; of a node, the agent's.
+    /// Socket of the daemon that `init` sets up: the controller, or on a node the agent.
     pub(super) door: Door,
     /// Life of new one-time tokens; `None`: the controller's default.
     pub(super) lasts: Option<Span>,
@@ -84,7 +84,8 @@ impl Acting {
             self.record.will_write(&to.join(name), None)?;
         }
         ca::controller(ca, names, to)?;
-        // No daemon renews them: another content is somebody else's.
+        // Records the content: no daemon renews these files, so later another content means that somebody replaced
+        // them.
         for name in [CA_CERT, CERT, KEY] {
             let path = to.join(name);
             let text = fs::read(&path).map_err(failed("cannot read", &path))?;
@@ -104,7 +105,7 @@ impl Acting {
         self.record.save()?;
         units::systemctl(&[&["enable"], units].concat())?;
         for unit in units {
-            // A socket stays open: agents that dial meanwhile wait in it.
+            // Does not restart a socket unit: agents that dial meanwhile wait in its queue.
             let verb = if anew && unit.ends_with(".service") { "restart" } else { "start" };
             units::systemctl(&[verb, unit])?;
         }

@@ -76,7 +76,7 @@ struct Wanted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Files {
     None,
-    /// The first of the files exists, another one does not.
+    /// Some of the files exist, and not all. Contains the path of the first that exists.
     Part(PathBuf),
     /// The files exist and cannot be used, with the reason.
     Bad(String),

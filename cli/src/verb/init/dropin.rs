@@ -30,7 +30,7 @@ impl Dropin {
         }
     }
 
-    /// Adds the step that writes the drop-in, or the conflict. Returns whether it will be written.
+    /// Plans the step that writes the drop-in, or adds the conflict. Returns `false` if the file is right already.
     pub(super) fn plan(
         &self,
         path: &Path,

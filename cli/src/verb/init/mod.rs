@@ -169,7 +169,7 @@ fn in_step(number: usize, step: &str, fault: Fault) -> Fault {
     }
 }
 
-/// Refuses with all that stands in the way.
+/// Returns the refusal, which lists all conflicts.
 fn refused(conflicts: &[String]) -> Fault {
     let list: String = conflicts.iter().map(|conflict| format!("\n  {conflict}")).collect();
     Fault::Usage(format!("{} in the way, and nothing was changed:{list}", text::count(conflicts.len() as u64, "thing")))

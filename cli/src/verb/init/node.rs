@@ -324,7 +324,7 @@ pub(super) fn run(args: Args, mut out: Out) -> Result<Exit, Fault> {
             }
             Ok(Exit::Ok)
         }
-        // The controller refused the token: the node is as it was.
+        // The controller refused the token of a first run: takes back all steps, so that the node is as before.
         Err(Fault::Usage(text)) if is_first => {
             let mut quiet = Out::stdout(Face::Quiet);
             undo::take_back(Role::Node, act.record, false, false, &mut quiet)?;
@@ -375,7 +375,7 @@ fn look(args: &Args, wanted: &Wanted, record: Option<&Record>, door: &Door) -> R
         }
         Ok(settings::would_be(Role::Node, dropin)?.map(|table| Config::of(&table)))
     };
-    // What an administrator has brought goes before what would be enrolled.
+    // A certificate that an administrator installed takes precedence over enrolment.
     let site = read(&of(None))?;
     let name = match &site {
         Ok(Config { host: Some(host), .. }) => host.clone(),
@@ -420,7 +420,7 @@ fn authority(
         return Ok((read(path)?, format!("of {}", path.display())));
     }
     if let Some(pin) = args.pin {
-        // Known already: the controller need not run.
+        // The authority with this pin is on the disk already: the controller need not run.
         if let Ok(pem) = read(&own.ca)
             && enrol::is_pinned(&pem, pin)
         {
@@ -438,7 +438,8 @@ fn authority(
     }
 }
 
-/// Checks the authority that the brought files trust against the one that was named.
+/// Returns the authority that the administrator's files trust. Refuses an authority other than the one that the
+/// operator named, by file or by pin.
 fn trusted(args: &Args, site: Option<&TlsFiles>) -> Result<(String, String), String> {
     let read = |path: &Path| files::read(path).map_err(|fault| fault.to_string());
     let Some(site) = site else { return Err("the certificate that was brought has no authority".to_owned()) };

@@ -22,9 +22,9 @@ pub(super) struct Record {
     /// Files by their path, with the SHA-256 of their content. `None`: a daemon renews the file, or a crash came before
     /// its digest was known.
     pub(super) files: BTreeMap<PathBuf, Option<String>>,
-    /// Directories that did not exist, outermost first.
+    /// Directories that `init` made, outermost first.
     pub(super) directories: Vec<PathBuf>,
-    /// Units that were not enabled.
+    /// Units that `init` enabled.
     pub(super) enabled: Vec<String>,
     /// Directories of the authorities that init made.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]

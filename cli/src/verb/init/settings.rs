@@ -105,7 +105,8 @@ impl OfNode<'_> {
 /// Returns the configuration that the daemon would have with this drop-in.
 ///
 /// # Errors
-/// The outer one: this host cannot be asked. The inner one: the daemon's own words.
+/// The outer error: the daemon's program did not run. The inner error: the program refuses the configuration, in its
+/// own words.
 pub(super) fn would_be(role: Role, dropin: &str) -> Result<Result<Table, String>, Fault> {
     let copy = Copy::new(role, dropin)?;
     let (program, file) = (role.program().display().to_string(), copy.file.display().to_string());
@@ -121,7 +122,7 @@ pub(super) fn would_be(role: Role, dropin: &str) -> Result<Result<Table, String>
     Ok(Err(text::line(&problem.replace(&copy.dir.display().to_string(), "/etc/perilog"))))
 }
 
-/// Copy of a daemon's files in a directory of root's; removed when dropped.
+/// A copy of a daemon's configuration, with the new drop-in, in a directory of root; removed when dropped.
 struct Copy {
     dir: PathBuf,
     file: PathBuf,
@@ -135,7 +136,7 @@ impl Copy {
         let copy = Self { file: dir.join(format!("{name}.toml")), dir: dir.clone() };
         let fill = || -> io::Result<()> {
             let to = dir.join(format!("{name}.d"));
-            // A run of this number that was killed may have left some.
+            // An earlier `init` with the same process id may have been killed, and its copy left behind.
             if dir.exists() {
                 fs::remove_dir_all(&dir)?;
             }
@@ -161,7 +162,7 @@ impl Copy {
 
 impl Drop for Copy {
     fn drop(&mut self) {
-        // What is left is in /run, and goes with the boot.
+        // If the removal fails, the copy stays in /run until the next boot.
         let _ = fs::remove_dir_all(&self.dir);
     }
 }

@@ -10,7 +10,7 @@ use super::Finding;
 
 /// Maximum number of bytes that `lint` reads of a script: more than any prolog has. A compiled program is cut off here.
 const MOST: u64 = 1024 * 1024;
-/// Beginnings of names that a resource manager, or perilog, sets.
+/// Beginnings of the names of variables that a resource manager, or perilog, sets.
 const PREFIXES: [&str; 3] = ["PERILOG_", "SLURM_", "FLUX_"];
 /// Directories in which env(1) finds interpreters in a clean environment.
 const PATH: [&str; 6] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
@@ -89,7 +89,7 @@ fn line_ends(name: &str, text: &str) -> Option<Finding> {
     })
 }
 
-/// Names the variables that the script reads and never sees.
+/// Reports variables that the script reads, although neither the node passes them nor the script sets them.
 fn variables(name: &str, text: &str, passed: &BTreeSet<String>) -> Option<Finding> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let (mut read, mut set) = (BTreeSet::new(), BTreeSet::new());

@@ -76,8 +76,8 @@ struct Request {
     userid: Option<u32>,
     env: BTreeMap<String, String>,
     timeout: Option<String>,
-    /// Refuses hosts that the controller has never heard of, at the first request. A store that was put back may not
-    /// know them.
+    /// Whether the controller refuses hosts that it has never heard of. Only the first request asks for that, because a
+    /// store that was put back may not know the hosts.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     known: bool,
 }

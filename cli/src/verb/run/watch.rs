@@ -31,7 +31,7 @@ pub(crate) struct Watch {
     events_after: u64,
     /// Ranks whose end this program has seen in the log.
     ended: IdSet,
-    /// Unusual states of unfinished ranks.
+    /// Unusual states of unfinished ranks, by host.
     odd: BTreeMap<String, &'static str>,
     fold: Fold,
     flush_ms: Option<u64>,
@@ -160,7 +160,7 @@ impl Watch {
         Ok(None)
     }
 
-    /// Prints the collected results. Returns the exit status if the verb ends.
+    /// Prints the collected results. Always returns `None`: no result ends the verb.
     pub(crate) fn flush(&mut self) -> Result<Option<Exit>, Fault> {
         self.flush_ms = None;
         for group in self.fold.take() {

@@ -135,7 +135,7 @@ struct Step {
     script: String,
     #[serde(rename = "try")]
     nth: u32,
-    /// Milliseconds since the task's begin.
+    /// Begin of the try, in milliseconds since the task's begin.
     after_ms: u64,
     elapsed_ms: u64,
     /// Exit status as a shell gives it; `None`: the script did not end.
@@ -149,7 +149,7 @@ impl Step {
         self.status != Some(0)
     }
 
-    /// Returns the end of the script, if unusual.
+    /// Returns the end of a try for people, such as `exit 1, try 2`; empty for a first try that plainly ended with 0.
     fn word(&self) -> String {
         let status = match self.status {
             None => "did not end".to_owned(),

@@ -62,7 +62,7 @@ enum Line<'a> {
     },
 }
 
-/// Converts milliseconds since the action's request to a position.
+/// Converts a time in milliseconds since the epoch to a horizontal position.
 struct Scale {
     begin_ms: u64,
     span_ms: f64,

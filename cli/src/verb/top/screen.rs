@@ -14,11 +14,12 @@ use super::Picture;
 use crate::verb::status::cluster;
 use crate::{text, when};
 
-/// Maximum number of lines of the two upper tables; the stragglers get the rest.
+/// Maximum number of lines of the table of actions; `TROUBLES`: of the table of nodes. The stragglers get the rest.
 const ACTIONS: usize = 8;
 const TROUBLES: usize = 6;
 
-/// Maximum width of a column except the last: a sixth of the screen, but at least `NARROWEST` characters.
+/// A cell in any column but the last has at most the screen's width divided by this number, but may always have
+/// `NARROWEST` characters.
 const WIDEST_PART: usize = 6;
 const NARROWEST: usize = 10;
 

@@ -14,7 +14,7 @@ use crate::verb::ca::files::{self, CA_KEY};
 use crate::verb::ca::read::{Read, certificates};
 use crate::{style, text};
 
-/// Returns the pin of the authority that the controller's certificate is from.
+/// Returns the pin of the authority that issued the controller's certificate.
 pub(super) fn pin(tls: &TlsFiles) -> Result<Pin, Fault> {
     let of = |path: &Path| files::read(path).and_then(|pem| certificates(path, &pem));
     let chain = of(&tls.cert)?;
