@@ -181,7 +181,7 @@ pub struct Held {
     pub commit: Option<Commit>,
     /// The limit, as in [`FromAgent::Accepted`]. A tombstone has a limit only if a boot is to end the task.
     pub limit_ms: Option<u64>,
-    /// The task is the host's own (`io.perilog.Agent.Exec`): the controller ignores it.
+    /// Whether the task is the host's own (`io.perilog.Agent.Exec`): the controller then ignores it.
     pub local: bool,
     pub state: HeldState,
 }

@@ -342,7 +342,7 @@ pub struct RunResult {
     pub began_ms: u64,
     pub ended_ms: u64,
     pub elapsed_ms: u64,
-    /// The number of scripts that ran, and the number of all scripts.
+    /// The number of scripts that ran; `of`: the number of all scripts.
     pub ran: u32,
     pub of: u32,
     /// The exit status of the runner: the largest status, as a shell gives it, of the scripts that are not tolerable.

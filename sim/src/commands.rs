@@ -20,7 +20,7 @@ const MOST_FAILED: usize = 5;
 /// Interval at which a campaign reports its progress.
 const PROGRESS: Duration = Duration::from_secs(10);
 
-/// Options with a value that accompany a command.
+/// Options that accompany a command.
 #[derive(Debug, Default)]
 struct Options {
     /// The first seed of the campaign; `None`: a random seed.

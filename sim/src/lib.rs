@@ -6,8 +6,8 @@
 //! ARCHITECTURE.md. The reference is the scripts that really ran (`truth`), never the opinion of a machine. One plan is
 //! one history, byte for byte.
 //!
-//! Not here: D-Bus, TLS, SQLite, processes. The tests on real nodes show that the daemons' edges behave as the world
-//! models them.
+//! Not here: D-Bus, TLS, SQLite, processes. The tests on real nodes show that the I/O of the daemons behaves as the
+//! world models it.
 
 pub mod campaign;
 pub mod history;

@@ -52,7 +52,7 @@ fn rare_text(rare: &[(&'static str, &'static str, u64)]) -> String {
     text
 }
 
-/// Returns the faults of memory with their counts.
+/// Returns the faults of memory with their counts, as text.
 fn memory(sum: &Sum) -> String {
     let width = OF_MEMORY.iter().map(|what| what.len()).max().unwrap_or_default();
     let mut text = "\n".to_owned();

@@ -55,7 +55,8 @@ impl Machine {
         }
     }
 
-    /// Handles the controller's BootExpected: the edge marks the directory, so that the runner lets the script go on.
+    /// Handles the controller's BootExpected: the daemon creates `boot-expected`, so that the runner lets the script go
+    /// on.
     pub(super) fn on_boot_expected(&self, id: TaskId, cx: &mut Cx) {
         if let Some(task) = self.tasks.get(&id).filter(|task| task.is_open() && task.boot.is_some()) {
             cx.push(Effect::MarkBootExpected { stem: task.stem.clone() });

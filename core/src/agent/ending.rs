@@ -198,7 +198,7 @@ impl Machine {
         }
     }
 
-    /// Requests that the edge unload a unit. Without a bus, the next `Joined` finds the unit loaded, and the machine
+    /// Requests that the daemon unload a unit. Without a bus, the next `Joined` finds the unit loaded, and the machine
     /// requests it then.
     fn unload(&mut self, stem: String, cx: &mut Cx) {
         self.unloading.insert(stem.clone(), Backoff::default());

@@ -22,7 +22,8 @@ use super::task::{State, Task};
 /// Reason of a task that waits for the unloading of an older unit of the same name, which ran nothing.
 pub(super) const EARLIER_UNIT: &str = "an earlier unit of its name to go";
 
-/// Tasks that may keep the next task in the queue from beginning.
+/// Tasks that may keep the next task in the queue from beginning. `first`: the first of all, for a host on which tasks
+/// run one at a time; `released`: the first of a released attempt.
 #[derive(Default)]
 struct Held<'a> {
     first: Option<&'a Task>,

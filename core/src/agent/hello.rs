@@ -12,8 +12,8 @@ use super::task::{State, Task};
 const PAGE_TASKS: usize = 512;
 
 impl Machine {
-    /// Returns the pages of the Hello, at least one. Also clears the marks of earlier reports, because the pages tell
-    /// the session everything about the tasks.
+    /// Returns the pages of the Hello, at least one. Also resets what each task remembers of earlier reports, because
+    /// the pages tell the session everything about the tasks.
     pub(super) fn hello(&mut self, link: u64, now: Now) -> Vec<Hello> {
         for task in self.tasks.values_mut() {
             task.unsaid = false;

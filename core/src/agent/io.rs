@@ -1,4 +1,5 @@
-//! Inputs and effects of the agent's machine.
+//! Inputs and effects of the agent's machine. The daemon around the machine makes the inputs, and carries out the
+//! effects.
 //!
 //! An effect that can fail, or that must be durable before the next effect, has an input with its result: the machine
 //! never assumes success. Times named `*_boottime_ms` are CLOCK_BOOTTIME; `Now` has both clocks.
@@ -82,11 +83,11 @@ impl UnitIds {
     }
 }
 
-/// Result of an inspection: the edge reads the unit first, then the files, so that the files of an ended unit are
+/// Result of an inspection: the daemon reads the unit first, then the files, so that the files of an ended unit are
 /// complete.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Seen {
-    /// `None`: systemd knows no such unit. If the edge could not ask systemd, [`Input::Inspected`] has an `Err` in
+    /// `None`: systemd knows no such unit. If the daemon could not ask systemd, [`Input::Inspected`] has an `Err` in
     /// place of all of this.
     pub unit: Option<UnitFacts>,
     /// The ids in the unit's LogExtraFields: they show whether a unit with the task's name belongs to the task.
@@ -100,7 +101,7 @@ pub struct Seen {
     pub stop_asked: bool,
     /// The reason why the runner handles no signal and no limit, if so: the runner is stopped, or hangs in the kernel.
     pub deaf: Option<String>,
-    /// Whether the directory is missing, and with it any claim and result. The edge checks this last.
+    /// Whether the directory is missing, and with it any claim and result. The daemon checks this last.
     pub gone: bool,
 }
 
@@ -117,7 +118,7 @@ pub enum StartReply {
     Unknown(String),
 }
 
-/// A caller on the local socket; the edge numbers the callers.
+/// A caller on the local socket; the daemon numbers the callers.
 pub type Caller = u64;
 
 /// The request of a caller on the local socket for a task of the host's own. The machine starts the task, or attaches
@@ -169,14 +170,14 @@ pub struct Telling {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Input {
-    /// All traces of tasks that the edge found: once at start, and again after the edge lost the bus or systemd was
+    /// All traces of tasks that the daemon found: once at start, and again after the daemon lost the bus or systemd was
     /// re-executed. Only the first `Joined` has `tombstones` and `obeyed`.
     Joined {
         found: Vec<Found>,
         tombstones: Vec<Tombstone>,
         obeyed: Option<Obeyed>,
     },
-    /// The edge has connected to the controller and sent nothing yet. `counter` becomes the Hello's `link`.
+    /// The daemon has connected to the controller and sent nothing yet. `counter` becomes the Hello's `link`.
     LinkUp {
         counter: u64,
     },
@@ -194,7 +195,7 @@ pub enum Input {
     Stirred {
         task: TaskId,
     },
-    /// The answer to [`Effect::Inspect`]; `Err`: the edge could not ask systemd.
+    /// The answer to [`Effect::Inspect`]; `Err`: the daemon could not ask systemd.
     Inspected {
         task: TaskId,
         seen: Result<Seen, String>,
@@ -222,7 +223,7 @@ pub enum Input {
         stem: String,
         result: Result<(), String>,
     },
-    /// The edge lost the system bus; `Joined` follows when the bus is back. After that `Joined`, the edge drops the
+    /// The daemon lost the system bus; `Joined` follows when the bus is back. After that `Joined`, the daemon drops the
     /// answers to calls on the lost bus.
     BusLost,
     /// The time requested by [`Effect::WakeAt`] has come.
@@ -261,29 +262,29 @@ pub enum Input {
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
-    /// Create the directory with `intent.json` (temp, rename). The edge first removes the remains of an earlier run of
-    /// the same task: outcome, marks and tombstone. Exception: a rebuilt intent stands for that earlier run, so its
-    /// remains stay. Answer: `IntentWritten`.
+    /// Create the directory with `intent.json` (temp, rename). The daemon first removes the remains of an earlier run
+    /// of the same task: outcome, `boot-expected`, `stop-asked` and tombstone. Exception: a rebuilt intent stands for
+    /// that earlier run, so its remains stay. Answer: `IntentWritten`.
     WriteIntent {
         stem: String,
         intent: Box<Intent>,
     },
-    /// Call StartTransientUnit(name, "fail"). The edge waits for the end of the unit's job, and registers that wait
-    /// before the call. Answer: `Started`, then `Stirred` when the job ends. The edge watches the directory as in
-    /// [`Effect::Watch`]. The edge may delay a `Stirred` of the directory to gather more changes, but never one of the
-    /// unit.
+    /// Call StartTransientUnit(name, "fail"). The daemon waits for the end of the unit's job, and registers that wait
+    /// before the call. Answer: `Started`, then `Stirred` when the job ends. The daemon watches the directory as in
+    /// [`Effect::Watch`]. The daemon may delay a `Stirred` of the directory to gather more changes, but never one of
+    /// the unit.
     StartUnit {
         stem: String,
         intent: Box<Intent>,
     },
-    /// Watch the unit and its directory. The edge calls Ref and adds a match for PropertiesChanged, then reports
+    /// Watch the unit and its directory. The daemon calls Ref and adds a match for PropertiesChanged, then reports
     /// `Stirred` once, even if the unit is gone: a change before the match is not missed. In the directory it watches
     /// `claim` and the steps.
     Watch {
         stem: String,
         task: TaskId,
     },
-    /// Report `Stirred` when the unit's cgroup is empty, at once if it is empty already. The edge reads
+    /// Report `Stirred` when the unit's cgroup is empty, at once if it is empty already. The daemon reads
     /// `cgroup.events`; without that file, it checks again with backoff.
     WatchEmpty {
         task: TaskId,
@@ -294,14 +295,14 @@ pub enum Effect {
         stem: String,
         task: TaskId,
     },
-    /// Create `claim` with this content, unless `claim` exists or the directory is missing. The edge uses a temporary
+    /// Create `claim` with this content, unless `claim` exists or the directory is missing. The daemon uses a temporary
     /// file and link(2), so that no reader sees half a claim. Answer: `ClaimTaken`.
     TakeClaim {
         stem: String,
         task: TaskId,
         claim: Claim,
     },
-    /// Send a signal with KillUnit to the main process: the runner forwards it to the scripts. The edge never calls
+    /// Send a signal with KillUnit to the main process: the runner forwards it to the scripts. The daemon never calls
     /// StopUnit here, which would lose the status. Before TERM, it creates [`crate::task::STOP_ASKED`] in the
     /// directory, so that a restarted agent knows of the request. `Stirred` follows when the runner should have handled
     /// the signal.
@@ -310,7 +311,7 @@ pub enum Effect {
         signal: u8,
     },
     /// Create `boot-expected` in the directory: the runner then tells the script that the controller knows of the
-    /// announced boot. If the edge cannot create the file, it logs that, and the script is not told.
+    /// announced boot. If the daemon cannot create the file, it logs that, and the script is not told.
     MarkBootExpected {
         stem: String,
     },
@@ -318,7 +319,7 @@ pub enum Effect {
     KillLingering {
         stem: String,
     },
-    /// Write `outcome.json` (temp, rename). If the directory or its intent is gone, the edge writes `rebuilt` first:
+    /// Write `outcome.json` (temp, rename). If the directory or its intent is gone, the daemon writes `rebuilt` first:
     /// without an intent, a restarted agent could match the outcome to no task. Answer: `OutcomeWritten`.
     WriteOutcome {
         stem: String,
@@ -346,11 +347,11 @@ pub enum Effect {
         obeyed: Obeyed,
     },
     Send(FromAgent),
-    /// End the session (a lower epoch, a protocol error); the edge redials within the window.
+    /// End the session (a lower epoch, a protocol error); the daemon redials within the window.
     Hang {
         why: String,
     },
-    /// Set the time in milliseconds over which the edge spreads its next redial.
+    /// Set the time in milliseconds over which the daemon spreads its next redial.
     RedialWindow {
         ms: u64,
     },
@@ -367,7 +368,7 @@ pub enum Effect {
         caller: Caller,
         tasks: Vec<TaskStatus>,
     },
-    /// Answer a question of the controller. The edge does so, because only the edge can read the output of scripts.
+    /// Answer a question of the controller. The daemon does so, because only the daemon can read the output of scripts.
     Answer {
         question: u64,
         ask: crate::message::Ask,

@@ -279,7 +279,7 @@ fn seen(found: Found) -> Seen {
         stop_asked: found.stop_asked,
         // Unknown here; the next inspection shows whether the runner is deaf.
         deaf: None,
-        // The directory exists: the edge found it, or `rebuild` has requested it.
+        // The directory exists: the daemon found it, or `rebuild` has requested it.
         gone: false,
     }
 }

@@ -28,12 +28,12 @@ pub struct Machine {
     pub(super) strays: BTreeMap<String, bool>,
     /// Stems of failed units that stay loaded for a post-mortem, the oldest first.
     pub(super) kept_failed: VecDeque<String>,
-    /// Stems of units that the machine is unloading: the edge has not confirmed yet that the unit is gone.
+    /// Stems of units that the machine is unloading: the daemon has not confirmed yet that the unit is gone.
     pub(super) unloading: BTreeMap<String, Backoff>,
     pub(super) session: Session,
     /// Whether the first `Joined` has come. Before the join, the machine does not know the host's tasks.
     pub(super) joined: bool,
-    /// Whether the edge has a connection to the system bus, and so to systemd.
+    /// Whether the daemon has a connection to the system bus, and so to systemd.
     pub(super) bus: bool,
     /// Callers of Exec that wait: for the first `Joined`, or until their task of an earlier boot is buried.
     pub(super) early: VecDeque<(Caller, Exec)>,

@@ -20,7 +20,7 @@ use super::io::{Effect, Level};
 use super::machine::{Cx, Machine};
 use super::task::State;
 
-/// Maximum number of messages that wait while the edge writes an epoch, each at most a frame. Past it the agent ends
+/// Maximum number of messages that wait while the daemon writes an epoch, each at most a frame. Past it the agent ends
 /// the session. The controller repeats all messages in the next session, and by then the epoch is on disk.
 pub(super) const MAX_PENDING: usize = 256;
 
@@ -28,7 +28,7 @@ pub(super) const MAX_PENDING: usize = 256;
 enum Link {
     #[default]
     Down,
-    /// The edge has connected, and has not found its tasks yet (`Joined`).
+    /// The daemon has connected, and has not found its tasks yet (`Joined`).
     Waiting {
         counter: u64,
     },
@@ -56,14 +56,14 @@ pub(super) struct Session {
     pub(super) cluster: Option<ClusterId>,
     /// The contents of `epoch.json`, with the highest epoch that the agents of this host have obeyed.
     pub(super) obeyed: Option<Obeyed>,
-    /// The contents of `epoch.json` that the edge is writing.
+    /// The contents of `epoch.json` that the daemon is writing.
     writing: Option<Obeyed>,
     /// Whether the agent has logged in this session that the controller does not know a message.
     noted_unsupported: bool,
 }
 
 impl Session {
-    /// Returns the newest contents of `epoch.json`, even if the edge is still writing them.
+    /// Returns the newest contents of `epoch.json`, even if the daemon is still writing them.
     pub(super) fn highest(&self) -> Option<Obeyed> {
         self.writing.or(self.obeyed)
     }
@@ -94,7 +94,7 @@ impl Machine {
         self.greet(cx);
     }
 
-    /// Sends the Hello, if the edge has connected and the machine knows its tasks.
+    /// Sends the Hello, if the daemon has connected and the machine knows its tasks.
     pub(super) fn greet(&mut self, cx: &mut Cx) {
         let Link::Waiting { counter } = self.session.link else { return };
         if !self.joined {

@@ -12,7 +12,7 @@ use super::watch::Watch;
 /// State of a task; [`super`] has the drawing.
 #[derive(Debug)]
 pub(super) enum State {
-    /// The edge is writing `intent.json`; the agent has not reported the task yet.
+    /// The daemon is writing `intent.json`; the agent has not reported the task yet.
     Recording,
     /// The intent is on disk, and the task has not begun. Since this agent started, no Start, Begin or Exec has asked
     /// for the task: it waits for one.
@@ -27,11 +27,11 @@ pub(super) enum State {
     Live,
     /// The task must not begin: the agent is taking the claim.
     Withdrawing,
-    /// The task has ended; the edge is writing `outcome.json`.
+    /// The task has ended; the daemon is writing `outcome.json`.
     Concluding { ended: Box<Ended> },
-    /// The outcome is on disk; the controller has not acknowledged it.
+    /// The outcome is on disk; the controller has not acknowledged it, or no caller of the host's own task knows it.
     Ended { ended: Box<Ended> },
-    /// The end is acknowledged; the edge is writing the tombstone and removing the directory.
+    /// The end is known outside the agent; the daemon is writing the tombstone and removing the directory.
     Burying { ended: Box<Ended> },
 }
 

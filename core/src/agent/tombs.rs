@@ -30,7 +30,7 @@ pub(super) struct Tomb {
 #[derive(Debug, Default)]
 pub(super) struct Tombs {
     kept: BTreeMap<TaskId, Tomb>,
-    /// Tombstones that the edge is writing for cancelled tasks which this host does not know.
+    /// Tombstones that the daemon is writing for cancelled tasks which this host does not know.
     writing: BTreeMap<TaskId, (Tomb, Backoff)>,
     /// Not-after and task of each tombstone that the controller has forgotten.
     forgotten: BTreeSet<(u64, TaskId)>,
@@ -45,7 +45,7 @@ impl Tombs {
         self.kept.get(&task)
     }
 
-    /// Returns the tombstone of a task, even if the edge is still writing it.
+    /// Returns the tombstone of a task, even if the daemon is still writing it.
     pub(super) fn get_or_writing(&self, task: TaskId) -> Option<&Tomb> {
         self.get(task).or_else(|| self.writing.get(&task).map(|(tomb, _)| tomb))
     }
@@ -58,7 +58,7 @@ impl Tombs {
         self.kept.values()
     }
 
-    /// Returns `true` if the edge is still writing the task's tombstone. A Start of the task is already ignored; the
+    /// Returns `true` if the daemon is still writing the task's tombstone. A Start of the task is already ignored; the
     /// agent reports the cancel after the write.
     pub(super) fn is_writing(&self, task: TaskId) -> bool {
         self.writing.contains_key(&task)

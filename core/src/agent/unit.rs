@@ -262,7 +262,7 @@ impl Machine {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         task.loaded = None;
         if task.claim.is_some() && claim_is_news {
-            // The edge reads the unit before the claim, so the unit may have come up between the two reads.
+            // The daemon reads the unit before the claim, so the unit may have come up between the two reads.
             return self.look(id, cx);
         }
         if task.claim.is_some() || task.claimed_by_other {

@@ -21,7 +21,7 @@ use super::task::{State, Task};
 
 /// Time in milliseconds that a runner has to report a passed limit; gathering forensics takes it two seconds.
 const BEHIND_MS: u64 = 30_000;
-/// Time in milliseconds that a signal has to arrive. The edge stirs the task two seconds after the signal, so the
+/// Time in milliseconds that a signal has to arrive. The daemon stirs the task two seconds after the signal, so the
 /// inspection comes later.
 const HEARD_MS: u64 = 1_500;
 /// Milliseconds between the report of a deaf runner and KILL; as long as the runner's own grace after TERM.
@@ -35,7 +35,7 @@ pub(super) struct Watch {
     script: Option<(String, u32, u64)>,
     /// Time of the next check whether the runner has reported a passed limit.
     limit_at: Option<u64>,
-    /// Time at which this agent first found the runner deaf past a limit; `None`: the runner handles signals.
+    /// Time at which this agent first found the runner deaf past a limit; `None`: it has not found the runner so.
     pub(super) behind: Option<u64>,
     killed: bool,
     /// The last signal that was sent and not yet checked, and when.

@@ -1,5 +1,5 @@
 //! Table of all deliberate defects. Each defect has at least one `defect!` in the product, or in the simulator where
-//! the simulator stands in for an edge around a machine. `cargo xtask tidy` checks that.
+//! the simulator stands in for the daemon around a machine. `cargo xtask tidy` checks that.
 
 use std::sync::OnceLock;
 

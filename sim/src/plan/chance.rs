@@ -5,8 +5,8 @@ use super::{ACTIONS, AGENT_EFFECTS, CONTROLLER_EFFECTS, Fault, Op, Side, Spring,
 use crate::rng::Rng;
 use crate::world::site;
 
-/// Number of jobs per time span in a small world; few, so that attempts and actions meet. Each span has its own jobs:
-/// the number of a job with pruned attempts never returns.
+/// Number of jobs per time span in a small world; few, so that attempts and actions meet. `SPANS`: number of time
+/// spans. Each span has its own jobs: the number of a job with pruned attempts never returns.
 const JOBS: usize = 3;
 const SPANS: usize = 3;
 

@@ -44,7 +44,7 @@ table! {
     AgentEffect::Send(FromAgent::Finished { .. }) => "send-finished",
     AgentEffect::Send(FromAgent::ExpectsBoot { .. }) => "send-expects-boot",
     AgentEffect::Send(FromAgent::Probed { .. }) => "send-probed",
-    // The edge sends this effect, with the answer that the edge gathered; the machine never does.
+    // The daemon sends this effect, with the answer that it has gathered; the machine never does.
     AgentEffect::Send(FromAgent::Answer { .. }) => "send-answer",
     AgentEffect::Hang { .. } => "hang",
     AgentEffect::RedialWindow { .. } => "redial-window",

@@ -23,7 +23,7 @@ pub struct Plan {
     /// Nodes, by index, on which all tasks queue (`serialize = "host"`).
     #[serde(default)]
     pub exclusive: Vec<usize>,
-    /// A resource manager gives hosts to jobs of its own ([`Op::Launch`]).
+    /// The resource manager that gives hosts to jobs of its own ([`Op::Launch`]); `None`: the world has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<Scheduler>,
     /// Time at which faults stop.
@@ -113,7 +113,7 @@ pub enum Op {
     },
     /// Copies the first controller's store.
     Backup,
-    /// Asks all hosts, or the hosts of a job, a live question.
+    /// Has the controller put a question to the agents of all hosts, or of a job's hosts.
     Ask {
         to: usize,
         job: Option<u8>,
@@ -137,12 +137,12 @@ pub enum Op {
         attempt: Option<u64>,
         nodes: (usize, usize),
         tolerate: u32,
-        /// `tolerate` is a percentage of the ranks.
+        /// Whether `tolerate` is a percentage of the ranks.
         #[serde(default)]
         percent: bool,
         keep: Option<u32>,
         shrink: bool,
-        /// The job also holds named resources.
+        /// Whether the job also holds named resources.
         #[serde(default)]
         rabbits: bool,
     },

@@ -17,7 +17,7 @@ pub struct Trap {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Spring {
-    /// The daemon's process dies before (after) the effect, and starts again after `down_ms`.
+    /// The daemon's process dies before the effect (`CrashAfter`: after it), and starts again after `down_ms`.
     CrashBefore {
         down_ms: u64,
     },
@@ -28,7 +28,7 @@ pub enum Spring {
     CrashWithin {
         down_ms: u64,
     },
-    /// The whole node loses its power before (after) the effect, and boots again after `down_ms`.
+    /// The whole node loses its power before the effect (`PowerAfter`: after it), and boots again after `down_ms`.
     PowerBefore {
         down_ms: u64,
     },

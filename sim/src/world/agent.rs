@@ -226,7 +226,7 @@ impl World {
                 }
             },
             Edge::LinkDown { conn } if agent.conn == Some(conn) => self.hang_up(at).then_some(Input::LinkDown),
-            // The edge belongs to a closed session.
+            // The event belongs to a closed session.
             Edge::LinkUp { .. } | Edge::Message { .. } | Edge::LinkDown { .. } => None,
             Edge::Tick { boot_ms } if agent.wake == Some(boot_ms) => {
                 agent.wake = None;
@@ -239,7 +239,7 @@ impl World {
         }
     }
 
-    /// Joins the units as of a moment ago with the directories as of now.
+    /// Pairs the units, as systemd listed them a moment ago, with the directories as they are now.
     fn join(&mut self, at: usize, units: Vec<(String, UnitLook)>) -> Input {
         let node = &mut self.nodes[at];
         let mut units: BTreeMap<String, UnitLook> = units.into_iter().collect();
@@ -295,7 +295,7 @@ impl World {
         }
     }
 
-    /// Ends the connection to the bus: calls without an answer fail, and the keeper opens another connection.
+    /// Ends the connection to the bus: calls without an answer fail, and the agent opens another connection.
     pub(crate) fn lose_bus(&mut self, at: usize, ms: u64) {
         let Some(agent) = self.nodes[at].agent.as_mut().filter(|agent| agent.bus) else { return };
         let (life, connection) = (agent.life, agent.connection);

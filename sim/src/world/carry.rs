@@ -28,7 +28,8 @@ impl World {
         match effect {
             Effect::WriteIntent { stem, intent } => {
                 let task = intent.start.task;
-                // The intent of a task that the agent refuses is not counted; the intent of a unit is rebuilt.
+                // If /run is full, the agent refuses a new task and does not count it. A rebuilt intent (of a task with
+                // a unit) counts all the same.
                 let rebuilt = self.nodes[at].systemd.units.contains_key(&stem);
                 if let Some(agent) = self.nodes[at].agent.as_mut() {
                     let _ = if full && rebuilt { agent.unwritten.insert(task) } else { agent.unwritten.remove(&task) };

@@ -55,8 +55,8 @@ pub(crate) struct Controller {
     pub(crate) loaded_at: u64,
     /// Tasks about which nodes sent a message in this batch.
     told: BTreeSet<TaskId>,
-    /// Tasks whose tombstones nodes reported in this life of the controller. A Hello may wait for the answer to a
-    /// probe.
+    /// Tasks whose tombstones nodes reported in this life of the controller. The list outlives the batch, because a
+    /// Hello may wait for the answer to a probe.
     stones: BTreeSet<TaskId>,
     /// The requests of services in the current batch.
     served: Vec<Request>,

@@ -10,7 +10,7 @@ use super::World;
 use super::traps::{How, Sprung};
 use crate::plan::{Spring, of_controller};
 
-/// Time after which a start no longer waits for absent nodes, with a batch's delay.
+/// Time (ms) after the load of the machine until the gate opens without absent nodes, plus the delay of a batch.
 const SETTLES_MS: u64 = 5_100;
 
 impl World {

@@ -109,7 +109,7 @@ impl World {
         let owed = store.outbox.iter().filter(|entry| entry.edge == Edge::ReleaseHook);
         let owed: BTreeSet<_> = owed.map(|entry| entry.job.clone()).collect();
         let owed = if site::settings(self.settings).release_hook { BTreeSet::new() } else { owed };
-        // The resource manager is done with every job.
+        // Finishes all jobs that still hold ranks: the resource manager is done with every job.
         let growing =
             |row: &AttemptRow| store.actions.iter().any(|a| a.growing && a.job == row.job && a.attempt == row.attempt);
         let held = store.attempts.iter().filter(|row| !row.hold.is_empty() && (row.added || growing(row)));

@@ -137,9 +137,9 @@ pub(crate) enum Event {
 /// An event that the agent's loop waits for.
 #[derive(Debug, Clone)]
 pub(crate) enum Edge {
-    /// The keeper has a connection and looks around.
+    /// The agent has a connection to the bus, and asks for all units.
     LookAround,
-    /// The keeper has listed the units; the agent reads the directories now.
+    /// systemd has listed the units; the agent reads the directories now.
     BusUp {
         units: Vec<(String, UnitLook)>,
     },
@@ -148,7 +148,7 @@ pub(crate) enum Edge {
         connection: u64,
         input: Input,
     },
-    /// The second half of a look: the files, after the unit.
+    /// The second half of an inspection: the files, after the unit.
     Files {
         call: u64,
         connection: u64,

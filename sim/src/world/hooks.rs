@@ -26,7 +26,7 @@ pub(crate) struct Manager {
 }
 
 impl World {
-    /// Schedules a look of the hooks for notices.
+    /// Has the hooks look for notices a little later.
     pub(crate) fn hooks_hear(&mut self, which: usize) {
         if which == 0 && !std::mem::replace(&mut self.manager.looking, true) {
             let (delay, life) = (self.dice.skewed(1, 5_000), self.controllers[0].life);
@@ -105,7 +105,7 @@ impl World {
             }
             self.truth.heard(entry);
             self.ask(0, Request::OutboxDone { sequence: entry.sequence });
-            // The next release of the same job comes now.
+            // With this release carried out, the next release of the same job may come.
             self.hooks_hear(0);
         }
     }

@@ -1,7 +1,7 @@
 //! World: nodes with systemd, spool and agent, a network, controllers with their stores, operators. One plan gives one
 //! history, byte for byte.
 //!
-//! The machines are the machines of the daemons; every other part here models what the daemons' edges meet. The files:
+//! The machines are the machines of the daemons; every other part here models what surrounds the daemons. The files:
 //! `site` (names, configuration, scripts), `spool`, `systemd` and `pid1` (units, and the calls about them), `runner`
 //! and `signals`, `agent` and `carry` (the agent's loop, and its effects), `network`, `controller` and `deliver` (the
 //! writer, and its effects), `operator`, `person`, `scheduler`, `services`, `hooks`, `faults`, `rollback`, `traps`,
@@ -88,7 +88,7 @@ pub(crate) struct World {
     pub(crate) violation: Option<Violation>,
     /// Number of faults that the world has had so far.
     pub(crate) injected: u64,
-    /// `true` once faults have stopped.
+    /// Whether faults have stopped.
     quiet: bool,
     over: bool,
 }

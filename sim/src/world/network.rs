@@ -39,7 +39,7 @@ pub(crate) struct Conn {
     /// overtakes another.
     agent_at: u64,
     controller_at: u64,
-    /// The peer's kernel is gone and sends no FIN.
+    /// The connection carries no frame any more, not even a FIN: the agent's kernel died, or the world dropped it.
     dead: bool,
     /// World times (ms) at which the connection was made; `probed_at`: was probed; `closed_at`: was closed by the
     /// controller, until the reason is known.
@@ -146,7 +146,7 @@ impl World {
         }
     }
 
-    /// Ends a connection for one side only; the other side finds out after a long silence.
+    /// Ends a connection for `side`. If that is one side only, the other side finds out after a long silence.
     pub(crate) fn drop_conn(&mut self, at: usize, side: Side) {
         let Some(conn) = self.nodes[at].agent.as_ref().and_then(|agent| agent.conn) else { return };
         let Some(c) = self.conns.get_mut(&conn) else { return };

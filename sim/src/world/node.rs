@@ -15,12 +15,12 @@ use super::systemd::Systemd;
 pub(crate) const EPOCH_MS: u64 = 1_700_000_000_000;
 
 pub(crate) struct Node {
-    /// The number of the machine, and its host name (a clone has another machine's name).
+    /// The number of the machine; `host`: its host name, which a clone shares with another machine.
     pub(crate) machine: usize,
     pub(crate) host: HostName,
     exclusive: bool,
     pub(crate) on: bool,
-    /// `true` if the machine never comes up again.
+    /// Whether the machine never comes up again.
     pub(crate) burnt: bool,
     /// Number of boots and soft reboots of this machine. An event on its way to the node names a boot, and reaches no
     /// other.
@@ -43,7 +43,7 @@ pub(crate) struct Node {
     pub(crate) asleep_until: u64,
     /// Number of the policy with which the node is configured.
     pub(crate) policy: u8,
-    /// A thief with the stolen key speaks for the node.
+    /// A thief who has the node's key and forges its Hello; `None`: there is no thief.
     pub(crate) forged: Option<Forged>,
 }
 

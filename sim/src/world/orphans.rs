@@ -79,8 +79,8 @@ impl World {
         }
     }
 
-    /// Checks the Welcome to a node whose newest commit was `told` at its Hello: the Welcome ends the evidence of a
-    /// lost life on the node.
+    /// Checks a Welcome. `told`: the node's newest commit at its Hello. If the store never made that commit, the
+    /// controller must enter a recovery before the Welcome, which ends the evidence on the node.
     pub(crate) fn check_welcome(&mut self, which: usize, at: usize, told: Option<Commit>) {
         let store = &self.controllers[which].store;
         let lost_before = store.recovery.as_ref().map_or(0, |row| row.epoch);
@@ -119,7 +119,8 @@ impl World {
         })
     }
 
-    /// Returns `true` for a tombstone of a lost life during a recovery, when it can still be an outcome.
+    /// Returns `true` if the node has this task's tombstone from a lost life, and a recovery may still take the outcome
+    /// from it.
     fn is_lost_tombstone(&self, which: usize, session: SessionId, task: TaskId) -> bool {
         let Some(at) = self.node_of_session(which, session) else { return false };
         let mut stones = self.nodes[at].spool.tombstones.values();

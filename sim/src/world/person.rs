@@ -160,7 +160,7 @@ impl World {
         self.ask(0, Request::Recover(Recover::Confirm { job, attempt, word }));
     }
 
-    /// Returns the statement about a job that this world's resource manager did not launch.
+    /// Returns what the operator states about a job that this world's resource manager did not launch.
     fn word_of_others(&mut self, of: &Of) -> Confirm {
         if self.truth.was_given_back(of) {
             return Confirm::Gone;

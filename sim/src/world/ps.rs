@@ -33,7 +33,8 @@ impl Waits {
 }
 
 impl World {
-    /// Returns a mistake in the rows of a `ps`; `all`: the request also asked for the ranks that jobs hold.
+    /// Returns a text about a mistake in the rows of a `ps`. `all`: the request also asked for the ranks that jobs
+    /// hold.
     pub(crate) fn check_ps(&self, which: usize, all: bool, rows: &[PsRow]) -> Option<String> {
         let controller = &self.controllers[which];
         let (store, before) = (&controller.store, &controller.waits_before);
@@ -72,7 +73,7 @@ impl World {
         unshown.or_else(unheld).or_else(undrained).or_else(|| rows.iter().find_map(|row| self.unexplained(which, row)))
     }
 
-    /// Returns a row without a reason, or with an impossible age.
+    /// Returns a text if the row has no reason, or an impossible age.
     fn unexplained(&self, which: usize, row: &PsRow) -> Option<String> {
         let what = || format!("{} of {:?} attempt {} ({})", row.action, row.job, row.attempt, row.state);
         if row.why.trim().is_empty() || row.why.starts_with(';') {
@@ -86,7 +87,7 @@ impl World {
             .then(|| format!("{} is shown as {} ms old, and is {most} at most", what(), row.age_ms))
     }
 
-    /// Returns a row that is too young: a task that no node has accepted waits since its request.
+    /// Returns a text if the row is too young: a task that no node has accepted waits since its request.
     fn too_young(&self, which: usize, action: &ActionRow, task: TaskId, shown: &PsRow) -> Option<String> {
         // An accepted task may be waiting on its node for as long as the node says.
         let is_untaken = [&action.waiting, &action.sent].into_iter().any(|ranks| ranks.contains(task.rank.0));

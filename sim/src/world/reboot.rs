@@ -22,7 +22,7 @@ impl World {
         Some(Report::ExpectReboot)
     }
 
-    /// Records the agent's mark that the controller knows of the reboot.
+    /// Records that the agent has created `boot-expected`: the controller knows of the reboot.
     pub(crate) fn boot_expected(&mut self, at: usize, stem: &str) {
         let Some(unit) = self.nodes[at].systemd.units.get_mut(stem).filter(|unit| unit.life == Life::Running) else {
             return;

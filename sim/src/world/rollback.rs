@@ -14,7 +14,8 @@ use super::node::EPOCH_MS;
 use super::site;
 use crate::plan::Side;
 
-/// A state for a rollback.
+/// An earlier state to which a rollback returns: of the store's file, of the directory with the anchor, of the memory,
+/// or of the resource manager (index of its copy).
 pub(crate) enum Copy {
     File(Snapshot),
     Directory(Snapshot, Option<Commit>),

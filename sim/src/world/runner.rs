@@ -45,7 +45,7 @@ pub(crate) struct Runner {
 }
 
 impl Runner {
-    /// Returns the number of the latest try, as the runner's records bear it.
+    /// Returns the number of the latest try in the runner's records.
     pub(super) fn seq(&self) -> u32 {
         self.turn.saturating_sub(1) as u32
     }

@@ -71,7 +71,7 @@ struct Job {
     ms: u64,
     /// The controller confirmed that it has the attempt.
     added: bool,
-    /// The life of the controller that last got the requests of this phase.
+    /// The load of the controller's machine that last got the requests of this phase.
     asked_in: Option<Load>,
     /// The controller refused the attempt; the attempt keeps its hosts.
     is_stuck: bool,
@@ -101,7 +101,7 @@ type Load = (u64, u64);
 enum Link {
     #[default]
     Down,
-    /// The edge reads the outbox, or waits for the answer to its Assert; with the time since when.
+    /// The edge reads the outbox, or waits for the answer to its Assert. `since`: world time (ms) at which it began.
     Connecting {
         load: Load,
         since: u64,
@@ -570,7 +570,7 @@ impl World {
         }
     }
 
-    /// Returns the statement about this job of an operator who looks into the resource manager. `hosts`: the hosts that
+    /// Returns what an operator states about this job after a look into the resource manager. `hosts`: the hosts that
     /// the controller knows for the job.
     pub(crate) fn word_for(&self, of: &Of, hosts: &HostList) -> Word {
         let Some(one) = self.scheduler.book.jobs.get(of) else { return Word::Gone };
@@ -602,8 +602,8 @@ impl World {
         self.scheduler.book.jobs.contains_key(&(job.clone(), attempt))
     }
 
-    /// Records attempts that the controller forgets before the resource manager has read their release. An edge vouches
-    /// for such an attempt again.
+    /// Records attempts that the controller forgets before the resource manager has read their release. Their edge adds
+    /// them again, so the truth expects them back.
     pub(crate) fn note_forgotten_too_soon(&mut self, records: &[Record]) {
         for record in records {
             if let Record::Prune { job, attempt, .. } = record
@@ -628,7 +628,7 @@ impl World {
         }
     }
 
-    /// Returns an attempt in the book that the controller should have released.
+    /// Returns a text about an attempt in the book that the controller should have released; `None`: there is none.
     pub(crate) fn unreleased(&self) -> Option<String> {
         let waits = |one: &&Job| one.added && !one.is_stuck;
         let (of, one) = self.scheduler.book.jobs.iter().find(|(_, one)| waits(one))?;

@@ -257,7 +257,7 @@ pub(crate) struct Announced {
     /// The index of the script.
     pub(crate) script: usize,
     pub(crate) reboots: Reboots,
-    /// The time from the reboot request to the end of all processes, and from there to the next boot.
+    /// The time (ms) from the reboot request to the end of all processes; `down_ms`: from that end to the next boot.
     pub(crate) goes_ms: u64,
     pub(crate) down_ms: u64,
     pub(crate) soft: bool,

@@ -24,9 +24,9 @@ pub(crate) struct Dir {
     pub(crate) steps: Vec<StepRecord>,
     pub(crate) result: Option<RunResult>,
     pub(crate) ended: Option<Ended>,
-    /// The runner may tell its script that the controller knows of the announced reboot.
+    /// Whether the runner may tell its script that the controller knows of the announced reboot.
     pub(crate) boot_expected: bool,
-    /// The agent was asked to stop the task.
+    /// Whether the agent was asked to stop the task.
     pub(crate) stop_asked: bool,
 }
 

@@ -24,7 +24,7 @@ pub(crate) enum Sprung {
     How(How),
 }
 
-/// An effect that goes wrong.
+/// The way in which an effect goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
     Fails,
