@@ -1,15 +1,15 @@
-//! perilog(1) and a page for each of its verbs, from the command line that `--help` reads. Verbs of verbs (`job add`)
-//! are on their verb's page.
+//! perilog(1) and a page for each verb, from the command line that `--help` reads. A verb's page also has the verbs
+//! below it, such as `job add`.
 
 use clap::{Arg, Command};
 
 use crate::page::{Block, Page};
 use crate::usage;
 
-/// Stands in every verb's page for what perilog(1) says once.
+/// The sentence on each verb's page that refers to perilog(1) for the common options.
 const COMMON: &str = "`--socket`, `--json`, `--quiet` and `--color` are taken by every verb: see perilog(1).";
 
-/// The pages, perilog(1) first.
+/// Returns the pages, perilog(1) first.
 pub fn pages(mut root: Command) -> Vec<Page> {
     root.build();
     let mut first = Page::new(root.get_name(), 1, brief(&root));
@@ -29,10 +29,11 @@ pub fn pages(mut root: Command) -> Vec<Page> {
     pages
 }
 
-/// man(1) looks into section 1 first: who asks for a daemon is not to find a verb of the same name.
+/// Verbs with the name of a daemon, whose pages get the suffix `-verb`. man(1) looks into section 1 first, and would
+/// show the verb to a reader who asks for the daemon.
 const DAEMONS: [&str; 2] = ["agent", "controller"];
 
-/// `perilog-run`
+/// Returns the name of a verb's page, such as `perilog-run`.
 pub fn page_name(root: &Command, verb: &Command) -> String {
     let verb_of = if DAEMONS.contains(&verb.get_name()) { "-verb" } else { "" };
     format!("{}-{}{verb_of}", root.get_name(), verb.get_name())
@@ -69,7 +70,7 @@ fn of_verb(root: &Command, verb: &Command) -> Page {
     page
 }
 
-/// The first sentence, as whatis(1) shows it.
+/// Returns the first sentence of a command's help in the form that whatis(1) shows.
 fn brief(command: &Command) -> String {
     let text = about(command);
     let text = text.trim_end_matches('.');
@@ -90,7 +91,7 @@ fn sentence(text: &str) -> String {
     if text.is_empty() || text.ends_with('.') { text.to_owned() } else { format!("{text}.") }
 }
 
-/// Returns the long help after its first sentence.
+/// Returns the paragraphs of a command's long help after the first.
 fn more(command: &Command) -> Vec<Block> {
     let long = command.get_long_about().map(ToString::to_string).unwrap_or_default();
     let paragraphs = long.split("\n\n").skip(1).map(str::trim).filter(|text| !text.is_empty());
@@ -102,7 +103,7 @@ fn description(command: &Command) -> Vec<Block> {
     if more.is_empty() { vec![Block::Paragraph(sentence(&about(command)))] } else { more }
 }
 
-/// Returns the end of `--help`.
+/// Returns the text that `--help` prints after the options, such as the exit statuses.
 fn after(command: &Command) -> Vec<Block> {
     let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     usage::blocks(text.strip_prefix("Exit status:").unwrap_or(&text))
@@ -129,13 +130,13 @@ fn synopsis(name: &str, command: &Command) -> String {
     words.join(" ")
 }
 
-/// `*NODES*`
+/// Returns the names of an argument's values, such as `*NODES*`.
 fn values(argument: &Arg) -> String {
     let names = argument.get_value_names().unwrap_or_default();
     names.iter().map(|name| format!("*{name}*")).collect::<Vec<_>>().join(" ")
 }
 
-/// `-f`, `--format FORMAT`
+/// Returns an argument as the page names it, such as `-f`, `--format FORMAT`.
 fn term(argument: &Arg) -> String {
     if argument.is_positional() {
         return values(argument);

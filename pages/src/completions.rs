@@ -1,8 +1,9 @@
 //! Names in completions: jobs, nodes and actions, beside the verbs and options that clap_complete writes.
 //!
-//! clap_complete can ask the program itself for values only with an unstable feature. So each script here asks `perilog
-//! --quiet` of the controller for at most two seconds, and offers nothing where that does not answer, or for another
-//! host (`-H`). The command line says where which name stands, by the names of its values.
+//! clap_complete can ask the program itself for values only with an unstable feature. So each script here runs
+//! `perilog --quiet`, and waits for the controller at most two seconds. Without an answer, or for another host (`-H`),
+//! the script offers no names. The names of an argument's values in the command line (`JOB`) decide which names the
+//! script offers.
 
 use std::fmt::Write as _;
 
@@ -12,11 +13,11 @@ use clap::{Arg, Command};
 const LISTS: [(&str, &str); 3] = [
     ("jobs", "timeout 2 perilog --quiet ps --held"),
     ("nodes", "timeout 2 perilog --quiet nodes"),
-    // Those of the package's configuration; a site's own are typed.
+    // The actions of the package's configuration. A site's own actions are not completed.
     ("actions", "printf '%s\\n' epilog housekeeping prolog"),
 ];
 
-/// Kind of name that a value stands for.
+/// Returns the kind of names that complete a value with this name; `None`: no names.
 fn kind(value: &str) -> Option<&'static str> {
     match value {
         "JOB" => Some("jobs"),
@@ -30,7 +31,7 @@ fn kind_of(argument: &Arg) -> Option<&'static str> {
     argument.get_value_names().and_then(|names| kind(names.first()?))
 }
 
-/// Each verb, and each verb of a verb (`job add`), that has arguments of its own.
+/// Returns each verb, and each verb of a verb (`job add`), by its words.
 fn verbs(root: &Command) -> Vec<(String, &Command)> {
     let mut found = Vec::new();
     for verb in root.get_subcommands().filter(|verb| !verb.is_hide_set()) {
@@ -41,7 +42,7 @@ fn verbs(root: &Command) -> Vec<(String, &Command)> {
     found
 }
 
-/// Adds names to the script of a shell; `script` is what clap_complete wrote.
+/// Returns bash's script with completion of names. `script`: the script that clap_complete wrote.
 pub fn bash(root: &Command, script: &str) -> String {
     let mut text = script.to_owned();
     let mut cases = String::new();
@@ -123,7 +124,7 @@ complete -F _perilog_with_names -o bashdefault -o default perilog
     text
 }
 
-/// See [`bash`]. zsh quotes what it inserts.
+/// Returns zsh's script with completion of names, as [`bash`] does. zsh itself quotes the names that it inserts.
 pub fn zsh(script: &str) -> String {
     let mut text = String::new();
     for line in script.lines() {
@@ -151,13 +152,13 @@ pub fn zsh(script: &str) -> String {
     text
 }
 
-/// Identifiers of arguments whose values have another name.
+/// Returns the kind of names for the argument with this identifier, if its value has a name of its own.
 fn kind_of_id(id: &str) -> Option<&'static str> {
     (id == "nodes").then_some("nodes")
 }
 
-/// Returns the name of the value that a line of `_arguments` is about: `'--job=[...]:JOB:_default'`, or of an argument
-/// `':job -- ...:_default'`.
+/// Returns the name of the value in a line of zsh's `_arguments`: `JOB` in `'--job=[...]:JOB:_default'`. A line of an
+/// argument without an option has the argument's identifier: `job` in `':job -- ...:_default'`.
 fn value_of(line: &str) -> Option<&str> {
     let about = line.trim_end_matches(" \\").strip_suffix(":_default'")?;
     match about.rsplit_once("]:") {
@@ -166,7 +167,7 @@ fn value_of(line: &str) -> Option<&str> {
     }
 }
 
-/// See [`bash`]. fish quotes what it inserts.
+/// Returns fish's script with completion of names, as [`bash`] does. fish itself quotes the names that it inserts.
 pub fn fish(root: &Command, script: &str) -> String {
     let mut text = script.to_owned();
     text.push_str(

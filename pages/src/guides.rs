@@ -30,7 +30,7 @@ const INCLUDED: [(&str, &str); 3] = [
     ("{{#include ../packaging/agent.d/slurm.toml}}", include_str!("../../packaging/agent.d/slurm.toml")),
 ];
 
-/// Each guide with its text.
+/// Returns each guide: its file name, and its text as packages install it.
 pub fn guides() -> impl Iterator<Item = (&'static str, String)> {
     GUIDES.into_iter().map(|(name, text)| (name, installed(text)))
 }
@@ -55,14 +55,15 @@ fn installed(text: &str) -> String {
     left + rest
 }
 
-/// `before](target)after`
+/// Splits a text at its first Markdown link, `before](target)after`; `None`: the text has no link.
 pub fn next_link(text: &str) -> Option<(&str, &str, &str)> {
     let (before, rest) = text.split_once("](")?;
     let (target, after) = rest.split_once(')')?;
     Some((before, target, after))
 }
 
-/// Does this link lead to an installed file, relative to the guides?
+/// Returns `true` if the link leads to a place in the same file, to a web page, or to a file installed beside the
+/// guides.
 pub fn is_installed(target: &str) -> bool {
     let file = target.split('#').next().unwrap_or_default();
     file.is_empty()

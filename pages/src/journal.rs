@@ -6,7 +6,7 @@ use crate::page::{Block, Page};
 
 const GUIDE: &str = include_str!("../../docs/operate.md");
 
-/// Field, its meaning, and its daemon.
+/// A field of the journal. `of`: the programs whose lines have the field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Field<'a> {
     pub name: &'a str,
@@ -14,23 +14,24 @@ pub struct Field<'a> {
     pub of: Vec<&'a str>,
 }
 
-/// Every field that is documented.
+/// Returns all fields in the table.
 pub fn fields() -> Vec<Field<'static>> {
     let lines = GUIDE.lines().skip_while(|line| *line != "| field | what | of |").skip(2);
     lines.map_while(field).collect()
 }
 
-/// `| \`NAME\` | what | of, of |`
+/// Parses a row of the table: `` | `NAME` | what | of, of | ``. `None`: the table has ended.
 fn field(line: &str) -> Option<Field<'_>> {
     let mut cells = line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ");
     let (name, what, of) = (cells.next()?, cells.next()?, cells.next()?);
     Some(Field { name: name.trim_matches('`'), what, of: of.split(", ").collect() })
 }
 
-/// Adds those of `whom` to a page: of the scripts, of the daemon.
+/// Adds the fields of these programs to a page. `whom`: words of the table's last column, such as `scripts` or `agent`.
 ///
 /// # Errors
-/// The table is not where it was.
+///
+/// The table has no such field, or is not in docs/operate.md.
 pub fn add(page: &mut Page, whom: &[&str]) -> Result<()> {
     let fields: Vec<_> = fields().into_iter().filter(|field| field.of.iter().any(|of| whom.contains(of))).collect();
     ensure!(!fields.is_empty(), "docs/operate.md: no table of the journal's fields");

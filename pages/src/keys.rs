@@ -1,19 +1,19 @@
-//! Page of a configuration file, from the example installed beside it, which explains each key. The program itself says
-//! which values are defaults.
+//! Page of a configuration file. The text is from the example file, which explains each key; the defaults are from the
+//! program itself.
 
 use toml::{Table, Value};
 
 use crate::page::{Block, Page};
 
-/// Stands for what a site chooses: an action's name, a script's.
+/// Placeholder in a path for a key that a site chooses, such as the name of an action or a script.
 const NAME: &str = "NAME";
 
-/// A table of the example, in its order.
+/// A table of the example file.
 #[derive(Debug, Default)]
 struct Part {
-    /// `["action", "NAME"]`
+    /// Path with placeholders: `["action", "NAME"]`.
     path: Vec<String>,
-    /// Path as written: `["action", "prolog"]`.
+    /// Path as the example has it: `["action", "prolog"]`.
     real: Vec<String>,
     intro: String,
     groups: Vec<Group>,
@@ -29,14 +29,14 @@ struct Group {
 #[derive(Debug)]
 struct Key {
     name: String,
-    /// As it is written.
+    /// The value as the example has it, in TOML.
     value: String,
 }
 
-/// An example file, read.
+/// An example file after parsing.
 #[derive(Debug)]
 pub struct Example {
-    /// Head below its first paragraph, which is about the file itself.
+    /// The paragraphs at the head of the file, without the first.
     head: Vec<String>,
     parts: Vec<Part>,
 }
@@ -148,7 +148,7 @@ fn explained(group: &Group, part: &Part, defaults: &Table) -> Block {
     Block::Tagged(tags, vec![Block::Paragraph(text)])
 }
 
-/// `action.prolog.script."50-x"`: its steps.
+/// Splits a table's header into the steps of its path: `action.prolog.script."50-x"` has four.
 fn header(name: &str) -> Option<Vec<String>> {
     let mut table: Table = format!("[{name}]").parse().ok()?;
     let mut path = Vec::new();
@@ -172,7 +172,7 @@ fn general(real: &[String], maps: &[&str]) -> Vec<String> {
     path
 }
 
-/// Lines of a comment as text; an empty one begins a paragraph, which is a line here.
+/// Joins the lines of a comment to paragraphs, each on one line of the result. An empty line ends a paragraph.
 fn comment<'a>(lines: impl Iterator<Item = &'a str>) -> String {
     let mut text = String::new();
     for line in lines {

@@ -12,7 +12,7 @@
 //! | [`guides`] | the guides of the book, as packages install them |
 //! | [`roff`] | man(7) macros of a [`page::Page`] |
 //!
-//! Never in a package, and never asked at run time.
+//! Only the build uses this crate: it is in no package.
 
 pub mod cli;
 pub mod completions;
@@ -32,7 +32,7 @@ use clap_complete::Shell;
 use crate::keys::Example;
 use crate::page::Page;
 
-/// Handwritten text, by its page.
+/// Handwritten texts, by the file names of their pages.
 const TEXTS: &[(&str, &str)] = &[
     ("perilog.1", include_str!("../text/perilog.1.md")),
     ("perilog-agent.8", include_str!("../text/perilog-agent.8.md")),
@@ -107,7 +107,8 @@ pub fn pages() -> Result<Vec<Page>> {
     Ok(pages)
 }
 
-/// `verbs.md` holds many texts, each below a line `=== perilog-run.1`.
+/// Splits a file of handwritten text into pages and their texts.
+/// `verbs.md` has many texts, each below a line such as `=== perilog-run.1`; any other file is one text.
 fn written((file, text): (&'static str, &'static str)) -> Vec<(&'static str, &'static str)> {
     if file != "verbs" {
         return vec![(file, text)];
@@ -115,23 +116,23 @@ fn written((file, text): (&'static str, &'static str)) -> Vec<(&'static str, &'s
     text.split("=== ").skip(1).filter_map(|part| part.split_once('\n')).collect()
 }
 
-/// Where a site chooses the names.
+/// Paths of the tables in agent.toml whose keys a site chooses; `CONTROLLER_MAPS`: in controller.toml.
 const AGENT_MAPS: [&str; 2] = ["action", "action.NAME.script"];
 const CONTROLLER_MAPS: [&str; 1] = ["action"];
 
-/// agent.toml's example, read.
+/// Parses the example of agent.toml.
 pub fn agent_example() -> Result<Example> {
     let text = include_str!("../../agent/agent.toml.example");
     Example::read(text, &AGENT_MAPS).map_err(|error| anyhow!("agent.toml.example: {error}"))
 }
 
-/// controller.toml's example, read.
+/// Parses the example of controller.toml.
 pub fn controller_example() -> Result<Example> {
     let text = include_str!("../../controller/controller.toml.example");
     Example::read(text, &CONTROLLER_MAPS).map_err(|error| anyhow!("controller.toml.example: {error}"))
 }
 
-/// edge.toml's example, read.
+/// Parses the example of edge.toml.
 pub fn edge_example() -> Result<Example> {
     let text = include_str!("../../flux/edge/edge.toml.example");
     Example::read(text, &["external"]).map_err(|error| anyhow!("edge.toml.example: {error}"))

@@ -1,5 +1,5 @@
-//! A manual page before it is roff: its title, and sections of blocks. Texts carry inline marks: `` `as typed` ``,
-//! `**bold**`, `*a placeholder*`.
+//! A manual page before its conversion to roff: a title, and sections of blocks.
+//! Texts have inline marks: `` `as typed` ``, `**bold**`, `*a placeholder*`.
 
 /// Part of a section.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -8,7 +8,7 @@ pub enum Block {
     /// Terms that share an explanation.
     Tagged(Vec<String>, Vec<Block>),
     Bullet(String),
-    /// As it stands, line by line.
+    /// Lines that the page shows unchanged.
     Literal(Vec<String>),
     Heading(String),
 }
@@ -23,7 +23,7 @@ pub struct Page {
     pub sections: Vec<(String, Vec<Block>)>,
 }
 
-/// Order of sections, as in other pages (man-pages(7)). Any other section precedes the first of these that are `late`.
+/// Order of sections, as in other pages (man-pages(7)). All other sections come at the place of the empty name.
 const ORDER: [&str; 13] = [
     "SYNOPSIS",
     "DESCRIPTION",
@@ -45,7 +45,7 @@ impl Page {
         Self { name: name.into(), section, brief: brief.into(), sections: Vec::new() }
     }
 
-    /// Appends to a section; begins it if it does not exist.
+    /// Appends blocks to the section with this title, which is made if missing. Without blocks, changes nothing.
     pub fn add(&mut self, title: &str, blocks: Vec<Block>) {
         if blocks.is_empty() {
             return;
@@ -63,7 +63,7 @@ impl Page {
         self.sections.sort_by_key(|(title, _)| place(title).unwrap_or(other));
     }
 
-    /// `perilog-run.1`
+    /// Returns the name of the page's file, such as `perilog-run.1`.
     pub fn file(&self) -> String {
         format!("{}.{}", self.name, self.section)
     }

@@ -16,7 +16,7 @@ pub fn render(page: &Page, date: &str, version: &str) -> String {
          perilog\n.nh\n.ad l\n",
         quoted(&title),
         page.section,
-        // As mandoc reads it: with hyphens, not with minus signs.
+        // mandoc reads a date only with hyphens; `quoted` would turn the hyphens into minus signs.
         format_args!("\"{date}\""),
         quoted(&format!("perilog {version}"))
     );
@@ -30,7 +30,7 @@ pub fn render(page: &Page, date: &str, version: &str) -> String {
     out
 }
 
-/// Where the lines of a paragraph end.
+/// The ends of lines in a paragraph.
 #[derive(Clone, Copy, PartialEq)]
 enum Breaks {
     Sentences,
@@ -76,7 +76,7 @@ fn body(out: &mut String, blocks: &[Block], breaks: Breaks) {
     }
 }
 
-/// Renders blocks under a term, indented as far as its first paragraph.
+/// Renders the explanation of a term, indented below the term.
 fn tagged(out: &mut String, blocks: &[Block]) {
     for (at, block) in blocks.iter().enumerate() {
         match block {
@@ -113,7 +113,7 @@ fn literal(out: &mut String, lines: &[String]) {
     out.push_str(".EE\n.RE\n");
 }
 
-/// Renders a command line with its program in bold; a long one continues below.
+/// Renders a synopsis: each command begins on a line of its own.
 fn synopsis(out: &mut String, text: &str) {
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
@@ -124,7 +124,7 @@ fn synopsis(out: &mut String, text: &str) {
     }
 }
 
-/// Lines of at most [`WIDTH`], sentences on lines of their own.
+/// Writes text in lines of at most [`WIDTH`] bytes; each sentence begins on a line of its own.
 fn fill(out: &mut String, text: &str) {
     let mut line = String::new();
     for word in text.split_whitespace() {
@@ -156,12 +156,12 @@ fn guard(line: &str) -> String {
     if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line.to_owned() }
 }
 
-/// An argument of a macro.
+/// Returns an argument of a macro, escaped and in quotes.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", escape(text).replace('"', "\\(dq"))
 }
 
-/// Characters that roff takes for something else, or shows as something else (a typographic quote cannot be typed).
+/// Escapes characters that roff interprets, or shows as other characters: nobody can type a typographic quote.
 fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -181,7 +181,7 @@ fn escape(text: &str) -> String {
     out
 }
 
-/// A text with its marks; names of pages, as perilog(1), are bold.
+/// Converts the inline marks of a text to roff, and makes names of pages such as perilog(1) bold.
 fn inline(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -204,7 +204,7 @@ fn inline(text: &str) -> String {
     out + &pages(rest)
 }
 
-/// `systemd.exec(5)`: bold, but for its section.
+/// Makes names of pages bold, without their section: in `systemd.exec(5)` only `systemd.exec`.
 fn pages(text: &str) -> String {
     let mut out = String::new();
     for word in text.split_inclusive(char::is_whitespace) {

@@ -7,7 +7,8 @@
 //! : what it means        lines as they stand
 //!                        ```
 //! ```
-//! Terms in lines above one `: ` share it; more `: ` are more paragraphs of it.
+//! Several terms on consecutive lines share the explanation after `: `. Each further `: ` is another paragraph of the
+//! explanation.
 
 use crate::page::{Block, Page};
 
@@ -27,7 +28,7 @@ pub fn add(page: &mut Page, text: &str) {
     }
 }
 
-/// The blocks of a text without sections.
+/// Parses the text of one section into blocks.
 pub fn blocks(text: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut lines = text.lines().peekable();

@@ -5,7 +5,7 @@
 
 use crate::page::{Block, Page};
 
-/// Makes the page of a program; its brief is the first sentence outside any part.
+/// Makes the page of a program. `brief`: the description for whatis(1); `text`: the output of `--help`.
 pub fn page(name: &str, section: u8, brief: &str, text: &str) -> Page {
     let mut page = Page::new(name, section, brief);
     for text in text.split("\n\n").map(|text| text.trim_matches('\n')) {
@@ -41,19 +41,19 @@ fn synopsis(name: &str, usage: &str) -> (Vec<String>, Vec<Block>) {
     (lines, meanings)
 }
 
-/// `--config FILE     the configuration`, at its first gap.
+/// Splits a line at its first gap of two spaces, such as `--config FILE     the configuration`; `None`: no gap.
 fn cut(line: &str) -> Option<(&str, &str)> {
     let at = line.find("  ")?;
     Some((&line[..at], line[at..].trim()))
 }
 
-/// Prose, and tables of terms.
+/// Parses a part of the help: prose, and tables of terms.
 pub fn blocks(text: &str) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
     let mut rows: Vec<(String, String)> = Vec::new();
     let mut prose = String::new();
     for line in text.lines() {
-        // Two columns of a table are told apart by a wider gap.
+        // A wider gap (three spaces) separates the two columns of a table.
         let cells = line.trim().split("   ").map(str::trim).filter(|cell| !cell.is_empty());
         let cells: Vec<(&str, &str)> = match line.trim().strip_prefix("--") {
             Some(_) => cut(line.trim()).into_iter().collect(),

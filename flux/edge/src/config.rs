@@ -23,7 +23,7 @@ pub struct Config {
     /// Name of this instance of Flux, which distinguishes it from other instances that the controller serves.
     pub instance: Name,
     pub online_patience: Limit,
-    /// Actions of services outside, by name.
+    /// External actions, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub external: BTreeMap<Own, Service>,
 }
@@ -60,7 +60,8 @@ impl Config {
     }
 }
 
-/// An external action: `when` a job has it, which resources of the job it covers, and how soon its service must report.
+/// An external action: the jobs that have it (`when`), the named resources that it covers, and the time within which
+/// its service must report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Service {
@@ -82,7 +83,7 @@ impl Service {
     }
 
     fn external(&self, name: &ActionName) -> External {
-        // An action's name is a resource's name, too.
+        // Every action's name is also valid as the name of a resource.
         let own = || ResourceName::new(name.as_str()).into_iter().collect();
         External {
             when: self.when.pointer(),
@@ -105,7 +106,7 @@ pub enum At {
     Epilog,
 }
 
-/// The name of an action that no agent runs.
+/// The name of an external action. Refuses the names that perilog uses itself, such as `prolog`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "ActionName", into = "ActionName")]
 pub struct Own(ActionName);
@@ -127,7 +128,7 @@ impl From<Own> for ActionName {
     }
 }
 
-/// A field of a jobspec: names with dots between.
+/// A field of a jobspec, such as `attributes.system.dw`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Field(String);
@@ -155,7 +156,7 @@ impl From<Field> for String {
     }
 }
 
-/// A length of time above zero.
+/// The lease of an external action: a length of time above zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Limit", into = "Limit")]
 pub struct Lease(Limit);

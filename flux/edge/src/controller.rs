@@ -16,7 +16,7 @@ const MAX_REPLY: u64 = 64 * 1024 * 1024;
 pub enum CallError {
     #[error("the controller is away: {0}")]
     Away(#[from] io::Error),
-    /// `0`: what the controller, or its socket, said.
+    /// The refusal, in the words of the controller or of its socket.
     #[error(
         "the controller does not let perilog-flux in ({0}): write `[edge]`, `group = \"flux\"` and `drains = true` \
          into /etc/perilog/controller.d/edge.toml \
@@ -111,7 +111,7 @@ impl Controller {
                 Err(CallError::Refused { code: "parameter".to_owned(), text: text("parameter") })
             }
             Some("PermissionDenied") => Err(CallError::Forbidden(text("text"))),
-            // The error may pass: the controller gets room.
+            // Other errors may pass: a full controller gets room, for example.
             Some(other) => Err(CallError::Refused { code: other.to_owned(), text: text("text") }),
         }
     }

@@ -51,8 +51,8 @@ async fn terminated(signals: &mut Signals) {
     while signals.next().await != Signal::Terminate {}
 }
 
-/// Carries out `--let-go`: finishes the references of one job (`job`), or of all jobs (`all`), whatever the state of
-/// the job in perilog.
+/// Carries out `--let-go`: finishes the references of one job, or of all jobs, whatever the state of the job in
+/// perilog. `job`: an id, or `all`.
 ///
 /// # Errors
 /// A text for people.

@@ -90,7 +90,7 @@ fn flag(name: &str, value: &str) -> Result<bool, String> {
     }
 }
 
-/// Does the job start brokers? `flux batch`, `flux alloc` and `flux submit flux start` do.
+/// Returns `true` if the job starts brokers, as `flux batch`, `flux alloc` and `flux submit flux start` do.
 fn is_instance(jobspec: &str) -> bool {
     let first = json::member(jobspec, "tasks").and_then(json::elements).and_then(|tasks| tasks.first().copied());
     let command = first.and_then(|task| json::member(task, "command")).and_then(json::elements).unwrap_or_default();

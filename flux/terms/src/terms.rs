@@ -8,7 +8,7 @@ use crate::json;
 
 /// Maximum length in bytes of a check's name, as `perilog-report` accepts it.
 const MAX_NAME: usize = 64;
-/// Maximum number of checks of a job or a site that the controller accepts.
+/// Maximum number of checks of a job, and of a site: the controller accepts as many as both have together.
 const MAX_CHECKS: usize = 32;
 
 /// Terms that a user sets with `--setattr=perilog.TERM=VALUE`.
@@ -85,7 +85,7 @@ impl Terms {
     pub fn within<'a>(&'a self, cap: &'a Cap, ranks: u64) -> Forgiven<'a> {
         let least = |asked: u64, most: Option<&Count>| most.map_or(asked, |most| asked.min(most.of(ranks)));
         if self.names_checks_alone() {
-            // The checks share the cap of the whole.
+            // All checks together stay within the site's cap on failed ranks.
             let mut left = least(u64::MAX, cap.tolerate.as_ref());
             let mut checks = BTreeMap::new();
             for (check, asked) in &self.checks {
@@ -112,7 +112,7 @@ impl Terms {
 pub struct Forgiven<'a> {
     /// Maximum number of failed ranks; `None`: the sum of `checks`, and no other check.
     pub all: Option<u64>,
-    /// Lower limits for single checks.
+    /// Maximum number of failed ranks of each named check.
     pub checks: BTreeMap<&'a str, u64>,
 }
 

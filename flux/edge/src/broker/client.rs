@@ -19,7 +19,7 @@ use super::wire::{Kind, Message};
 
 /// Limit for one answer of Flux. A module that Flux reloaded meanwhile never answers.
 const ANSWER: Duration = Duration::from_secs(30);
-/// Maximum number of replies of streams that wait for the session.
+/// Maximum number of replies of one stream that wait for the session.
 const REPLIES: usize = 1_024;
 /// Maximum number of requests to perilog's service name that wait for their refusal.
 const REQUESTS: usize = 64;
@@ -211,7 +211,7 @@ async fn deliver(message: Message, waits: &Mutex<Waiting>, requests: &mpsc::Send
         }
     };
     if let Some((stream, answer)) = stream {
-        // The session receives these messages before all others.
+        // The reader waits for room in the stream, so the session gets this answer before all later messages.
         let _ = stream.send(answer).await;
     }
 }

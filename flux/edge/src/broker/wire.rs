@@ -67,7 +67,7 @@ impl Message {
         Self {
             kind: Kind::Request { nodeid },
             flags: TOPIC | PAYLOAD | ROUTE | if is_streaming { STREAMING } else { 0 },
-            // The broker overwrites both with the identity of the edge.
+            // The broker overwrites `userid` and `rolemask` with the identity of the edge.
             userid: u32::MAX,
             rolemask: 0,
             matchtag,

@@ -8,8 +8,8 @@ use super::external;
 use super::job::{Allocated, Job};
 use super::view::View;
 
-/// Returns `true` if the edge has to send `Assert` again. Either the controller waits for an answer about an attempt
-/// that it has not refused, because an operator restored its store while the edge was connected. Or Flux has lost a job
+/// Returns `true` if the edge has to send `Assert` again, in one of two cases. The controller waits for word about an
+/// attempt that it has not refused: an operator restored its store while the edge was connected. Or Flux has lost a job
 /// meanwhile.
 pub fn is_due(view: &View) -> bool {
     view.has_lost || view.attempts.iter().any(|(id, attempt)| attempt.unvouched && !view.refused.contains_key(id))
@@ -24,7 +24,7 @@ pub fn parameters(view: &View, source: &Value) -> Value {
 }
 
 fn listed(view: &View, job: &Job, of: &Allocated<'_>) -> Value {
-    // `JobFinish` reports the end of a job, when the job's tasks are gone.
+    // A job that has ended also counts as `running`: `JobFinish` reports the end, when the job's tasks are gone.
     let is_prepared = job.may_have_tasks || job.epilog.was_held() || job.freed;
     let phase = if job.prolog.is_open() || !is_prepared { "preparing" } else { "running" };
     let mut listed = json!({

@@ -1,6 +1,6 @@
-//! Failures that an action finds while the job runs, such as `perilog run check --job JOB`: the exception of tolerated
-//! failures, so that the job's user and its own instance hear of a node that went bad after the prolog. No such
-//! exception is fatal: whether the job goes on is Flux's affair, and its user's.
+//! Failures that an action finds while the job runs, such as `perilog run check --job JOB`. The edge reports them in
+//! the exception for tolerated failures, so that the job's user, and its own instance of Flux, hear of a node that went
+//! bad after the prolog. This exception is never fatal: Flux and the user decide whether the job goes on.
 
 use super::job::Job;
 use super::view::View;
@@ -10,7 +10,7 @@ pub(super) fn plan(view: &View, job: &Job, due: &mut Due) {
     let Some(of) = job.held().filter(|_| job.may_have_tasks && !job.prolog.is_open() && !job.epilog.was_held()) else {
         return;
     };
-    // From the job's end on, the actions are those after it.
+    // An attempt that holds nothing has ended: its further actions are after-actions.
     let Some(known) = view.attempt(&of).filter(|known| !known.hold.is_empty()) else { return };
     let mut found = known.actions.iter().filter(|action| {
         action.verdict.is_some()

@@ -81,7 +81,7 @@ fn after_tasks(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> Step 
     }
 }
 
-/// Returns an action after the job that did not end well.
+/// Returns the first action that ran after the job and whose verdict is not `ok`.
 fn failed<'a>(view: &View, job: &Job, attempt: &'a EdgeAttempt) -> Option<&'a EdgeAction> {
     let mut after = attempt.actions.iter().filter(|action| !external::is_before(view, job, &action.name));
     after.find(|action| action.verdict.is_some_and(|verdict| verdict != Verdict::Ok))

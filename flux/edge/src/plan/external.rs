@@ -20,7 +20,8 @@ use super::view::{Site, View};
 /// An external action from the site's configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct External {
-    /// JSON pointer into the jobspec: a job that has a value there has the action.
+    /// JSON pointer into the jobspec. A job has the action if it has a value at this place, other than `null` or
+    /// `false`.
     pub when: String,
     pub at: Reference,
     /// Named resources that a job has because of this action.
@@ -50,14 +51,15 @@ pub fn resources(view: &View, job: &Job) -> BTreeSet<ResourceName> {
     externals.flat_map(|external| external.resources.iter().cloned()).collect()
 }
 
-/// Returns the start of the first action of this moment that has not begun.
+/// Returns the start of the job's first external action beside the reference `at` (prolog or epilog) that has not
+/// begun.
 pub(super) fn start(view: &View, job: &Job, of: &Allocated<'_>, known: &EdgeAttempt, at: Reference) -> Option<Action> {
     let begun = |name: &&ActionName| known.actions.iter().any(|action| action.name == **name);
     let name = names(view, job, at).find(|name| !begun(name))?;
     Some(Action::Start { id: job.id, job: of.job.clone(), attempt: of.attempt, name: name.clone() })
 }
 
-/// Returns `true` if the job has external actions at this moment.
+/// Returns `true` if the job has external actions beside the reference `at` (prolog or epilog).
 pub(super) fn has_any(view: &View, job: &Job, at: Reference) -> bool {
     names(view, job, at).next().is_some()
 }

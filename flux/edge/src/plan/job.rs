@@ -65,13 +65,13 @@ pub struct Job {
     /// The type of the job's fatal exception; `None`: the job had none.
     pub fatal: Option<String>,
     pub freed: bool,
-    /// The job is inactive in Flux.
+    /// Whether the job is inactive in Flux.
     pub clean: bool,
     /// Whether the job existed when Flux loaded the plugin. Its eventlog may then lack events of its end.
     pub before: bool,
-    /// Marks of the edge's own events.
+    /// Marks of the events that the edge has posted for this attempt.
     pub told: BTreeSet<String>,
-    /// Actions of which `Cancel` was asked for.
+    /// Actions for which the edge has asked the controller for `Cancel`.
     pub cancel_asked: BTreeSet<ActionName>,
 }
 
@@ -80,7 +80,8 @@ impl Job {
         Self { id, ..Self::default() }
     }
 
-    /// Returns the job's ranks and attempt, once Flux has allocated them.
+    /// Returns the job's id, attempt and R. `None`: Flux has not allocated the job, did so without the scheduler, or
+    /// has freed it (except a job in housekeeping).
     pub fn held(&self) -> Option<Allocated<'_>> {
         let (attempt, r) = (self.alloc?, self.r.as_deref()?);
         let is_ours = !self.bypass && (!self.freed || self.is_in_housekeeping());
@@ -138,7 +139,7 @@ impl Job {
     fn allocated(&mut self, event: &Event) {
         // The plugin reports `before` ahead of the journal's backlog, which begins with this event.
         let (id, userid, before, terms) = (self.id, self.userid, self.before, std::mem::take(&mut self.terms));
-        // Some Flux tells R beside the event, before or after it.
+        // Some releases of Flux send R beside the event, before or after it.
         let (r, malformed, externals) = (self.r.take(), self.malformed.take(), std::mem::take(&mut self.externals));
         *self = Self { id, userid, before, terms, externals, r, malformed, ..Self::default() };
         self.alloc = Attempt::of_alloc(event.timestamp());

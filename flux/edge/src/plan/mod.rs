@@ -17,7 +17,7 @@
 //! | [`prolog`] | from `prolog-start` to `prolog-finish` |
 //! | [`during`] | what the job's user hears of while the job runs |
 //! | [`epilog`] | from `epilog-start` to `epilog-finish` |
-//! | [`external`] | actions of services outside, before and after the job |
+//! | [`external`] | external actions, before and after the job |
 //! | [`drains`] | drains, both ways |
 //! | [`milestones`] | events in the eventlog that users wait for |
 //! | [`assert`] | the report of Flux's attempts to the controller at each connect |

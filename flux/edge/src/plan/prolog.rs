@@ -1,5 +1,5 @@
-//! From `prolog-start` to `prolog-finish`. The actions before the job are the prolog and the site's external actions
-//! that the job has at this moment.
+//! From `prolog-start` to `prolog-finish`. The actions before the job are the prolog and the job's external actions
+//! with `at = "prolog"`.
 //!
 //! | perilog | job | then |
 //! |---|---|---|
@@ -56,7 +56,8 @@ pub(super) fn step(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> S
     }
     let open: Vec<&&EdgeAction> = actions.iter().filter(|action| action.verdict.is_none()).collect();
     if !open.is_empty() {
-        // Scripts end as they do, unless the job was cancelled; a service need not go on.
+        // A prolog ends by itself, unless its job was cancelled. An external action is cancelled also after another
+        // action has failed.
         let is_over = |action: &EdgeAction| is_fatal || (failed.is_some() && !is_prolog(action));
         let due = open.into_iter().find(|action| is_over(action) && !job.cancel_asked.contains(&action.name));
         return due.map_or(Step::Wait, |action| Step::Do(cancel(job, of, action)));
@@ -66,13 +67,14 @@ pub(super) fn step(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> S
     }
     let untold = |action: &&&EdgeAction| {
         let is_bad = action.verdict.is_some_and(|verdict| verdict != Verdict::Ok);
-        // With its job an action is cancelled without a failure to report.
+        // An action that was cancelled together with its job is no failure to report.
         let is_plain = is_fatal && action.verdict == Some(Verdict::Cancelled);
         is_bad && !is_plain && !job.told.contains(action.name.as_str())
     };
-    // What failed comes before what was cancelled because of that.
+    // Reports a failure before the cancels that it caused.
     if let Some(action) = actions.iter().filter(untold).min_by_key(|of| of.verdict == Some(Verdict::Cancelled)) {
-        // A cancel hides no failure before it, and one fatal exception is enough.
+        // A cancel of the job hides no failure before it. The exception is then not fatal, because the job has a fatal
+        // one already.
         return post(job, action.name.as_str(), u8::from(is_fatal), &note(action), &told(action));
     }
     if is_fatal || failed.is_some() {
@@ -85,11 +87,11 @@ pub(super) fn step(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> S
     drains::when_online(view, of, ended_ms.unwrap_or(now_ms), now_ms, finish(0))
 }
 
-/// Returns the `Run` of a job's prolog, if nothing has to come between `JobAdd` and this.
+/// Returns the `Run` of a job's prolog, if nothing has to come between `JobAdd` and the `Run`.
 ///
-/// If the controller refuses the job, it refuses the `Run` too, because it does not know the attempt. But where it
-/// knows an attempt before, it would begin the prolog on the nodes of that: such a job waits for the answer to
-/// `JobAdd`.
+/// If the controller refuses the job, it refuses the `Run` too, because it does not know the attempt. But a controller
+/// that knows an earlier attempt would begin the prolog on the nodes of that attempt: such a job waits for the answer
+/// to `JobAdd`.
 pub(super) fn begins_at_once(view: &View, job: &Job, of: &Allocated<'_>) -> Option<Action> {
     let is_first = view.attempts.keys().all(|(known, _)| *known != of.job);
     let is_alone = !external::has_any(view, job, Reference::Prolog);

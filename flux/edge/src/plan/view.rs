@@ -17,7 +17,7 @@ pub struct Site {
     /// Time (ms) for which a reference waits for the brokers of its job, from the verdict or from the end of the job's
     /// tasks.
     pub online_patience_ms: u64,
-    /// Actions of services outside, by name.
+    /// External actions, by name.
     pub externals: BTreeMap<ActionName, External>,
 }
 
@@ -40,7 +40,7 @@ pub struct View {
     pub online: IdSet,
     pub ranks: BTreeMap<HostName, u32>,
     pub flux_drains: BTreeMap<HostName, FluxDrain>,
-    /// Hosts whose newest event in Flux's own log is a lifted drain.
+    /// Hosts of which the newest drain event in Flux's own log is an undrain.
     pub flux_lifted: BTreeSet<HostName>,
     pub attempts: BTreeMap<(JobId, Attempt), EdgeAttempt>,
     pub drains: BTreeMap<HostName, DrainRow>,
@@ -89,8 +89,8 @@ impl View {
         self.attempts.get(&(of.job.clone(), of.attempt))
     }
 
-    /// Returns the hosts of the job's ranks whose brokers are away. Uses names of hosts, because ranks move when an
-    /// operator reconfigures an instance.
+    /// Returns the hosts of the job's ranks whose brokers are away. Returns names, because the rank of a host changes
+    /// when an operator reconfigures an instance.
     pub(super) fn away(&self, of: &Allocated<'_>) -> Vec<HostName> {
         let pairs = of.r.ranks().iter().zip(of.r.hosts().iter());
         let away = pairs.filter(|(rank, _)| !self.online.contains(*rank));

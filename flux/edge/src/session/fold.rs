@@ -103,7 +103,7 @@ pub(super) fn journal(view: &mut View, reply: &Value) -> bool {
     false
 }
 
-/// Returns the object, also if the value is the object's text.
+/// Returns the object that the value is, or that the value contains as JSON text.
 fn object(value: &Value) -> Option<Value> {
     match value {
         Value::Object(_) => Some(value.clone()),

@@ -10,7 +10,7 @@ use crate::controller::{CallError, Controller};
 use crate::plan::{Job, assert};
 
 impl Session {
-    /// Begins the session; the loop folds the session's events.
+    /// Begins the session with the controller; the loop folds the session's events.
     pub(super) fn link(&mut self) {
         let source = json!({ "name": "flux", "instance": self.config.instance.as_str() });
         let asserted = assert::parameters(&self.view, &source);

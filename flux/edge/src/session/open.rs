@@ -130,7 +130,8 @@ async fn attr(broker: &Broker, name: &str) -> Result<String, RpcError> {
     Ok(answer["value"].as_str().unwrap_or_default().to_owned())
 }
 
-/// Reads the plugin's references and the site's cap into the view.
+/// Reads the plugin's references and the site's cap into the view. Returns `true` if the site runs epilogs as
+/// housekeeping.
 async fn plugin(broker: &Broker, view: &mut View) -> Result<bool, Fault> {
     let list = match broker.rpc(LIST, &json!({}), 0).await {
         Err(error) if error.errnum() == Some(ENOSYS) => {

@@ -149,7 +149,7 @@ impl Session {
                 if let Action::Add { job, .. } = action
                     && reply["over"] == true
                 {
-                    // The feed reports only changes, and this change came before the feed.
+                    // The attempt ended before the feed began, and the feed reports only later changes.
                     let source = json!({ "name": "flux", "instance": self.config.instance.as_str() });
                     self.look(json!({ "source": source, "jobs": [job] }));
                 }
@@ -195,8 +195,8 @@ impl Session {
     }
 }
 
-/// Returns the line of the journal for an action for which an operator would look there; `None`: no line. `reply`: the
-/// answer to the action.
+/// Returns the line that the journal gets for an action, if an operator would look for the action there; `None`: no
+/// line. `reply`: the answer to the action.
 fn line(action: &Action, reply: &Value) -> Option<String> {
     // The edge repeats a Run that the feed does not show yet: the action began with the first.
     if matches!(action, Action::Run { .. } | Action::Start { .. }) && reply["attached"] == true {
@@ -233,7 +233,7 @@ enum Call {
     Controller { method: &'static str, parameters: Value },
 }
 
-/// Makes the calls of these actions; several calls are all for the controller.
+/// Makes the calls of these actions. If there are several, all of them are for the controller.
 async fn outcomes(socket: &Path, broker: &Broker, actions: &[Action], calls: Vec<Call>) -> Vec<Outcome> {
     let mut asked = Vec::new();
     for (action, call) in actions.iter().zip(calls) {
