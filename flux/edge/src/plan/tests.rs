@@ -296,6 +296,10 @@ fn an_epilog_runs_from_the_tasks_end_to_the_last_release() {
     };
     let reloaded: Change = |view| view.jobs.get_mut(&ID).unwrap().before = true;
     let away: Change = |view| view.online = "0,2-3".parse().unwrap();
+    let moved: Change = |view| {
+        view.online = "0,2-4".parse().unwrap();
+        view.ranks.insert(HostName::new("n1").unwrap(), 4);
+    };
     let known: Change = |view| knows(view, with(vec![action("prolog", Some(Verdict::Ok), false)]));
     let begun: Change = |view| {
         let actions = vec![action("prolog", Some(Verdict::Ok), false), action("epilog", None, false)];
@@ -311,7 +315,7 @@ fn an_epilog_runs_from_the_tasks_end_to_the_last_release() {
         view.jobs.get_mut(&ID).unwrap().told.insert("epilog".to_owned());
     };
     #[rustfmt::skip]
-    let table: [(&str, &[Change], &[&str]); 17] = [
+    let table: [(&str, &[Change], &[&str]); 18] = [
         ("tasks live", &[ran, over, known], &[]),
         ("tasks may live, start is not told yet", &[told_to_start, over, known], &[]),
         ("tasks are gone", &[ran, over, released, known], &["run epilog"]),
@@ -319,6 +323,8 @@ fn an_epilog_runs_from_the_tasks_end_to_the_last_release() {
         ("it runs", &[ran, over, released, let_go], &[]),
         ("all is given back", &[ran, over, released, clean], &["finish epilog 0"]),
         ("all is given back, a broker is away", &[ran, over, released, clean, away], &["look in 59000"]),
+        ("all is given back, a node has another rank since a reconfiguration", &[ran, over, released, clean, moved],
+         &["finish epilog 0"]),
         ("it failed", &[ran, over, released, dirty], &["exception epilog 2"]),
         ("it failed, and that was told", &[ran, over, released, dirty, told], &["finish epilog 256"]),
         ("nothing was ever begun", &[never, over], &["finish epilog 0"]),

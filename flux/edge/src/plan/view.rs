@@ -89,12 +89,12 @@ impl View {
         self.attempts.get(&(of.job.clone(), of.attempt))
     }
 
-    /// Returns the hosts of the job's ranks whose brokers are away. Returns names, because the rank of a host changes
-    /// when an operator reconfigures an instance.
+    /// Returns the hosts of the job's ranks whose brokers are away. The rank of a host changes when an operator
+    /// reconfigures an instance, so the host's present rank counts, and the job's own rank if the host has none.
     pub(super) fn away(&self, of: &Allocated<'_>) -> Vec<HostName> {
-        let pairs = of.r.ranks().iter().zip(of.r.hosts().iter());
-        let away = pairs.filter(|(rank, _)| !self.online.contains(*rank));
-        away.filter_map(|(_, host)| HostName::new(host).ok()).collect()
+        let hosts = of.r.hosts().iter().filter_map(|host| HostName::new(host).ok());
+        let is_away = |(rank, host): &(u32, HostName)| !self.online.contains(*self.ranks.get(host).unwrap_or(rank));
+        of.r.ranks().iter().zip(hosts).filter(is_away).map(|(_, host)| host).collect()
     }
 
     /// Returns `true` if Flux still has to confirm a drain of this host.
