@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use perilog_core::agent::io::TaskStatus;
 use perilog_core::ids::{ActionName, Attempt, JobId};
-use perilog_core::message::{Ask, FromAgent};
+use perilog_core::message::{Ask, FromAgent, MAX_LOG_LINES};
 use tokio::sync::Semaphore;
 
 use crate::link::Outbox;
@@ -28,8 +28,6 @@ const OPEN: usize = 16;
 const MAX_TEXT: usize = 1024 * 1024;
 /// Maximum number of bytes in one part of an answer, well under a message's limit.
 const PART: usize = 64 * 1024;
-/// Maximum number of lines of output in an answer.
-const MAX_LINES: u32 = 10_000;
 
 /// The subject of a question about output.
 #[derive(Debug, Clone)]
@@ -75,7 +73,7 @@ impl Logs {
                     format!("this node answers {AT_A_TIME} such questions already; ask again\n")
                 }
                 (Ask::Logs { job, action, attempt, rank, lines }, Ok(_permit)) => {
-                    output(&spool, &About { job, action, attempt, rank, lines: lines.clamp(1, MAX_LINES) }, &tasks)
+                    output(&spool, &About { job, action, attempt, rank, lines: lines.clamp(1, MAX_LOG_LINES) }, &tasks)
                         .await
                 }
             };

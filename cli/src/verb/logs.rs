@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use perilog_core::message::MAX_LOG_LINES;
 use perilog_core::{ActionName, Attempt, JobId, Targets};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -29,8 +30,8 @@ pub(crate) struct Args {
     /// The attempt; the open one, or the newest, if absent.
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
-    /// At most so many of the last lines of each node.
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    /// At most so many of the last lines of each node; a node sends at most 10000.
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_LOG_LINES)))]
     lines: Option<u32>,
 }
 

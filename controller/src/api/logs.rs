@@ -2,7 +2,7 @@
 //! arrive.
 
 use perilog_core::controller::io::{AskWhich, Refusal, Reply, Request};
-use perilog_core::message::Ask;
+use perilog_core::message::{Ask, MAX_LOG_LINES};
 use perilog_core::{HostList, HostName, Targets};
 use perilog_host::varlink::{Call, Gone, ReplySink};
 use serde::Deserialize;
@@ -14,8 +14,6 @@ use crate::daemon::{Drain, Part, parts};
 
 /// Default number of lines that each node sends.
 const LINES: u32 = 100;
-/// Maximum number of lines that the controller asks a node for. An agent may send fewer.
-const MAX_LINES: u32 = 100_000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -40,7 +38,7 @@ impl Logs {
                 Some(Targets::Ranks(ranks)) if ranks.len() == 1 => ranks.first(),
                 _ => None,
             },
-            lines: self.lines.unwrap_or(LINES).min(MAX_LINES),
+            lines: self.lines.unwrap_or(LINES).min(MAX_LOG_LINES),
         };
         Ok(Request::Ask { which: AskWhich::Tasks(which), ask })
     }
