@@ -26,8 +26,9 @@ pub use door::{Registrar, Shown, serve};
 const MAX_ASK: u64 = 8 * 1024;
 /// Maximum size of an answer in bytes: a certificate, and a sentence.
 const MAX_ANSWER: u64 = 64 * 1024;
-/// Limit for the whole exchange on the asking side, longer than the door's limits for question and decision together.
-const ASK_LIMIT: Duration = Duration::from_secs(30);
+/// Limit for the whole exchange on the asking side, longer than the door's limits for question, decision and answer
+/// together.
+const ASK_LIMIT: Duration = Duration::from_secs(45);
 
 /// The question of a node. Later versions may add fields.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
