@@ -58,8 +58,8 @@ use place::Lock;
 use reserve::Reserve;
 use steps::Known;
 
-/// Number of prepared statements to keep: more than usual batches use.
-const STATEMENTS: usize = 32;
+/// Number of prepared statements to keep: more than the writer has.
+const STATEMENTS: usize = 64;
 /// Size in KiB of the writer's page cache; a batch touches few pages.
 const CACHE_KIB: i64 = 8 * 1024;
 /// Size in bytes to which a checkpoint cuts the file of the write-ahead log; a burst makes the file larger.
