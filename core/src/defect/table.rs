@@ -131,7 +131,7 @@ table! {
     GoneIsTold:
         "of an attempt whose nodes were given back by the lost life the last named resource is told, as the whole",
         "4: what is told adds up", Hunt::Unit { program: "core", filter: "nobody_is_told_of_what_was_given_back" };
-    StragglerEndDropped: "the own end of a script that was given up is thrown away, if it is equal to the end it was given",
+    StragglerEndDropped: "the own end of a script that was given up is dropped as known, if it is a timeout too",
         "2: later facts are appended", Hunt::Unit { program: "core", filter: "the_own_end_of_a_straggler_is_late" };
     UnclaimedNotCleaned: "an epilog that its node holds unclaimed on a disowned rank waits for the node's next Hello",
         "8: what waits comes to its end",

@@ -234,8 +234,8 @@ impl Action {
         }
     }
 
-    /// Returns `true` if an end with this outcome is recorded for the rank, as its outcome or as a late result. A script
-    /// past its limit that the controller gave up has no steps: its own end is news.
+    /// Returns `true` if an end with this outcome is recorded for the rank, as its outcome or as a late result. A
+    /// script that the controller gave up past its limit has no steps: its own end is news.
     pub(crate) fn knows(&self, rank: Rank, ended: &Ended) -> bool {
         let given_up = |known: &Ended| matches!(known.outcome, Outcome::Timeout { .. }) && known.steps.is_empty();
         let is_news = |known: &Ended| given_up(known) && !ended.steps.is_empty() && !defect!(StragglerEndDropped);

@@ -135,8 +135,8 @@ impl Jobs {
         }
     }
 
-    /// Looks at every rank on the host that is waiting, or accepted and perhaps unclaimed, because a cause that kept such
-    /// ranks waiting has ended.
+    /// Looks at every rank on the host that is waiting, or accepted and perhaps unclaimed, because a cause that kept
+    /// such ranks waiting has ended.
     pub(crate) fn reordered_on(&mut self, host: &HostName, cx: &mut Context) {
         let unbegun = |row: &ActionRow| !row.waiting.is_empty() || !row.accepted.is_empty();
         let unbegun = self.actions.iter().filter(|(_, action)| unbegun(&action.row));
