@@ -31,7 +31,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ATTEMPT", value_parser = values::attempt)]
     attempt: Option<Attempt>,
     /// At most so many of the last lines of each node; a node sends at most 10000.
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_LOG_LINES)))]
+    #[arg(short = 'n', long, value_name = "N",
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_LOG_LINES)))]
     lines: Option<u32>,
 }
 
