@@ -8,17 +8,17 @@ use perilog_core::agent::io::{Found, Input};
 use super::Daemon;
 use super::calls::runs;
 use crate::spool::Traces;
-use crate::systemd::{BusEdge, UnitFound};
+use crate::systemd::{BusEvent, UnitFound};
 
 impl Daemon {
-    pub(super) fn on_bus(&mut self, edge: BusEdge) {
-        match edge {
-            BusEdge::Up { bus, units } => {
+    pub(super) fn on_bus(&mut self, event: BusEvent) {
+        match event {
+            BusEvent::Up { bus, units } => {
                 self.calls.connected(bus);
                 let input = self.joined(units);
                 self.inputs.push_back(input);
             }
-            BusEdge::Lost { .. } => {
+            BusEvent::Lost { .. } => {
                 self.calls.lost();
                 self.inputs.push_back(Input::BusLost);
             }

@@ -36,18 +36,18 @@ use perilog_host::{clock, notify, shutdown};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::link::{Controllers, LinkEdge, Session, Window};
+use crate::link::{Controllers, LinkEvent, Session, Window};
 use crate::local::{Agent, Asked, Callers};
 use crate::logs::Logs;
 use crate::spool::{Spool, Watcher};
 use crate::stir::Stir;
-use crate::systemd::{BusEdge, Emptiness};
+use crate::systemd::{BusEvent, Emptiness};
 
 /// Maximum number of answers that wait for the loop. Each live task has a few at most; a full queue only delays the
 /// calls.
 const ANSWERS: usize = 256;
 /// Maximum number of messages and requests that wait for the loop; a full queue delays the peer.
-const EDGES: usize = 64;
+const EVENTS: usize = 64;
 
 /// Paths from the command line.
 #[derive(Debug, Clone)]
@@ -65,10 +65,10 @@ impl Places {
 }
 
 /// Event sources of the loop.
-struct Edges {
+struct Events {
     signals: shutdown::Signals,
-    bus: mpsc::Receiver<BusEdge>,
-    link: mpsc::Receiver<LinkEdge>,
+    bus: mpsc::Receiver<BusEvent>,
+    link: mpsc::Receiver<LinkEvent>,
     asked: mpsc::Receiver<Asked>,
     answers: mpsc::Receiver<calls::Answer>,
     /// The tokio tasks that keep the bus, dial, and serve the socket. They never end.
@@ -113,27 +113,27 @@ struct Daemon {
 
 impl Daemon {
     /// Runs until SIGTERM. Scripts continue in units of their own, so the agent ends no script.
-    async fn serve(mut self, mut edges: Edges) -> Result<(), StartError> {
+    async fn serve(mut self, mut events: Events) -> Result<(), StartError> {
         loop {
             let wake = self.wake_ms.map(wait_until);
             let status = self.status.due();
             tokio::select! {
                 biased;
-                signal = edges.signals.next() => match signal {
+                signal = events.signals.next() => match signal {
                     shutdown::Signal::Terminate => break,
                     shutdown::Signal::Reload => self.reload(),
                 },
-                Some(edge) = edges.bus.recv() => self.on_bus(edge),
-                Some(answer) = edges.answers.recv() => self.on_answer(answer),
+                Some(event) = events.bus.recv() => self.on_bus(event),
+                Some(answer) = events.answers.recv() => self.on_answer(answer),
                 stems = self.stir.next() => self.on_stir(&stems),
-                Some(edge) = edges.link.recv() => self.on_link(edge),
-                Some(asked) = edges.asked.recv() => self.on_asked(asked),
+                Some(event) = events.link.recv() => self.on_link(event),
+                Some(asked) = events.asked.recv() => self.on_asked(asked),
                 () = sleep(wake) => {
                     self.wake_ms = None;
                     self.inputs.push_back(Input::Tick);
                 }
                 () = sleep(status) => {}
-                Some(_) = edges.crew.join_next() => return Err(StartError::Crew),
+                Some(_) = events.crew.join_next() => return Err(StartError::Crew),
             }
             self.settle();
         }
@@ -160,19 +160,19 @@ impl Daemon {
         self.inputs.extend(self.calls.input(answer));
     }
 
-    fn on_link(&mut self, edge: LinkEdge) {
+    fn on_link(&mut self, event: LinkEvent) {
         let current = self.connected.as_ref().map(|connected| connected.counter);
-        match edge {
-            LinkEdge::Up { counter, session, peer } => {
+        match event {
+            LinkEvent::Up { counter, session, peer } => {
                 self.connected = Some(Connected { counter, peer, session });
                 self.inputs.push_back(Input::LinkUp { counter });
             }
-            LinkEdge::Message { counter, message } if current == Some(counter) => {
+            LinkEvent::Message { counter, message } if current == Some(counter) => {
                 self.inputs.push_back(Input::Message(message))
             }
-            LinkEdge::Down { counter } if current == Some(counter) => self.disconnect(),
+            LinkEvent::Down { counter } if current == Some(counter) => self.disconnect(),
             // A session that the agent has ended.
-            LinkEdge::Message { .. } | LinkEdge::Down { .. } => {}
+            LinkEvent::Message { .. } | LinkEvent::Down { .. } => {}
         }
     }
 

@@ -12,14 +12,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::identity::{self, IdentityError};
-use super::{ANSWERS, Daemon, EDGES, Edges, Places, calls, heard, reload, roll, status};
+use super::{ANSWERS, Daemon, EVENTS, Events, Places, calls, heard, reload, roll, status};
 use crate::config::Config;
 use crate::link::{self, Controllers, Enroll, Window};
 use crate::local::{Agent, Callers};
 use crate::logs::Logs;
 use crate::spool::{Spool, SpoolError, Watcher};
 use crate::stir::Stir;
-use crate::systemd::{BusEdge, Cgroups, Emptiness, Surroundings, keeper};
+use crate::systemd::{BusEvent, Cgroups, Emptiness, Surroundings, keeper};
 
 /// The reason why the agent cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -66,19 +66,19 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
     let cgroups = Cgroups::find().map_err(io("cannot read the mounts"))?;
     let emptiness = Emptiness::new(cgroups.clone(), stir.clone()).map_err(inotify)?;
 
-    let (bus_edges, mut bus) = mpsc::channel(EDGES);
+    let (bus_events, mut bus) = mpsc::channel(EVENTS);
     let around = Surroundings { runner: places.runner.clone(), run_dir: places.run_dir.clone(), cgroups };
     let mut crew = JoinSet::new();
-    crew.spawn(keeper::keep(bus_edges, stir.clone(), around));
+    crew.spawn(keeper::keep(bus_events, stir.clone(), around));
     notify::status("waiting for systemd on the system bus");
     // The agent serves no peer before the bus is up: each session names its boot, and the boot includes systemd's count
     // of soft reboots.
     let first = loop {
         tokio::select! {
             _ = ended(&mut signals) => return Ok(()),
-            Some(edge) = bus.recv() => if let BusEdge::Up { bus, units } = edge {
+            Some(event) = bus.recv() => if let BusEvent::Up { bus, units } = event {
                 match bus.soft_reboots().await {
-                    Ok(count) => break (identity::boot(count)?, BusEdge::Up { bus, units }),
+                    Ok(count) => break (identity::boot(count)?, BusEvent::Up { bus, units }),
                     Err(error) => tracing::warn!("systemd does not answer: {error}"),
                 }
             },
@@ -86,9 +86,9 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
     };
     let (boot, first) = first;
 
-    let (ask, asked) = mpsc::channel(EDGES);
+    let (ask, asked) = mpsc::channel(EVENTS);
     let (answers_to, answers) = mpsc::channel(ANSWERS);
-    let (link_edges, link) = mpsc::channel(EDGES);
+    let (link_events, link) = mpsc::channel(EVENTS);
     let (controllers_to, controllers) = watch::channel(controllers(&config, &host));
     let window = Arc::new(Window::default());
     let version = env!("CARGO_PKG_VERSION").to_owned();
@@ -129,10 +129,10 @@ pub async fn run(places: Places, config: Config) -> Result<(), StartError> {
         let Err(error) = varlink::serve(listener, agent, Bounds::default()).await;
         tracing::error!("the local socket cannot be served: {error}");
     });
-    crew.spawn(link::dial(controllers, link_edges, window, version));
+    crew.spawn(link::dial(controllers, link_events, window, version));
     notify::ready(&daemon.machine.status_line());
     tracing::info!("ready: {}", daemon.machine.status_line());
-    daemon.serve(Edges { signals, bus, link, asked, answers, crew }).await
+    daemon.serve(Events { signals, bus, link, asked, answers, crew }).await
 }
 
 /// Returns the part of the configuration that the link uses.

@@ -8,7 +8,7 @@ use perilog_host::link::{Dial, LinkError};
 use perilog_host::tls::{ClientTls, TlsError, TlsFault, TlsFiles};
 use tokio::sync::{Notify, mpsc, watch};
 
-use super::LinkEdge;
+use super::LinkEvent;
 use super::enroll::{self, Enroll, EnrollError};
 use super::session::{self, SessionError};
 use super::window::Window;
@@ -42,7 +42,7 @@ enum DialError {
 /// `controllers`, is gone.
 pub async fn dial(
     mut controllers: watch::Receiver<Controllers>,
-    edges: mpsc::Sender<LinkEdge>,
+    events: mpsc::Sender<LinkEvent>,
     window: Arc<Window>,
     release: String,
 ) {
@@ -64,8 +64,8 @@ pub async fn dial(
             // agent.
             let counter = clock::boottime_ms().max(last_counter + 1);
             last_counter = counter;
-            let outcome = attempt(&current, address, &enrolled, &edges, counter, &release).await;
-            if edges.is_closed() {
+            let outcome = attempt(&current, address, &enrolled, &events, counter, &release).await;
+            if events.is_closed() {
                 return;
             }
             let welcomed = window.close();
@@ -93,7 +93,7 @@ async fn attempt(
     controllers: &Controllers,
     address: &str,
     enrolled: &Notify,
-    edges: &mpsc::Sender<LinkEdge>,
+    events: &mpsc::Sender<LinkEvent>,
     counter: u64,
     release: &str,
 ) -> Result<(), DialError> {
@@ -110,7 +110,7 @@ async fn attempt(
         dial.server_name.clone_from(name);
     }
     let link = perilog_host::link::dial(&dial).await?;
-    Ok(session::run(link, edges, counter, release).await?)
+    Ok(session::run(link, events, counter, release).await?)
 }
 
 /// Logs a failed dial. An absent controller fills one line of the journal, not one per try.

@@ -23,7 +23,7 @@ use perilog_core::message::ToAgent;
 /// An event of the link for the loop. `peer` is for people; `counter` numbers the session and grows with every session
 /// of this boot.
 #[derive(Debug)]
-pub enum LinkEdge {
+pub enum LinkEvent {
     Up { counter: u64, session: Session, peer: String },
     Message { counter: u64, message: ToAgent },
     Down { counter: u64 },

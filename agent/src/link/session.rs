@@ -8,7 +8,7 @@ use perilog_host::link::{FrameReader, FrameWriter, Link, LinkError};
 use perilog_proto::{DecodeError, Decoded, Mismatch, Preamble, decode_to_agent, encode_from_agent, negotiate};
 use tokio::sync::{mpsc, oneshot};
 
-use super::LinkEdge;
+use super::LinkEvent;
 
 /// Maximum number of messages that wait for the writer. At the start of a session the machine sends Hello at once (its
 /// tombstones in parts of some hundred), and a handful of messages for each of at most 400 tasks. Only a controller
@@ -47,7 +47,7 @@ pub(super) enum SessionError {
 /// Runs a session to its end. Sends `Up` once both sides have agreed on a version, and `Down` after each `Up`.
 pub(super) async fn run(
     link: Link,
-    edges: &mpsc::Sender<LinkEdge>,
+    events: &mpsc::Sender<LinkEvent>,
     counter: u64,
     release: &str,
 ) -> Result<(), SessionError> {
@@ -62,8 +62,8 @@ pub(super) async fn run(
     let (outbox, queue) = mpsc::channel(OUTBOX);
     let (hold, let_go) = oneshot::channel();
     let session = Session { outbox: outbox.clone(), _hold: hold };
-    if edges
-        .send(LinkEdge::Up { counter, session, peer: format!("{peer} (release {})", agreed.release) })
+    if events
+        .send(LinkEvent::Up { counter, session, peer: format!("{peer} (release {})", agreed.release) })
         .await
         .is_err()
     {
@@ -75,7 +75,7 @@ pub(super) async fn run(
         tokio::pin!(transmitting);
         // Both directions run at once: a peer that waits for the agent to read must not block itself.
         tokio::select! {
-            ended = receive(&mut reader, edges, counter, &outbox) => ended,
+            ended = receive(&mut reader, events, counter, &outbox) => ended,
             ended = &mut transmitting => ended,
             _ = let_go => {
                 // Writes the messages from before the loop ended the session: they may give the reason (a refused
@@ -88,20 +88,20 @@ pub(super) async fn run(
     // The session has ended in any case, so a failed goodbye changes nothing.
     let _ = tokio::time::timeout(GOODBYE_LIMIT, writer.close()).await;
     // Without a loop, the process is ending.
-    let _ = edges.send(LinkEdge::Down { counter }).await;
+    let _ = events.send(LinkEvent::Down { counter }).await;
     ended
 }
 
 async fn receive(
     reader: &mut FrameReader,
-    edges: &mpsc::Sender<LinkEdge>,
+    events: &mpsc::Sender<LinkEvent>,
     counter: u64,
     outbox: &Outbox,
 ) -> Result<(), SessionError> {
     while let Some(frame) = reader.next().await? {
         match decode_to_agent(&frame)? {
             Decoded::Known(message) => {
-                if edges.send(LinkEdge::Message { counter, message }).await.is_err() {
+                if events.send(LinkEvent::Message { counter, message }).await.is_err() {
                     return Ok(());
                 }
             }

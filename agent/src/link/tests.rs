@@ -14,7 +14,7 @@ use super::*;
 
 struct Bed {
     listener: Listener,
-    edges: mpsc::Receiver<LinkEdge>,
+    events: mpsc::Receiver<LinkEvent>,
     dialler: tokio::task::JoinHandle<()>,
     _controllers: watch::Sender<Controllers>,
 }
@@ -24,9 +24,9 @@ fn bed() -> Bed {
     let listener = Listener::new(socket, None, Keepalive::default()).unwrap();
     let addresses = vec![listener.local_addr().unwrap().to_string()];
     let (controllers, current) = watch::channel(Controllers { addresses, ..Controllers::default() });
-    let (sender, edges) = mpsc::channel(8);
+    let (sender, events) = mpsc::channel(8);
     let dialler = tokio::spawn(dial(current, sender, Arc::new(Window::brief()), "9.9".to_owned()));
-    Bed { listener, edges, dialler, _controllers: controllers }
+    Bed { listener, events, dialler, _controllers: controllers }
 }
 
 impl Bed {
@@ -40,15 +40,15 @@ impl Bed {
     }
 
     async fn up(&mut self) -> (u64, Session) {
-        match self.edges.recv().await.unwrap() {
-            LinkEdge::Up { counter, session, .. } => (counter, session),
+        match self.events.recv().await.unwrap() {
+            LinkEvent::Up { counter, session, .. } => (counter, session),
             other => panic!("{other:?}"),
         }
     }
 
     async fn down(&mut self) -> u64 {
-        match self.edges.recv().await.unwrap() {
-            LinkEdge::Down { counter } => counter,
+        match self.events.recv().await.unwrap() {
+            LinkEvent::Down { counter } => counter,
             other => panic!("{other:?}"),
         }
     }
@@ -70,8 +70,8 @@ async fn messages_go_both_ways_and_an_unknown_one_is_answered() {
     let mut link = bed.accept(ours()).await;
     let (first, session) = bed.up().await;
     link.writer.send(encode_to_agent(&ToAgent::Probe { nonce: 7 })).await.unwrap();
-    let edge = bed.edges.recv().await.unwrap();
-    assert!(matches!(edge, LinkEdge::Message { counter, message: ToAgent::Probe { nonce: 7 } } if counter == first));
+    let event = bed.events.recv().await.unwrap();
+    assert!(matches!(event, LinkEvent::Message { counter, message: ToAgent::Probe { nonce: 7 } } if counter == first));
     session.outbox.send(FromAgent::Probed { nonce: 7 }).await.unwrap();
     let frame = link.reader.next().await.unwrap().unwrap();
     assert_eq!(decode_from_agent(&frame).unwrap(), Decoded::Known(FromAgent::Probed { nonce: 7 }));

@@ -36,7 +36,7 @@ pub struct UnitFound {
 
 /// An event of the keeper for the loop.
 #[derive(Debug)]
-pub enum BusEdge {
+pub enum BusEvent {
     /// The connection is open, with all units of perilog: the machine joins.
     Up { bus: Bus, units: Vec<UnitFound> },
     /// The connection is lost; calls in flight fail, and `Up` follows later.
@@ -45,20 +45,20 @@ pub enum BusEdge {
 
 /// Keeps the connection: sends `Up` for each new connection, and `Lost` for its end. Runs until the loop stops
 /// listening.
-pub async fn keep(edges: mpsc::Sender<BusEdge>, stir: Arc<Stir>, around: Surroundings) {
+pub async fn keep(events: mpsc::Sender<BusEvent>, stir: Arc<Stir>, around: Surroundings) {
     let mut pause = RETRY_FLOOR;
     let mut flaps = Flaps::default();
     loop {
         match up(&stir, &around).await {
             Ok((bus, units, drained)) => {
                 pause = RETRY_FLOOR;
-                if edges.send(BusEdge::Up { bus, units }).await.is_err() {
+                if events.send(BusEvent::Up { bus, units }).await.is_err() {
                     return;
                 }
                 let since = clock::mono_ms();
                 let why = drained.await.unwrap_or_else(|error| format!("the task that reads the bus ended: {error}"));
                 tracing::warn!("{why}; connecting again");
-                if edges.send(BusEdge::Lost { why }).await.is_err() {
+                if events.send(BusEvent::Lost { why }).await.is_err() {
                     return;
                 }
                 let held = Duration::from_millis(clock::mono_ms().saturating_sub(since));

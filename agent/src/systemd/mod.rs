@@ -33,6 +33,6 @@ pub use bus::{Bus, Surroundings};
 pub use cgroups::Cgroups;
 pub use empty::Emptiness;
 pub use error::BusError;
-pub use keeper::{BusEdge, UnitFound};
+pub use keeper::{BusEvent, UnitFound};
 pub use probe::Probed;
 pub use recipe::recipe;

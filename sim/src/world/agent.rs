@@ -10,7 +10,7 @@ use perilog_core::{InvocationId, TaskId};
 use perilog_proto::{Decoded, decode_to_agent};
 
 use super::World;
-use super::event::{Call, Caller, Edge, Event};
+use super::event::{AgentEvent, Call, Caller, Event};
 use super::systemd::UnitLook;
 use super::traps::Sprung;
 
@@ -31,7 +31,7 @@ pub(crate) struct Agent {
     pub(crate) cleared: usize,
     /// Tombstones and rebuilt intents that could not be written: the agent counts these tasks too.
     pub(crate) unwritten: BTreeSet<TaskId>,
-    parked: Vec<Edge>,
+    parked: Vec<AgentEvent>,
     pub(crate) bus: bool,
     pub(crate) connection: u64,
     joined_once: bool,
@@ -115,7 +115,7 @@ impl World {
         });
         self.say(|| format!("n{at} agent {life} is up"));
         let delay = self.dice.skewed(1, 500);
-        self.after(delay, Event::Agent { node: at, life, edge: Edge::LookAround });
+        self.after(delay, Event::Agent { node: at, life, event: AgentEvent::LookAround });
     }
 
     /// Ends the agent's process. `peers_hear`: the kernel lives, and informs the peers.
@@ -157,48 +157,48 @@ impl World {
         agent.stopped = false;
         let parked = std::mem::take(&mut agent.parked);
         self.say(|| format!("n{at} agent {life} goes on"));
-        for edge in parked {
-            self.agent_edge(at, life, edge);
+        for event in parked {
+            self.agent_event(at, life, event);
         }
     }
 
-    pub(crate) fn agent_edge(&mut self, at: usize, life: u64, edge: Edge) {
+    pub(crate) fn agent_event(&mut self, at: usize, life: u64, event: AgentEvent) {
         let Some(agent) = self.nodes[at].agent.as_mut().filter(|agent| agent.life == life) else { return };
         if agent.stopped {
-            agent.parked.push(edge);
+            agent.parked.push(event);
             return;
         }
-        if let Some(input) = self.input_of(at, edge) {
+        if let Some(input) = self.input_of(at, event) {
             self.feed(at, input);
         }
     }
 
     /// Turns an event into the machine's input; `None`: the event has no input.
-    fn input_of(&mut self, at: usize, edge: Edge) -> Option<Input> {
+    fn input_of(&mut self, at: usize, event: AgentEvent) -> Option<Input> {
         let node = &mut self.nodes[at];
         let boottime = node.boottime(self.t);
         let agent = node.agent.as_mut()?;
-        match edge {
-            Edge::LookAround => {
+        match event {
+            AgentEvent::LookAround => {
                 if self.t < node.stalled_until {
                     // The agent's question waits in the same queue as all other questions.
                     let (life, later) = (agent.life, node.stalled_until - self.t + 1);
-                    self.after(later, Event::Agent { node: at, life, edge: Edge::LookAround });
+                    self.after(later, Event::Agent { node: at, life, event: AgentEvent::LookAround });
                 } else if !agent.bus {
                     let units = node.systemd.look_at_all();
                     let life = agent.life;
                     let delay = self.dice.skewed(1, 100);
-                    self.after(delay, Event::Agent { node: at, life, edge: Edge::BusUp { units } });
+                    self.after(delay, Event::Agent { node: at, life, event: AgentEvent::BusUp { units } });
                 }
                 None
             }
-            Edge::BusUp { units } if !agent.bus => Some(self.join(at, units)),
-            Edge::BusUp { .. } => None,
-            Edge::Answer { call, connection, input } => {
+            AgentEvent::BusUp { units } if !agent.bus => Some(self.join(at, units)),
+            AgentEvent::BusUp { .. } => None,
+            AgentEvent::Answer { call, connection, input } => {
                 agent.pending.remove(&call)?;
                 (connection == agent.connection).then_some(input)
             }
-            Edge::Files { call, connection, stem, task, seen } => {
+            AgentEvent::Files { call, connection, stem, task, seen } => {
                 if connection == agent.connection {
                     agent.note_look(&stem, seen.unit.as_ref());
                 }
@@ -206,18 +206,18 @@ impl World {
                 let seen = node.spool.look(&stem, *seen);
                 (connection == agent.connection).then_some(Input::Inspected { task, seen: Ok(seen) })
             }
-            Edge::Unanswered { call, connection } => {
+            AgentEvent::Unanswered { call, connection } => {
                 let why = "no answer for a minute".to_owned();
                 let pending = agent.pending.remove(&call)?;
                 if connection == agent.connection { pending.unknown(why) } else { None }
             }
-            Edge::Stir { stem } => agent.roll.get(&stem).map(|task| Input::Stirred { task: *task }),
-            Edge::LinkUp { conn } if agent.conn == Some(conn) => {
+            AgentEvent::Stir { stem } => agent.roll.get(&stem).map(|task| Input::Stirred { task: *task }),
+            AgentEvent::LinkUp { conn } if agent.conn == Some(conn) => {
                 let counter = boottime.max(agent.last_counter + 1);
                 agent.last_counter = counter;
                 Some(Input::LinkUp { counter })
             }
-            Edge::Message { conn, frame } if agent.conn == Some(conn) => match decode_to_agent(&frame) {
+            AgentEvent::Message { conn, frame } if agent.conn == Some(conn) => match decode_to_agent(&frame) {
                 Ok(Decoded::Known(message)) => Some(Input::Message(message)),
                 other => {
                     let text = format!("a controller's frame cannot be read: {other:?}");
@@ -225,17 +225,17 @@ impl World {
                     None
                 }
             },
-            Edge::LinkDown { conn } if agent.conn == Some(conn) => self.hang_up(at).then_some(Input::LinkDown),
+            AgentEvent::LinkDown { conn } if agent.conn == Some(conn) => self.hang_up(at).then_some(Input::LinkDown),
             // The event belongs to a closed session.
-            Edge::LinkUp { .. } | Edge::Message { .. } | Edge::LinkDown { .. } => None,
-            Edge::Tick { boot_ms } if agent.wake == Some(boot_ms) => {
+            AgentEvent::LinkUp { .. } | AgentEvent::Message { .. } | AgentEvent::LinkDown { .. } => None,
+            AgentEvent::Tick { boot_ms } if agent.wake == Some(boot_ms) => {
                 agent.wake = None;
                 agent.ticked_at = self.t;
                 Some(Input::Tick)
             }
-            Edge::Tick { .. } => None,
-            Edge::Reload => Some(Input::Policy(node.identity().policy)),
-            Edge::Local(input) => agent.joined_once.then_some(*input),
+            AgentEvent::Tick { .. } => None,
+            AgentEvent::Reload => Some(Input::Policy(node.identity().policy)),
+            AgentEvent::Local(input) => agent.joined_once.then_some(*input),
         }
     }
 
@@ -304,15 +304,15 @@ impl World {
         let calls: Vec<u64> = agent.pending.keys().copied().collect();
         if agent.stopped {
             // The stopped agent learns of the loss when it continues.
-            agent.parked.push(Edge::Local(Box::new(Input::BusLost)));
+            agent.parked.push(AgentEvent::Local(Box::new(Input::BusLost)));
         } else {
             self.feed(at, Input::BusLost);
         }
         for call in calls {
             let delay = self.dice.range(0, 2);
-            self.after(delay, Event::Agent { node: at, life, edge: Edge::Unanswered { call, connection } });
+            self.after(delay, Event::Agent { node: at, life, event: AgentEvent::Unanswered { call, connection } });
         }
-        self.after(ms.max(1), Event::Agent { node: at, life, edge: Edge::LookAround });
+        self.after(ms.max(1), Event::Agent { node: at, life, event: AgentEvent::LookAround });
     }
 
     /// Hands an input to the machine, and then every input that results at once.
@@ -371,8 +371,8 @@ impl World {
         let from = Caller { life: agent.life, connection: agent.connection, call: agent.calls, mute };
         if !matches!(pending, Pending::Told) {
             agent.pending.insert(from.call, pending);
-            let edge = Edge::Unanswered { call: from.call, connection: from.connection };
-            self.after(CALL_LIMIT_MS, Event::Agent { node: at, life: from.life, edge });
+            let event = AgentEvent::Unanswered { call: from.call, connection: from.connection };
+            self.after(CALL_LIMIT_MS, Event::Agent { node: at, life: from.life, event });
         }
         let delay = self.dice.skewed(0, 20) + delay_ms;
         self.after(delay, Event::Call { node: at, boot, from, call });

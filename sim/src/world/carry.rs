@@ -6,7 +6,7 @@ use perilog_core::message::FromAgent;
 
 use super::World;
 use super::agent::Pending;
-use super::event::{Call, Edge, Event};
+use super::event::{AgentEvent, Call, Event};
 use super::traps::How;
 
 const TERM: u8 = 15;
@@ -221,7 +221,7 @@ impl World {
         let life = agent.life;
         if !populated {
             let delay = self.dice.skewed(0, 10);
-            self.after(delay, Event::Agent { node: at, life, edge: Edge::Stir { stem } });
+            self.after(delay, Event::Agent { node: at, life, event: AgentEvent::Stir { stem } });
         }
     }
 
@@ -231,7 +231,7 @@ impl World {
         let Some(agent) = node.agent.as_mut() else { return };
         agent.wake = Some(boot_ms);
         let life = agent.life;
-        self.after(delay, Event::Agent { node: at, life, edge: Edge::Tick { boot_ms } });
+        self.after(delay, Event::Agent { node: at, life, event: AgentEvent::Tick { boot_ms } });
     }
 
     /// Checks a reply to a caller: the reported outcome must be true.

@@ -46,7 +46,7 @@ pub(crate) enum Event {
     Agent {
         node: usize,
         life: u64,
-        edge: Edge,
+        event: AgentEvent,
     },
     Dial {
         node: usize,
@@ -136,7 +136,7 @@ pub(crate) enum Event {
 
 /// An event that the agent's loop waits for.
 #[derive(Debug, Clone)]
-pub(crate) enum Edge {
+pub(crate) enum AgentEvent {
     /// The agent has a connection to the bus, and asks for all units.
     LookAround,
     /// systemd has listed the units; the agent reads the directories now.

@@ -166,7 +166,7 @@ impl World {
             Event::Goes { node, boot, down_ms, soft } => self.goes(node, boot, down_ms, soft),
             Event::AgentUp { node, boot } => self.agent_up(node, boot),
             Event::Continue { node, life } => self.continue_agent(node, life),
-            Event::Agent { node, life, edge } => self.agent_edge(node, life, edge),
+            Event::Agent { node, life, event } => self.agent_event(node, life, event),
             Event::Dial { node, life } => self.dial(node, life),
             Event::Answered { node, life, conn, question } => self.answered(node, life, conn, question),
             Event::Call { node, boot, from, call } => self.pid1(node, boot, from, call),

@@ -10,7 +10,7 @@ use perilog_core::message::{FromAgent, ToAgent};
 use perilog_proto::{Decoded, decode_from_agent, encode_from_agent, encode_to_agent};
 
 use super::World;
-use super::event::{Edge, Event};
+use super::event::{AgentEvent, Event};
 use super::site;
 use crate::plan::Side;
 
@@ -96,7 +96,7 @@ impl World {
             agent.conn = Some(conn);
         }
         let delay = self.dice.skewed(1, 50);
-        self.after(delay, Event::Agent { node: at, life, edge: Edge::LinkUp { conn } });
+        self.after(delay, Event::Agent { node: at, life, event: AgentEvent::LinkUp { conn } });
     }
 
     /// Ends the agent's session; the agent dials again within its window. Returns `true` if a session existed, so that
@@ -216,7 +216,7 @@ impl World {
             }
             let (node, life) = (c.node, c.agent_life);
             let delay = self.dice.range(0, 5);
-            self.after(delay, Event::Agent { node, life, edge: Edge::LinkDown { conn } });
+            self.after(delay, Event::Agent { node, life, event: AgentEvent::LinkDown { conn } });
         } else {
             if !std::mem::replace(&mut c.controller_open, false) {
                 return;
@@ -331,7 +331,7 @@ impl World {
         match (to, frame) {
             (Side::Agent, Frame::Bytes(frame)) if c.agent_open => {
                 let (node, life) = (c.node, c.agent_life);
-                self.after(0, Event::Agent { node, life, edge: Edge::Message { conn, frame } });
+                self.after(0, Event::Agent { node, life, event: AgentEvent::Message { conn, frame } });
             }
             (Side::Agent, Frame::Fin) => self.close_side(conn, Side::Agent),
             (Side::Controller, Frame::Bytes(frame)) if c.controller_open => self.hear(conn, &frame),

@@ -11,7 +11,7 @@ use perilog_core::{ActionId, ClusterId, Rank, TaskId};
 use perilog_core::{HostList, IdSet, Targets, Terms, Tolerance};
 
 use super::World;
-use super::event::{Edge, Event};
+use super::event::{AgentEvent, Event};
 use super::site;
 use crate::plan::Op;
 
@@ -130,7 +130,7 @@ impl World {
             Op::Reload { node, policy } => {
                 self.nodes[node].policy = policy;
                 let life = self.nodes[node].life;
-                self.after(1, Event::Agent { node, life, edge: Edge::Reload });
+                self.after(1, Event::Agent { node, life, event: AgentEvent::Reload });
             }
             Op::Configure { settings } => {
                 self.settings = settings;
@@ -212,7 +212,7 @@ impl World {
 
     fn local(&mut self, at: usize, input: Input) {
         let life = self.nodes[at].life;
-        self.after(1, Event::Agent { node: at, life, edge: Edge::Local(Box::new(input)) });
+        self.after(1, Event::Agent { node: at, life, event: AgentEvent::Local(Box::new(input)) });
     }
 
     pub(super) fn hosts(&self, first: usize, count: usize) -> HostList {

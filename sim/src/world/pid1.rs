@@ -4,7 +4,7 @@ use perilog_core::agent::io::{Input, Seen, StartReply};
 use perilog_core::task::Intent;
 
 use super::World;
-use super::event::{Act, Call, Caller, Edge, Event};
+use super::event::{Act, AgentEvent, Call, Caller, Event};
 use super::systemd::{Exit, Life};
 
 impl World {
@@ -42,7 +42,7 @@ impl World {
                     seen = Seen { unit: Some(unit), unit_ids: ids, processes, ..seen };
                 }
                 let (call, connection) = (from.call, from.connection);
-                self.answer_edge(at, from, Edge::Files { call, connection, stem, task, seen: Box::new(seen) });
+                self.answer_event(at, from, AgentEvent::Files { call, connection, stem, task, seen: Box::new(seen) });
             }
             Call::SignalRunner { .. } | Call::KillAll { .. } if !meant => {}
             Call::SignalRunner { stem, signal, .. } => self.signal_runner(at, &stem, signal),
@@ -54,7 +54,7 @@ impl World {
                 }
                 let (call, connection) = (from.call, from.connection);
                 let input = Input::Unloaded { stem, result: Ok(()) };
-                self.answer_edge(at, from, Edge::Answer { call, connection, input });
+                self.answer_event(at, from, AgentEvent::Answer { call, connection, input });
             }
         }
     }
@@ -77,7 +77,7 @@ impl World {
         };
         let (call, connection) = (from.call, from.connection);
         let input = Input::Started { task, reply };
-        self.answer_edge(at, from, Edge::Answer { call, connection, input });
+        self.answer_event(at, from, AgentEvent::Answer { call, connection, input });
     }
 
     pub(crate) fn unit_after(&mut self, ms: u64, at: usize, stem: &str, serial: u64, act: Act) {
@@ -85,17 +85,17 @@ impl World {
         self.after(ms, Event::Unit { node: at, boot, stem: stem.to_owned(), serial, act });
     }
 
-    fn answer_edge(&mut self, at: usize, from: Caller, edge: Edge) {
+    fn answer_event(&mut self, at: usize, from: Caller, event: AgentEvent) {
         if !from.mute {
             let delay = self.dice.skewed(0, 30);
-            self.after(delay, Event::Agent { node: at, life: from.life, edge });
+            self.after(delay, Event::Agent { node: at, life: from.life, event });
         }
     }
 
     fn stir_now(&mut self, at: usize, from: Caller, stem: &str) {
         let delay = self.dice.skewed(0, 10);
-        let edge = Edge::Stir { stem: stem.to_owned() };
-        self.after(delay, Event::Agent { node: at, life: from.life, edge });
+        let event = AgentEvent::Stir { stem: stem.to_owned() };
+        self.after(delay, Event::Agent { node: at, life: from.life, event });
     }
 
     /// Reports a changed unit to the agent, if the agent asked for that.
@@ -106,7 +106,7 @@ impl World {
         };
         let life = agent.life;
         let delay = self.dice.skewed(0, 10);
-        self.after(delay, Event::Agent { node: at, life, edge: Edge::Stir { stem: stem.to_owned() } });
+        self.after(delay, Event::Agent { node: at, life, event: AgentEvent::Stir { stem: stem.to_owned() } });
     }
 
     /// Ends every process of the unit, as KillUnit(all, SIGKILL) does.
@@ -134,7 +134,7 @@ impl World {
         if agent.watch_empty.contains(stem) {
             let life = agent.life;
             let delay = self.dice.skewed(0, 10);
-            self.after(delay, Event::Agent { node: at, life, edge: Edge::Stir { stem: stem.to_owned() } });
+            self.after(delay, Event::Agent { node: at, life, event: AgentEvent::Stir { stem: stem.to_owned() } });
         }
     }
 

@@ -372,8 +372,8 @@ impl World {
         let Some(agent) = self.nodes[at].agent.as_ref().filter(|agent| agent.watched.contains(stem)) else { return };
         let life = agent.life;
         let delay = self.dice.skewed(0, 400);
-        let edge = super::event::Edge::Stir { stem: stem.to_owned() };
-        self.after(delay, super::event::Event::Agent { node: at, life, edge });
+        let event = super::event::AgentEvent::Stir { stem: stem.to_owned() };
+        self.after(delay, super::event::Event::Agent { node: at, life, event });
     }
 }
 
