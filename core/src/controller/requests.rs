@@ -28,11 +28,7 @@ impl Jobs {
         let chosen = which.targets.as_ref().map(|t| attempt.layout.choose(t)).transpose().map_err(Refusal::Invalid)?;
         // A choice that names resources and no ranks means no ranks.
         let chosen = chosen.or_else(|| which.resources.as_ref().map(|_| IdSet::new()));
-        let named = attempt
-            .actions
-            .iter()
-            .filter_map(|id| self.action(*id))
-            .filter(|a| which.action.as_ref().is_none_or(|n| a.row.name == *n));
+        let named = self.of(attempt).filter(|a| which.action.as_ref().is_none_or(|n| a.row.name == *n));
         let mut found = false;
         let mut tasks = Vec::new();
         for action in named {
@@ -65,9 +61,8 @@ impl Jobs {
 
     /// Returns the newest attempt of a job with an action of this name.
     fn attempt_with(&self, job: &JobId, name: &ActionName) -> Option<Attempt> {
-        let of = |id: &ActionId| self.action(*id).is_some_and(|action| action.row.name == *name);
         let mut attempts = self.get(job)?.attempts.iter().rev();
-        attempts.find(|(_, attempt)| attempt.actions.iter().any(of)).map(|(number, _)| *number)
+        attempts.find(|(_, attempt)| self.of(attempt).any(|action| action.row.name == *name)).map(|(number, _)| *number)
     }
 }
 

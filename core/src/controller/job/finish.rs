@@ -12,8 +12,7 @@ use crate::job::{Part, Terms};
 impl Jobs {
     /// Returns the named resources that the attempt's actions cover, each with the action's name.
     fn in_use(&self, job: &JobId, number: Attempt) -> impl Iterator<Item = (&ActionName, &ResourceName)> {
-        let attempt = self.attempt(job, number);
-        let actions = attempt.into_iter().flat_map(|attempt| &attempt.actions).filter_map(|id| self.action(*id));
+        let actions = self.attempt(job, number).into_iter().flat_map(|attempt| self.of(attempt));
         actions.flat_map(|action| {
             let external = action.row.external.iter();
             external.flat_map(|external| &external.resources).map(|used| (&action.row.name, used))
@@ -129,7 +128,7 @@ impl Jobs {
     ) -> Result<Reply, Refusal> {
         let (number, entry) = self.attempt_meant(job, attempt)?;
         // After-actions are not cancelled: they clean up after the job, however the job ended.
-        let names = entry.actions.iter().filter_map(|id| self.action(*id)).map(|action| action.row.name.clone());
+        let names = self.of(entry).map(|action| action.row.name.clone());
         let stopped: Vec<ActionName> = names.filter(|name| !cx.settings.after.contains(name)).collect();
         for action in stopped {
             let which =

@@ -30,7 +30,7 @@ use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::controller::machine::Machine;
 use crate::defect;
-use crate::ids::{ActionId, ActionName, Attempt, HostName, JobId, Rank, TaskId};
+use crate::ids::{ActionName, Attempt, HostName, JobId, Rank, TaskId};
 use crate::message::ToAgent;
 
 /// Interval (ms) at which the controller looks for attempts to forget.
@@ -58,7 +58,7 @@ impl Jobs {
     /// attempt is over, even if no resource manager finishes the job.
     fn is_followed(&self, attempt: &JobAttempt) -> bool {
         let after = &self.after;
-        let actions = || attempt.actions.iter().filter_map(|id| self.action(*id)).map(|action| &action.row);
+        let actions = || self.of(attempt).map(|action| &action.row);
         let covered =
             |name: &ActionName| actions().any(|row| row.name == *name && attempt.hold.ranks.is_subset(&row.ranks));
         !after.is_empty() && after.iter().all(covered) && attempt.hold.resources.is_empty()
@@ -163,10 +163,9 @@ impl<'a> Facts<'a> {
     }
 
     fn may_go(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, owed: &Owed) -> May {
-        let ended = |id: &ActionId| self.jobs.action(*id).is_none_or(|action| action.row.verdict.is_some());
         // A resource manager will still finish the attempt.
         let is_expected = attempt.added && attempt.open && !attempt.complete;
-        if !attempt.asserted || is_expected || !attempt.actions.iter().all(ended) {
+        if !attempt.asserted || is_expected || self.jobs.of(attempt).any(|action| action.row.verdict.is_none()) {
             return May::Never;
         }
         if self.cx.outbox.is_hooked(job, number) && !defect!(PruneUntold) {

@@ -89,8 +89,7 @@ impl Jobs {
     /// Returns the ranks whose failure the attempt has forgiven: they failed in a setup action with the verdict `ok`.
     pub(crate) fn tolerated(&self, job: &JobId, attempt: Attempt) -> IdSet {
         let mut tolerated = IdSet::new();
-        let ids = self.attempt(job, attempt).map(|attempt| attempt.actions.clone());
-        for action in ids.into_iter().flatten().filter_map(|id| self.action(id)) {
+        for action in self.attempt(job, attempt).into_iter().flat_map(|attempt| self.of(attempt)) {
             if action.row.verdict == Some(Verdict::Ok) && !self.after.contains(&action.row.name) {
                 tolerated.extend_with(&action.bad().difference(&action.never_begun()));
             }

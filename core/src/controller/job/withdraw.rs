@@ -83,8 +83,7 @@ impl Jobs {
 
     /// Returns the setup actions of an attempt, and its external actions: all but the after-actions.
     pub(crate) fn preparing(&self, job: &JobId, number: Attempt) -> impl Iterator<Item = &Action> {
-        let attempt = self.attempt(job, number);
-        let actions = attempt.into_iter().flat_map(|attempt| &attempt.actions).filter_map(|id| self.action(*id));
+        let actions = self.attempt(job, number).into_iter().flat_map(|attempt| self.of(attempt));
         actions.filter(|action| !self.follows(action))
     }
 

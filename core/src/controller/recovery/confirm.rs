@@ -103,10 +103,9 @@ impl Machine {
                     self.jobs.let_go(job, *number, &Part::of_ranks(handed), &mut self.cx);
                 }
             }
-            let ids = self.jobs.attempt(job, *number).map(|attempt| attempt.actions.clone()).unwrap_or_default();
-            for id in ids {
-                let ranks = self.jobs.action(id).map(|action| action.row.ranks.clone()).unwrap_or_default();
-                self.jobs.ready(id, ranks, &mut self.cx);
+            let attempt = self.jobs.attempt(job, *number);
+            for action in attempt.into_iter().flat_map(|attempt| self.jobs.of(attempt)) {
+                self.jobs.ready(action.row.id, action.row.ranks.clone(), &mut self.cx);
             }
         }
         Ok(Reply::Reached { tasks: waiting.len() as u64 })

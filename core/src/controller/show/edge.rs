@@ -41,7 +41,6 @@ impl Facts<'_> {
     }
 
     fn edge_attempt(&self, job: &JobId, number: Attempt, attempt: &JobAttempt) -> EdgeAttempt {
-        let actions = attempt.actions.iter().filter_map(|id| self.jobs.action(*id));
         EdgeAttempt {
             job: job.clone(),
             attempt: number,
@@ -52,7 +51,7 @@ impl Facts<'_> {
             released: attempt.released.ranks.clone(),
             complete: attempt.complete,
             unvouched: attempt.unvouched,
-            actions: actions.map(|action| self.edge_action(action)).collect(),
+            actions: self.jobs.of(attempt).map(|action| self.edge_action(action)).collect(),
             milestones: attempt.milestones.reached().cloned().collect(),
         }
     }

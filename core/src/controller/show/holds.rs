@@ -41,7 +41,7 @@ impl Facts<'_> {
             let name = ActionName::new("job").expect("a word of small letters is an action");
             rows.push(row(name, attempt.hold.clone(), why, attempt.touched_ms));
         }
-        for action in attempt.actions.iter().filter_map(|id| self.jobs.action(*id)).filter(|_| all) {
+        for action in self.jobs.of(attempt).filter(|_| all) {
             let mut part = action.row.held.clone();
             part.subtract(&action.open_part());
             if !part.is_empty() {
