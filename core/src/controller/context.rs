@@ -4,6 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use serde_json::{Value, json};
+
 use crate::agent::io::Level;
 use crate::controller::giveback::outbox::Outbox;
 use crate::controller::io::{Client, Effect, Now, Passing, Record, Refusal, Reply, SessionId, Settings};
@@ -211,13 +213,25 @@ impl Jobs {
         }
     }
 
+    /// Appends an event about an action to the log of the action's job. `more`: the context beside the action's name
+    /// and its attempt.
+    pub(super) fn action_event(&mut self, id: ActionId, name: &str, mut more: Value, cx: &mut Context) {
+        let Some(row) = self.action(id).map(|action| &action.row) else { return };
+        let job = row.job.clone();
+        if let Some(context) = more.as_object_mut() {
+            context.insert("action".to_owned(), json!(row.name));
+            context.insert("attempt".to_owned(), json!(row.attempt));
+        }
+        self.event(&job, name, more, cx);
+    }
+
     /// Appends an event to the job's log, and publishes it to clients that follow the log.
-    pub(super) fn event(&mut self, job: &JobId, name: &str, context: serde_json::Value, cx: &mut Context) {
+    pub(super) fn event(&mut self, job: &JobId, name: &str, context: Value, cx: &mut Context) {
         let entry = self.entry(job.clone()).or_default();
         entry.events_last += 1;
         let sequence = entry.events_last;
         let context = match context {
-            serde_json::Value::Object(map) => Some(map),
+            Value::Object(map) => Some(map),
             _ => None,
         };
         let event = Event::at_millis(cx.now.wall_ms, name, context);

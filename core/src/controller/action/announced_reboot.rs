@@ -185,10 +185,8 @@ impl Machine {
         action.expect(task.rank, Expects { within_ms, machine }, ended, self.cx.now.mono_ms, grace);
         let until_ms = action.expected.get(&task.rank).and_then(|expected| expected.until_ms);
         if news {
-            let (job, name, attempt) = (action.row.job.clone(), action.row.name.clone(), action.row.attempt);
-            let context = json!({"action": name, "attempt": attempt, "ranks": task.rank.0.to_string(), "hosts": host,
-                "within_ms": within_ms});
-            self.jobs.event(&job, "expect-reboot", context, &mut self.cx);
+            let context = json!({"ranks": task.rank.0.to_string(), "hosts": host, "within_ms": within_ms});
+            self.jobs.action_event(task.action, "expect-reboot", context, &mut self.cx);
         }
         if let Some(until) = until_ms {
             self.jobs.check_by(task.action, until);

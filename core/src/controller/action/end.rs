@@ -165,12 +165,10 @@ impl Jobs {
         if !action.is_overdue_now(task.rank, script) {
             return None;
         }
-        let row = &action.row;
-        let ended = row.ended.contains(task.rank.0);
-        let context = json!({"action": row.name, "attempt": row.attempt, "ranks": task.rank.0.to_string(),
-            "hosts": host, "script": script, "limit_ms": limit_ms, "doing": doing});
-        let job = row.job.clone();
-        self.event(&job, "overdue", context, cx);
+        let ended = action.row.ended.contains(task.rank.0);
+        let context = json!({"ranks": task.rank.0.to_string(), "hosts": host, "script": script, "limit_ms": limit_ms,
+            "doing": doing});
+        self.action_event(task.action, "overdue", context, cx);
         self.touch(task.action, cx);
         // If the task has ended by a resolution, an operator may have lifted its drain since.
         (!ended).then(|| format!("{script} is past its limit of {}", Span::from_millis(*limit_ms)))

@@ -41,9 +41,8 @@ impl Machine {
         let Some(action) = self.jobs.action_mut(task.action) else {
             return;
         };
-        let (job, name, attempt) = (action.row.job.clone(), action.row.name.clone(), action.row.attempt);
-        let told = self.nodes.get(host).and_then(|n| n.live.get(&task)).map(|(phase, _)| phase.clone());
-        let repeated = |kind: fn(&Phase) -> bool| told.as_ref().is_some_and(kind);
+        let told = self.nodes.get(host).and_then(|node| node.live.get(&task));
+        let lingered = matches!(told, Some((Phase::Lingering { .. }, _)));
         match &phase {
             Phase::Milestone { name } => {
                 self.jobs.task_says(task, name, &mut self.cx);
@@ -54,12 +53,9 @@ impl Machine {
                     self.on_overdue(task, &what);
                 }
             }
-            Phase::Lingering { processes }
-                if !repeated(|p| matches!(p, Phase::Lingering { .. })) && action.may_tell(task.rank) =>
-            {
-                let context = json!({"action": name, "attempt": attempt, "ranks": task.rank.0.to_string(),
-                    "hosts": host, "processes": processes});
-                self.jobs.event(&job, "lingering", context, &mut self.cx);
+            Phase::Lingering { processes } if !lingered && action.may_tell(task.rank) => {
+                let context = json!({"ranks": task.rank.0.to_string(), "hosts": host, "processes": processes});
+                self.jobs.action_event(task.action, "lingering", context, &mut self.cx);
             }
             _ => {}
         }

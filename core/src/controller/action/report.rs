@@ -99,9 +99,8 @@ impl Jobs {
         }
         if !late.resources.is_empty() {
             let result = end_of(said, &row, false, cx.now).outcome;
-            let context = json!({"action": row.name, "attempt": row.attempt, "resources": late.resources,
-                "outcome": result.word(), "result": result.to_string()});
-            self.event(&row.job, "late", context, cx);
+            let context = json!({"resources": late.resources, "outcome": result.word(), "result": result.to_string()});
+            self.action_event(id, "late", context, cx);
             self.touch(id, cx);
         }
         ended.resources.extend(fresh.iter().cloned());

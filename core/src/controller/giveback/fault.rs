@@ -105,9 +105,8 @@ impl Machine {
         }
         let (job, drain) = (row.job.clone(), self.drains.get(&host));
         let newest = drain.map(|drain| drain.newest().reason).unwrap_or_default();
-        let context = json!({"action": row.name, "attempt": row.attempt, "ranks": task.rank.0.to_string(),
-            "hosts": host, "reason": newest});
-        self.jobs.event(&job, "drain", context, &mut self.cx);
+        let context = json!({"ranks": task.rank.0.to_string(), "hosts": host, "reason": newest});
+        self.jobs.action_event(task.action, "drain", context, &mut self.cx);
         self.cx.note(Level::Warning, Some(&job), Some(&host), format!("drained: {newest}"));
     }
 

@@ -117,9 +117,9 @@ impl Jobs {
 
     /// Adds a new action. A rank begins when its turn comes ([`crate::controller::action::order`]).
     pub(crate) fn begin(&mut self, mut row: ActionRow, cx: &mut Context) {
-        let (id, job, ranks) = (row.id, row.job.clone(), row.ranks.clone());
-        row.events_from = self.get(&job).map_or(0, |j| j.events_last);
-        let (name, attempt, external) = (row.name.clone(), row.attempt, row.external.clone());
+        let (id, ranks) = (row.id, row.ranks.clone());
+        row.events_from = self.get(&row.job).map_or(0, |j| j.events_last);
+        let external = row.external.clone();
         // The store keeps actions in the order in which they began, because the order decides which action waits for
         // which.
         cx.records.push(Record::Action(Box::new(row.clone())));
@@ -128,12 +128,12 @@ impl Jobs {
         self.arm(id, cx);
         self.touch(id, cx);
         let hosts = self.layout(id).map(|layout| layout.hosts_of(&ranks));
-        let mut context = json!({"action": name, "attempt": attempt, "id": id, "ranks": ranks, "hosts": hosts});
+        let mut context = json!({"id": id, "ranks": ranks, "hosts": hosts});
         if let (Some(external), Some(context)) = (external, context.as_object_mut()) {
             context.insert("resources".to_owned(), json!(external.resources));
             context.insert("lease".to_owned(), json!(Span::from_millis(external.lease_ms)));
         }
-        self.event(&job, "action-start", context, cx);
+        self.action_event(id, "action-start", context, cx);
         self.ready(id, ranks, cx);
     }
 }

@@ -22,10 +22,8 @@ impl Jobs {
         let unbegun: Vec<(ActionId, IdSet)> = unbegun.filter(|(_, ranks)| !ranks.is_empty()).collect();
         for (id, ranks) in unbegun {
             let Some(action) = self.action(id) else { continue };
-            let (name, tasks): (_, Vec<_>) =
-                (action.row.name.clone(), ranks.iter().map(|rank| action.task(Rank(rank))).collect());
-            let context = json!({"action": name, "attempt": number, "ranks": ranks, "why": why});
-            self.event(job, "cancel", context, cx);
+            let tasks: Vec<TaskId> = ranks.iter().map(|rank| action.task(Rank(rank))).collect();
+            self.action_event(id, "cancel", json!({"ranks": ranks, "why": why}), cx);
             for task in tasks {
                 self.end_task(task, Ended::bare(Outcome::Cancelled { status: None }, cx.now.wall_ms), cx);
             }
@@ -72,11 +70,9 @@ impl Jobs {
             let Some(action) = self.action_mut(id).filter(|_| !defect!(SupersededServiceUntold)) else {
                 continue;
             };
-            let name = action.row.name.clone();
             action.stop_service(&part, why);
-            let context = json!({"action": name, "attempt": number, "ranks": part.ranks, "resources": part.resources,
-                "why": why});
-            self.event(job, "cancel", context, cx);
+            let context = json!({"ranks": part.ranks, "resources": part.resources, "why": why});
+            self.action_event(id, "cancel", context, cx);
             self.touch(id, cx);
         }
     }

@@ -53,11 +53,7 @@ impl Jobs {
                 cx.changes.push_back(Change::Cancelled(task, why.to_owned()));
             }
             self.touch(id, cx);
-            if let Some(row) = self.action(id).map(|a| a.row.clone()) {
-                let context =
-                    json!({"action": row.name, "attempt": row.attempt, "ranks": ranks, "why": why, "by": uid});
-                self.event(&row.job, "cancel", context, cx);
-            }
+            self.action_event(id, "cancel", json!({"ranks": ranks, "why": why, "by": uid}), cx);
         }
         Ok(Reply::Reached { tasks: count })
     }

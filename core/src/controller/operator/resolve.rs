@@ -122,10 +122,8 @@ impl Machine {
                 overdue: false,
                 unbegun: false,
             });
-            let context = json!({"action": action.row.name, "attempt": action.row.attempt, "ranks": later,
-                "hosts": hosts, "ok": ok, "reason": reason, "by": uid});
-            let job = action.row.job.clone();
-            self.jobs.event(&job, "resolve", context, &mut self.cx);
+            let context = json!({"ranks": later, "hosts": hosts, "ok": ok, "reason": reason, "by": uid});
+            self.jobs.action_event(id, "resolve", context, &mut self.cx);
             self.jobs.touch(id, &mut self.cx);
         }
         Ok(Reply::Resolved { tasks: count, waiting })
