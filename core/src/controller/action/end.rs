@@ -122,7 +122,7 @@ impl Machine {
             return;
         }
         let ranks = IdSet::from(task.rank.0..=task.rank.0);
-        let word = Resolving { ranks, ok: false, reason: what.to_owned(), by: 0, overdue: true, unbegun: false };
+        let word = Resolving { overdue: true, ..Resolving::new(ranks, false, what, 0) };
         match self.jobs.host_of(task).is_some_and(|host| self.drains.is_draining(&host)) {
             true => self.jobs.action_mut(task.action).into_iter().for_each(|action| action.resolve_later(word.clone())),
             false => self.jobs.end_task(task, Ended::bare(word.outcome(), self.cx.now.wall_ms), &mut self.cx),

@@ -105,10 +105,7 @@ impl Jobs {
         let manager = Part { ranks, resources: owed.manager.resources };
         for (edge, part) in [(Edge::Manager, manager), (Edge::ReleaseHook, owed.hook)] {
             let Some(attempt) = self.attempt(job, number).filter(|_| !part.is_empty()) else { continue };
-            let r = attempt.terms.r.as_ref().map(|r| r.fragment(&part.ranks));
-            let mut context = json!({"attempt": number, "ranks": part.ranks,
-                                     "hosts": attempt.layout.hosts_of(&part.ranks),
-                "resources": part.resources, "final": attempt.owed().is_subset(&attempt.released), "R": r});
+            let mut context = attempt.release_of(number, &part);
             let at_ms = (edge == Edge::ReleaseHook).then_some(cx.now.wall_ms);
             // Not by `tell_manager`, which sends no notice about an attempt with only disowned ranks.
             cx.send_notice(edge, job, number, told_as(&mut context, "release", at_ms));

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::controller::action::Action;
 use crate::controller::context::Context;
@@ -16,6 +16,7 @@ use crate::controller::facts::Facts;
 use crate::controller::giveback::notices::told_as;
 use crate::controller::io::{Edge, ReleasePolicy};
 use crate::controller::job::Jobs;
+use crate::controller::job::attempt::JobAttempt;
 use crate::defect;
 use crate::ids::{ActionId, Attempt, HostName, JobId, Rank, ResourceName};
 use crate::job::Part;
@@ -101,6 +102,17 @@ impl Action {
     }
 }
 
+impl JobAttempt {
+    /// Returns the context of a release of `part`, for the event log and for notices.
+    pub(super) fn release_of(&self, number: Attempt, part: &Part) -> Value {
+        let is_final = self.owed().is_subset(&self.released)
+            || (defect!(FinalTwice) && self.released.ranks.len() + 1 >= self.layout.ranks().len());
+        let of = if defect!(FragmentOfAll) { &self.released.ranks } else { &part.ranks };
+        json!({"attempt": number, "ranks": part.ranks, "hosts": self.layout.hosts_of(&part.ranks),
+            "resources": part.resources, "final": is_final, "R": self.terms.r.as_ref().map(|r| r.fragment(of))})
+    }
+}
+
 impl Jobs {
     /// Drops holds of an action by its release policy. The end of the batch releases ranks and resources without a
     /// further hold.
@@ -128,22 +140,15 @@ impl Jobs {
         attempt.released.extend_with(free);
         let all = attempt.released == attempt.whole();
         attempt.complete = all;
-        let owed = attempt.owed();
-        let mut told = free.intersection(&owed);
+        let mut told = free.intersection(&attempt.owed());
         if defect!(DisownedTold) {
             told = free.clone();
         }
-        let is_final = owed.is_subset(&attempt.released);
-        let said =
-            is_final || (defect!(FinalTwice) && attempt.released.ranks.len() + 1 >= attempt.layout.ranks().len());
         let left = !attempt.milestones.left().is_disjoint(&free.ranks);
         if all {
             attempt.touched_ms = cx.now.wall_ms;
         }
-        let of = if defect!(FragmentOfAll) { &attempt.released.ranks } else { &told.ranks };
-        let r = attempt.terms.r.as_ref().map(|r| r.fragment(of));
-        let mut context = json!({"attempt": number, "ranks": told.ranks, "hosts": attempt.layout.hosts_of(&told.ranks),
-            "resources": told.resources, "final": said, "R": r});
+        let mut context = attempt.release_of(number, &told);
         let untold = free.ranks.difference(&told.ranks);
         let closed =
             json!({"attempt": number, "ranks": untold, "hosts": attempt.layout.hosts_of(&untold), "final": all});

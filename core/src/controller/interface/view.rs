@@ -39,6 +39,32 @@ pub struct PsRow {
     pub lease_left_ms: Option<u64>,
 }
 
+impl PsRow {
+    /// Creates a row without ranks, hosts and resources; `age_ms`: the time for which the work has waited.
+    pub(crate) fn new(
+        job: Option<JobId>,
+        attempt: Attempt,
+        action: ActionName,
+        state: &str,
+        why: String,
+        age_ms: u64,
+    ) -> Self {
+        Self {
+            job,
+            attempt,
+            action,
+            ranks: IdSet::new(),
+            hosts: HostList::new(),
+            state: state.to_owned(),
+            why,
+            age_ms,
+            local: false,
+            resources: BTreeSet::new(),
+            lease_left_ms: None,
+        }
+    }
+}
+
 /// A job, as `perilog show` shows it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct JobView {

@@ -114,14 +114,7 @@ impl Machine {
             waiting += later.len();
             let hosts = self.jobs.layout(id).map(|layout| layout.hosts_of(&later));
             let Some(action) = self.jobs.action_mut(id) else { continue };
-            action.resolve_later(Resolving {
-                ranks: later.clone(),
-                ok,
-                reason: reason.to_owned(),
-                by: uid,
-                overdue: false,
-                unbegun: false,
-            });
+            action.resolve_later(Resolving::new(later.clone(), ok, reason, uid));
             let context = json!({"ranks": later, "hosts": hosts, "ok": ok, "reason": reason, "by": uid});
             self.jobs.action_event(id, "resolve", context, &mut self.cx);
             self.jobs.touch(id, &mut self.cx);

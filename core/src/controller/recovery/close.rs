@@ -39,14 +39,7 @@ impl Jobs {
             let Some(action) = self.action_mut(id) else { continue };
             let waiting = action.row.waiting.intersection(&part.ranks);
             let sent = action.row.sent.intersection(&part.ranks);
-            let word = |ranks| Resolving {
-                ranks,
-                ok: true,
-                reason: GIVEN_BACK.to_owned(),
-                by: uid,
-                overdue: false,
-                unbegun: true,
-            };
+            let word = |ranks| Resolving { unbegun: true, ..Resolving::new(ranks, true, GIVEN_BACK, uid) };
             if !sent.is_empty() && !defect!(GoneWhileUnderWay) {
                 action.resolve_later(word(sent.clone()));
             }

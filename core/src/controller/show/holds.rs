@@ -24,18 +24,10 @@ impl Facts<'_> {
         if attempt.complete {
             return rows;
         }
-        let row = |action: ActionName, part: Part, why: String, since_ms: u64| PsRow {
-            job: Some(job.clone()),
-            attempt: number,
-            action,
-            hosts: attempt.layout.hosts_of(&part.ranks),
-            ranks: part.ranks,
-            state: "held".to_owned(),
-            why,
-            age_ms: self.cx.now.wall_ms.saturating_sub(since_ms),
-            local: false,
-            resources: part.resources,
-            lease_left_ms: None,
+        let row = |action: ActionName, part: Part, why: String, since_ms: u64| {
+            let (hosts, age_ms) = (attempt.layout.hosts_of(&part.ranks), self.cx.now.wall_ms.saturating_sub(since_ms));
+            let Part { ranks, resources } = part;
+            PsRow { hosts, ranks, resources, ..PsRow::new(Some(job.clone()), number, action, "held", why, age_ms) }
         };
         if let Some(why) = self.held_by_job(job, number, attempt, all) {
             let name = ActionName::new("job").expect("a word of small letters is an action");

@@ -1,6 +1,6 @@
 //! View of a job: its attempts and actions, and each wait with its age and reason.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::json;
 
@@ -11,7 +11,6 @@ use crate::controller::io::{External, Refusal, Reply};
 use crate::controller::job::no_job;
 use crate::controller::view::{ActionView, AttemptView, JobView, PsRow, RankView};
 use crate::duration::{Span, age};
-use crate::hostlist::HostList;
 use crate::ids::{Attempt, JobId, Rank};
 use crate::idset::IdSet;
 use crate::message::Phase;
@@ -36,37 +35,21 @@ impl Facts<'_> {
         }
         let lease_left_ms = self.lease_left(action);
         let resources = action.open_part().resources;
+        let new = |state: &str, why, age_ms| {
+            PsRow::new(Some(row.job.clone()), row.attempt, row.name.clone(), state, why, age_ms)
+        };
         let mut rows: Vec<PsRow> = groups
             .into_iter()
-            .map(|((state, why), (ranks, age_ms))| PsRow {
-                job: Some(row.job.clone()),
-                attempt: row.attempt,
-                action: row.name.clone(),
-                hosts: layout.hosts_of(&ranks),
-                ranks,
-                state: state.to_owned(),
-                why,
-                age_ms,
-                local: false,
-                resources: BTreeSet::new(),
-                lease_left_ms,
+            .map(|((state, why), (ranks, age_ms))| {
+                let hosts = layout.hosts_of(&ranks);
+                PsRow { hosts, ranks, lease_left_ms, ..new(state, why, age_ms) }
             })
             .collect();
         if !resources.is_empty() {
             let asked = row.external.as_ref().is_some_and(|external| external.cancelling);
-            rows.push(PsRow {
-                job: Some(row.job.clone()),
-                attempt: row.attempt,
-                action: row.name.clone(),
-                hosts: HostList::new(),
-                ranks: IdSet::new(),
-                state: "external".to_owned(),
-                why: format!("{}{}", self.lease_text(action), if asked { CANCELLING } else { "" }),
-                age_ms: self.cx.now.wall_ms.saturating_sub(row.began_ms),
-                local: false,
-                resources,
-                lease_left_ms,
-            });
+            let why = format!("{}{}", self.lease_text(action), if asked { CANCELLING } else { "" });
+            let age_ms = self.cx.now.wall_ms.saturating_sub(row.began_ms);
+            rows.push(PsRow { resources, lease_left_ms, ..new("external", why, age_ms) });
         }
         rows
     }

@@ -1,7 +1,7 @@
 //! View of the hooks: the releases and drains that a hook has not carried out yet.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
@@ -26,18 +26,10 @@ struct Told<'a> {
 impl Facts<'_> {
     /// Returns rows for the open work of the hooks: releases, ranks that wait for a drain, and drains.
     pub(crate) fn untold(&self) -> Vec<PsRow> {
-        let row = |job: &JobId, attempt, ranks: IdSet, hosts, state: &str, why, since_ms| PsRow {
-            job: Some(job.clone()),
-            attempt,
-            action: ActionName::new("release").expect("a word of small letters is an action"),
-            ranks,
-            hosts,
-            state: state.to_owned(),
-            why,
-            age_ms: self.cx.now.wall_ms.saturating_sub(since_ms),
-            local: false,
-            resources: BTreeSet::new(),
-            lease_left_ms: None,
+        let release = ActionName::new("release").expect("a word of small letters is an action");
+        let row = |job: &JobId, attempt, ranks: IdSet, hosts, state: &str, why, since_ms| {
+            let age_ms = self.cx.now.wall_ms.saturating_sub(since_ms);
+            PsRow { ranks, hosts, ..PsRow::new(Some(job.clone()), attempt, release.clone(), state, why, age_ms) }
         };
         let mut rows = Vec::new();
         for entry in self.cx.outbox.releases() {
@@ -100,19 +92,12 @@ impl Facts<'_> {
             hosts.push(host);
             *oldest_ms = since_ms.min(*oldest_ms);
         }
-        alike.into_iter().map(move |((lifted, why), (hosts, since_ms))| PsRow {
-            job: None,
-            attempt: Attempt::default(),
-            action: ActionName::new(if lifted { "undrain" } else { "drain" })
-                .expect("a word of small letters is an action"),
-            ranks: IdSet::new(),
-            hosts: HostList::from_names(hosts.iter().map(|host| host.as_str())).unwrap_or_default(),
-            state: "telling".to_owned(),
-            why,
-            age_ms: self.cx.now.wall_ms.saturating_sub(since_ms),
-            local: false,
-            resources: BTreeSet::new(),
-            lease_left_ms: None,
+        alike.into_iter().map(move |((lifted, why), (hosts, since_ms))| {
+            let name = ActionName::new(if lifted { "undrain" } else { "drain" });
+            let name = name.expect("a word of small letters is an action");
+            let hosts = HostList::from_names(hosts.iter().map(|host| host.as_str())).unwrap_or_default();
+            let age_ms = self.cx.now.wall_ms.saturating_sub(since_ms);
+            PsRow { hosts, ..PsRow::new(None, Attempt::default(), name, "telling", why, age_ms) }
         })
     }
 }

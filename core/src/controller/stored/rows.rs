@@ -262,6 +262,13 @@ pub struct Resolving {
     pub unbegun: bool,
 }
 
+impl Resolving {
+    /// Creates a resolution that waits for a drain; `by`: the operator.
+    pub fn new(ranks: IdSet, ok: bool, reason: &str, by: u32) -> Self {
+        Self { ranks, ok, reason: reason.to_owned(), by, overdue: false, unbegun: false }
+    }
+}
+
 /// The quiesced state: the controller begins nothing new until an operator resumes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quiet {
