@@ -41,25 +41,26 @@ pub struct Settings {
     pub cluster: ClusterId,
     /// Start-grace: time within which a node must accept a Start. After that the task is `lost (offline)`.
     pub start_grace_ms: u64,
-    /// Grace for an absent node: the node's task is `lost (unreachable)` when its limit and this grace have passed.
+    /// Grace for an absent node: a task on the node is `lost (unreachable)` once the task's time limit has passed, and
+    /// then this grace.
     pub unreachable_grace_ms: u64,
     /// Not-after: time after a Start within which scripts may begin on the node. No process may claim the task later.
     pub not_after_ms: u64,
     /// Time within which the older session of a host must answer a liveness probe.
     pub probe_ms: u64,
-    /// Number of agents that may redial in a second. Agents spread their redials over the number of agents divided by
-    /// this rate, and over at least a second.
+    /// Number of agents that may redial in a second. Example: with 100, the redials of 1,000 agents are spread over 10
+    /// seconds; the window is never shorter than a second.
     pub redial_per_second: u64,
     /// Default time limits (ms) by action, for requests without a limit.
     pub timeouts: BTreeMap<ActionName, u64>,
-    /// Age at which the controller forgets a finished attempt. If the store has more than `keep_attempts` attempts, the
-    /// oldest are forgotten earlier.
+    /// Age at which the controller forgets a finished attempt; `keep_attempts`: number of attempts above which the
+    /// oldest finished attempts are forgotten earlier.
     pub retention_ms: u64,
     pub keep_attempts: usize,
     /// Names of the after-actions in order, for example epilog and housekeeping. Each rank of a hand-over gets all of
     /// them.
     pub after: Vec<ActionName>,
-    /// If this action succeeds, a job with `keep` hands its surplus ranks over.
+    /// Name of the action after whose success a job with the term `keep` hands its surplus ranks over.
     pub keep_after: ActionName,
     /// Release policy by action. An action without an entry has the default policy.
     pub release: BTreeMap<ActionName, ReleasePolicy>,
@@ -79,7 +80,8 @@ pub struct Settings {
 /// Release policy: decides when an action drops its hold on ended ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReleasePolicy {
-    /// All ended ranks at once, when no rank handed over so far is open.
+    /// All ended ranks at once, when no rank of the action is open. Ranks that the job hands over later go together
+    /// again.
     #[default]
     Together,
     /// Each rank as soon as it has ended.
@@ -131,14 +133,14 @@ pub enum Input {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Edge {
-    /// The resource manager: a program on the local API, which confirms entries by the sequence number up to which it
-    /// has applied all.
+    /// The resource manager: a program on the local API reads the entries. It confirms a sequence number, and so all
+    /// entries up to that number.
     Manager,
     /// The release hook (`[release]` in controller.toml), which gets the entries of a job one at a time.
     ReleaseHook,
 }
 
-/// A notice to the resource manager, delivered at least once and in order per job.
+/// A notice to one receiver (`edge`), delivered at least once and in order per job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OutboxEntry {
     /// Sequence number, which grows with each entry over all jobs. A reader remembers the number of the last applied
@@ -185,7 +187,7 @@ pub enum Effect {
         start: Box<Start>,
         to: Vec<(SessionId, Rank, BootId)>,
     },
-    /// Closes a session, for this reason.
+    /// Closes a session; `why`: the reason, for people.
     Close {
         session: SessionId,
         why: String,
@@ -234,7 +236,8 @@ pub enum Record {
     Commit(u64),
     /// A new life of the controller, from this commit on.
     Epoch(Epoch),
-    /// The recovery, when it begins and when it is over. The record also clears the stamp of a backup.
+    /// The recovery's row, when the recovery begins and when it is over. The record also clears the stamp of a copied
+    /// store.
     Recovery(RecoveryRow),
     Node(NodeRow),
     /// Removes a node that an operator had the controller forget.
@@ -243,12 +246,12 @@ pub enum Record {
     },
     Attempt(AttemptRow),
     Action(Box<ActionRow>),
-    /// Delta of a stored action: the new states of some ranks; every other field stays.
+    /// Delta of a stored action: the fields of `Stands` anew for some ranks; every other rank and field stays.
     Moved {
         action: ActionId,
         stands: Box<Stands>,
     },
-    /// Delta of a stored attempt: the new holds of some ranks; every other field stays.
+    /// Delta of a stored attempt: the fields of `Holds` anew for some ranks; every other rank and field stays.
     Given {
         job: JobId,
         attempt: Attempt,
@@ -297,8 +300,8 @@ pub struct Output {
 pub struct Snapshot {
     /// The controller's lives, and the number of the last commit.
     pub history: History,
-    /// Time at which `perilog controller backup` made this copy, in milliseconds since 1970; `None`: the store is no
-    /// copy, or its recovery has begun.
+    /// Time at which `perilog controller backup` or `restore` made this copy, in milliseconds since 1970; `None`: the
+    /// store is no copy, or its recovery has begun.
     pub stamp: Option<u64>,
     /// The commit in the anchor file beside the store.
     pub anchor: Option<Commit>,
@@ -311,7 +314,8 @@ pub struct Snapshot {
     pub drains: Vec<DrainRow>,
     pub quiet: Option<Quiet>,
     pub outbox: Vec<OutboxEntry>,
-    /// The largest sequence numbers ever used: of the outbox, and of each job's event log.
+    /// The largest sequence number that the outbox ever used; `events_last`: the largest that each job's event log
+    /// used.
     pub outbox_last: u64,
     pub events_last: BTreeMap<JobId, u64>,
 }

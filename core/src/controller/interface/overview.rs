@@ -3,11 +3,12 @@
 //!
 //! | view | of | bound |
 //! |---|---|---|
-//! | [`Overview`] | the cluster | [`MAX_NODES`] nodes by name, [`MAX_ROWS`] rows of each list |
+//! | [`Overview`] | the cluster | [`MAX_NODES`] names, [`MAX_ROWS`] rows of each list, [`MAX_VERDICTS`] verdicts |
 //! | [`Timeline`] | a job | [`MAX_ATTEMPTS`] attempts, [`MAX_ACTIONS`] actions of each |
 //! | [`WhyView`] | a node | [`MAX_ROWS`] tasks and holds; no output of scripts |
 //!
-//! If a list is cut, a field beside it has the number of entries left out.
+//! If a list of rows is cut, a field beside it has the number of rows left out. Only [`Overview::verdicts`] and the
+//! lists of a [`WhyView`] have no such field. Beside a list of hosts, `count` is the number of all hosts.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +23,7 @@ pub const MAX_NODES: usize = 1 << 15;
 pub const MAX_ROWS: usize = 100;
 /// Maximum number of verdicts in an overview.
 pub const MAX_VERDICTS: usize = 25;
-/// Maximum number of attempts in a timeline, and of actions in an attempt; the newest are shown.
+/// Maximum number of attempts in a timeline; [`MAX_ACTIONS`]: of actions in an attempt. The newest are shown.
 pub const MAX_ATTEMPTS: usize = 8;
 pub const MAX_ACTIONS: usize = 32;
 /// Maximum number of hosts named in a row. The count includes all hosts.
@@ -80,7 +81,7 @@ pub struct NodeGroup {
     /// `true` if `action` is an after-action, such as an epilog.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub after: bool,
-    /// `true` if a script on the nodes is past its limit, or has left processes behind.
+    /// `true` if on each of the nodes a script is past its limit, or has left processes behind.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stuck: bool,
     /// `true` if the nodes are drained, and `state` is not `drained`.
@@ -170,7 +171,8 @@ pub struct Timeline {
 pub struct AttemptLine {
     pub attempt: Attempt,
     pub open: bool,
-    /// Number of the attempt's ranks, of the ranks that the job itself holds, and of the released ranks.
+    /// Number of the attempt's ranks; `held`: of the ranks that the job itself holds; `released`: of the released
+    /// ranks.
     pub count: u64,
     pub held: u64,
     pub released: u64,

@@ -11,8 +11,8 @@ use crate::job::Part;
 /// Reply of the controller to an accepted request.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reply {
-    /// The action exists: it waits, runs or has ended. A client that follows the job's event log from `events_after`
-    /// sees every event of the action.
+    /// The action exists: it waits, runs or has ended. `attached`: it existed before the request. A client that follows
+    /// the job's event log from `events_after` sees every event of the action.
     Running {
         job: JobId,
         attempt: Attempt,
@@ -24,8 +24,8 @@ pub enum Reply {
         /// The reason why recovery makes the attempt wait; `None` if the attempt does not wait.
         waits: Option<String>,
     },
-    /// Number of tasks that the request reached, at once or at the next session of their nodes. In replies about hosts
-    /// or releases: the number of hosts or releases.
+    /// Number of tasks that the request reached, at once or at the next session of their nodes. In replies about hosts,
+    /// attempts or releases: the number of those.
     Reached {
         tasks: u64,
     },
@@ -74,7 +74,8 @@ pub enum Reply {
         job: JobId,
         attempt: Attempt,
         hosts: HostList,
-        /// `true` if the attempt existed before the request.
+        /// `true` if the attempt existed before the request. `false` also if the request turned a bare run into a job
+        /// of the resource manager.
         attached: bool,
         /// `true` if the job holds nothing of the attempt any more.
         over: bool,

@@ -25,7 +25,8 @@ pub enum Request {
     ActionStart(Box<ActionStart>),
     /// Reports ends or milestones of an external action, or only a sign of life from its service.
     Report(Box<Report>),
-    /// Adds an attempt of a job with its nodes. A repeated request changes nothing.
+    /// Adds an attempt of a job with its nodes, or vouches for an attempt that exists. A repeated request changes
+    /// nothing.
     JobAdd(Box<JobAdd>),
     /// Hands ranks and named resources of the job over to the after-actions, in one step. `targets` and `resources`
     /// both `None`: everything that the job holds.
@@ -56,7 +57,7 @@ pub enum Request {
         name: MilestoneName,
         targets: Option<Targets>,
     },
-    /// Lists the ranks and resources that failed in the setup actions of the job.
+    /// Lists the ranks and resources that failed in the job's setup actions and external actions.
     Failed {
         job: JobId,
         attempt: Option<Attempt>,
@@ -75,7 +76,7 @@ pub enum Request {
         forget: bool,
     },
     /// Confirms that the drain hook has carried out the notice with the number `telling`: the host is drained, or
-    /// undrained if `lifted`. The controller ignores it if the drain has a newer notice.
+    /// undrained if `lifted`. The controller ignores the confirmation if the drain has a newer notice.
     DrainDone {
         host: HostName,
         telling: u64,
@@ -150,7 +151,7 @@ pub enum Request {
     Resume,
     /// Applies an edge's list of all attempts in its source, with the ranks held by each.
     Assert(Box<Assert>),
-    /// Shows the open points of a recovery, or records an operator's decision about one point.
+    /// Shows the open points of a recovery, or carries out an operator's decision.
     Recover(Recover),
     /// Returns the attempts of a source and their state, to the source's edge.
     Attempts(AttemptsOf),
@@ -175,7 +176,7 @@ pub struct RunRequest {
     /// For a new attempt, its hosts in rank order; for an existing attempt, the hosts on which the action begins.
     /// `None`: all hosts of the attempt; a new attempt takes the hosts of the attempt before.
     pub nodes: Option<HostList>,
-    /// The hosts or ranks on which the action begins; `None`: all of `nodes`.
+    /// The hosts or ranks on which the action begins; `None`: all of `nodes`, as far as the job still holds them.
     pub targets: Option<Targets>,
     pub userid: Option<u32>,
     pub env: BTreeMap<String, String>,
@@ -188,8 +189,8 @@ pub struct RunRequest {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AttemptsOf {
     pub source: Source,
-    /// `Some`: all attempts of the listed jobs. `None`: the attempts after `after` that are not released whole or are
-    /// unvouched.
+    /// `Some`: all attempts of the listed jobs, whatever `after` and `limit` are. `None`: the first `limit` attempts
+    /// after `after` that are not released whole or are unvouched.
     pub jobs: Option<Vec<JobId>>,
     pub after: Option<(JobId, Attempt)>,
     pub limit: usize,
@@ -213,7 +214,7 @@ pub struct Report {
     /// `None` means the only attempt in which the action is open.
     pub attempt: Option<Attempt>,
     pub action: ActionName,
-    /// The ranks and resources of the report; if both are `None`, all that the action covers.
+    /// The ranks of the report; `resources`: its named resources. If both are `None`, all that the action covers.
     pub targets: Option<Targets>,
     pub resources: Option<BTreeSet<ResourceName>>,
     pub said: Said,
@@ -262,7 +263,7 @@ pub struct Listed {
     pub job: JobId,
     pub attempt: Attempt,
     pub userid: Option<u32>,
-    /// The ranks that the attempt still holds, and the host of each rank, in rank order.
+    /// The ranks that the attempt still holds; `hosts`: the host of each rank, in rank order.
     pub ranks: IdSet,
     pub hosts: HostList,
     pub terms: Terms,

@@ -16,7 +16,7 @@ use crate::task::Ended;
 /// A row of `perilog ps`: unfinished work of ranks that are in the same state for the same reason.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PsRow {
-    /// The job of the row; `None`: the row shows a drain.
+    /// The job of the row; `None`: the row shows a drain, or a lifted drain, that the drain hook has not carried out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<JobId>,
     pub attempt: Attempt,
@@ -34,7 +34,7 @@ pub struct PsRow {
     /// The named resources of the row.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub resources: BTreeSet<ResourceName>,
-    /// The rest of the lease of an external action; `None` for every other action.
+    /// The rest of the lease, in a row for open ranks or resources of an external action; `None` in every other row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_left_ms: Option<u64>,
 }
@@ -103,7 +103,8 @@ pub struct ActionView {
     pub timeout_ms: Option<u64>,
     pub verdict: Option<Verdict>,
     pub ok: IdSet,
-    /// Remarks about `ok` ranks, by text: a remark says that no script ran, or that the runner skipped a file.
+    /// Key: a remark, which says that no script ran or that the runner skipped a file. Value: the `ok` ranks with the
+    /// remark.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub remarks: BTreeMap<String, IdSet>,
     /// Ranks and resources that have not ended; ranks in the same state share a row.
@@ -139,7 +140,7 @@ pub struct NodeView {
     /// End of the node's certificate, in milliseconds since 1970. `None`: the node is not connected, or TLS is off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_until_ms: Option<u64>,
-    /// Number of tasks on the node that have not ended.
+    /// Number of the node's tasks that have not ended, including tasks that wait for their Start.
     pub tasks: u64,
     /// A note for operators, for example about a second machine that claims this name.
     pub note: Option<String>,
@@ -155,14 +156,15 @@ pub struct NodeView {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WhyView {
     pub node: NodeView,
-    /// Open tasks on the node, and ended tasks with running scripts; the oldest first.
+    /// Open tasks on the node, and ended tasks whose scripts still run; the oldest first.
     pub open: Vec<WhyTask>,
     /// The last few tasks that ended badly, newest first.
     pub failed: Vec<WhyTask>,
     /// Jobs and actions that hold a rank of the node, each with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<PsRow>,
-    /// Commands to type next about the node itself, most useful first; empty while a task is open on a connected node.
+    /// Commands to type next about the node itself, most useful first. Empty if the node is connected and either a task
+    /// is open on it or it is not drained.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub next: Vec<String>,
 }
@@ -199,7 +201,7 @@ pub struct StatusView {
     /// Number of drained hosts, including hosts whose drain is not in force yet, and hosts that are no known nodes.
     #[serde(default)]
     pub drained: u64,
-    /// Number of hosts of which a job or an action holds a rank.
+    /// Number of hosts with a rank that a job or an action holds.
     #[serde(default)]
     pub held: u64,
     pub jobs: u64,
@@ -226,9 +228,10 @@ pub struct StatusView {
 pub struct SourceView {
     /// The source as text, such as `flux (instance system)`.
     pub source: String,
-    /// Number of these attempts.
+    /// Number of the source's attempts that are not released whole.
     pub unreleased: u64,
-    /// Whether an edge follows the attempts. The machine does not know it: the API sets it.
+    /// `true` if an edge follows the source's attempts now. Always `false` from the machine: the API, which knows its
+    /// clients, sets the field.
     pub followed: bool,
 }
 
@@ -237,7 +240,7 @@ pub struct SourceView {
 pub struct EdgeAttempt {
     pub job: JobId,
     pub attempt: Attempt,
-    /// The ranks that the job was given, and the host of each rank in rank order.
+    /// All ranks of the attempt; `hosts`: the host of each rank, in rank order.
     pub ranks: IdSet,
     pub hosts: HostList,
     /// `true` until a newer attempt, the edge or an operator closes the attempt. A closed attempt begins only its
@@ -249,7 +252,8 @@ pub struct EdgeAttempt {
     pub released: IdSet,
     /// `true` if all ranks and named resources were released.
     pub complete: bool,
-    /// `true` if no edge and no operator has vouched for the attempt in this recovery: the view may be out of date.
+    /// `true` if no edge, request or operator has vouched for the attempt in this recovery: the view may be out of
+    /// date.
     pub unvouched: bool,
     /// Actions in the order in which they began.
     pub actions: Vec<EdgeAction>,
@@ -264,15 +268,15 @@ pub struct EdgeAction {
     /// The verdict; `None`: the action has not ended.
     pub verdict: Option<Verdict>,
     pub ended_ms: Option<u64>,
-    /// Ranks that failed, and their hosts. If the verdict is `ok`, the job's tolerance forgave the failures. Empty
-    /// before the verdict.
+    /// Ranks that failed; `bad_hosts`: their hosts. If the verdict is `ok`, the job's tolerance forgave the failures.
+    /// Both are empty before the verdict.
     pub bad: IdSet,
     pub bad_hosts: HostList,
     /// Failed named resources, each with its outcome and the failed checks. Empty before the verdict.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub bad_resources: BTreeMap<ResourceName, String>,
     /// Failures as in the reply `Failed`: each is `{check, message, ranks, hosts}`. If a script reported no check,
-    /// `check` is the outcome's word.
+    /// `check` is the outcome's word. Empty before the verdict.
     pub failures: Vec<serde_json::Value>,
 }
 
@@ -290,13 +294,13 @@ pub struct RecoveryView {
     pub attempts: Vec<UnvouchedView>,
     /// Orphans: tasks that nodes hold and the store does not know.
     pub orphans: Vec<OrphanView>,
-    /// Hosts that get no Welcome: each reports a commit that this store never made, and no second host confirms the
-    /// commit.
+    /// Hosts that get no Welcome: this store never made the host's newest commit, and no second host reports a commit
+    /// that this store lacks.
     pub suspects: Vec<String>,
 }
 
-/// An attempt that waits for an operator: it is unvouched, or no edge can name the holders of the hosts of its disowned
-/// ranks.
+/// An attempt that waits for an operator. Either the attempt is unvouched, or it has disowned ranks and no edge that
+/// could say which jobs have their hosts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UnvouchedView {
     pub job: JobId,

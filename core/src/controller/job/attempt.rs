@@ -23,12 +23,13 @@ use crate::milestone::Milestones;
 /// | `open` | when the attempt begins | when a newer attempt, an edge or an operator closes the attempt | yes |
 /// | `added` | when `job add`, an edge or an operator says that a resource manager will finish it | never | yes |
 /// | `complete` | when all its ranks and resources are released | never | yes |
-/// | `asserted` | when the attempt begins or thaws | by a start of the controller, or of a recovery | no |
+/// | `asserted` | when the attempt begins or thaws | by a start; by a recovery, if work is unfinished | no |
 /// | `unvouched` | by a recovery, if work is unfinished | when an edge, request or operator vouches for it | yes |
-/// | `recovered` | when vouched for, or begun, in a recovery: may have begun on any rank | never | yes |
-/// | `by_hand` | when an operator vouches for hosts of `disowned` ranks | by a recovery, or more disowned ranks | yes |
+/// | `recovered` | in a recovery, when begun or vouched for; when an edge's list adds it | never | yes |
+/// | `by_hand` | when an operator decides on hosts of `disowned` ranks | by a recovery, or new disowned ranks | yes |
 ///
-/// An attempt that is not asserted is frozen. An unvouched attempt is never asserted.
+/// An attempt that is not asserted is frozen. An unvouched attempt is never asserted. In a recovered attempt, a setup
+/// action may have begun on any rank.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct JobAttempt {
     pub(crate) layout: Layout,
@@ -55,8 +56,8 @@ pub(crate) struct JobAttempt {
 }
 
 impl JobAttempt {
-    /// Returns `true` if the attempt waits for an operator's decision: it is unvouched, or no edge can name the holders
-    /// of the hosts of its disowned ranks.
+    /// Returns `true` if the attempt waits for an operator's decision. Either the attempt is unvouched, or it has
+    /// disowned ranks and no edge that could say which jobs have their hosts.
     pub(crate) fn waits_for_a_word(&self) -> bool {
         self.unvouched || self.wants_a_word_on_hosts()
     }
@@ -79,8 +80,8 @@ impl JobAttempt {
         self.has_disowned() && self.source.is_none()
     }
 
-    /// Returns `true` if the attempt has disowned ranks that are not released, and no operator has vouched for their
-    /// hosts.
+    /// Returns `true` if the attempt has disowned ranks that are not released, and no operator has decided about their
+    /// hosts. `false` for an open bare run that still holds ranks.
     pub(crate) fn has_disowned(&self) -> bool {
         let disowned = !self.disowned.is_subset(&self.released.ranks);
         // An attempt that `perilog run` opened without `job add` needs no operator while the job itself holds ranks.

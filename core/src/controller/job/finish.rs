@@ -19,8 +19,8 @@ impl Jobs {
         })
     }
 
-    /// Adds an attempt, vouches for an existing attempt, or gives a bare run its terms. A repeated request changes at
-    /// most the attempt's missing source.
+    /// Adds an attempt, vouches for an existing attempt, or gives a bare run its terms. A repeated request changes
+    /// nothing, but fills in the source if the attempt has none.
     ///
     /// # Errors
     /// The request is wrong, or contradicts the attempt that exists.
@@ -48,7 +48,7 @@ impl Jobs {
                 let text = format!("job {} attempt {number} is of another user: its number came again?", add.job);
                 return Err(Refusal::Conflict(text));
             }
-            // In a recovery: a life of the controller that the store has lost had released the ranks that the request
+            // An unvouched attempt comes from a restored store: a lost life had released the ranks that the request
             // does not name.
             Some(there) if there.unvouched && layout.is_part_of(&there.layout) => true,
             Some(there) if there.layout != layout => {

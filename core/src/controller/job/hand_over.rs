@@ -63,7 +63,8 @@ impl Jobs {
     }
 
     /// Begins the after-action `name` on `ranks`, or adds the ranks to the existing after-action. `last`: no further
-    /// ranks will come.
+    /// ranks will come. If the existing after-action has its verdict already, drains the hosts of the new ranks on
+    /// which a setup action may have begun.
     pub(crate) fn follow(
         &mut self,
         job: &JobId,

@@ -15,7 +15,7 @@ use crate::idset::IdSet;
 use crate::milestone::{EVENTS, MAX_NAMES, TooMany};
 use crate::targets::Targets;
 
-/// Report of a milestone. Equal reports of one batch share an event.
+/// Report of a milestone, without its ranks. Reports of one batch that differ only in their ranks share an event.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Saying {
     job: JobId,
@@ -61,7 +61,8 @@ impl Jobs {
         self.say(saying.clone(), &ranks, cx).map(drop).map_err(|TooMany| too_many(&saying.job, attempt))
     }
 
-    /// Records a report; the end of the batch logs it. Returns the ranks that had not reported the milestone before.
+    /// Records a report; the end of the batch logs it. Returns the ranks that had not reported the milestone before;
+    /// `TooMany`: the attempt has no room for another milestone.
     fn say(&mut self, saying: Saying, ranks: &IdSet, cx: &mut Context) -> Result<IdSet, TooMany> {
         let Some(entry) = self.attempt_mut(&saying.job, saying.attempt) else {
             return Ok(IdSet::new());
@@ -126,7 +127,8 @@ impl Jobs {
         }
     }
 
-    /// Logs once that the attempt has room for no further milestone: clients then stop waiting.
+    /// Logs, once in a life of the controller, that the attempt has room for no further milestone: clients then stop
+    /// waiting.
     fn tell_full(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
         let entry = self.attempt_mut(job, number);
         let Some(entry) = entry.filter(|entry| entry.milestones.is_full()) else { return };
@@ -137,8 +139,9 @@ impl Jobs {
         }
     }
 
-    /// Logs each milestone that the job has reached now, because a rank reported it, or because a rank need not report
-    /// it any more.
+    /// Logs each milestone that the job has reached now, and sends the resource manager a notice. The job reaches a
+    /// milestone when the last missing rank reports it or need not report it any more. A forgiven rank need not, nor a
+    /// released rank that the job handed over while it kept others.
     pub(crate) fn reach_milestones(&mut self, job: &JobId, number: Attempt, cx: &mut Context) {
         let entry = self.attempt(job, number);
         if !entry.is_some_and(|entry| entry.milestones.is_under_way()) {

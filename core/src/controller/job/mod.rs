@@ -62,8 +62,7 @@ impl Jobs {
         self.action(id).is_some_and(|action| action.row.external.is_some())
     }
 
-    /// Returns `true` if the action is an after-action. An external action never is; every other action is a setup
-    /// action.
+    /// Returns `true` if the action is an after-action. An external action is never one, whatever its name.
     pub(crate) fn follows(&self, action: &Action) -> bool {
         action.row.external.is_none() && self.after.contains(&action.row.name)
     }
@@ -151,8 +150,8 @@ impl Jobs {
         self.layout(task.action)?.host(task.rank)
     }
 
-    /// Returns the tasks on a host whose node connects for the first time: its ranks of actions that have waiting
-    /// ranks, and of open external actions.
+    /// Returns the tasks of a host whose node connects for the first time. These are the tasks on the host in actions
+    /// with a waiting rank, and in open external actions.
     pub(crate) fn waiting_for(&self, host: &HostName) -> BTreeSet<TaskId> {
         let shown = |a: &&Action| a.row.external.is_some() && a.row.verdict.is_none();
         let open = self.actions.values().filter(|a| !a.row.waiting.is_empty() || shown(a));

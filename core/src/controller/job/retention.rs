@@ -1,17 +1,19 @@
 //! Retention: decides which attempts the controller forgets, so that neither the store nor the machine grows without
-//! end. An attempt of which the controller still owes something is kept:
+//! end. The controller keeps an attempt for which it still owes something. The first row that fits decides:
 //!
 //! | an attempt                                                  | is forgotten |
 //! |-------------------------------------------------------------|--------------|
+//! | that is frozen, and every attempt during a recovery         | never |
 //! | with an action that has not ended                           | never |
 //! | that a resource manager will finish                         | never |
-//! | that is not released whole, with a drain awaited on a host   | never |
-//! | that is not released whole, but for the bare runs below      | never |
-//! | that is frozen, and every attempt during a recovery         | never |
 //! | with a notice that the release hook has not carried out     | never |
-//! | that is released whole, with every such notice carried out  | past retention, or above `keep-attempts` |
-//! | of an open bare `run`, still holding ranks                  | past retention |
-//! | of an open bare `run` whose after-actions have all ended    | past retention, or above `keep-attempts` |
+//! | that is released whole                                      | past retention, or above `keep-attempts` |
+//! | with a drain awaited on a host                              | never |
+//! | of an open bare `run`, all cleaned up (1)                   | past retention, or above `keep-attempts` |
+//! | of an open bare `run` whose job still holds a part          | past retention |
+//! | any other                                                   | never |
+//!
+//! 1. The job still holds ranks, its after-actions cover all of them and have ended, and it holds no named resource.
 //!
 //! A bare `run` is an attempt that `perilog run` opened without `job add`. No resource manager gave its ranks to the
 //! job, so the controller sends no release when the attempt is forgotten. Above `keep-attempts`, the oldest attempts go
@@ -54,8 +56,8 @@ struct Owed<'a> {
 }
 
 impl Jobs {
-    /// Returns `true` if the after-actions cover all ranks that the job holds. Once the after-actions have ended, the
-    /// attempt is over, even if no resource manager finishes the job.
+    /// Returns `true` if the after-actions cover all ranks that the job holds, and the job holds no named resource.
+    /// Once the after-actions have ended, the attempt is over, even if no resource manager finishes the job.
     fn is_followed(&self, attempt: &JobAttempt) -> bool {
         let after = &self.after;
         let actions = || self.of(attempt).map(|action| &action.row);
@@ -145,7 +147,8 @@ impl Machine {
 }
 
 impl<'a> Facts<'a> {
-    /// Returns the time (monotonic) of the next search; `None`: no attempt can ever be found.
+    /// Returns the time (monotonic) of the next search; `None`: no attempt has an action or is released whole, so a
+    /// search would find none.
     pub(crate) fn next_prune(&self) -> Option<u64> {
         let ends = |attempt: &JobAttempt| !attempt.actions.is_empty() || attempt.complete;
         let any = self.jobs.values().any(|job| job.attempts.values().any(ends));

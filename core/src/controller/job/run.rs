@@ -159,8 +159,8 @@ impl Jobs {
         Ok((layout, ranks))
     }
 
-    /// Adds the ranks that the job still holds to a growing after-action, if an operator's request names all of these
-    /// ranks.
+    /// Adds the ranks that the job still holds to a growing after-action. The request must name all of these ranks, and
+    /// all ranks of the after-action.
     fn join(&mut self, id: ActionId, number: Attempt, run: &RunRequest, cx: &mut Context) {
         let Some(attempt) = self.attempt(&run.job, number) else { return };
         let named = match (&run.targets, &run.nodes) {
@@ -304,7 +304,7 @@ impl Machine {
 }
 
 impl Facts<'_> {
-    /// Returns the reply for an action that exists.
+    /// Returns the reply to a request for an action that exists.
     ///
     /// # Errors
     /// The request names other ranks than the action has.

@@ -1,6 +1,7 @@
-//! Tolerance: decides which failures a job forgives. A job forgives `tolerable` ranks up to its tolerance, and fewer of
-//! them for a check with a tolerance of its own. If the site allows it, a job also forgives `lost` ranks and ranks past
-//! their limit. Every other failure is fatal: no user may ignore a generic failure of a prolog (flux-core #6842).
+//! Tolerance: decides which failures a job forgives. A job forgives `tolerable` ranks up to its tolerance. A check may
+//! have a lower tolerance of its own: for example 8 ranks in all, but at most 2 for the check `disk`. If the site
+//! allows it, a job also forgives `lost` ranks and ranks past their limit. Every other failure is fatal: no user may
+//! ignore a generic failure of a prolog (flux-core #6842).
 //!
 //! Within the tolerance, an action succeeds without its failed ranks. A non-fatal exception names the failed ranks,
 //! with the message of each check. If the job asked for it (`shrink`, `keep`), the job hands the failed ranks over.
@@ -71,7 +72,7 @@ fn names(ended: &Ended, check: &CheckName) -> bool {
     ended.checks.iter().any(|failed| failed.check == check.as_str())
 }
 
-/// Returns `true` if the end has failed checks, and each check has a tolerance of its own.
+/// Returns `true` if the end names failed checks, and each of them has a tolerance of its own.
 fn is_of(ended: &Ended, checks: &BTreeMap<CheckName, u64>) -> bool {
     !ended.checks.is_empty() && ended.checks.iter().all(|failed| checks.contains_key(failed.check.as_str()))
 }

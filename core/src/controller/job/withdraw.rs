@@ -15,7 +15,7 @@ use crate::outcome::Outcome;
 use crate::task::Ended;
 
 impl Jobs {
-    /// Withdraws the setup tasks on `of` that the controller has not sent; `why` goes into the event log.
+    /// Withdraws the setup tasks on the ranks `of` that wait for their Start; `why` goes into the event log.
     pub(crate) fn withdraw(&mut self, job: &JobId, number: Attempt, of: &IdSet, why: &str, cx: &mut Context) {
         let waiting = |action: &Action| action.row.waiting.intersection(of);
         let unbegun = self.preparing(job, number).map(|action| (action.row.id, waiting(action)));
@@ -30,8 +30,8 @@ impl Jobs {
         }
     }
 
-    /// Withdraws the setup tasks that wait on the rank of an after-action which its node holds already. A lost life of
-    /// the controller began the after-action, and no setup action may follow it.
+    /// Withdraws the setup tasks that wait on the rank of `task`, if `task` is of an after-action. The node holds
+    /// `task` already, because a lost life of the controller began it. No setup action may follow an after-action.
     pub(crate) fn withdraw_before(&mut self, task: TaskId, cx: &mut Context) {
         let Some(action) = self.action(task.action).filter(|action| self.follows(action)) else { return };
         let Some(attempt) = self.attempt(&action.row.job, action.row.attempt) else { return };
@@ -43,7 +43,8 @@ impl Jobs {
         }
     }
 
-    /// Withdraws the waiting setup tasks of a hand-over that no request has named again since a recovery began.
+    /// Withdraws the waiting setup tasks on `ranks`, which the job hands over. Withdraws only tasks of actions that no
+    /// request has named since a recovery began.
     pub(crate) fn withdraw_stale(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, cx: &mut Context) {
         let Some(attempt) = self.attempt(job, number) else { return };
         let stale = self.of(attempt).filter(|action| action.row.unvouched && action.row.external.is_none());

@@ -13,7 +13,7 @@
 //!    release gets another notice, because the resource manager has lost the first.
 //! 2. No setup action of the attempt begins, and no notice is sent. The ranks are disowned ([`super::disowned`]).
 //!
-//! A list begins no setup action, and lifts no drain.
+//! A list adds no setup action. It lifts no drain but the drain for a clean-up on a rank that the list names again.
 
 use std::collections::{BTreeMap, BTreeSet};
 

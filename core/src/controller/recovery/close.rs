@@ -13,7 +13,7 @@ use crate::idset::IdSet;
 use crate::job::Part;
 use crate::task::Ended;
 
-/// Reason of tasks that never begin, because an operator says that a lost life had released the hosts.
+/// Reason of tasks that never begin, because an operator or a request says that a lost life had released the hosts.
 const GIVEN_BACK: &str = "given back before the store was put back";
 
 impl Jobs {
@@ -79,7 +79,8 @@ impl Jobs {
 
 impl Machine {
     /// Closes an attempt whose nodes a lost life had released and cleaned up, as an operator says. None of its tasks
-    /// begins, and no notice is sent. Running tasks go on, services are asked to stop, and orphans are given up.
+    /// begins, and no notice is sent. Running tasks go on, services are asked to stop, and orphans are given up. If the
+    /// attempt is vouched for, only its disowned ranks are closed.
     pub(crate) fn close_untold(&mut self, job: &JobId, number: Attempt, uid: u32) {
         let orphans = self.facts().orphans().filter(|(_, _, orphan)| orphan.job == *job && orphan.attempt == number);
         let orphans: Vec<(HostName, TaskId)> = orphans.map(|(host, task, _)| (host.clone(), task)).collect();

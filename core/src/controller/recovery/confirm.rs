@@ -29,8 +29,8 @@ impl Machine {
     /// of attempts.
     ///
     /// # Errors
-    /// No meant attempt waits for a statement, or several attempts of the job do. `Running`: the store does not know
-    /// the attempt.
+    /// No attempt that the request names waits for a statement, or several attempts of the named job do. With `Running`
+    /// also: the store does not know the attempt.
     pub(crate) fn confirm(
         &mut self,
         job: Option<&JobId>,
@@ -113,7 +113,7 @@ impl Machine {
 
     /// Adopts the orphans of an attempt, each on its rank, and adds the attempt if the store does not know it. Gives up
     /// orphans that contradict the store: a running orphan gets a TERM, and its end is acknowledged. Returns the ranks
-    /// of orphaned tasks of after-actions, which the lost life had handed over.
+    /// of the orphans that are after-actions: a lost life had handed these ranks over.
     fn adopt_orphans_of(&mut self, job: &JobId, number: Attempt, word: Confirm) -> IdSet {
         let of: Vec<(HostName, TaskId, ActionName, Option<u32>, bool)> = self
             .facts()
@@ -169,7 +169,7 @@ impl Machine {
     /// session number and boots. The host's session ends, and its agent reports anew.
     ///
     /// # Errors
-    /// The host's agent has never connected.
+    /// The host's agent has never connected, and is no suspect.
     pub(crate) fn forget_told(&mut self, host: &HostName, uid: u32) -> Result<Reply, Refusal> {
         let was_suspect = self.recovery.suspects.remove(host).is_some();
         self.highest_seen.take_if(|(of, _)| of == host);

@@ -6,10 +6,11 @@
 //! |---|---|
 //! | has a tombstone of that after-action | the tombstone is the outcome |
 //! | has a drain in force, and no other attempt holds it (1) | the after-action begins; success lifts the drain |
-//! | an operator said that the job is over (2) | the after-action begins |
+//! | an operator said that the job is over or goes on (2) | the after-action begins |
 //! | otherwise | the after-action waits, and `ps` shows the reason |
 //!
 //! 1. Also, the recovery must be over, and the attempt's edge must have listed its jobs since this controller started.
+//!    No edge may have listed the host for an attempt that was refused.
 //! 2. Unless a newer attempt of the job holds the host.
 //!
 //! The controller releases disowned ranks without a notice: the resource manager does not wait for them.
@@ -120,7 +121,8 @@ impl Jobs {
 }
 
 impl Facts<'_> {
-    /// Returns the reason why an after-action may not begin on a rank; `None` if it may begin.
+    /// Returns the reason why an after-action may not begin on a rank; `None` if it may begin, as on every rank that is
+    /// not disowned.
     pub(super) fn must_not_clean(
         &self,
         number: Attempt,
@@ -155,7 +157,7 @@ impl Facts<'_> {
 
     /// Returns `true` if the attempt's edge may not know yet that the host is released. Until the edge has read the
     /// notice, the attempt's job counts as the host's holder. An edge that follows the attempts themselves reads no
-    /// notices.
+    /// notices, so for its attempts the result is `false`.
     fn is_told_later(&self, job: &JobId, number: Attempt, attempt: &JobAttempt, host: &HostName) -> bool {
         if attempt.source.as_ref().is_none_or(|source| self.recovery.followed.contains(source)) {
             return false;
@@ -219,7 +221,8 @@ impl Facts<'_> {
         unclaimed
     }
 
-    /// Returns the disowned ranks on which actions of the attempt wait, by action. Some of these ranks are unclaimed.
+    /// Returns the disowned ranks on which actions of the attempt wait, by action. A rank waits for its Start, or its
+    /// task is unclaimed on the node.
     fn waiting_to_clean<'a>(
         &'a self,
         attempt: &'a JobAttempt,
@@ -249,8 +252,9 @@ impl Facts<'_> {
 }
 
 impl Machine {
-    /// Drains the hosts of disowned ranks on which actions wait, and begins the actions that may begin now. Returns
-    /// `true` if a drain or a rank changed.
+    /// Drains the hosts of disowned ranks on which actions wait, and begins the actions that may begin now. Where the
+    /// node has a tombstone of the task, the tombstone becomes the outcome. Returns `true` if a drain or a rank
+    /// changed.
     pub(crate) fn clean_disowned(&mut self) -> bool {
         if self.jobs.cleaning.is_empty() || self.recovery.is_on() || self.recovery.is_settling() {
             return false;

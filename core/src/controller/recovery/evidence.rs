@@ -6,13 +6,14 @@
 //! | a stamp: `controller backup` or `restore` made this copy | at load | recovery |
 //! | the anchor file names a commit that the store lacks | at load | recovery, in an epoch above the anchor's |
 //! | a node's newest commit is foreign, and so is another node's (1) | at its Hello | recovery |
+//! | the same, and this node's commit is of the running life (2) | at its Hello | recovery, in a new epoch |
 //! | the newest commit of one host alone is foreign | at its Hello | no Welcome for the host; shown |
-//! | a foreign commit of a life that is known as lost (2) | at its Hello | only its tasks matter: [`super::orphans`] |
-//! | a foreign commit of the running life | at its Hello | the store was put back meanwhile: recovery, in a new epoch |
+//! | a foreign commit of a life that is known as lost (3) | at its Hello | only its tasks matter: [`super::orphans`] |
 //! | a commit of another cluster | at its Hello | nothing; shown |
 //!
 //! 1. One node is enough if the store knows fewer than three nodes, or no attempt.
-//! 2. A life with a lower epoch than the last recovery, or a life that this recovery has judged.
+//! 2. The store was put back while the controller ran.
+//! 3. A life with a lower epoch than the last recovery, or a life that this recovery has judged.
 //!
 //! A commit is foreign if this store never made it ([`crate::mark`]). The batch that sends a Welcome also commits the
 //! recovery, because the Welcome makes the node forget the evidence.

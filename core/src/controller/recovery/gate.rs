@@ -20,16 +20,16 @@ use crate::idset::IdSet;
 
 use super::{Gate, Recovery};
 
-/// Shortest time (ms) for which the gate is shut while nodes are missing.
+/// Lower bound (ms) of [`shut_ms`], for clusters so small that their redial windows are shorter.
 const SHUT_MS: u64 = 5_000;
-/// Shortest time in redial windows. Each agent dials once in a window.
+/// Number of redial windows in [`shut_ms`]. Each agent dials once in a window.
 const SHUT_WINDOWS: u64 = 3;
 /// Reason of setup tasks in a restored store that never begin, because no request named the action again before the job
 /// was over.
 pub(crate) const NOT_ASKED_AGAIN: &str =
     "the store was put back, and nobody asked for this again before the job was over";
 
-/// Returns the longest time (ms) for which the gate is shut.
+/// Returns the time (ms) after which the gate opens even if nodes are missing.
 pub(super) fn shut_ms(nodes: usize, redial_per_second: u64) -> u64 {
     redial_window_ms(nodes as u64, redial_per_second).saturating_mul(SHUT_WINDOWS).max(SHUT_MS)
 }
@@ -51,9 +51,10 @@ impl Recovery {
 
 impl Jobs {
     /// Freezes every attempt with unfinished work when a recovery begins, and marks the attempt as unvouched. An
-    /// attempt that is released whole has no unfinished work. Nor has a bare `run` whose actions have all ended.
-    /// Notices about a released attempt are dropped, because a lost life may have sent them; a resource manager that
-    /// still waits asks again. The logged event makes clients that follow the job ask again.
+    /// attempt has no unfinished work if it is released whole and the release hook has carried out all its notices. Nor
+    /// has a bare `run` whose actions have all ended: all its ranks are disowned instead. Notices about a released
+    /// attempt are dropped, because a lost life may have sent them; a resource manager that still waits asks again. The
+    /// logged event makes clients that follow the job ask again.
     pub(super) fn freeze_all(&mut self, why: &str, cx: &mut Context) {
         let (mut owing, mut released, mut spent) = (Vec::new(), BTreeSet::new(), Vec::new());
         let unread: BTreeSet<(&JobId, Attempt)> =

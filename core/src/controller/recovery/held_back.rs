@@ -38,7 +38,7 @@ pub(crate) enum Doubt {
     Unlisted(Source),
     /// The resource manager lists the host for an attempt that the controller refused.
     Refused(JobId, Attempt),
-    /// A job other than the attempt's holds the host.
+    /// Another attempt, of this job or another, holds the host.
     Holder(JobId),
 }
 
@@ -103,7 +103,7 @@ impl Facts<'_> {
     }
 
     /// Returns the reason why recovery makes the attempt or one of its tasks wait, for clients that wait for the job;
-    /// `None` if no task waits.
+    /// `None` if recovery keeps no task waiting.
     pub(crate) fn waits_for(&self, job: &JobId, number: Attempt) -> Option<HeldBack> {
         let attempt = self.jobs.attempt(job, number).filter(|attempt| !attempt.complete || attempt.unvouched)?;
         if let Some(why) = self.jobs.is_frozen(job, number).then(|| unasserted(job, attempt)) {

@@ -1,6 +1,6 @@
 //! Recovery: decides what the controller may do while its store may be behind what its nodes have obeyed, for example
-//! after a restore from a backup. Then no task of an attempt begins, no notice about it is sent and no rank of it is
-//! released, until an edge, a request or an operator has vouched for the attempt.
+//! after a restore from a backup. Then an edge, a request or an operator must vouch for an attempt first. Until then no
+//! task of the attempt begins, no notice about it is sent and no rank of it is released.
 //!
 //! ```text
 //!   start --> settling --all nodes said Hello, or a time passed--> open
@@ -26,7 +26,7 @@
 //!
 //! Files: `evidence` (is the store behind?), `gate` (freezing and thawing), `held_back` (why a task waits), `orphans`
 //! (tasks that the store does not know), `assert` (an edge's list), `disowned` (hosts of disowned ranks), `confirm` (an
-//! operator's statement), `close` (parts that the lost life had released).
+//! operator's statement), `close` (parts that a lost life had released).
 //!
 //! [`Request::Assert`]: crate::controller::io::Request::Assert
 //! [`Request::Recover`]: crate::controller::io::Request::Recover
@@ -63,7 +63,8 @@ pub(super) struct Recovery {
     /// Lives of a controller that nodes have obeyed and this store never had. In one recovery each is evidence once; at
     /// most [`MAX_JUDGED`] are kept.
     judged: BTreeSet<Epoch>,
-    /// Hosts of refused attempts in the last list of each source. The job of a refused attempt may run on the host.
+    /// Key: a source. Value: the hosts of the attempts that the controller refused in the source's last list, each with
+    /// its attempt. The attempt may run on the host.
     refused: BTreeMap<Source, BTreeMap<HostName, (JobId, Attempt)>>,
     /// Sources whose edges have listed their attempts (`Assert`) since this controller started. A list says nothing
     /// about other instances of the same resource manager.
@@ -83,7 +84,7 @@ struct Gate {
     missing: BTreeSet<HostName>,
 }
 
-/// Tasks of a node's last Hello that recovery keeps unsettled.
+/// Differences between a node's last Hello and the store that the controller does not settle yet.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Unsettled {
     /// Tasks of frozen attempts that the node does not hold.

@@ -8,7 +8,10 @@
 //! | past | live, ended | its attempt was pruned: the controller acknowledges the end |
 //! | past | tombstone | Forget |
 //! | foreign, or not reported | unclaimed, live, ended | an orphan |
-//! | foreign, or not reported | tombstone | kept during a recovery or clean-up; past its retention: Forget |
+//! | foreign, or not reported | tombstone | kept if a clean-up may need it (1); past its retention: Forget (2) |
+//!
+//! 1. While attempts can be frozen, or a disowned rank is still to be cleaned up.
+//! 2. Not while attempts can be frozen.
 //!
 //! No setup action of another job begins on the host of an orphan. A request for the orphan's task on its host adopts
 //! the orphan: the node's task becomes the request's. If no request does so in time, the controller drains the host
@@ -65,12 +68,12 @@ impl Orphan {
 }
 
 impl Recovery {
-    /// Returns the time (monotonic) at which the hosts of orphans are drained.
+    /// Returns the time (monotonic) at which the hosts of orphans are drained; `None`: no such drain is scheduled.
     pub(crate) const fn next_orphans(&self) -> Option<u64> {
         self.orphans_ms
     }
 
-    /// Returns `true` if the hosts of orphans are to be drained now. The drain is scheduled no more.
+    /// Returns `true` if the hosts of orphans are to be drained now, and then takes the drain off the schedule.
     pub(crate) fn orphans_due(&mut self, now: Now) -> bool {
         self.orphans_ms.take_if(|at| *at <= now.mono_ms).is_some()
     }
@@ -108,7 +111,8 @@ impl Drains {
 }
 
 impl Nodes {
-    /// Records a new phase of a task that is an orphan. Returns `false` if the task is none.
+    /// Records a new phase of a task that is an orphan. Returns `false` if the task is no orphan of the host. A
+    /// milestone is no phase, and changes nothing.
     pub(crate) fn orphan_moved(&mut self, host: &HostName, task: TaskId, phase: &Phase, now: Now) -> bool {
         let node = self.get_mut(host);
         let Some(orphan) = node.and_then(|node| node.unsettled.orphans.get_mut(&task)) else { return false };
@@ -130,7 +134,8 @@ impl Context {
 }
 
 impl Nodes {
-    /// Ends the settling of a Hello. Gives up again the orphans that an operator gave up `before`.
+    /// Completes the host's orphans at the end of a Hello. Gives up again each orphan that an operator had given up;
+    /// `before`: the node's unsettled tasks before the Hello.
     pub(crate) fn orphans_told(&mut self, host: &HostName, before: Unsettled, cx: &mut Context) {
         let given_up = before.orphans.into_iter().filter(|(_, orphan)| orphan.given_up);
         for (task, _) in given_up {
@@ -189,8 +194,8 @@ impl Nodes {
 }
 
 impl Machine {
-    /// Handles a task in a Hello that the store does not know, as the table says. Returns `true` if the node may forget
-    /// the task's tombstone.
+    /// Handles a task in a Hello that the store does not know, as the module's table says. Returns `true` if the node
+    /// may forget the task's tombstone.
     pub(crate) fn on_unknown(&mut self, id: SessionId, host: &HostName, held: &Held) -> bool {
         let is_past = held.commit.is_some_and(|commit| self.history.place(commit) == Place::Past);
         match &held.state {

@@ -41,7 +41,8 @@ impl Machine {
 }
 
 impl Facts<'_> {
-    /// Returns the rows of `perilog ps` that are at least this old, oldest first. `held` adds the holds of all jobs.
+    /// Returns the rows of `perilog ps` that are at least `older_than_ms` old, oldest first. `held` adds every hold;
+    /// without it, only jobs that hold named resources and no rank have a row for their hold.
     pub(crate) fn ps(&self, older_than_ms: u64, held: bool) -> Vec<PsRow> {
         let mut rows = Vec::new();
         for action in self.jobs.actions.values().filter(|a| a.is_open()) {

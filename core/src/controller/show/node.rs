@@ -17,7 +17,7 @@ impl Facts<'_> {
     /// Returns the nodes in `targets`, or all.
     ///
     /// # Errors
-    /// `NoSuchNode`, with a hint if the name is a job's.
+    /// `NoSuchNode`, with a hint if the name is a job's or a drained host's.
     pub(crate) fn list_nodes(&self, targets: Option<&HostList>) -> Result<Vec<NodeView>, Refusal> {
         let held = self.held_hosts();
         let Some(targets) = targets else {

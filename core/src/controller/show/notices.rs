@@ -71,8 +71,8 @@ impl Facts<'_> {
     }
 
     /// Returns rows for the drains and lifts that the hook has not carried out. A drain for which a rank waits is not
-    /// among them, because the rank has a row. Equal drains share a row. The age of a drain counts from its first
-    /// unanswered notice, the age of a lift from the hook's first failure.
+    /// among them, because the rank has a row. Drains with the same reason share a row, and so do lifts. The age of a
+    /// drain counts from its first unanswered notice, the age of a lift from the hook's first failure.
     fn untold_drains(&self) -> impl Iterator<Item = PsRow> {
         let mut alike: BTreeMap<(bool, String), (Vec<&HostName>, u64)> = BTreeMap::new();
         let unsettled = |host: &HostName, drain: &DrainRow| {

@@ -18,8 +18,8 @@ use crate::ids::ActionName;
 use crate::idset::IdSet;
 use crate::message::Phase;
 
-/// Maximum number of failed ranks of an action whose reasons are compared. Faults leave further ranks out; the number
-/// of failed ranks does not.
+/// Maximum number of failed ranks of an action that the overview groups into faults. Further failed ranks count in
+/// `bad`, but not in a fault.
 const COMPARED: usize = 512;
 
 /// Activity of a node, as far as the overview tells nodes apart. Groups are in the order of this type.

@@ -25,12 +25,12 @@ impl Body {
         &self.0
     }
 
-    /// Parses the whole body.
+    /// Parses the whole body; `Value::Null` if the text is not JSON.
     pub fn value(&self) -> Value {
         self.read().unwrap_or_default()
     }
 
-    /// Parses the members of `T`; `None` if the body has a different shape.
+    /// Parses the body as a `T`, such as a struct with a few of its members; `None` if the body has a different shape.
     pub fn read<'a, T: Deserialize<'a>>(&'a self) -> Option<T> {
         serde_json::from_str(&self.0).ok()
     }

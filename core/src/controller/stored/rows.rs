@@ -53,14 +53,15 @@ pub struct AttemptRow {
     /// No edge, request or operator has vouched for the attempt in this recovery. No task of the attempt begins, no
     /// rank is released, and no notice is sent.
     pub unvouched: bool,
-    /// The attempt was opened or vouched for in a recovery. The store may lack tasks that had begun, so a setup action
-    /// counts as begun on every rank.
+    /// The attempt was opened or vouched for in a recovery, or added from an edge's list. The store may lack tasks that
+    /// had begun, so a setup action counts as begun on every rank.
     pub recovered: bool,
     /// Ranks that the resource manager no longer holds for the attempt. An after-action begins on a disowned rank only
     /// if the host is drained and no other attempt holds the host, or if `by_hand` is set. The controller releases
     /// disowned ranks without a notice.
     pub disowned: IdSet,
-    /// An operator has vouched for the hosts of the disowned ranks, so after-actions may clean up on the hosts.
+    /// An operator has decided about the hosts of the disowned ranks, so after-actions on these hosts wait for no drain
+    /// and no edge.
     pub by_hand: bool,
 }
 
@@ -130,8 +131,8 @@ pub struct DrainRow {
     /// lifted the drain after the backup.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unvouched: bool,
-    /// The cause, if recovery drained the host and no other reason came later. The controller lifts the drain with the
-    /// end of the cause.
+    /// The cause, if recovery drained the host and no other reason came later. The controller lifts the drain when the
+    /// cause has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passing: Option<Passing>,
 }
@@ -213,7 +214,8 @@ pub struct ActionRow {
     pub ok: IdSet,
     /// Ranks that ended, but not as `ok`. A [`RankRow`] has the details of each.
     pub ended: IdSet,
-    /// Open ranks to cancel. The controller repeats the Cancel at each session of their nodes, until they have ended.
+    /// Open ranks to cancel. The controller repeats the Cancel at each new session of a rank's node, until the rank has
+    /// ended.
     pub cancelling: IdSet,
     pub cancel_why: Option<String>,
     /// Key: number of a node's boot. Value: the ranks whose node got the Start, or holds the task, in that boot.
@@ -229,25 +231,28 @@ pub struct ActionRow {
     /// The action is an after-action of a job that still holds ranks. The held ranks join the action when the job hands
     /// them over.
     pub growing: bool,
-    /// Resolutions that wait: each becomes the outcome once the drain of its node is in force.
+    /// Resolutions that wait: each becomes the outcome of its ranks once the drain of the rank's node is in force. With
+    /// [`Resolving::unbegun`], it waits for the node's report instead.
     pub resolving: Vec<Resolving>,
     /// Additional columns of an external action; `None` for any other action.
     pub external: Option<Box<External>>,
-    /// Scripts past their limit, by name, with their ranks. For each rank the last reported script counts.
+    /// Key: name of a script past its limit. Value: the script's ranks. A rank has only the script that its node
+    /// reported last.
     pub overdue: BTreeMap<String, IdSet>,
     /// Ranks whose node the controller has drained for live processes. Either the rank is open and its scripts left
     /// processes past the limit, or the rank is `lost` and its scripts turned out to live.
     pub lingering: IdSet,
-    /// Time limits (ms) reported by nodes, with their ranks, where different from `timeout_ms`.
+    /// Key: a time limit (ms) that nodes reported and that differs from `timeout_ms`. Value: the ranks of these nodes.
     pub limits: BTreeMap<u64, IdSet>,
     /// A recovery began, and no request has named the action since: a setup action then begins on no further rank.
     pub unvouched: bool,
-    /// Remarks about `ok` ranks, by text: a remark says that no script ran, or that the runner skipped a file.
+    /// Key: a remark, which says that no script ran or that the runner skipped a file. Value: the `ok` ranks with the
+    /// remark.
     pub remarks: BTreeMap<String, IdSet>,
 }
 
-/// A resolution that waits for a drain or for a node. An operator made it, or the controller for a script past its
-/// limit.
+/// A resolution that waits for a drain or for a node's report. An operator makes one for a task, and the controller for
+/// a script past its limit. A request in a recovery makes one for ranks that a lost life had released.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resolving {
     pub ranks: IdSet,
