@@ -61,14 +61,14 @@ pub(super) enum Change {
     Unorphaned(HostName),
     /// Ranks have joined the action, at its start or later.
     Joined(ActionId, IdSet),
-    /// Ranks that may be able to begin: waiting, or unclaimed on their nodes. Each rank begins that no earlier action,
-    /// node or recovery keeps waiting.
+    /// Ranks that may be able to begin: waiting, or unclaimed on their nodes. A rank begins unless an earlier action,
+    /// its node or recovery keeps it waiting.
     Ready(ActionId, IdSet),
     /// The action's attempt thawed, or a request named the action again: its waiting tasks go on.
     Thawed(ActionId),
     /// The action has its verdict.
     Decided(ActionId),
-    /// The task must stop or never begin, for this reason. The task's node gets a Cancel.
+    /// The task must stop or never begin, for this reason. The task's node gets a Cancel if it is connected.
     Cancelled(TaskId, String),
     /// A task has ended. The node's task lists are updated, and the host may be drained.
     Ended(End),

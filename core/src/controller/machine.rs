@@ -276,7 +276,8 @@ impl Machine {
         }
     }
 
-    /// Records the end of a task at its node, and drains the host if the end is the node's fault.
+    /// Records the end of a task at its node. Drains the host if the end is the node's fault, or if no after-action
+    /// will clean up.
     fn on_ended(&mut self, end: End) {
         let task = end.task;
         if let Some(node) = self.nodes.of_mut(&self.jobs, task) {

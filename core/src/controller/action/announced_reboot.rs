@@ -39,7 +39,7 @@ use crate::message::ToAgent;
 use crate::outcome::{Loss, Outcome};
 use crate::task::{Ended, Reboot, survives_reboot};
 
-/// Boot number of a task that ended in an earlier boot to which this store gave no number.
+/// Stands for an earlier boot of a node that has no number in this store. No boot of a node has this number.
 const EARLIER: u32 = u32::MAX;
 
 /// A reboot that a script of the rank has announced.
@@ -47,7 +47,8 @@ const EARLIER: u32 = u32::MAX;
 pub(crate) struct Expected {
     /// The rank's row; `ended` in the row is the end that the reboot brings.
     pub(crate) row: RankRow,
-    /// Time (CLOCK_MONOTONIC, ms) until which the next boot must say Hello; `None`: the task has no limit.
+    /// Time (CLOCK_MONOTONIC, ms) until which the node must say Hello from its next boot; `None`: the task has no
+    /// limit.
     pub(crate) until_ms: Option<u64>,
     /// `true` if the task's scripts have ended, and only the reboot is to come.
     pub(crate) is_over: bool,
@@ -238,7 +239,8 @@ impl Machine {
 }
 
 impl Facts<'_> {
-    /// Returns the number of the present boot of the task's node, and its machine.
+    /// Returns the number of the present boot of the task's node, and the node's machine; `None`: the controller does
+    /// not know the node.
     fn boot_of(&self, task: TaskId) -> Option<(u32, MachineId)> {
         let node = self.nodes.of(&self.jobs, task);
         node.map(|node| (node.row.boot_number, node.row.machine.clone()))
@@ -303,8 +305,8 @@ impl Action {
         }
     }
 
-    /// Records that the rank ends like this with the reboot. If the controller hears of the announcement only now, the
-    /// limit counts from now.
+    /// Records `ended` as the end that the rank gets when the node has rebooted. If the controller hears of the
+    /// announcement only now, the limit counts from now.
     fn expect_end(&mut self, rank: Rank, machine: MachineId, ended: Ended, cx: &Context) {
         let known = self.expected.get(&rank).map(|known| (known.row.expects.clone(), known.until_ms));
         let (expects, until_ms) = known.unwrap_or_default();

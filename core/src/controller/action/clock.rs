@@ -10,7 +10,7 @@ use crate::message::Phase;
 use crate::outcome::{Loss, Outcome};
 use crate::task::Ended;
 
-/// Splits limits into the time of the first one to come, and what has passed its limit by `now_ms`.
+/// Returns the time of the first limit after `now_ms`, if any, and the items whose limit has passed.
 fn split<T>(limits: impl Iterator<Item = (u64, T)>, now_ms: u64) -> (Option<u64>, Vec<T>) {
     let (mut next, mut due) = (None::<u64>, Vec::new());
     for (at, what) in limits {
@@ -24,7 +24,7 @@ fn split<T>(limits: impl Iterator<Item = (u64, T)>, now_ms: u64) -> (Option<u64>
 }
 
 impl Machine {
-    /// Carries out everything that is due.
+    /// Carries out everything that is due: drains of the hosts of orphans, limits of actions, and retention.
     pub(crate) fn on_tick(&mut self) {
         // The end of the batch asks for the next tick.
         self.cx.wake_ms = None;
@@ -93,8 +93,9 @@ impl Facts<'_> {
     }
 
     /// Returns the time of the next check, and the accepted tasks of absent nodes to give up as `lost (unreachable)`.
-    /// Such a task must be past its limit, the grace, and its not-after, and its node away for the grace. A task
-    /// without a limit stays open until an operator resolves it.
+    /// The controller gives a task up when all of this holds: its time limit and then the grace have passed, its
+    /// not-after has passed, and its node has been away for the grace. A task without a limit stays open until an
+    /// operator resolves it.
     fn unreachable(&self, id: ActionId) -> (Option<u64>, Vec<TaskId>) {
         let Some(action) = self.jobs.action(id).filter(|action| action.has_limits()) else { return (None, Vec::new()) };
         let (settings, now) = (&self.cx.settings, self.cx.now);
@@ -115,8 +116,8 @@ impl Facts<'_> {
         split(limits, now.mono_ms)
     }
 
-    /// Returns the time of the next check, and the tasks whose processes linger longer than the task's time limit, with
-    /// the reason for a drain after the action's name. Without a limit, no node is drained.
+    /// Returns the time of the next check, and the tasks whose processes linger longer than the task's time limit. Each
+    /// has the reason for a drain, as [`Machine::drain_task`] takes it. Without a limit, no node is drained.
     fn lingering_too_long(&self, id: ActionId) -> (Option<u64>, Vec<(TaskId, String)>) {
         let Some(action) = self.jobs.action(id) else { return (None, Vec::new()) };
         let limits = action.lingering.iter().filter_map(|(rank, since)| {
@@ -161,7 +162,8 @@ impl Facts<'_> {
         (next, ends.collect())
     }
 
-    /// Returns the time (monotonic) of the next tick that the machine needs; `None`: nothing is running.
+    /// Returns the time (monotonic) of the next tick that the machine needs; `None`: no limit is running, and no probe,
+    /// gate or other wait either.
     pub(crate) fn next_check(&self) -> Option<u64> {
         let open = self
             .jobs

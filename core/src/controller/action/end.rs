@@ -23,7 +23,7 @@ use crate::outcome::{Loss, Outcome};
 use crate::task::{Ended, survives_reboot};
 
 impl Jobs {
-    /// Ends a task as `lost`, for this reason.
+    /// Ends a task as `lost`, for the reason `why`.
     pub(crate) fn lose(&mut self, task: TaskId, why: Loss, cx: &mut Context) {
         self.end_task(task, self.lost(task, why, cx), cx);
     }
@@ -150,8 +150,9 @@ impl Facts<'_> {
 
 impl Jobs {
     /// Logs a script past its limit, once for each script. Returns the reason for the drain of its node
-    /// ([`Machine::on_overdue`]). The operator who lifts the drain knows of the script, so a later controller that
-    /// hears of the script does not drain again.
+    /// ([`Machine::on_overdue`]); `None`: no script is past its limit, the script is known, or the task has ended. The
+    /// operator who lifts the drain knows of the script, so a later controller that hears of the script does not drain
+    /// again.
     pub(crate) fn past_its_limit(
         &mut self,
         host: &HostName,
@@ -177,7 +178,7 @@ impl Jobs {
 
 /// Maximum number of late results kept for a rank, because a node may send any number.
 const MAX_LATE: usize = 8;
-/// Maximum number of remarks kept for an action, and longest remark in characters. Ranks share equal remarks.
+/// Maximum number of different remarks kept for an action; [`MAX_REMARK`]: longest remark, in characters.
 const MAX_REMARKS: usize = 16;
 const MAX_REMARK: usize = 200;
 
@@ -232,8 +233,8 @@ impl Action {
         }
     }
 
-    /// Returns `true` if an end with this outcome is recorded for the rank, as its outcome or as a late result. A
-    /// script that the controller gave up past its limit has no steps: its own end is news.
+    /// Returns `true` if an end with this outcome is recorded for the rank, as its end or as a late result. A script
+    /// past its limit that the controller gave up has no steps: its own end is news.
     pub(crate) fn knows(&self, rank: Rank, ended: &Ended) -> bool {
         let given_up = |known: &Ended| matches!(known.outcome, Outcome::Timeout { .. }) && known.steps.is_empty();
         let is_news = |known: &Ended| given_up(known) && !ended.steps.is_empty() && !defect!(StragglerEndDropped);
@@ -245,7 +246,7 @@ impl Action {
     }
 
     /// Adds a result that arrived after the rank had ended. Returns `false` if the result is known, or if the rank has
-    /// too many.
+    /// [`MAX_LATE`] late results already.
     pub(crate) fn late(&mut self, rank: Rank, ended: Ended, wall_ms: u64) -> bool {
         if self.knows(rank, &ended) {
             return false;

@@ -78,8 +78,8 @@ impl Jobs {
     /// cannot make a service wait, so a start must be refused until the older work has ended.
     ///
     /// # Errors
-    /// `Unavailable`, with the older action and its host or resource. Also if an older attempt is not released whole,
-    /// and is open or this attempt is new.
+    /// `Unavailable`: an older attempt is at work. So is the refusal if an older attempt is not released whole, and
+    /// either the older attempt is open or this attempt is new.
     pub(crate) fn check_alone(
         &self,
         run: &RunRequest,
@@ -159,7 +159,8 @@ impl Jobs {
         self.touch(id, cx);
     }
 
-    /// Ends everything that is still open as `lost`, if the lease has run out. Returns the time of the next check.
+    /// Ends everything that is still open as `lost`, if the lease has run out. Returns the time (monotonic) at which
+    /// the lease runs out; `None`: it has run out, or the action has no lease any more.
     pub(crate) fn check_lease(&mut self, id: ActionId, cx: &mut Context) -> Option<u64> {
         let action = self.action(id).filter(|action| action.is_open())?;
         let external = action.row.external.as_ref()?;
@@ -211,7 +212,7 @@ impl Jobs {
         count
     }
 
-    /// Returns the open resources that `which` names, by external action. If `which` names only ranks, none.
+    /// Returns the open resources that `which` names, by external action. Empty if `which` names only ranks.
     pub(crate) fn open_resources(&self, which: &Which) -> Vec<(ActionId, BTreeSet<ResourceName>)> {
         let Ok((_, attempt)) = self.attempt_meant(&which.job, which.attempt) else { return Vec::new() };
         let is_meant = |name: &ResourceName| match &which.resources {

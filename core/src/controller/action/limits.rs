@@ -15,8 +15,8 @@ use crate::message::Phase;
 use crate::outcome::Outcome;
 use crate::task::Ended;
 
-/// Delay (ms) between a Start and the first script, up to which the limit counts from the Start. Most ranks of a large
-/// action begin that fast, and need no entry of their own.
+/// Longest delay (ms) between a Start and the first script with which the limit still counts from the Start. Most ranks
+/// of a large action begin that fast, and need no entry of their own.
 const AT_ONCE_MS: u64 = 1_000;
 /// Maximum number of events about overdue scripts and lingering processes that one task may cause in its job's log. No
 /// honest node reports more.

@@ -41,8 +41,8 @@ pub(crate) struct Action {
     /// Time (CLOCK_MONOTONIC, ms) from which the limits count: the start of the action, the start of this controller,
     /// or the thaw of the attempt. For an external action, the last message of its service.
     pub(crate) armed_ms: u64,
-    /// Ranks whose limits count from a later time (monotonic) than `armed_ms`, because an earlier action or an absent
-    /// node kept the ranks waiting.
+    /// Key: a rank whose limits count from a later time than `armed_ms`, for example because an earlier action or an
+    /// absent node kept it waiting. Value: that time (monotonic).
     ready_ms: BTreeMap<u32, u64>,
     /// Time (monotonic) of the next check of the limits; `None`: no limit is running.
     pub(crate) check_ms: Option<u64>,
@@ -54,20 +54,20 @@ pub(crate) struct Action {
     pub(crate) fresh: Vec<Fresh>,
     /// Ranks that ended in this batch: actions that waited for the ranks may begin.
     freed: IdSet,
-    /// Ended ranks that the action still holds, by its release policy.
+    /// Ended ranks that the action still holds, until its release policy drops them.
     pub(crate) done: IdSet,
-    /// Ranks with lingering processes for which the controller has not drained the node yet. The value is the time
+    /// Key: a rank with lingering processes for which the controller has not drained the node yet. Value: the time
     /// (monotonic) at which this controller learned of the processes.
     pub(crate) lingering: BTreeMap<Rank, u64>,
-    /// `true` if a field of the row changed that no delta has: the batch stores the whole row.
+    /// `true` if a field of the row changed that is not part of a delta: the batch stores the whole row.
     pub(crate) changed: bool,
     changed_ranks: BTreeSet<Rank>,
     /// Ranks with a change in this batch, to be stored as a delta.
     pub(crate) moved: IdSet,
-    /// Approximate size (bytes) of the deltas that the store has beside the whole row; `None`: unknown, because an
-    /// earlier controller wrote the row.
+    /// Approximate size (bytes) of the deltas that the store has beside the whole row; `None`: this controller has not
+    /// stored the whole row yet, so the size is unknown.
     beside: Option<usize>,
-    /// Number of events that each rank's node has caused in the job's log ([`Self::may_tell`]).
+    /// Number of events about overdue scripts and lingering processes in the job's log, by rank ([`Self::may_tell`]).
     pub(crate) told: BTreeMap<Rank, u8>,
 }
 
@@ -196,7 +196,8 @@ impl Action {
             && !self.row.external.as_ref().is_some_and(|external| external.is_open()))
     }
 
-    /// Returns the row's external part to be changed, and marks the row as changed; `None`: the action is not external.
+    /// Returns the additional columns of an external action for a change, and marks the row as changed; `None`: the
+    /// action is not external.
     pub(crate) fn external_mut(&mut self) -> Option<&mut External> {
         let external = self.row.external.as_deref_mut()?;
         self.changed = true;
@@ -297,7 +298,7 @@ impl Action {
         }
     }
 
-    /// Adds the records of this batch's changes: the whole row or a delta, and the rows of ended ranks.
+    /// Adds the records of this batch's changes: the whole row or a delta, and the changed rows of single ranks.
     pub(crate) fn take_records(&mut self, records: &mut Vec<Record>) {
         let moved = std::mem::take(&mut self.moved);
         let stands = self.row.stands(&moved);

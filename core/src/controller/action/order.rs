@@ -1,6 +1,6 @@
 //! Order: decides whether a rank of an action may begin now, and starts the ranks that may. On each rank:
 //!
-//! * a setup action (prolog, check) begins when the earlier setup actions have ended on the rank;
+//! * a setup action (prolog, check) begins when the earlier setup actions and external actions have ended on the rank;
 //! * an after-action (epilog) begins when all setup actions, all external actions and the earlier after-actions have
 //!   ended on the rank. A setup action goes first even if a request began it later, because the epilog may grow by the
 //!   ranks of such an action.
@@ -99,15 +99,16 @@ impl Jobs {
         found
     }
 
-    /// Queues a look at waiting ranks; ranks that may begin then do. A frozen attempt queues no look: its thaw looks at
-    /// all ranks.
+    /// Queues a look at waiting ranks: the machine then begins the ranks that may begin. A frozen attempt queues no
+    /// look: its thaw looks at all ranks.
     pub(crate) fn ready(&self, action: ActionId, ranks: IdSet, cx: &mut Context) {
         if !self.is_frozen_action(action) {
             cx.changes.push_back(Change::Ready(action, ranks));
         }
     }
 
-    /// Looks again at the actions that waited for ranks of the action `id`, if some of these ranks ended in the batch.
+    /// Queues a look at the actions that waited for ranks of the action `id`, if some of these ranks ended in the
+    /// batch.
     pub(crate) fn start_later(&mut self, id: ActionId, cx: &mut Context) {
         let Some(action) = self.action_mut(id) else { return };
         let freed = std::mem::take(&mut action.freed);
@@ -125,7 +126,7 @@ impl Jobs {
         }
     }
 
-    /// Looks at every waiting rank, for example after the list of after-actions changed.
+    /// Queues a look at every waiting rank, for example after the list of after-actions changed.
     pub(crate) fn reordered(&mut self, cx: &mut Context) {
         let waiting = self.actions.values().filter(|action| !action.row.waiting.is_empty());
         let waiting: Vec<(ActionId, IdSet)> =
@@ -135,8 +136,8 @@ impl Jobs {
         }
     }
 
-    /// Looks at every rank on the host that is waiting, or accepted and perhaps unclaimed, because a cause that kept
-    /// such ranks waiting has ended.
+    /// Queues a look at every rank on the host that waits for its Start, or is accepted and perhaps unclaimed. A cause
+    /// that kept these ranks from beginning has ended.
     pub(crate) fn reordered_on(&mut self, host: &HostName, cx: &mut Context) {
         let unbegun = |row: &ActionRow| !row.waiting.is_empty() || !row.accepted.is_empty();
         let unbegun = self.actions.iter().filter(|(_, action)| unbegun(&action.row));
@@ -149,8 +150,8 @@ impl Jobs {
 
 impl Machine {
     /// Sends a Start for each waiting rank of `ranks` that may begin and whose node is connected. Ranks on a node that
-    /// is down, or that the store does not know, end as `lost`. Ranks on a node that left a moment ago keep waiting. So
-    /// do ranks on unknown nodes for a while, after a start with an empty store.
+    /// is down, or that the store does not know, end as `lost`. Ranks on a node that left less than start-grace ago
+    /// keep waiting. So do ranks on unknown nodes for a while, after a start with an empty store.
     pub(crate) fn start_ready(&mut self, id: ActionId, ranks: &IdSet) {
         let Some(action) = self.jobs.action(id) else { return };
         let waiting = action.row.waiting.intersection(ranks);

@@ -55,7 +55,7 @@ pub struct Holds {
     pub hold: IdSet,
     #[serde(skip_serializing_if = "IdSet::is_empty")]
     pub released: IdSet,
-    /// Ranks that the job handed over before its last ranks.
+    /// Ranks that the job handed over while it kept others. Once such a rank is released, no milestone waits for it.
     #[serde(skip_serializing_if = "IdSet::is_empty")]
     pub left: IdSet,
     /// Ranks that the resource manager no longer holds for the attempt.

@@ -22,7 +22,8 @@ impl Action {
         !open && !self.row.growing && self.row.verdict.is_none()
     }
 
-    /// Decides the verdict; `None`: ranks are open, may still join, or the verdict exists.
+    /// Decides the verdict; `None`: ranks or resources are open, ranks may still join, or the action has its verdict
+    /// already.
     pub(crate) fn decide(&mut self, forgiveness: Forgiveness, wall_ms: u64) -> Option<Verdict> {
         if !self.is_to_be_decided() {
             return None;
@@ -104,8 +105,8 @@ pub(crate) fn blamed(ended: &Ended) -> Option<&Step> {
     ended.steps.iter().find(|step| status.is_some() && step.status.map(ExitStatus::shell) == status)
 }
 
-/// Returns the last line that the script to blame wrote. Without a script to blame, returns the last line of any
-/// script's output.
+/// Returns the last line that the script to blame wrote. Without a script to blame, returns the last line of the last
+/// output.
 pub(crate) fn last_line(ended: &Ended) -> Option<String> {
     let tail = match blamed(ended) {
         Some(step) => ended.tails.iter().find(|tail| tail.script == step.script)?,

@@ -35,7 +35,8 @@ pub(crate) enum Fault {
     Stuck(Option<u32>),
     /// Recovery needs the drain until its cause ends ([`Passing`]).
     Passing,
-    /// A task was lost because its node rebooted or was away. A drain for a stuck script remains one.
+    /// A task was lost because its node rebooted or was away. A drain for a stuck script stays a drain for a stuck
+    /// script, so a reboot may still lift it.
     Away,
     Other,
 }
@@ -74,8 +75,8 @@ pub(crate) struct Drains {
     by_host: BTreeMap<HostName, DrainRow>,
     /// Ranks without a hold that are released once the drain of their host is in force.
     pub(crate) waiting: BTreeMap<HostName, BTreeSet<(JobId, Attempt, Rank)>>,
-    /// Hosts with a drain on whose notice the drain hook failed: since when (ms since 1970), and the reason. Not
-    /// stored: a restarted controller sends each notice again.
+    /// Key: a host with a drain on whose notice the drain hook failed. Value: the time of the first failure (ms since
+    /// 1970), and the hook's last reason. Not stored: a restarted controller sends each notice again.
     pub(crate) failed: BTreeMap<HostName, (u64, String)>,
     /// `true` if a drain hook is configured.
     pub(crate) hook: bool,
@@ -134,7 +135,8 @@ impl Drains {
         Told::First
     }
 
-    /// Adds a reason to an existing drain, unless the drain has the reason already.
+    /// Adds a reason to an existing drain. Leaves out a reason that is the drain's newest already, unless an operator
+    /// gives it again, and any reason of [`Fault::Passing`].
     fn drain_again(&mut self, drain: DrainRow, again: Again, fault: Fault, cx: &mut Context) -> Told {
         let is_news = again.by.is_some() || drain.unvouched || drain.newest().reason != again.reason;
         let stuck = match fault {
@@ -278,8 +280,8 @@ impl Drains {
         }
     }
 
-    /// Lifts the drain of a connected node on which no script lives, if stuck scripts are the drain's only reason and
-    /// the node has rebooted since.
+    /// Lifts the drain of a connected node on which no script lives. Stuck scripts must be the drain's only reason, and
+    /// the node must have rebooted since.
     pub(crate) fn reboot_cleans(&mut self, node: &Node, cx: &mut Context) {
         let host = &node.row.host;
         let Some(drain) = self.by_host.get(host).filter(|drain| !drain.lifted) else { return };

@@ -41,8 +41,8 @@ impl Facts<'_> {
         Fault::Stuck(self.nodes.of(&self.jobs, task).map(|node| node.row.boot_number))
     }
 
-    /// Returns the fault of the task's node, with the reason for its drain after the action's name, if the end is the
-    /// node's fault, or if no after-action will clean up after it.
+    /// Returns the reason for which the task's node is to be drained, as [`Machine::drain_task`] takes it, and the kind
+    /// of fault. `None`: the end is not the node's fault, and an after-action will clean up.
     pub(crate) fn fault_of(&self, task: TaskId, ended: &Ended) -> Option<(String, Fault)> {
         let action = self.jobs.action(task.action)?;
         // A cancelled after-action has not cleaned up.
@@ -91,8 +91,8 @@ impl Facts<'_> {
 }
 
 impl Machine {
-    /// Drains the host of a task, and logs the reason unless the drain has the reason already. `what`: the reason after
-    /// the action's name; cut to leave room for the job's.
+    /// Drains the host of a task, and logs the reason unless the drain has the reason already. `what`: the middle of
+    /// the reason. The action's name goes before it and the job after it; `what` is cut so that all fit.
     pub(crate) fn drain_task(&mut self, task: TaskId, what: &str, fault: Fault) {
         let Some(host) = self.jobs.host_of(task) else { return };
         let Some(row) = self.jobs.action(task.action).map(|action| &action.row) else { return };

@@ -14,7 +14,7 @@ use crate::ids::{Attempt, JobId};
 use crate::idset::IdSet;
 use crate::job::Part;
 
-/// Releases named by dropped notices, for each receiver.
+/// Ranks and resources of the releases whose notices were dropped, for each receiver.
 #[derive(Debug, Default)]
 pub(crate) struct Owed {
     pub(crate) manager: Part,
@@ -29,7 +29,7 @@ impl Outbox {
 }
 
 impl Context {
-    /// Adds a notice for `edge` to the outbox.
+    /// Adds a notice for the receiver `edge` to the outbox.
     pub(super) fn send_notice(&mut self, edge: Edge, job: &JobId, attempt: Attempt, body: Body) {
         let entry = self.outbox.next(edge, job, attempt, body);
         self.records.push(Record::Outbox(entry));
@@ -55,16 +55,17 @@ impl Context {
 }
 
 impl Jobs {
-    /// Sends the resource manager a notice of an event, unless it holds no rank of the attempt any more.
+    /// Sends the resource manager a notice of an event, unless all ranks of the attempt are disowned.
     pub(crate) fn tell_manager(&self, job: &JobId, number: Attempt, event: &str, mut context: Value, cx: &mut Context) {
         if self.attempt(job, number).is_none_or(|attempt| !attempt.owed().ranks.is_empty()) {
             cx.send_notice(Edge::Manager, job, number, told_as(&mut context, event, None));
         }
     }
 
-    /// Drops each release in the outbox of an unvouched attempt that names a rank outside `listed`. `listed`: the ranks
-    /// that the resource manager still holds for the attempt. A lost life has sent such a release, and another job may
-    /// have the host. Returns the listed ranks and the resources of the dropped releases, for [`Self::release_again`].
+    /// Drops from the outbox each release of an unvouched attempt that names a rank outside `listed`. `listed`: the
+    /// ranks that the resource manager still holds for the attempt. A lost life has sent such a release, and another
+    /// job may have the host. Returns the listed ranks and the resources of the dropped releases, for
+    /// [`Self::release_again`].
     pub(crate) fn take_releases(&mut self, job: &JobId, number: Attempt, listed: &IdSet, cx: &mut Context) -> Owed {
         let mut owed = Owed::default();
         if !self.is_unvouched(job, number) || defect!(OwedReleaseStays) {

@@ -82,7 +82,7 @@ impl Outbox {
 
     /// Returns at most `limit` entries for the release hook, of each job the oldest, if `may` allows it. A job's next
     /// entry comes only when the oldest is done, so the order is kept. Jobs in `first` come first. Jobs in `except`
-    /// wait for a retry: they are left out, and delay no other job.
+    /// wait for a retry: they are left out unless they are in `first`, and delay no other job.
     pub(crate) fn oldest_releases(
         &self,
         first: &[JobId],
@@ -120,7 +120,7 @@ impl Outbox {
         }
     }
 
-    /// Removes an entry, for any receiver.
+    /// Removes the entry with this sequence number, whichever receiver it is for.
     pub(crate) fn done(&mut self, sequence: u64) {
         self.failed.remove(&sequence);
         for edge in [Edge::Manager, Edge::ReleaseHook] {

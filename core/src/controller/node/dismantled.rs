@@ -1,5 +1,6 @@
 //! `node forget`: decides whether an operator may remove a dismantled node from the list of nodes. A node that is
-//! connected, holds orphans, or has tasks or held ranks stays.
+//! connected, holds orphans, or has open tasks or unreleased ranks stays. While the gate is shut after a start, every
+//! node stays.
 
 use crate::agent::io::Level;
 use crate::controller::facts::Facts;
@@ -61,7 +62,7 @@ impl Facts<'_> {
         if let Some((job, ..)) = open.find(|(.., attempt)| unreleased(attempt)) {
             return Some(format!("is held by job {job}: perilog why {host}"));
         }
-        // Such a task holds no rank.
+        // Only open tasks on released ranks are left to look for.
         (!node.tasks.is_empty()).then(|| format!("has tasks that have not ended: perilog why {host}"))
     }
 }

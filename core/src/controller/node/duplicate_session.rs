@@ -33,9 +33,9 @@ impl Node {
         same && self.link.is_some_and(|link| link >= hello.link)
     }
 
-    /// Returns `true` if an old Hello may arrive from this address. From the address of the last session it always may,
-    /// and from another address for a minute after that session. So a thief who sent high session numbers or boots
-    /// locks the true agent out for a minute at most.
+    /// Returns `true` if a Hello from this address may be an old one that the network held back. From the address of
+    /// the last session a Hello always may be old. From any other address it may be old for a minute after that
+    /// session. So a thief who sent high session numbers or boots locks the true agent out for a minute at most.
     fn may_be_late(&self, from: &str, now: Now) -> bool {
         let recent = self.session.is_none() && now.mono_ms < self.since_ms.saturating_add(LATE_MS);
         self.address == from || recent
@@ -167,7 +167,7 @@ impl Nodes {
     }
 
     /// Looks again at the sessions that waited for an older session which has ended. A session is refused if its agent
-    /// has a newer session since.
+    /// has opened a newer session meanwhile.
     pub(crate) fn open_waiting(&mut self, waiting: &[SessionId], cx: &mut Context) {
         for id in waiting {
             if let Some(Session { stage: Stage::Probing { hello, .. }, .. }) = self.sessions.get(id) {

@@ -9,7 +9,8 @@ use crate::ids::HostName;
 use crate::nearest::nearest;
 
 impl Nodes {
-    /// Refuses a list with unknown hosts. `force` says what was not done, and how `--force` does it.
+    /// Refuses a list with unknown hosts. `force`: the end of the refusal's text, before ` --force`, such as `nothing
+    /// was drained; to drain such hosts too:`.
     pub(crate) fn check_known(&self, hosts: &HostList, drains: &Drains, force: &str) -> Result<(), Refusal> {
         let unknown = || hosts.iter().filter(|host| !self.contains_key(*host) && !drains.contains_key(*host));
         let Some(first) = unknown().next() else { return Ok(()) };

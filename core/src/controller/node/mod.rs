@@ -37,8 +37,8 @@ pub(crate) struct Node {
     pub(crate) link: Option<u64>,
     /// Address of the last open session, without its port.
     pub(crate) address: String,
-    /// Actions in the node's configuration, as its last Hello reported; `None`: the agent is older and reports no
-    /// actions.
+    /// Actions in the node's configuration, as its last Hello reported. `None`: the agent is older and reports no
+    /// actions, or has not said Hello since this controller started.
     pub(crate) actions: Option<BTreeSet<ActionName>>,
     /// Earlier boots of this machine, newest last. The machine never comes back in an earlier boot.
     pub(crate) over: Vec<BootId>,
@@ -47,7 +47,8 @@ pub(crate) struct Node {
     pub(crate) since_ms: u64,
     /// The node's tasks in actions that have no verdict.
     pub(crate) tasks: BTreeSet<TaskId>,
-    /// Phase of each live task that the session has reported, and when the phase began (monotonic).
+    /// Key: a live task that the session has reported. Value: the task's phase, and the time (monotonic) at which the
+    /// phase began.
     pub(crate) live: BTreeMap<TaskId, (Phase, u64)>,
     /// The last few tasks that did not end well, oldest first.
     pub(crate) failed: Vec<TaskId>,
@@ -125,7 +126,8 @@ impl Nodes {
         self.get(&jobs.host_of(task)?)
     }
 
-    /// Returns the session of the task's node; `None` for an external action, which runs on no node.
+    /// Returns the session of the task's node; `None`: the node is not connected, or the action is external and runs on
+    /// no node.
     pub(crate) fn session_of(&self, jobs: &Jobs, task: TaskId) -> Option<SessionId> {
         self.of(jobs, task).filter(|_| !jobs.is_external(task.action))?.session
     }
@@ -177,15 +179,16 @@ impl Nodes {
         node.failed.push(task);
     }
 
-    /// Returns `true` if the store has the task on `host`. A report about a task of another host goes into the node's
-    /// note.
+    /// Returns `true` if the store has the task on `host`, and no service carries the task out. Any other report about
+    /// a known task goes into the node's note.
     pub(crate) fn speaks_for(&mut self, host: &HostName, task: TaskId, jobs: &Jobs, cx: &mut Context) -> bool {
         jobs.host_of(task).is_some() && !self.is_anothers(host, task, jobs, cx)
     }
 
     /// Returns `true` if the store has the task on another host, or a service carries the task out. The controller
     /// ignores such a report, and shows the report in the node's note. The session stays open: after a reused job
-    /// number or a lost store an attempt may return on other hosts, and its first hosts would be locked out for ever.
+    /// number or a lost store an attempt may return on other hosts. A closed session would lock its first hosts out for
+    /// ever.
     pub(crate) fn is_anothers(&mut self, host: &HostName, task: TaskId, jobs: &Jobs, cx: &mut Context) -> bool {
         let external = jobs.is_external(task.action);
         let Some(of) = jobs.host_of(task).filter(|of| of != host || external) else { return false };

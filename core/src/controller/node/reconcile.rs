@@ -7,7 +7,7 @@
 //! | prolog `ok`, `tolerable` | another boot              | `lost (rebooted)`, (1) |
 //! | reboot announced | another boot                  | the announced end, (4) |
 //! | waiting          | holds nothing                 | Start, (2) |
-//! | sent             | same boot, holds nothing      | Start again; Cancel if cancelling |
+//! | sent             | same boot, holds nothing      | Start again, or waits if held back; Cancel if cancelling |
 //! | accepted         | same boot, holds nothing      | `lost (vanished)` |
 //! | open             | unclaimed                     | accepted; Cancel if cancelling, else Begin, (3) |
 //! | open             | live, ended                   | accepted; `Finished` follows |
@@ -17,14 +17,14 @@
 //! | ended as `lost`  | live, begun                   | the same; the controller drains the host, once |
 //! | on another host  | any but a tombstone           | shown; Cancel if unclaimed; its end is ignored |
 //! | ended            | tombstone with another end    | recorded as late |
-//! | unknown task     | any                           | an orphan: [`crate::controller::recovery`] |
-//! | open, frozen     | holds nothing, or another boot | unchanged until the attempt is vouched for |
+//! | unknown task     | any                           | an orphan, or its attempt was pruned: `recovery/orphans.rs` |
+//! | open, frozen     | holds nothing, or another boot | unchanged until the attempt thaws, whatever other rows say |
 //!
-//! 1. The reboot has undone the work of the prolog. Only the action named `prolog` is so, and only until it has its
-//!    verdict. The rule also holds for an `ok` that the node reports only now, from a /run that outlived a soft reboot.
-//!    Where the job hands failed ranks over, `tolerable` does not count.
+//! 1. The reboot has undone the work of the prolog. The row is only for the action named `prolog`, and only until that
+//!    action has its verdict. The row also holds for an `ok` that the node reports only now, from a /run that outlived
+//!    a soft reboot. Where the job hands failed ranks over, `tolerable` does not count.
 //! 2. Unless an earlier action has not ended on the host, or recovery holds the task back. Start-grace counts from now.
-//! 3. If recovery holds the task back, it stays unclaimed until recovery does no longer.
+//! 3. A task that recovery holds back stays unclaimed until recovery lets it begin.
 //! 4. See [`crate::controller::action::announced_reboot`].
 
 use crate::controller::action::Stand;
@@ -222,8 +222,8 @@ impl Machine {
         }
     }
 
-    /// Sends a Begin for each task of `ranks` that its node holds unclaimed, or a Cancel for a cancelled task, unless
-    /// recovery still holds the task back. Returns `true` if a message was sent.
+    /// Sends a Begin for each task of `ranks` that its node holds unclaimed, unless recovery still holds the task back.
+    /// A cancelled task gets a Cancel in any case. Returns `true` if a message was sent.
     pub(crate) fn begin_unclaimed(&mut self, id: ActionId, ranks: &IdSet) -> bool {
         let Some(action) = self.jobs.action(id).filter(|_| !self.jobs.is_frozen_action(id)) else { return false };
         let accepted = action.row.accepted.intersection(ranks);

@@ -53,7 +53,7 @@ impl Quiesce {
         }
     }
 
-    /// Quiesces the controller. Returns `None` if the client waits until no action is open.
+    /// Quiesces the controller. Returns `None` if the client waits: its reply comes when no action is open.
     pub(crate) fn quiesce(
         &mut self,
         client: Client,
