@@ -63,8 +63,8 @@ impl Jobs {
     }
 
     /// Begins the after-action `name` on `ranks`, or adds the ranks to the existing after-action. `last`: no further
-    /// ranks will come. If the existing after-action has its verdict already, drains the hosts of the new ranks on
-    /// which a setup action may have begun.
+    /// ranks will come. If the existing after-action has its verdict already, or a service carries it out, drains the
+    /// hosts of the new ranks on which a setup action may have begun.
     pub(crate) fn follow(
         &mut self,
         job: &JobId,
@@ -81,16 +81,18 @@ impl Jobs {
         if let Some(action) = self.action(id) {
             // If an operator began the after-action by hand, it covers some of the ranks already.
             let new = ranks.difference(&action.row.ranks);
+            let is_external = action.row.external.is_some() && !defect!(ServiceFollows);
             if action.row.verdict.is_none() && action.row.external.is_none() {
                 self.grow(id, &new, cx);
-            } else if action.row.verdict.is_some() && !new.is_empty() {
-                let text = format!("{name} had ended before ranks {new} were let go: it does not follow there");
+            } else if (action.row.verdict.is_some() || is_external) && !new.is_empty() {
+                let why = if is_external { "is carried out by a service" } else { "had ended before" };
+                let text = format!("{name} {why}, and ranks {new} were let go: it does not follow there");
                 cx.note(Level::Warning, Some(job), None, text);
                 let begun = self.begun(job, number);
                 for rank in begun.intersection(&new).iter().map(Rank) {
-                    let what = "had ended before this rank was known, and does not clean up there";
+                    let what = format!("{why}, and does not clean up there");
                     let task = TaskId { action: id, rank };
-                    cx.changes.push_back(Change::Drain { task, what: what.to_owned(), is_stuck: false });
+                    cx.changes.push_back(Change::Drain { task, what, is_stuck: false });
                 }
             }
             return;

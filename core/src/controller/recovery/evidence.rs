@@ -37,7 +37,7 @@ impl Machine {
         let anchor = anchor.filter(|anchor| self.history.place(*anchor) == Place::Foreign && !defect!(AnchorIgnored));
         let why = match (stamp.filter(|_| !defect!(StampIgnored)), anchor) {
             (Some(at_ms), _) => {
-                format!("the store is a copy that `perilog controller backup` made at {}", utc::second(at_ms))
+                format!("the store is a copy that was made at {}", utc::second(at_ms))
             }
             (None, Some(anchor)) => format!(
                 "the store is older than its directory: its last commit is {}, and commit {} of epoch {} was made here",

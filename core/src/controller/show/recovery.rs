@@ -84,7 +84,11 @@ impl Facts<'_> {
         }
         if let Some((host, _, orphan)) = self.orphans().next() {
             let others: BTreeSet<&HostName> = self.orphans().map(|(of, ..)| of).filter(|of| *of != host).collect();
-            let more = if others.is_empty() { String::new() } else { format!(" and {} other hosts", others.len()) };
+            let more = match others.len() {
+                0 => String::new(),
+                1 => " and 1 other host".to_owned(),
+                others => format!(" and {others} other hosts"),
+            };
             return Some(format!(
                 "{host}{more}: {} of job {} is there, and this store does not know it: perilog controller recover",
                 orphan.action, orphan.job

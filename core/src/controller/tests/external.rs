@@ -388,6 +388,21 @@ fn a_service_restarts_its_action_after_a_lost_store() {
     assert_eq!(b.action("stage", "j", 0).ok, IdSet::new());
 }
 
+/// Found by a review: `stage` is a service's, and then the site lists `stage` among its after-actions.
+#[test]
+fn no_service_cleans_up_for_an_after_action_of_its_name() {
+    let (mut b, n) = staged("0", Some("0"), "", |_| {});
+    b.run("prolog", "j", "n[0-3]");
+    for (rank, session) in (0..).zip(&n) {
+        b.says(*session, finished(task("prolog", "j", rank), Outcome::Ok));
+    }
+    b.settings.after = vec![ActionName::new("stage").unwrap()];
+    b.batch(vec![Input::Settings(b.settings.clone())]);
+    b.ask(finish("j", None)).0.unwrap();
+    let drained: Vec<&str> = b.store.drains.iter().map(|drain| drain.host.as_str()).collect();
+    assert_eq!(drained, ["n1", "n2", "n3"]);
+}
+
 /// Found by a review: a service of another job with this id asks for other resources, and the conflict vouched.
 #[test]
 fn a_refused_start_of_a_service_vouches_for_nothing() {
