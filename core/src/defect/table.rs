@@ -134,7 +134,8 @@ table! {
     StragglerEndDropped: "the own end of a script that was given up is dropped as known, if it is a timeout too",
         "2: later facts are appended", Hunt::Unit { program: "core", filter: "the_own_end_of_a_straggler_is_late" };
     ServiceFollows: "a service's action has an after-action's name, and what it does not cover is not drained",
-        "4: a rank goes back when it was cleaned up", Hunt::Unit { program: "core", filter: "no_service_cleans_up_for" };
+        "4: a rank goes back when it was cleaned up",
+        Hunt::Unit { program: "core", filter: "no_service_cleans_up_for" };
     UnclaimedNotCleaned: "an epilog that its node holds unclaimed on a disowned rank waits for the node's next Hello",
         "8: what waits comes to its end",
         Hunt::Unit { program: "core", filter: "an_unclaimed_epilog_on_a_disowned_rank_begins" };
