@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use crate::controller::action::Action;
+use crate::controller::action::stands::take_out;
 use crate::controller::context::Context;
 use crate::controller::io::Now;
 use crate::controller::job::Jobs;
@@ -50,10 +51,7 @@ impl Action {
     }
 
     pub(crate) fn forget_overdue(&mut self, rank: Rank) {
-        self.row.overdue.retain(|_, ranks| {
-            ranks.remove(rank.0);
-            !ranks.is_empty()
-        });
+        take_out(&mut self.row.overdue, rank);
     }
 
     /// Records that the controller has drained the node for the rank's processes.
@@ -86,10 +84,7 @@ impl Action {
             return;
         };
         let limits = &mut self.row.limits;
-        for ranks in limits.values_mut() {
-            ranks.remove(rank.0);
-        }
-        limits.retain(|_, ranks| !ranks.is_empty());
+        take_out(limits, rank);
         if Some(limit) != self.row.timeout_ms {
             limits.entry(limit).or_default().insert(rank.0);
         }

@@ -21,6 +21,7 @@ pub(crate) mod verdict;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::controller::action::announced_reboot::Expected;
+use crate::controller::action::stands::take_out;
 use crate::controller::giveback::release::Batches;
 use crate::controller::io::{ActionRow, External, RankRow, Record};
 use crate::controller::job::layout::Layout;
@@ -211,10 +212,7 @@ impl Action {
                 break;
             }
         }
-        self.row.remarks.retain(|_, ranks| {
-            ranks.remove(rank.0);
-            !ranks.is_empty()
-        });
+        take_out(&mut self.row.remarks, rank);
         self.moved.insert(rank.0);
     }
 
@@ -222,11 +220,7 @@ impl Action {
     pub(crate) fn send(&mut self, rank: Rank, boot_number: u32) {
         self.leave(rank);
         self.row.sent.insert(rank.0);
-        for set in self.row.boots.values_mut() {
-            set.remove(rank.0);
-        }
-        self.row.boots.entry(boot_number).or_default().insert(rank.0);
-        self.row.boots.retain(|_, ranks| !ranks.is_empty());
+        self.seen_in(rank, boot_number);
     }
 
     /// Moves a rank back from `sent` to `waiting`: the node did not get the Start, and must not begin the task now.
@@ -249,11 +243,8 @@ impl Action {
     /// Records the boot in which the node holds the task of the rank.
     pub(crate) fn seen_in(&mut self, rank: Rank, boot_number: u32) {
         if self.boot(rank) != Some(boot_number) {
-            for set in self.row.boots.values_mut() {
-                set.remove(rank.0);
-            }
+            take_out(&mut self.row.boots, rank);
             self.row.boots.entry(boot_number).or_default().insert(rank.0);
-            self.row.boots.retain(|_, ranks| !ranks.is_empty());
             self.moved.insert(rank.0);
         }
     }

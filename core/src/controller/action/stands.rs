@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::controller::io::{ActionRow, AttemptRow};
+use crate::ids::Rank;
 use crate::idset::IdSet;
 
 /// Delta of an action's row. Each field has the part of the field in [`ActionRow`] that concerns `ranks`.
@@ -104,10 +105,6 @@ impl ActionRow {
     /// Returns the states of `ranks`, as a delta of the action's row.
     pub fn stands(&self, ranks: &IdSet) -> Stands {
         let of = |set: &IdSet| set.intersection(ranks);
-        let boots = self.boots.iter().map(|(number, set)| (*number, of(set))).filter(|(_, set)| !set.is_empty());
-        let overdue = self.overdue.iter().map(|(script, set)| (script.clone(), of(set)));
-        let limits = self.limits.iter().map(|(limit, set)| (*limit, of(set))).filter(|(_, set)| !set.is_empty());
-        let remarks = self.remarks.iter().map(|(text, set)| (text.clone(), of(set)));
         Stands {
             ranks: ranks.clone(),
             waiting: of(&self.waiting),
@@ -117,11 +114,11 @@ impl ActionRow {
             ended: of(&self.ended),
             cancelling: of(&self.cancelling),
             held: of(&self.held.ranks),
-            boots: boots.collect(),
-            overdue: overdue.filter(|(_, set)| !set.is_empty()).collect(),
+            boots: within(&self.boots, ranks),
+            overdue: within(&self.overdue, ranks),
             lingering: of(&self.lingering),
-            limits: limits.collect(),
-            remarks: remarks.filter(|(_, set)| !set.is_empty()).collect(),
+            limits: within(&self.limits, ranks),
+            remarks: within(&self.remarks, ranks),
         }
     }
 
@@ -154,26 +151,10 @@ impl ActionRow {
         ] {
             replace(set, ranks, part);
         }
-        self.boots.values_mut().for_each(|set| set.subtract(ranks));
-        for (number, part) in boots {
-            self.boots.entry(*number).or_default().extend_with(part);
-        }
-        self.boots.retain(|_, set| !set.is_empty());
-        self.overdue.values_mut().for_each(|set| set.subtract(ranks));
-        for (script, part) in overdue {
-            self.overdue.entry(script.clone()).or_default().extend_with(part);
-        }
-        self.overdue.retain(|_, set| !set.is_empty());
-        self.limits.values_mut().for_each(|set| set.subtract(ranks));
-        for (limit, part) in limits {
-            self.limits.entry(*limit).or_default().extend_with(part);
-        }
-        self.limits.retain(|_, set| !set.is_empty());
-        self.remarks.values_mut().for_each(|set| set.subtract(ranks));
-        for (text, part) in remarks {
-            self.remarks.entry(text.clone()).or_default().extend_with(part);
-        }
-        self.remarks.retain(|_, set| !set.is_empty());
+        replace_in(&mut self.boots, ranks, boots);
+        replace_in(&mut self.overdue, ranks, overdue);
+        replace_in(&mut self.limits, ranks, limits);
+        replace_in(&mut self.remarks, ranks, remarks);
     }
 
     /// Returns the estimated size in the store, in bytes.
@@ -201,4 +182,27 @@ impl AttemptRow {
 fn replace(set: &mut IdSet, ranks: &IdSet, part: &IdSet) {
     set.subtract(ranks);
     set.extend_with(part);
+}
+
+/// Replaces the part of each set that concerns `ranks`. Drops empty sets.
+fn replace_in<K: Ord + Clone>(sets: &mut BTreeMap<K, IdSet>, ranks: &IdSet, parts: &BTreeMap<K, IdSet>) {
+    sets.values_mut().for_each(|set| set.subtract(ranks));
+    for (key, part) in parts {
+        sets.entry(key.clone()).or_default().extend_with(part);
+    }
+    sets.retain(|_, set| !set.is_empty());
+}
+
+/// Returns the part of each set that concerns `ranks`, without empty parts.
+fn within<K: Ord + Clone>(sets: &BTreeMap<K, IdSet>, ranks: &IdSet) -> BTreeMap<K, IdSet> {
+    let parts = sets.iter().map(|(key, set)| (key.clone(), set.intersection(ranks)));
+    parts.filter(|(_, part)| !part.is_empty()).collect()
+}
+
+/// Takes a rank out of each set. Drops empty sets.
+pub(super) fn take_out<K: Ord>(sets: &mut BTreeMap<K, IdSet>, rank: Rank) {
+    sets.retain(|_, set| {
+        set.remove(rank.0);
+        !set.is_empty()
+    });
 }
