@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use perilog_core::controller::Body;
-use perilog_core::controller::io::Edge;
+use perilog_core::controller::io::Reader;
 use perilog_core::{Attempt, HostName, JobId};
 
 use super::told::{FIRST_BACKOFF, LAST_BACKOFF};
@@ -260,7 +260,7 @@ async fn jobs_whose_release_fails_keep_no_other_job_waiting() {
     let entry = |sequence: u64| OutboxEntry {
         sequence,
         epoch: 1,
-        edge: Edge::ReleaseHook,
+        reader: Reader::ReleaseHook,
         job: JobId::new(&if sequence > BAD { "good".to_owned() } else { format!("bad{sequence}") }).unwrap(),
         attempt: Attempt::default(),
         body: Body::from(&json!({"event": "release"})),

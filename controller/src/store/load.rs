@@ -296,7 +296,7 @@ fn outbox(row: &Row<'_>) -> Result<OutboxEntry, Wrong> {
     Ok(OutboxEntry {
         sequence: number(row, "sequence")?,
         epoch: number(row, "epoch")?,
-        edge: word("edge", column(row, "edge")?)?,
+        reader: word("edge", column(row, "edge")?)?,
         job: parsed(row, "job")?,
         attempt: parsed(row, "attempt")?,
         body: Body::parse(&column::<String>(row, "body")?).map_err(|error| format!("body: {error}"))?,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use perilog_core::controller::io::{
-    ActionRow, Again, AttemptRow, DrainRow, Edge, Expects, External, NodeRow, OutboxEntry, Passing, Quiet, RankRow,
+    ActionRow, Again, AttemptRow, DrainRow, Expects, External, NodeRow, OutboxEntry, Passing, Quiet, RankRow, Reader,
     RecoveryRow, Resolving, ResourceEnd, Source,
 };
 use perilog_core::controller::{Body, Holds, Record, Snapshot, Stands};
@@ -168,7 +168,7 @@ fn record() -> impl Strategy<Value = Record> {
         Record::Outbox(OutboxEntry {
             sequence: 0,
             epoch: 1,
-            edge: if attempt == Attempt::FIRST { Edge::Manager } else { Edge::ReleaseHook },
+            reader: if attempt == Attempt::FIRST { Reader::Manager } else { Reader::ReleaseHook },
             job,
             attempt,
             body: Body::from(&json!({"event": "verdict", "status": 0})),
@@ -329,8 +329,8 @@ fn a_store_of_an_earlier_version_goes_on() {
     assert_eq!(held, [(part(""), part("0-3"), true), (part("0-3"), part(""), false)]);
     assert_eq!(store.actions.iter().map(|a| a.held.clone()).collect::<Vec<_>>(), [part(""), part("0-3")]);
     assert_eq!(
-        (store.history.newest().unwrap(), store.outbox[0].edge, store.outbox_last),
-        (Commit { epoch: Epoch { number: 4, nonce: 0x00ff }, number: 0 }, Edge::Manager, 3)
+        (store.history.newest().unwrap(), store.outbox[0].reader, store.outbox_last),
+        (Commit { epoch: Epoch { number: 4, nonce: 0x00ff }, number: 0 }, Reader::Manager, 3)
     );
     assert_eq!(store.actions[1].sent, IdSet::from(2..=3), "ranks that no node had told of are asked for again");
     assert_eq!(tables(&path), tables_of_a_new_file());

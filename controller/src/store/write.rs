@@ -271,7 +271,7 @@ fn outbox(db: &Connection, entry: &OutboxEntry) -> Result<()> {
             entry.job.as_str(),
             entry.attempt.to_string(),
             entry.body.as_str(),
-            word(entry.edge)?
+            word(entry.reader)?
         ],
     )?;
     run(db, "UPDATE outbox_last SET sequence = ?1", [integer(entry.sequence)])

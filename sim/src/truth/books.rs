@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use perilog_core::controller::io::{DrainRow, Edge, OutboxEntry};
+use perilog_core::controller::io::{DrainRow, OutboxEntry, Reader};
 use perilog_core::controller::{Record, Snapshot};
 use perilog_core::{Attempt, HostName, IdSet, JobId, Outcome, Part, ResourceSet};
 
@@ -60,10 +60,10 @@ impl Truth {
         let forgetful = self.given.has_forgotten();
         for record in records {
             let wrong = match record {
-                Record::Outbox(entry) if entry.edge == Edge::Manager && !self.given.is_forgetful(&entry.job) => {
+                Record::Outbox(entry) if entry.reader == Reader::Manager && !self.given.is_forgetful(&entry.job) => {
                     self.told_by(store, entry)
                 }
-                Record::Outbox(entry) if entry.edge == Edge::ReleaseHook => {
+                Record::Outbox(entry) if entry.reader == Reader::ReleaseHook => {
                     self.owed(entry);
                     None
                 }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use perilog_core::controller::io::{ActionRow, AttemptRow, Edge, OutboxEntry};
+use perilog_core::controller::io::{ActionRow, AttemptRow, OutboxEntry, Reader};
 use perilog_core::controller::{Record, Snapshot};
 use perilog_core::{Attempt, JobId, Loss, Outcome, TaskId};
 
@@ -185,7 +185,7 @@ fn thawed(
         // A milestone of a node's script is stored in a recovery, and sent after it.
         Record::Outbox(entry)
             if is_frozen(&entry.job, entry.attempt)
-                && entry.edge == Edge::Manager
+                && entry.reader == Reader::Manager
                 && entry.body.value()["event"] != "milestone" =>
         {
             Some(format!("has {} of {} attempt {} told", entry.body.value(), entry.job, entry.attempt))

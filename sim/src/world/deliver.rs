@@ -1,6 +1,6 @@
 //! Commits and effects of a controller, and the checks of each.
 
-use perilog_core::controller::io::{ActionRow, AttemptRow, Edge, Effect, OutboxEntry, Reply, SessionId};
+use perilog_core::controller::io::{ActionRow, AttemptRow, Effect, OutboxEntry, Reader, Reply, SessionId};
 use perilog_core::controller::{Record, Snapshot};
 use perilog_core::message::ToAgent;
 use perilog_core::{Loss, Outcome, Rank, TaskId};
@@ -227,7 +227,7 @@ impl World {
                 let settles = self.t < controller.loaded_at + SETTLES_MS;
                 let stays = |entry: &&OutboxEntry| !settles && controller.outbox_before.contains(&entry.sequence);
                 // A notice of an unvouched attempt holds back all later notices.
-                let of_manager = store.outbox.iter().filter(|entry| entry.edge == Edge::Manager);
+                let of_manager = store.outbox.iter().filter(|entry| entry.reader == Reader::Manager);
                 let told = of_manager.take_while(|entry| !is_frozen(store, entry));
                 let missing = told.filter(stays).find(|entry| !entries.contains(entry));
                 missing.map(|entry| format!("entry {} of the outbox waits, and is not shown", entry.sequence))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use perilog_core::controller::io::{ActionRow, AttemptRow, Edge, Recover, Request, Which};
+use perilog_core::controller::io::{ActionRow, AttemptRow, Reader, Recover, Request, Which};
 use perilog_core::{Epoch, IdSet, Rank, Targets, TaskId};
 
 use super::World;
@@ -106,7 +106,7 @@ impl World {
             })
             .collect();
         // If the release hook was removed for good, an operator drops its pending notices.
-        let owed = store.outbox.iter().filter(|entry| entry.edge == Edge::ReleaseHook);
+        let owed = store.outbox.iter().filter(|entry| entry.reader == Reader::ReleaseHook);
         let owed: BTreeSet<_> = owed.map(|entry| entry.job.clone()).collect();
         let owed = if site::settings(self.settings).release_hook { BTreeSet::new() } else { owed };
         // Finishes all jobs that still hold ranks: the resource manager is done with every job.

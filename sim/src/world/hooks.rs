@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use perilog_core::HostName;
-use perilog_core::controller::io::{DrainRow, Edge, Hooked, OutboxEntry, Request};
+use perilog_core::controller::io::{DrainRow, Hooked, OutboxEntry, Reader, Request};
 
 use super::World;
 use super::event::Event;
@@ -99,7 +99,7 @@ impl World {
         if !site::settings(self.settings).release_hook {
             return;
         }
-        for entry in entries.iter().filter(|entry| entry.edge == Edge::ReleaseHook) {
+        for entry in entries.iter().filter(|entry| entry.reader == Reader::ReleaseHook) {
             if self.fails(Hooked::Release(entry.sequence)) {
                 continue;
             }

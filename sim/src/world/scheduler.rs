@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use perilog_core::controller::Record;
 use perilog_core::controller::io::{
-    Assert, Confirm, Edge, JobAdd, JobPhase, Listed, ListedDrain, OutboxEntry, Refusal, Reply, Request, RunRequest,
+    Assert, Confirm, JobAdd, JobPhase, Listed, ListedDrain, OutboxEntry, Reader, Refusal, Reply, Request, RunRequest,
     Source,
 };
 use perilog_core::{Attempt, HostList, IdSet, JobId, Targets, Terms, Tolerance, Verdict};
@@ -515,7 +515,7 @@ impl World {
 
     /// Applies entries of the outbox, each once.
     fn apply(&mut self, entries: &[OutboxEntry]) {
-        for entry in entries.iter().filter(|entry| entry.edge == Edge::Manager) {
+        for entry in entries.iter().filter(|entry| entry.reader == Reader::Manager) {
             let of = (entry.job.clone(), entry.attempt);
             let body = entry.body.value();
             if body["event"] != "release" || !site::is_launched(&of.0) {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::controller::context::Context;
 use crate::controller::giveback::outbox::{Outbox, first_sequence};
-use crate::controller::io::{Edge, Effect, OutboxEntry, Record};
+use crate::controller::io::{Effect, OutboxEntry, Reader, Record};
 use crate::controller::job::Jobs;
 use crate::controller::stored::body::Body;
 use crate::defect;
@@ -29,9 +29,9 @@ impl Outbox {
 }
 
 impl Context {
-    /// Adds a notice for the receiver `edge` to the outbox.
-    pub(super) fn send_notice(&mut self, edge: Edge, job: &JobId, attempt: Attempt, body: Body) {
-        let entry = self.outbox.next(edge, job, attempt, body);
+    /// Adds a notice for `reader` to the outbox.
+    pub(super) fn send_notice(&mut self, reader: Reader, job: &JobId, attempt: Attempt, body: Body) {
+        let entry = self.outbox.next(reader, job, attempt, body);
         self.records.push(Record::Outbox(entry));
         self.effects.push(Effect::OutboxGrew);
     }
@@ -58,7 +58,7 @@ impl Jobs {
     /// Sends the resource manager a notice of an event, unless all ranks of the attempt are disowned.
     pub(crate) fn tell_manager(&self, job: &JobId, number: Attempt, event: &str, mut context: Value, cx: &mut Context) {
         if self.attempt(job, number).is_none_or(|attempt| !attempt.owed().ranks.is_empty()) {
-            cx.send_notice(Edge::Manager, job, number, told_as(&mut context, event, None));
+            cx.send_notice(Reader::Manager, job, number, told_as(&mut context, event, None));
         }
     }
 
@@ -73,16 +73,16 @@ impl Jobs {
         }
         let of = |entry: &&OutboxEntry| entry.job == *job && entry.attempt == number;
         let entries = cx.outbox.manager(0).chain(cx.outbox.releases()).filter(of);
-        let releases = entries.filter_map(|entry| Some((entry.sequence, entry.edge, entry.released()?)));
-        let releases: Vec<(u64, Edge, Part)> = releases.filter(|(.., part)| !part.ranks.is_subset(listed)).collect();
+        let releases = entries.filter_map(|entry| Some((entry.sequence, entry.reader, entry.released()?)));
+        let releases: Vec<(u64, Reader, Part)> = releases.filter(|(.., part)| !part.ranks.is_subset(listed)).collect();
         if !releases.is_empty() {
             let sequences: Vec<u64> = releases.iter().map(|(sequence, ..)| *sequence).collect();
             let why = "its resource manager does not name all of their nodes any more";
             self.event(job, "release-forgotten", json!({"attempt": number, "sequences": sequences, "why": why}), cx);
         }
-        for (sequence, edge, part) in releases {
-            let of_edge = if edge == Edge::Manager { &mut owed.manager } else { &mut owed.hook };
-            of_edge.extend_with(&Part { ranks: part.ranks.intersection(listed), resources: part.resources });
+        for (sequence, reader, part) in releases {
+            let of_reader = if reader == Reader::Manager { &mut owed.manager } else { &mut owed.hook };
+            of_reader.extend_with(&Part { ranks: part.ranks.intersection(listed), resources: part.resources });
             cx.finish_notice(sequence);
             // Later notices about the job may go now.
             cx.effects.push(Effect::OutboxGrew);
@@ -104,12 +104,12 @@ impl Jobs {
             return;
         }
         let manager = Part { ranks, resources: owed.manager.resources };
-        for (edge, part) in [(Edge::Manager, manager), (Edge::ReleaseHook, owed.hook)] {
+        for (reader, part) in [(Reader::Manager, manager), (Reader::ReleaseHook, owed.hook)] {
             let Some(attempt) = self.attempt(job, number).filter(|_| !part.is_empty()) else { continue };
             let mut context = attempt.release_of(number, &part);
-            let at_ms = (edge == Edge::ReleaseHook).then_some(cx.now.wall_ms);
+            let at_ms = (reader == Reader::ReleaseHook).then_some(cx.now.wall_ms);
             // Not by `tell_manager`, which sends no notice about an attempt with only disowned ranks.
-            cx.send_notice(edge, job, number, told_as(&mut context, "release", at_ms));
+            cx.send_notice(reader, job, number, told_as(&mut context, "release", at_ms));
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::controller::io::{Edge, OutboxEntry};
+use crate::controller::io::{OutboxEntry, Reader};
 use crate::controller::stored::body::Body;
 use crate::defect;
 use crate::ids::{Attempt, JobId};
@@ -26,7 +26,7 @@ pub(crate) fn first_sequence(wall_ms: u64, last: u64) -> u64 {
 /// Notices that are not carried out yet.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Outbox {
-    entries: BTreeMap<(Edge, u64), OutboxEntry>,
+    entries: BTreeMap<(Reader, u64), OutboxEntry>,
     /// Sequence numbers of the entries for the release hook, by job.
     hooked: BTreeMap<JobId, BTreeSet<u64>>,
     /// Entries on which the release hook failed, each with the reason. Not stored: a restarted controller sends each
@@ -46,18 +46,18 @@ impl Outbox {
     }
 
     /// Adds an entry with the next sequence number; returns the entry.
-    pub(super) fn next(&mut self, edge: Edge, job: &JobId, attempt: Attempt, body: Body) -> OutboxEntry {
+    pub(super) fn next(&mut self, reader: Reader, job: &JobId, attempt: Attempt, body: Body) -> OutboxEntry {
         self.last += 1;
-        let entry = OutboxEntry { sequence: self.last, epoch: self.epoch, edge, job: job.clone(), attempt, body };
+        let entry = OutboxEntry { sequence: self.last, epoch: self.epoch, reader, job: job.clone(), attempt, body };
         self.push(entry.clone());
         entry
     }
 
     pub(crate) fn push(&mut self, entry: OutboxEntry) {
-        if entry.edge == Edge::ReleaseHook {
+        if entry.reader == Reader::ReleaseHook {
             self.hooked.entry(entry.job.clone()).or_default().insert(entry.sequence);
         }
-        self.entries.insert((entry.edge, entry.sequence), entry);
+        self.entries.insert((entry.reader, entry.sequence), entry);
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -66,8 +66,8 @@ impl Outbox {
 
     /// Returns the entries for the resource manager with a higher sequence number than `after`.
     pub(crate) fn manager(&self, after: u64) -> impl Iterator<Item = &OutboxEntry> {
-        let from = (Edge::Manager, after.saturating_add(1));
-        self.entries.range(from..=(Edge::Manager, u64::MAX)).map(|(_, entry)| entry)
+        let from = (Reader::Manager, after.saturating_add(1));
+        self.entries.range(from..=(Reader::Manager, u64::MAX)).map(|(_, entry)| entry)
     }
 
     /// Returns the number of entries for the release hook.
@@ -77,7 +77,7 @@ impl Outbox {
 
     /// Returns the entries for the release hook.
     pub(crate) fn releases(&self) -> impl Iterator<Item = &OutboxEntry> {
-        self.entries.range((Edge::ReleaseHook, 0)..).map(|(_, entry)| entry)
+        self.entries.range((Reader::ReleaseHook, 0)..).map(|(_, entry)| entry)
     }
 
     /// Returns at most `limit` entries for the release hook, of each job the oldest, if `may` allows it. A job's next
@@ -95,13 +95,13 @@ impl Outbox {
         let mut others: Vec<u64> = others.filter_map(|(_, of)| oldest(of)).collect();
         others.sort_unstable();
         let first = first.iter().filter_map(|job| self.hooked.get(job).and_then(oldest));
-        let entry = |sequence| self.entries.get(&(Edge::ReleaseHook, sequence)).filter(|entry| may(entry)).cloned();
+        let entry = |sequence| self.entries.get(&(Reader::ReleaseHook, sequence)).filter(|entry| may(entry)).cloned();
         first.chain(others).filter_map(entry).take(limit).collect()
     }
 
     /// Records that the release hook failed on an entry. The entry stays, and is sent again.
     pub(crate) fn fail(&mut self, sequence: u64, why: String) {
-        if self.entries.contains_key(&(Edge::ReleaseHook, sequence)) {
+        if self.entries.contains_key(&(Reader::ReleaseHook, sequence)) {
             self.failed.insert(sequence, why);
         }
     }
@@ -114,7 +114,7 @@ impl Outbox {
     /// Removes the entries that the resource manager has applied, up to and including `through`.
     pub(crate) fn applied(&mut self, through: u64) {
         let through = if defect!(OutboxDropsUnapplied) { u64::MAX } else { through };
-        while let Some((key, _)) = self.entries.range((Edge::Manager, 0)..=(Edge::Manager, through)).next() {
+        while let Some((key, _)) = self.entries.range((Reader::Manager, 0)..=(Reader::Manager, through)).next() {
             let key = *key;
             self.entries.remove(&key);
         }
@@ -123,8 +123,8 @@ impl Outbox {
     /// Removes the entry with this sequence number, whichever receiver it is for.
     pub(crate) fn done(&mut self, sequence: u64) {
         self.failed.remove(&sequence);
-        for edge in [Edge::Manager, Edge::ReleaseHook] {
-            if let Some(entry) = self.entries.remove(&(edge, sequence)) {
+        for reader in [Reader::Manager, Reader::ReleaseHook] {
+            if let Some(entry) = self.entries.remove(&(reader, sequence)) {
                 self.unhook(&entry.job, sequence);
             }
         }
@@ -132,7 +132,7 @@ impl Outbox {
 
     /// Returns `true` if an entry about this attempt waits for the release hook.
     pub(crate) fn is_hooked(&self, job: &JobId, attempt: Attempt) -> bool {
-        let of = |sequence: &u64| self.entries.get(&(Edge::ReleaseHook, *sequence));
+        let of = |sequence: &u64| self.entries.get(&(Reader::ReleaseHook, *sequence));
         self.hooked.get(job).into_iter().flatten().filter_map(of).any(|entry| entry.attempt == attempt)
     }
 
@@ -168,7 +168,7 @@ mod tests {
         let entry = |(name, sequence): (&str, u64)| OutboxEntry {
             sequence,
             epoch: 1,
-            edge: Edge::ReleaseHook,
+            reader: Reader::ReleaseHook,
             job: job(name),
             attempt: Attempt::default(),
             body: Body::from(&serde_json::Value::Null),
@@ -197,13 +197,13 @@ mod tests {
         let entry = |sequence| OutboxEntry {
             sequence,
             epoch: 1,
-            edge: Edge::ReleaseHook,
+            reader: Reader::ReleaseHook,
             job: job("a"),
             attempt: Attempt::default(),
             body: Body::from(&serde_json::Value::Null),
         };
         // Entries for the manager do not count as owed: a site may have no reader of the outbox.
-        let mut outbox = Outbox::of(vec![entry(1), entry(2), OutboxEntry { edge: Edge::Manager, ..entry(3) }], 0);
+        let mut outbox = Outbox::of(vec![entry(1), entry(2), OutboxEntry { reader: Reader::Manager, ..entry(3) }], 0);
         assert_eq!(outbox.owed(), 2);
         (1..4).for_each(|sequence| outbox.fail(sequence, "exit 1".to_owned()));
         assert_eq!([1, 2, 3].map(|sequence| outbox.failure(sequence).is_some()), [true, true, false]);

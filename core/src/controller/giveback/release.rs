@@ -14,7 +14,7 @@ use crate::controller::action::Action;
 use crate::controller::context::Context;
 use crate::controller::facts::Facts;
 use crate::controller::giveback::notices::told_as;
-use crate::controller::io::{Edge, ReleasePolicy};
+use crate::controller::io::{Reader, ReleasePolicy};
 use crate::controller::job::Jobs;
 use crate::controller::job::attempt::JobAttempt;
 use crate::defect;
@@ -160,9 +160,9 @@ impl Jobs {
             let to_manager = told_as(&mut context, "release", None);
             let to_hook = cx.settings.release_hook.then(|| told_as(&mut context, "release", Some(cx.now.wall_ms)));
             self.event(job, "release", context, cx);
-            cx.send_notice(Edge::Manager, job, number, to_manager);
+            cx.send_notice(Reader::Manager, job, number, to_manager);
             if let Some(body) = to_hook {
-                cx.send_notice(Edge::ReleaseHook, job, number, body);
+                cx.send_notice(Reader::ReleaseHook, job, number, body);
             }
         }
         if !untold.is_empty() {

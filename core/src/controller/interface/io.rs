@@ -129,10 +129,10 @@ pub enum Input {
     StoreFull(bool),
 }
 
-/// Receiver of outbox entries. Each receiver has entries of its own, in an order of their own.
+/// Reader of outbox entries. Each reader has entries of its own, in an order of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Edge {
+pub enum Reader {
     /// The resource manager: a program on the local API reads the entries. It confirms a sequence number, and so all
     /// entries up to that number.
     Manager,
@@ -140,14 +140,14 @@ pub enum Edge {
     ReleaseHook,
 }
 
-/// A notice to one receiver (`edge`), delivered at least once and in order per job.
+/// A notice to one reader, delivered at least once and in order per job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct OutboxEntry {
     /// Sequence number, which grows with each entry over all jobs. A reader remembers the number of the last applied
     /// entry.
     pub sequence: u64,
     pub epoch: u64,
-    pub edge: Edge,
+    pub reader: Reader,
     pub job: JobId,
     pub attempt: Attempt,
     /// Content as JSON, for example `{"event":"verdict","action":"prolog","verdict":"ok","status":0}`.

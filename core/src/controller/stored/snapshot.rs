@@ -1,7 +1,7 @@
 //! Applies records to a snapshot: the reference for every store. The simulator and the tests use a snapshot as the
 //! store.
 
-use crate::controller::io::{Edge, Record, Snapshot};
+use crate::controller::io::{Reader, Record, Snapshot};
 
 impl Snapshot {
     /// Applies one record, as the store does in its transaction. Of each event log, only the last sequence number is
@@ -43,7 +43,7 @@ impl Snapshot {
                 self.outbox.push(entry.clone());
             }
             Record::OutboxApplied { through } => {
-                self.outbox.retain(|entry| entry.edge != Edge::Manager || entry.sequence > *through);
+                self.outbox.retain(|entry| entry.reader != Reader::Manager || entry.sequence > *through);
             }
             Record::Prune { job, attempt, whole_job } => {
                 let gone: Vec<_> =

@@ -202,7 +202,7 @@ fn recovery_freezes_debts_and_records_ends() {
     b.ask(finish("j", None)).0.unwrap();
     assert_eq!(contexts(&b, "release").len(), 1);
     assert!(!b.in_recovery(), "nothing is left to vouch for");
-    assert_eq!(b.store.outbox.iter().filter(|entry| entry.edge == Edge::ReleaseHook).count(), 1);
+    assert_eq!(b.store.outbox.iter().filter(|entry| entry.reader == Reader::ReleaseHook).count(), 1);
 }
 
 #[test]
@@ -238,16 +238,16 @@ fn an_owed_release_is_told_of_listed_ranks_alone() {
     b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
     b.ask(finish("j", None)).0.unwrap();
     (0..2).for_each(|rank| drop(b.ends(n[rank as usize], task("epilog", "j", rank))));
-    let owed = |b: &Bench, edge: Edge| {
-        let of_edge = b.store.outbox.iter().filter(|entry| entry.edge == edge).map(|entry| entry.body.value());
-        let releases = of_edge.filter(|body| body["event"] == "release");
+    let owed = |b: &Bench, reader: Reader| {
+        let of_reader = b.store.outbox.iter().filter(|entry| entry.reader == reader).map(|entry| entry.body.value());
+        let releases = of_reader.filter(|body| body["event"] == "release");
         releases.map(|body| body["hosts"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
-    assert_eq!([Edge::Manager, Edge::ReleaseHook].map(|edge| owed(&b, edge)), [["n0", "n1"], ["n0", "n1"]]);
+    assert_eq!([Reader::Manager, Reader::ReleaseHook].map(|reader| owed(&b, reader)), [["n0", "n1"], ["n0", "n1"]]);
     let copy = b.store.clone();
     let mut b = b.restored(&copy);
     b.ask(add("j", "n1", Terms::default())).0.unwrap();
-    assert_eq!([Edge::Manager, Edge::ReleaseHook].map(|edge| owed(&b, edge)), [["n1"], ["n1"]]);
+    assert_eq!([Reader::Manager, Reader::ReleaseHook].map(|reader| owed(&b, reader)), [["n1"], ["n1"]]);
     assert_eq!(contexts(&b, "release-forgotten").len(), 1);
     let finals = b.store.outbox.iter().map(|entry| entry.body.value()).filter(|body| body["final"] == true);
     assert_eq!(finals.count(), 2, "n1 is the last that the resource manager waits for");

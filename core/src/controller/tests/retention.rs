@@ -123,7 +123,8 @@ fn of_a_job_the_older_attempts_go_first() {
     let told = done(&mut b);
     assert_eq!(told.len(), 1, "{told:?}");
     // An operator carried out the release of the newer attempt, but not that of the older one.
-    let newer = b.store.outbox.iter().filter(|entry| entry.edge == Edge::ReleaseHook).map(|entry| entry.sequence).max();
+    let newer =
+        b.store.outbox.iter().filter(|entry| entry.reader == Reader::ReleaseHook).map(|entry| entry.sequence).max();
     b.ask(Request::OutboxDone { sequence: newer.unwrap() }).0.unwrap();
     b.pass(HOUR_MS);
     assert_eq!(kept(&b), ["j.0", "j.1"]);
@@ -181,7 +182,7 @@ fn what_a_release_hook_is_owed_stays_when_it_is_taken_out() {
     b.run("epilog", "j", "n0");
     b.says(n[0], finished(task("epilog", "j", 0), Outcome::Ok));
     b.ask(super::release::finish("j", None)).0.unwrap();
-    let owed = |b: &Bench| b.store.outbox.iter().filter(|entry| entry.edge == Edge::ReleaseHook).count();
+    let owed = |b: &Bench| b.store.outbox.iter().filter(|entry| entry.reader == Reader::ReleaseHook).count();
     assert_eq!(owed(&b), 1);
     b.settings.release_hook = false;
     let output = b.m.handle(vec![Input::Settings(b.settings.clone())], b.now);
