@@ -57,8 +57,8 @@ pub(super) fn from_f64(value: f64, unit: u64, positive: bool) -> Option<Span> {
     fits.then(|| Span::from_millis((millis as u64).max(u64::from(positive))))
 }
 
-/// Returns the number of bytes at the start of `text` that C's strtod would read as a number; 0: no number that perilog
-/// accepts.
+/// Returns the length in bytes of the number at the start of `text`; 0: no number that perilog accepts. The number is
+/// one of C's strtod, but a hexadecimal number has neither fraction nor exponent.
 fn number(text: &str) -> usize {
     if let Some(hex) = hex_digits(text) {
         return 2 + digits(hex, |b| b.is_ascii_hexdigit());

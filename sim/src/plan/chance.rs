@@ -115,7 +115,8 @@ pub(super) fn fault(dice: &mut Rng, nodes: usize, strange: bool) -> Fault {
     }
 }
 
-/// Chooses a fault of memory: a restored controller or resource manager, or a second controller.
+/// Chooses a fault of memory: a restored controller or resource manager, a node's forged mark, or a second
+/// controller.
 fn memory_fault(dice: &mut Rng, nodes: usize) -> Fault {
     let ms = dice.skewed(500, 90_000);
     match dice.below(14) {

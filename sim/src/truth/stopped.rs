@@ -38,8 +38,8 @@ pub(super) struct Stops {
     /// Tasks that were lost as offline while their node had a session, which then carries the Cancel: the session's
     /// number, and the world time (ms).
     fenced: BTreeMap<TaskId, (u64, u64)>,
-    /// Tasks that an operator resolved before their begin, while their node had a session, which then carries the
-    /// Cancel: the session's number, and the world time (ms).
+    /// Tasks that an operator resolved before their begin, while their node had a session. The session carries the
+    /// Cancel. Value: the number of the session, and the world time (ms) of the resolution.
     resolved: BTreeMap<TaskId, (u64, u64)>,
 }
 

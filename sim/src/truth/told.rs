@@ -95,10 +95,11 @@ impl Truth {
         self.coming_again.insert((job.clone(), attempt));
     }
 
-    /// Records a pruned attempt. If the attempt may come back, all outcomes that its store has shown are forgotten. It
-    /// comes back if the resource manager asserts it, or if a node reports an unacknowledged end. A node does so after
-    /// it was away, or obeyed another controller, for longer than the retention. The action then returns, and with the
-    /// attempt its after-actions on all ranks.
+    /// Records that controller `which` has pruned an attempt. If the attempt may come back, forgets all outcomes of the
+    /// attempt that the controller's store has shown. The resource manager brings an attempt back when it asserts the
+    /// attempt. A node does so when it reports an unacknowledged end: the node was away, or obeyed another controller,
+    /// for longer than the retention. The reported action then returns, and the after-actions begin on all ranks of the
+    /// attempt.
     pub(super) fn pruned(&mut self, which: usize, job: &JobId, attempt: Attempt) {
         let asked = self.coming_again.remove(&(job.clone(), attempt));
         let shown = self.shown[which].tasks_of(job, attempt).any(|task| !self.is_buried(*task));

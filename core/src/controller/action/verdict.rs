@@ -77,7 +77,7 @@ impl Action {
         if hold.is_empty() || shed == self.row.ranks { IdSet::new() } else { shed }
     }
 
-    /// Returns the ended ranks by the word of their outcome. Plain `ok` ranks are left out.
+    /// Returns the ranks that ended with another outcome than `ok`, by the word of the outcome.
     pub(crate) fn by_outcome(&self) -> BTreeMap<&'static str, IdSet> {
         let mut by = BTreeMap::<_, IdSet>::new();
         for (rank, row) in self.ended.iter().filter(|(rank, _)| self.row.ended.contains(rank.0)) {

@@ -49,7 +49,8 @@ pub(crate) struct JobAttempt {
     pub(crate) source: Option<Source>,
     pub(crate) unvouched: bool,
     pub(crate) recovered: bool,
-    /// Ranks that the resource manager no longer holds for the attempt, as an edge, a request or an operator said.
+    /// Disowned ranks: the resource manager no longer holds them for the attempt. An edge, a request or an operator
+    /// said so, or a recovery began and the attempt was spent.
     pub(crate) disowned: IdSet,
     pub(crate) asserted: bool,
     pub(crate) by_hand: bool,

@@ -17,8 +17,8 @@ use crate::message::{Hello, ToAgent};
 const BOOTS_KEPT: usize = 8;
 /// Highest plausible session number. Agents number sessions by the milliseconds since boot, and this is 34 years.
 const MAX_LINK: u64 = 1 << 40;
-/// Longest time (ms) for which the network can hold a Hello back. The listener ends a connection without a complete
-/// Hello earlier.
+/// Longest time (ms) for which the network can hold a Hello back. The listener waits a shorter time for a complete
+/// Hello, and then ends the connection.
 const LATE_MS: u64 = 60_000;
 
 /// Returns the address of a peer, without its port.

@@ -50,11 +50,13 @@ impl Recovery {
 }
 
 impl Jobs {
-    /// Freezes every attempt with unfinished work when a recovery begins, and marks the attempt as unvouched. An
-    /// attempt has no unfinished work if it is released whole and the release hook has carried out all its notices. Nor
-    /// has a bare `run` whose actions have all ended: all its ranks are disowned instead. Notices about a released
-    /// attempt are dropped, because a lost life may have sent them; a resource manager that still waits asks again. The
-    /// logged event makes clients that follow the job ask again.
+    /// Sorts all attempts when a recovery begins:
+    ///
+    /// * Released whole, and the release hook owes nothing: drops the notices to the resource manager, because a lost
+    ///   life may have sent them. A resource manager that still waits asks again.
+    /// * A spent bare run, and the release hook owes nothing: disowns all its ranks.
+    /// * Any other attempt: freezes it and marks it as unvouched. Logs the event `attempt-unvouched`, on which clients
+    ///   that follow the job ask again.
     pub(super) fn freeze_all(&mut self, why: &str, cx: &mut Context) {
         let (mut owing, mut released, mut spent) = (Vec::new(), BTreeSet::new(), Vec::new());
         let unread: BTreeSet<(&JobId, Attempt)> =

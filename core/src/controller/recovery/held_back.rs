@@ -23,7 +23,7 @@ pub(crate) enum HeldBack {
     Disowned(HostName, JobId, Doubt),
 }
 
-/// Reason for which the host of a disowned rank is not vouched for.
+/// Reason for which an action must not begin on a disowned rank yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Doubt {
     /// A newer attempt of the job holds the host.
