@@ -72,7 +72,7 @@ impl Machine {
             Request::Run(run) => self.begin_or_attach(run, None),
             Request::ActionStart(start) => self.action_start(*start),
             Request::Report(report) => self.jobs.report(&report, &mut self.cx),
-            Request::JobAdd(add) => self.jobs.job_add(*add, self.recovery.is_on(), &mut self.cx),
+            Request::JobAdd(add) => self.jobs.job_add(*add, uid, self.recovery.is_on(), &mut self.cx),
             Request::JobFinish { job, attempt, targets, resources } => {
                 self.jobs.job_finish(&Which { job, attempt, action: None, targets, resources }, &mut self.cx)
             }

@@ -24,7 +24,13 @@ impl Jobs {
     ///
     /// # Errors
     /// The request is wrong, or contradicts the attempt that exists.
-    pub(crate) fn job_add(&mut self, add: JobAdd, in_recovery: bool, cx: &mut Context) -> Result<Reply, Refusal> {
+    pub(crate) fn job_add(
+        &mut self,
+        add: JobAdd,
+        uid: u32,
+        in_recovery: bool,
+        cx: &mut Context,
+    ) -> Result<Reply, Refusal> {
         let number = self.choose_attempt(&add.job, add.attempt, |number| self.is_unvouched(&add.job, number))?;
         let layout = layout_of(&add)?;
         // In a recovery the request may name fewer hosts than the attempt has. The named hosts keep their stored rank
@@ -90,7 +96,7 @@ impl Jobs {
         };
         let owed = self.take_releases(&add.job, number, &ranks, cx);
         if self.is_unvouched(&add.job, number) {
-            self.shrink_to(&add.job, number, &ranks, cx);
+            self.shrink_to(&add.job, number, &ranks, uid, cx);
         }
         self.own(&add.job, number, &ranks, cx);
         self.assert_attempt(&add.job, number, cx);

@@ -66,13 +66,13 @@ impl Jobs {
 
     /// Reduces an attempt to `ranks`, because a request in recovery names all that is not released. The other ranks are
     /// disowned. If no edge will vouch for their hosts, they count as released by a lost life.
-    pub(crate) fn shrink_to(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, cx: &mut Context) {
+    pub(crate) fn shrink_to(&mut self, job: &JobId, number: Attempt, ranks: &IdSet, uid: u32, cx: &mut Context) {
         let gone = self.unreleased(job, number).ranks.difference(ranks);
         let gone = Part::of_ranks(gone);
         self.disown(job, number, &gone.ranks, cx);
         self.let_go(job, number, &gone, cx);
         if self.attempt(job, number).is_some_and(|attempt| attempt.source.is_none()) {
-            self.close_part(job, number, &gone, 0, cx);
+            self.close_part(job, number, &gone, uid, cx);
         }
     }
 }

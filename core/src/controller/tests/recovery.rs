@@ -269,6 +269,20 @@ fn who_adds_a_job_with_fewer_hosts_answers_for_the_others() {
     assert_eq!(starts(&b.ask(finish("j", None)).1), [(n2, 2)]);
 }
 
+/// Found by a review: the ranks that such a request leaves out were shown as resolved by uid 0.
+#[test]
+fn ranks_that_a_request_leaves_out_are_resolved_by_its_user() {
+    let (mut b, n) = bench(2, |_| {});
+    b.ask(add("j", "n[0-1]", Terms::default())).0.unwrap();
+    b.batch(vec![Input::Closed { session: n[0], why: String::new() }]);
+    b.run("prolog", "j", "n[0-1]");
+    let copy = b.store.clone();
+    let mut b = b.restored(&copy);
+    b.batch(vec![Input::Request { client: 99, uid: 1001, request: add("j", "n1", Terms::default()) }]);
+    let Outcome::Resolved { by, .. } = b.outcome(task("epilog", "j", 0)) else { panic!("{:?}", b.store.ranks) };
+    assert_eq!(by, 1001);
+}
+
 #[test]
 fn a_stale_setup_action_begins_only_when_it_is_asked_for_again() {
     let (mut b, n) = bench(2, |_| {});
