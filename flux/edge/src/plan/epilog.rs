@@ -32,7 +32,10 @@ pub(super) fn step(view: &View, job: &Job, of: &Allocated<'_>, now_ms: u64) -> S
         return Step::Wait;
     }
     let next = after_tasks(view, job, of, now_ms);
-    if job.needs_rejoin() && matches!(next, Step::Do(Action::Add { .. } | Action::Run { .. } | Action::LetGo { .. })) {
+    let cleans = |action: &Action| {
+        matches!(action, Action::Add { .. } | Action::Start { .. } | Action::Run { .. } | Action::LetGo { .. })
+    };
+    if job.needs_rejoin() && matches!(&next, Step::Do(action) if cleans(action)) {
         let since_ms = (job.released.unwrap_or(0.0).max(view.starttime) * 1000.0) as u64;
         return drains::when_online(view, of, since_ms, now_ms, next);
     }

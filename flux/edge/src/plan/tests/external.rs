@@ -130,6 +130,19 @@ fn what_follows_the_job_is_begun_before_its_epilog() {
     }
 }
 
+/// Found by a review: old tasks of the job may live on the node whose broker has not joined anew.
+#[test]
+fn no_service_copies_beside_old_tasks_after_a_restart_of_rank_0() {
+    let mut view = rabbit();
+    over(&mut view);
+    knows(&mut view, with(vec![action("stage", Some(Verdict::Ok), false), action("prolog", Some(Verdict::Ok), false)]));
+    view.starttime = 1500.0;
+    view.jobs.get_mut(&ID).unwrap().before = true;
+    assert_eq!(due(&view), ["start copy"], "all brokers are there");
+    view.online = "0,2-3".parse().unwrap();
+    assert_eq!(due(&view), ["drain n1"]);
+}
+
 /// An operator runs a check while the job runs, and the check fails on a node.
 #[test]
 fn a_node_that_goes_bad_while_the_job_runs_is_told_once() {
