@@ -1,7 +1,7 @@
 //! Standard output, in one of the three faces.
 //!
-//! Every verb prints through [`Faces`] and knows nothing of terminals, pipes or colours. A closed pipe is
-//! [`Fault::PipeClosed`]: the program ends silently.
+//! A verb that prints through [`Faces`] knows nothing of terminals, pipes or colours; only `top` draws on the terminal
+//! itself. A closed pipe is [`Fault::PipeClosed`]: the program ends silently.
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};

@@ -11,8 +11,8 @@ use perilog_host::{journal, notify};
 use super::{Daemon, identity, start};
 use crate::config::Config;
 
-/// Keys that a running agent never changes. All other keys apply at once, except `controller` and `tls`, which apply at
-/// the next dial.
+/// Keys that a running agent never changes. All other keys apply at once, except `controller`, `tls` and `enroll`:
+/// these three apply at the next dial.
 const TAKES_RESTART: [&str; 1] = ["host"];
 
 /// The configurations to compare a new configuration with: that of the agent's start, and the last one that was

@@ -15,9 +15,9 @@
 //! So a repeated call attaches, and the scripts of a requeued job run again.
 //!
 //! A caller may also number the attempt that its action begins, as Slurm does for a prolog. The host takes that number,
-//! unless an epilog of that attempt was called here: a slurmctld that lost its newest state begins a job again with the
-//! old number, and the epilog undoes the work of the prolog before it. Then the attempt is the next one without an
-//! epilog.
+//! unless an epilog of that attempt or of a later one was called here. In that case the host takes the number after the
+//! last such attempt. This happens if slurmctld lost its newest state: it begins a job again with the old number. The
+//! epilog has undone the work of the first prolog, so the scripts must run again.
 
 use perilog_core::ids::{ActionName, Attempt};
 use serde::Deserialize;

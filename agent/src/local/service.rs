@@ -118,8 +118,8 @@ impl Agent {
         }
     }
 
-    /// Returns `true` if this peer may call the method. Root may call every method; other users may read, if the site
-    /// permits.
+    /// Returns `true` if this peer may call the method. Root may call every method; other users may call `Status`, if
+    /// the site permits.
     fn may(&self, method: &str, peer: &PeerCred) -> bool {
         let readers = self.config.read().unwrap_or_else(PoisonError::into_inner).local.status;
         peer.is_root() || (method == "Status" && readers == Readers::Anyone)

@@ -1,5 +1,6 @@
-//! Directory of a task, `tasks/<stem>/`, with the agent's files and the runner's files. No reader ever sees half a
-//! file.
+//! Directory of a task, `tasks/<stem>/`, as the runner uses it. `outcome.json` and `stop-asked` are there too: only the
+//! agent reads and writes these two. A reader sees each JSON file whole or not at all; `steps.jsonl` and the output
+//! grow.
 //!
 //! | file | writer | how |
 //! |---|---|---|

@@ -1,9 +1,13 @@
 //! Files under /run/perilog, which must outlive the agent, but not the boot.
 //!
 //! ```text
-//!   agent.lock      one agent per host            epoch.json        the controller obeyed last
-//!   tasks/<stem>/   intent.json outcome.json boot-expected (agent)  claim steps.jsonl result.json out.*   (runner)
-//!   tombstones/<stem>.json                        control/<stem>.sock (runner)
+//!   agent.lock                            the agent: one per host
+//!   epoch.json                            the agent: the epoch that this host obeyed last
+//!   tasks/<stem>/                         the agent: intent.json outcome.json boot-expected stop-asked
+//!                                         the runner: steps.jsonl result.json out.* room
+//!                                         the first of both: claim
+//!   tombstones/<stem>.json                the agent
+//!   control/<stem>.sock .ranks .hosts     the runner: its socket, and lists that are too long for a variable
 //! ```
 //!
 //! All calls are synchronous, because tmpfs never waits for a disk. The agent's files appear complete (temporary file,

@@ -1,4 +1,4 @@
-//! Verbs, one file each: arguments, request and output.
+//! Verbs, each a file or a directory: arguments, request and output.
 
 pub(crate) mod action;
 pub(crate) mod backup;

@@ -154,9 +154,9 @@ impl Feed<'_> {
 
     /// Sends the present state of these jobs, page by page; the last reply completes the state.
     ///
-    /// The attempts may be newer than the change that was told, and may show a verdict whose drain is the next change.
-    /// A follower that saw such a verdict alone would fail the job before the node at fault is drained. So the drains
-    /// are read after the attempts, whatever changed.
+    /// The attempts may be newer than the change that led to this call: they may show a verdict whose drain is the next
+    /// change. A follower that saw such a verdict alone would fail the job before the node at fault is drained. So this
+    /// function always reads the drains too, after the last attempts.
     async fn changed(&mut self, jobs: &BTreeSet<JobId>) -> Result<(), End> {
         let jobs: Vec<JobId> = jobs.iter().cloned().collect();
         let mut pages: Vec<Vec<JobId>> = jobs.chunks(PAGE).map(<[JobId]>::to_vec).collect();

@@ -1,5 +1,6 @@
-//! Local API, `io.perilog.Controller` (defined in `io.perilog.Controller.varlink`, beside this file): permissions, and
-//! the machine's request for each method. The machine decides about jobs.
+//! Local API, `io.perilog.Controller` (defined in `io.perilog.Controller.varlink`, beside this file): permissions and
+//! methods. Most methods are requests to the machine, which decides about jobs. Some methods only read the store, copy
+//! the store, or handle the files of tokens.
 //!
 //! A parameter of a wrong type is `org.varlink.service.InvalidParameter`. A malformed text (an idset, a job's id, a
 //! duration) is `io.perilog.Controller.Refused` with code `invalid` and the position of the mistake.

@@ -1,6 +1,7 @@
 //! Enrolment authority on the controller's host: only the controller trusts the authority, and only for certificates of
-//! nodes. An attacker with its stolen key can play a node, never the controller, because agents do not trust it
-//! (docs/decisions/0011). Its directory has the form of `perilog ca`, which revokes its certificates.
+//! nodes. An attacker who steals the authority's key can play a node, never the controller, because agents do not
+//! trust the authority (docs/decisions/0011). The authority's directory has the form that `perilog ca` gives, and
+//! `perilog ca revoke` revokes the authority's certificates.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};

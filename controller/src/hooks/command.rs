@@ -1,6 +1,8 @@
-//! The run of a hook's command, in a process group of its own. Past the limit the controller kills the whole group. The
-//! run ends when no process of the group lives, so no two commands carry the same notice at once. If the program ends
-//! by itself, the processes that it leaves in the background go on.
+//! The run of a hook's command, in a process group of its own. The run ends in one of two ways:
+//!
+//! * The program ends by itself. The processes that it leaves in the background go on.
+//! * The limit passes. The controller kills the whole group, and waits until no process of the group lives. So no
+//!   killed command still carries a notice when the controller repeats the notice.
 
 use std::fs;
 use std::io::{self, Seek as _, Write as _};

@@ -18,7 +18,7 @@ use super::Site;
 /// Bounds of the HTTP connections.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bounds {
-    /// Maximum number of connections; further ones wait. Prometheus keeps one, a browser one, and a few more at first.
+    /// Maximum number of connections; further ones wait. Prometheus keeps one; a browser opens a few, and keeps one.
     pub(super) connections: usize,
     /// Limit for a connection that sends no request, or an incomplete one. A client with further requests connects
     /// again.

@@ -6,8 +6,13 @@
 //!   "SELECT datetime(timestamp, 'unixepoch'), name, context FROM events WHERE job = 'f2' ORDER BY sequence"
 //! ```
 //!
-//! Sets of ranks are RFC 22 texts, lists of hosts RFC 29 texts, times milliseconds since 1970 (but for
-//! `events.timestamp`, RFC 18), objects JSON.
+//! | value | form |
+//! |---|---|
+//! | set of ranks | text of RFC 22 |
+//! | list of hosts | text of RFC 29 |
+//! | time | milliseconds since 1970; `events.timestamp`: seconds since 1970 (RFC 18) |
+//! | length of time, such as `timeout_ms` | milliseconds |
+//! | object | JSON |
 
 use perilog_core::IdSet;
 use rusqlite::{Connection, Transaction};

@@ -64,9 +64,11 @@ pub(crate) fn panicked(plugin: &Plugin, topic: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads the site's table, at load and at each `flux config reload`. The plugin refuses a malformed table at a reload.
-/// At load a refusal would keep rank 0 from starting, so the plugin accepts the table and tolerates nothing. Flux calls
-/// twice at load, so the plugin accepts the same table a second time.
+/// Reads the site's table, at load and at each `flux config reload`. A malformed table:
+///
+/// * At load, a refusal would keep rank 0 from starting: the plugin accepts the table and tolerates nothing. Flux calls
+///   twice at load, so the plugin accepts a table with the same mistake again, at a reload too.
+/// * At a reload, the plugin refuses a table with any other mistake.
 fn configure(plugin: &Plugin, call: &Call) -> Result<(), String> {
     let all = call.configuration();
     let read = all.as_deref().and_then(|all| json::at(all, &["conf", "perilog"])).map_or(Ok(Site::new()), Site::read);
@@ -118,7 +120,8 @@ fn run(plugin: &Plugin, call: &Call) {
 }
 
 /// Holds the epilog of a job that has ended, was cancelled, failed in its prolog, or was lost with rank 0. The plugin
-/// ignores a job that it does not know. On a site that runs epilogs as housekeeping, the plugin holds no job.
+/// ignores a job that it does not know. On a site that runs epilogs as housekeeping, the plugin holds no
+/// epilog.
 fn cleanup(plugin: &Plugin, call: &Call) {
     let is_ours = |id: &u64| {
         let held = held();

@@ -1,10 +1,11 @@
 //! First and last part of a script's output, stdout and stderr in order of arrival, in whole lines.
 //!
 //! * `out.<seq>.head`: up to 32 KiB from the beginning, present while the script runs.
-//! * `out.<seq>.tail`: the output after the head, if any, written when the script ends. A tail over 32 KiB begins with
-//!   a line that counts the omitted bytes; the last 32 KiB of output follow.
+//! * `out.<seq>.tail`: the output after the head, if any. The runner writes this file when the script ends. If more
+//!   than 32 KiB follow the head, the file has a line that counts the omitted bytes, then at most the last 32 KiB.
 //!
-//! So head and tail together are the output, and no byte is in both. A script without output has neither file.
+//! Without such a line, head and tail together are the output. No byte is in both files. A script without output has
+//! neither file.
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -1,8 +1,9 @@
 //! `perilog hook`: the program that a resource manager (Slurm, Flux) runs as its prolog or epilog.
 //!
-//! A hook starts no script itself and keeps no state. The hook asks the agent of its node ([`node`]) or the controller
-//! ([`job`]) to start the action or attach to it, waits for the end, and exits with the action's status. So a killed
-//! hook loses nothing, and a repeated hook doubles nothing: the same (job, attempt, action, rank) is the same task.
+//! A hook starts no script itself. The hook asks the agent of its node ([`node`]) or the controller ([`job`]) to start
+//! the action or attach to it, waits for the end, and exits with the action's status. So a killed hook loses nothing,
+//! and a repeated hook doubles nothing: the same (job, attempt, action, rank) is the same task. A hook keeps no state,
+//! with one exception: with `--owed`, an epilog's hook of Slurm records its call on disk ([`owed`]).
 //!
 //! ```text
 //!   slurmd     Prolog, Epilog                    slurm-prolog, slurm-epilog          the agent of the node
@@ -10,7 +11,7 @@
 //!   Flux       [job-manager.prolog], [.epilog]   flux-prolog, flux-epilog            the controller
 //!              [job-manager.housekeeping]        flux-housekeeping, flux-wait        the agent of the node
 //! ```
-//! [`slurm`] and [`flux`] read the resource manager's variables, from the environment only.
+//! [`slurm`] and [`flux`] read the resource manager's variables from the environment; [`flux`] also asks flux(1).
 
 mod environment;
 mod flux;

@@ -264,9 +264,9 @@ impl Hook {
         }
     }
 
-    /// Returns `true` if the task is an epilog of Slurm that has not begun: Slurm stops its hook at
-    /// PrologEpilogTimeout, when the prolog before it still lives. If the hook cancelled the epilog then, no script
-    /// would clean up after the job.
+    /// Returns `true` if the task is an epilog of Slurm that has not begun: it waits for the prolog, which still lives.
+    /// Slurm stops the epilog's hook at PrologEpilogTimeout. If that hook cancelled the waiting epilog, no script would
+    /// clean up after the job.
     fn must_clean_up(&self) -> bool {
         self.manager == Manager::Slurm && self.call.turn == Turn::Ends && !self.begun
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
 
-/// Period of checks if the kernel cannot report the end of another process (before 5.3).
+/// Period of checks if the kernel cannot report the end of another process (Linux older than 5.3).
 const LOOK: Duration = Duration::from_secs(1);
 
 pub(super) struct Starter {

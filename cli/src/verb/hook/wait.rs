@@ -2,11 +2,13 @@
 //! this node, so that Flux returns each node to service when the node is clean.
 //!
 //! ```text
-//!   Await of this node's agent ---> ended, ok: 0              Flux returns the node to service
-//!                              ---> ended, not ok             drained first: the edge's drain may come later
-//!                              ---> still running at the limit   drained first
-//!   SIGTERM (the broker ends; flux housekeeping kill)         ends at once: the epilog goes on
+//!   Await of this node's agent ---> ended, ok or cancelled          the hook exits
+//!                              ---> ended otherwise                 the hook drains the node, then exits
+//!                              ---> still running at the limit      the hook drains the node, then exits
+//!                              ---> no answer, or a refusal         the hook drains the node, then exits
+//!   SIGTERM (the broker ends; flux housekeeping kill)               the hook exits at once: the epilog goes on
 //! ```
+//! Flux returns the node to service when the hook exits. The edge's own drain may come too late for that.
 
 use std::sync::mpsc::RecvTimeoutError;
 

@@ -112,7 +112,7 @@ impl Broker {
         }
     }
 
-    /// Makes a call with many answers. The stream always ends with an error, also with ENODATA after a regular end.
+    /// Makes a call with many answers. The stream always ends with an error: ENODATA is the regular end.
     ///
     /// # Errors
     /// [`RpcError::Gone`]

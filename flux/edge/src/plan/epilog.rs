@@ -3,16 +3,16 @@
 //!
 //! | job | perilog | then |
 //! |---|---|---|
-//! | may have tasks | | wait for `release` that is final |
-//! | was there before rank 0 was restarted | | also for all its brokers to join anew: their old tasks are gone then |
+//! | may have tasks | | wait for the final `release` |
 //! | gone | does not know it, and nothing was started | finish, status 0: there is nothing to clean up |
 //! | gone | does not know it | `JobAdd` |
 //! | gone | the job holds ranks | `ActionStart` of external actions, `Run` with Flux's environment, then `JobFinish` |
 //! | gone | the epilog runs | wait |
 //! | gone | all ranks are released | drains in force, failures reported, all ranks online: finish |
+//! | gone | refuses it for good | drain its hosts, report that no epilog can run, finish |
 //!
-//! If rank 0 restarted during the job, the brokers of the job's ranks have to join anew: the job's old tasks are gone
-//! then.
+//! If rank 0 restarted during the job, tasks may live on other nodes. A broker that joins anew has no such tasks. So
+//! `JobAdd`, `Run` and `JobFinish` wait until the brokers of all the job's ranks are online.
 //!
 //! A job in housekeeping has no reference to finish, and no user waits for it, so the edge reports nothing. But each of
 //! the job's nodes waits for an epilog, also if the job began nothing. The agents report the end of the epilog to Flux,

@@ -164,11 +164,13 @@ impl Job {
     /// Returns `true` if all tasks of the job have ended. `starttime`: of the broker of rank 0, in seconds since the
     /// epoch.
     ///
-    /// * A job that never started a task: `true`.
-    /// * A job with a final `release`: `true`. A restarted rank 0 sends such a release too, although tasks on other
-    ///   nodes may live ([`Job::needs_rejoin`]).
-    /// * A job that started before rank 0 did, without a `release`: `true`, because Flux will not send a release any
-    ///   more.
+    /// `true` in four cases:
+    ///
+    /// * The job never started a task.
+    /// * Flux has sent the final `release`. A restarted rank 0 sends such a release too, although tasks on other nodes
+    ///   may live ([`Job::needs_rejoin`]).
+    /// * Flux has freed the job.
+    /// * The job started before the present rank 0 did: Flux may never send the job's final `release`.
     pub fn is_gone(&self, starttime: f64) -> bool {
         !self.may_have_tasks
             || self.released.is_some()
