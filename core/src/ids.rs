@@ -1,7 +1,8 @@
 //! Ids of jobs, attempts, actions, tasks, hosts and boots. The constructor of a text id checks the text, so every value
 //! of the type has a valid form.
 //!
-//! Ids come from the resource manager, the kernel or systemd, or are derived from other ids ([`ActionId`]).
+//! Most ids come from outside: from the resource manager, the configuration, scripts, the kernel or systemd. perilog
+//! derives [`ClusterId`] from the name of the cluster, and [`ActionId`] from other ids.
 
 use std::fmt;
 use std::str::FromStr;

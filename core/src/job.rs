@@ -152,8 +152,8 @@ pub struct Terms {
     /// The named resources of the job.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub resources: BTreeSet<ResourceName>,
-    /// The number of failed ranks that the job forgives. `None`: with `keep` all ranks beyond those kept, else the sum
-    /// of `checks`, and without both none.
+    /// The number of failed ranks that the job forgives. `None`: with `keep`, the job forgives all ranks beyond `keep`.
+    /// Without `keep`, it forgives the sum of `checks`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerate: Option<Tolerance>,
     /// The number of ranks that may fail each of these checks, within `tolerate`. Without `tolerate` and `keep`, the

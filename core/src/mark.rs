@@ -1,9 +1,10 @@
 //! Commits and marks: decides whether a store is behind what its nodes have obeyed. A commit is a transaction of the
 //! controller's store; a mark is a commit as a node keeps it.
 //!
-//! A restored store does not know that it is behind. The nodes know: each intent, each tombstone and `epoch.json` carry
-//! the commit that caused them. A commit in the store's [`History`] is the store's own past. Any other commit belongs
-//! to a later state that the store has lost, or to another controller.
+//! A restored store does not know that it is behind. The nodes know: the intent and the tombstone of each task that a
+//! controller ordered carry the commit that caused them, and `epoch.json` carries a commit of the obeyed epoch. A
+//! commit in the store's [`History`] is the store's own past. Any other commit belongs to a later state that the store
+//! has lost, or to another controller.
 
 use serde::{Deserialize, Serialize};
 

@@ -30,7 +30,8 @@ pub enum ToAgent {
         /// Number of the controller's last commit; 0: an older controller, which does not number commits.
         commit: u64,
     },
-    /// Refuses the session: a second machine claims this host, or the agent's certificate names another host.
+    /// Refuses the session for the reason `why`: for example, a second machine claims this host, or the agent's
+    /// certificate names another host.
     TurnedAway {
         why: String,
     },

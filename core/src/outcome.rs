@@ -88,8 +88,8 @@ const SIGNALS: &[(u8, &str)] = &[
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "kebab-case")]
 pub enum Outcome {
-    /// Every script ran and ended with 0, and the runner's result confirms that. Or the service of an external action
-    /// reported success.
+    /// Every script ran and ended with 0, and the runner's result confirms that; a task may also have no script to run.
+    /// Or the service of an external action reported success.
     Ok,
     /// Every script ran, and nothing failed but named checks or scripts that the node marks as tolerable. Or the
     /// service of an external action reported so.
@@ -189,12 +189,13 @@ impl Outcome {
         matches!(self, Self::Ok | Self::Resolved { ok: true, .. })
     }
 
-    /// Returns `true` for `ok` and `tolerable`: every script ran, and none failed but in a tolerable way.
+    /// Returns `true` for `ok` and `tolerable`: nothing failed but in a tolerable way.
     pub const fn went_well(&self) -> bool {
         matches!(self, Self::Ok | Self::Tolerable)
     }
 
-    /// Returns `true` if scripts ran and gave this outcome. `false` if none began, or the scripts' end is unknown.
+    /// Returns `true` if the outcome says how scripts ended. `false` if no script began, or their end is unknown.
+    /// Exception: `true` for every `failed` and `ok`, even if no script ran.
     pub const fn is_of_scripts(&self) -> bool {
         match self {
             Self::Ok | Self::Tolerable | Self::Failed { .. } | Self::Timeout { .. } => true,

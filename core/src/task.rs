@@ -1,8 +1,13 @@
 //! Task on its node: the types for the Start, the node's plan, and the files of a task.
 //!
-//! The files in a task's directory are `intent.json`, `claim`, `steps.jsonl`, `result.json` and `outcome.json`. The
-//! agent writes the first and the last, and reads all. The runner reads the intent and writes the other three. The
-//! tombstone is a file outside of the directory.
+//! The files in a task's directory, all of which the agent reads:
+//!
+//! * `intent.json` and `outcome.json`: the agent writes them, and the runner reads the intent.
+//! * `claim`: the runner creates it, or the agent to withdraw the task.
+//! * `steps.jsonl` and `result.json`: the runner writes them.
+//! * [`BOOT_EXPECTED`] and [`STOP_ASKED`]: the agent creates them on occasion.
+//!
+//! The tombstone is a file outside of the directory.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -208,8 +213,8 @@ impl Intent {
         self.not_after_boottime_ms == 0
     }
 
-    /// Returns the earliest time (CLOCK_BOOTTIME in milliseconds) at which the agent may remove the task's tombstone:
-    /// the not-after, or for a rebuilt intent the time when the agent found the unit.
+    /// Returns the time (CLOCK_BOOTTIME in milliseconds) until which the task's tombstone stays despite a Forget: the
+    /// not-after, or for a rebuilt intent the time when the agent found the unit.
     pub fn kept_until_boottime_ms(&self) -> u64 {
         self.not_after_boottime_ms.max(self.accepted_boottime_ms)
     }

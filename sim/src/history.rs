@@ -59,7 +59,7 @@ pub struct History {
     pub violation: Option<Violation>,
     /// Number of faults that the world had.
     pub injected: u64,
-    /// Number of scripts that ran; `outcomes`: of tasks whose outcome was committed.
+    /// Number of times that a script began; `outcomes`: number of outcomes that controllers committed.
     pub scripts: u64,
     pub outcomes: u64,
     /// Number of times that each fault struck at each effect.

@@ -49,8 +49,8 @@ impl Machine {
         self.say_ended(id, cx);
     }
 
-    /// Reports a task's end to its callers and to the controller. A host's own task without a program for orphans is
-    /// buried at once.
+    /// Reports a task's end to its callers, and to the controller unless the task is the host's own. Buries a host's
+    /// own task at once, except one with a program for orphans: `tell_orphans` buries that task.
     pub(super) fn say_ended(&mut self, id: TaskId, cx: &mut Cx) {
         let Some(task) = self.tasks.get_mut(&id) else { return };
         let State::Ended { ended } = &task.state else { return };
@@ -291,8 +291,8 @@ impl Task {
     }
 }
 
-/// Returns `true` if the unit of this tombstone is still loaded. The next join would take such a unit without a
-/// tombstone for a task.
+/// Returns `true` if the unit of this tombstone is still loaded. If the tombstone went first, the next join would take
+/// the unit for a task.
 fn has_unit(kept: &VecDeque<String>, unloading: &BTreeMap<String, Backoff>, tomb: &Tomb) -> bool {
     kept.contains(&tomb.stem) || unloading.contains_key(&tomb.stem)
 }

@@ -1,6 +1,7 @@
 //! Tasks of the host's own: decides whether a caller on the local socket starts a task or attaches to the task with the
 //! same key. The caller then follows the task's phases. No controller orders these tasks; Hello lists them, and the
-//! controller ignores them. The agent buries such a task once all callers, if any, know its end.
+//! controller ignores them. The agent buries such a task once all callers, if any, know its end. If the hook named a
+//! program for orphans, `orphan` decides when the agent buries the task.
 
 use std::collections::BTreeSet;
 

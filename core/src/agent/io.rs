@@ -12,8 +12,8 @@ use crate::message::{FromAgent, Phase, ToAgent};
 use crate::outcome::Outcome;
 use crate::task::{Claim, Ended, Hook, Intent, Plan, Process, RunResult, StepRecord, Tail, Tombstone, UnitFacts};
 
-/// The clocks at an input. `boot_ms`: CLOCK_BOOTTIME. `wall_ms`: milliseconds since the epoch, only for texts and
-/// records that people read, never for a decision.
+/// The clocks at an input. `boot_ms`: CLOCK_BOOTTIME. `wall_ms`: milliseconds since 1970, for texts and records that
+/// people read. One other value uses `wall_ms`: the remaining limit in `ExpectsBoot`, which `boot_ms` bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Now {
     pub boot_ms: u64,
@@ -41,9 +41,10 @@ pub struct Policy {
     pub serialize_host: bool,
     /// Number of failed units that stay loaded for a post-mortem.
     pub keep_failed: usize,
-    /// Maximum number of tasks and tombstones together; at the maximum the agent refuses Starts of setup actions.
+    /// Maximum number of tasks and tombstones together. At the maximum the agent refuses setup actions. After-actions
+    /// may exceed the maximum by `max_tasks`.
     pub max_tombstones: usize,
-    /// Maximum number of tasks on this host that have not ended; at the maximum the agent refuses Starts.
+    /// Maximum number of tasks on this host that have not ended. At the maximum the agent refuses every new task.
     pub max_tasks: usize,
 }
 
@@ -347,7 +348,8 @@ pub enum Effect {
         obeyed: Obeyed,
     },
     Send(FromAgent),
-    /// End the session (a lower epoch, a protocol error); the daemon redials within the window.
+    /// End the session for the reason `why`, such as a lower epoch, a protocol error or newly configured actions. The
+    /// daemon redials within the window.
     Hang {
         why: String,
     },

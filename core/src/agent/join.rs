@@ -1,6 +1,6 @@
 //! Join: decides what each found directory, unit and tombstone is, at start and when the bus comes back. At start the
-//! machine makes its tasks from the findings. Later it knows its tasks better than the findings do: it inspects known
-//! tasks again, and takes only unknown tasks from the findings.
+//! machine makes its tasks from the findings. When the bus comes back, the machine knows more of its tasks than the
+//! findings say: it inspects known tasks again, and takes only unknown tasks from the findings.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -60,7 +60,8 @@ enum Due {
 }
 
 impl Machine {
-    /// Starts, for every task found at start, the time after which the hook counts as gone unless it dials again.
+    /// Starts, for every task found when the agent started, the time after which the task's hook counts as gone. A hook
+    /// that dials again stops this time.
     pub(super) fn wait_for_hooks(&mut self, cx: &Cx) {
         for task in self.tasks.values_mut() {
             task.orphan = Orphan { known: true, ..Orphan::default() };

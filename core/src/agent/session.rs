@@ -115,8 +115,8 @@ impl Machine {
         cx.push(Effect::Hang { why: why.into() });
     }
 
-    /// Ends the session because the configured actions changed. A session has one Hello, and the controller knows a
-    /// node's actions from it alone; the next session's Hello has the new actions.
+    /// Ends the session because the configured actions changed. The controller knows a node's actions only from the
+    /// Hello, and a session has one Hello. The Hello of the next session has the new actions.
     pub(super) fn greet_anew(&mut self, cx: &mut Cx) {
         if self.session.is_greeted() {
             self.hang("this node configures other actions than it has told the controller", cx);

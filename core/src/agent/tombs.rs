@@ -1,8 +1,12 @@
 //! Tombstones: decides how long the record of an ended task stays. A tombstone answers a repeated Start or Cancel of
-//! its task. The agent removes the tombstone after the controller's Forget and past the not-after. Past the cap, the
-//! agent evicts the oldest tombstone that the controller has acknowledged
-//! (docs/decisions/0006-what-we-measured-otherwise.md). Without such a tombstone, the agent accepts no new setup
-//! action.
+//! its task. The agent removes a tombstone in three cases:
+//!
+//! * the controller has sent Forget, and the not-after has passed;
+//! * the host has more tasks and tombstones than `max-tombstones`: the oldest whose end the controller has acknowledged
+//!   goes (docs/decisions/0006-what-we-measured-otherwise.md);
+//! * the host has too many tombstones of its own tasks: the oldest of these goes.
+//!
+//! If the host is full and no tombstone may go, the agent accepts no new setup action.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,6 +1,6 @@
 //! Events of a job's log as RFC 21 defines them, with the required keys of their contexts. Further keys are an error
-//! only where RFC 21 allows none (`start`, `free`, `clean`, `resource-update`). Unknown event names are no error: the
-//! controller's own log has its own `finish` (ranks of an action).
+//! only where RFC 21 allows none (`start`, `free`, `clean`, `resource-update`). Unknown event names are no error. The
+//! controller's own log has a `finish` of another meaning (ranks of an action), which [`JobEvent`] does not describe.
 
 use serde_json::{Map, Value};
 

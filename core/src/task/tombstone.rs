@@ -7,8 +7,8 @@ use crate::ids::{ActionName, Attempt, BootId, JobId, TaskId};
 use crate::mark::Commit;
 use crate::outcome::{Loss, Outcome};
 
-/// The record of an ended task on its node, from the controller's acknowledgement until the controller forgets the
-/// attempt. At most 512 bytes on disk.
+/// The record of an ended task on its node, at most 512 bytes on disk. The agent writes it when the controller has
+/// acknowledged the end, when a host's own task is over, or when a Cancel names an unknown task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tombstone {
     pub task: TaskId,
@@ -16,7 +16,8 @@ pub struct Tombstone {
     pub attempt: Attempt,
     pub action: ActionName,
     pub outcome: Outcome,
-    /// The task's not-after (CLOCK_BOOTTIME in milliseconds): the agent does not remove a forgotten tombstone earlier.
+    /// The task's not-after (CLOCK_BOOTTIME in milliseconds). Until this time the tombstone stays despite a Forget. A
+    /// lack of room may remove it sooner.
     pub not_after_boottime_ms: u64,
     pub local: bool,
     /// The boot in which the task ran, if it succeeded. A soft reboot keeps this file in /run, but undoes the work of a

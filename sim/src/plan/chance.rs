@@ -115,8 +115,7 @@ pub(super) fn fault(dice: &mut Rng, nodes: usize, strange: bool) -> Fault {
     }
 }
 
-/// Chooses a fault of memory: a restored controller or resource manager, a node's forged mark, or a second
-/// controller.
+/// Chooses a fault of memory ([`Fault::of_memory`]).
 fn memory_fault(dice: &mut Rng, nodes: usize) -> Fault {
     let ms = dice.skewed(500, 90_000);
     match dice.below(14) {
@@ -357,8 +356,8 @@ fn cleared(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     steps
 }
 
-/// Returns steps in which a Start is lost with its session, so the cancel finds no task. An older copy of the store
-/// then requests the task once more in the same boot.
+/// Returns steps in which a Start is lost with its session, so the cancel finds no task. A controller on an older copy
+/// of the store then starts the task once more in the same boot.
 fn cancelled_unknown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let run = run_on(dice, nodes, span, "prolog");
     let Op::Run { job, .. } = run else { return Vec::new() };
@@ -378,8 +377,8 @@ fn cancelled_unknown(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> V
 }
 
 /// Returns steps in which an agent dies while systemd starts a unit, and the next agent gets a Cancel of the unclaimed
-/// task. If the fault `late` hits the start and the controller dies before its acknowledgement, PID 1 carries out the
-/// start between outcome and burial.
+/// task. If the fault `late` hits the start and the controller dies before it acknowledges the end, PID 1 carries out
+/// the start between outcome and burial.
 fn cancelled_in_flight(dice: &mut Rng, nodes: usize, span: usize, at_ms: u64) -> Vec<Step> {
     let run = run_on(dice, nodes, span, "prolog");
     let Op::Run { job, .. } = run else { return Vec::new() };

@@ -56,8 +56,8 @@ pub enum What {
     Fault(Fault),
 }
 
-/// A request of an operator or of the resource manager. `to`: 0 is the first controller, 1 the second controller while
-/// one exists.
+/// An event of the plan that is no fault: an act of an operator, of the resource manager, of a service or of a caller
+/// on a node, or a new configuration. `to`: 0 is the first controller, 1 the second controller while one exists.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Op {
@@ -351,7 +351,8 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Returns the node that the fault hits; `None`: the fault hits controllers or stores.
+    /// Returns the node that the fault hits; `None`: the fault hits a controller, a store, the resource manager or its
+    /// hooks.
     pub const fn node(&self) -> Option<usize> {
         match self {
             Self::Drop { node, .. }
@@ -388,8 +389,8 @@ impl Fault {
         }
     }
 
-    /// Returns the name under which reports count the fault; `None`: the fault put no controller and no resource
-    /// manager back, and neither lost nor doubled one.
+    /// Returns the name under which reports count the fault, if it is a fault of memory. Such a fault loses or restores
+    /// a store, rolls back a controller or the resource manager, forges a mark, or starts a second controller.
     pub const fn of_memory(&self) -> Option<&'static str> {
         Some(match self {
             Self::Restore { empty: true } => "store lost",
@@ -406,7 +407,7 @@ impl Fault {
     }
 }
 
-/// The names of the results of memory faults: recoveries entered and left.
+/// The names under which reports count the recoveries that controllers entered and left.
 pub const RECOVERIES: [&str; 2] = [ENTERED, LEFT];
 pub(crate) const ENTERED: &str = "recovery entered";
 pub(crate) const LEFT: &str = "recovery left";

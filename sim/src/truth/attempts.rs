@@ -1,6 +1,8 @@
-//! Attempts: checks their order. After a setup action an after-action runs, and never beside it. No attempt begins on a
-//! host where an earlier attempt of the job has work. The controller prunes no attempt that still has releases to make
-//! or to deliver.
+//! Attempts: checks the order of attempts and of their actions.
+//!
+//! * After the setup actions of a rank an epilog runs, and no setup action begins beside or after the epilog.
+//! * No attempt begins on a host where an older attempt of the job has work.
+//! * The controller prunes no attempt for which it still has to make or deliver a release.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -108,7 +108,8 @@ impl Truth {
         self.given.may_hear_again();
     }
 
-    /// Records the ranks that an edge lists as held. A release that was sent before may then come once more.
+    /// Records the ranks that an edge lists as held. If perilog has released such a rank already, it may release the
+    /// rank once more.
     pub(crate) fn listed(&mut self, job: &JobId, attempt: Attempt, ranks: &IdSet) {
         let told = self.books.told.get(&(job.clone(), attempt));
         if told.is_some_and(|told| !told.part().ranks.is_disjoint(ranks)) {

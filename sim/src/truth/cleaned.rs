@@ -1,6 +1,6 @@
 //! Clean-up: checks that an epilog really began on a rank after its last setup action, before the rank is released. The
-//! check uses the runs themselves, so it also holds across lost and restored stores. After a restore the first
-//! controller must know its own Starts, and the reports of the rank's own node.
+//! check uses the runs themselves, so it also holds across lost and restored stores. It leaves out a run if the first
+//! controller's store does not show that the controller sent the run's task.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,8 @@
-//! Releases: checks that no rank is released twice, with a live script, or at fault and not drained, and that no script
-//! begins on a released rank.
+//! Releases: checks that
+//!
+//! * the controller releases no rank twice;
+//! * the host of a rank at fault, or with a live script, is drained before the release, or an operator undrained it;
+//! * no script begins on a released rank of a host that was never drained.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -153,8 +156,8 @@ impl Truth {
     }
 
     /// Records that an operator undrained a host in the resource manager alone. `in_force`: the controller's store
-    /// shows the drain as in force. If not, the controller may still confirm the drain that is gone, so the undrain
-    /// counts as one in perilog too.
+    /// shows the drain as in force. If the store does not, the controller may confirm the drain after it is gone. So
+    /// the undrain then also counts as an undrain in perilog.
     pub(crate) fn lifted_outside(&mut self, host: &HostName, in_force: bool, t: u64) {
         if self.given.drained.remove(host) {
             self.given.lifted_outside.insert(host.clone(), Lifted { t, runs: self.runs.len() });

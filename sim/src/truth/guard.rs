@@ -1,5 +1,6 @@
-//! Host guard: checks that no task begins while a script of another attempt or action of its job is alive on the host,
-//! or one of a released attempt. On an exclusive host tasks run one at a time.
+//! Host guard: checks that no task begins on a host where certain scripts are alive. These are scripts of another
+//! attempt or action of the task's job, and scripts of a released attempt. On an exclusive host tasks run one at a
+//! time.
 
 use perilog_core::TaskId;
 use perilog_core::task::Lingering;
@@ -33,8 +34,8 @@ impl Truth {
         }
     }
 
-    /// Checks an agent (node, life) that is about to start the unit of a task; returns why it must not. The agent has
-    /// read no Forget of the task, and no task of which it read one is alive on the node.
+    /// Checks an agent (node, life) that is about to start the unit of a task; returns why the agent must not. It must
+    /// not if it has read a Forget of the task, or if a task of which it has read a Forget is alive on the node.
     pub(crate) fn in_the_way(&self, at: usize, life: u64, task: TaskId) -> Option<String> {
         let released = |task: &TaskId| self.stops.forgets.get(task) == Some(&(at, life)) && !self.is_cleared(*task);
         if released(&task) {

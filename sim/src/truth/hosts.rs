@@ -14,7 +14,7 @@ pub(super) struct Hosts {
     /// The attempt that holds each node, and the world time (ms) since when resource manager and controller agree on
     /// the holder.
     holders: BTreeMap<usize, ((JobId, Attempt), u64)>,
-    /// Nodes of ended jobs that the controller has released, while the resource manager has not read the release.
+    /// Nodes of ended jobs whose release the controller has committed and the resource manager has not read.
     free: BTreeSet<(usize, (JobId, Attempt))>,
     /// World time (ms) at which the first controller last committed the Start of each after-action's task.
     sent: BTreeMap<TaskId, u64>,

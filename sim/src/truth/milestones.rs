@@ -1,5 +1,6 @@
-//! Milestones: checks the controller's log. A rank's milestone is logged once, and only if a script really reported it.
-//! The job's milestone is logged once, when all ranks with which the job goes on have reported it.
+//! Milestones: checks the controller's log. The controller logs a rank's milestone once, and only if a script or an
+//! operator really reported it. The controller logs the job's milestone once, when all ranks with which the job goes on
+//! have reported it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -16,8 +16,8 @@ pub(super) struct Recovery {
     /// Whether the first controller has lost a life with all evidence on the host, and has entered no recovery since:
     /// the controller cannot know the acts of the lost life.
     unseen: bool,
-    /// The controller that last entered a recovery, and the number of that commit. The notices of the same batch were
-    /// decided before.
+    /// The controller that last entered a recovery, and the number of that commit. The controller decided the notices
+    /// of that commit before it entered the recovery.
     entered: Option<(usize, u64)>,
     /// Whether a process was restored with its memory: two lives have then made commits with the same numbers.
     numbers_repeat: bool,
@@ -94,8 +94,9 @@ impl Truth {
         self.recovery.given_back.extend(releases);
     }
 
-    /// Checks a batch that controller `which` is about to commit: it enters a recovery only on evidence, and nothing of
-    /// a frozen attempt begins, is sent, released, judged or pruned. `told`: tasks that their own nodes have reported.
+    /// Checks a batch that controller `which` is about to commit. The controller enters a recovery only on evidence. It
+    /// begins, sends, releases, judges and prunes nothing of a frozen attempt. `told`: tasks that their own nodes have
+    /// reported.
     pub(crate) fn check_frozen(&mut self, which: usize, store: &Snapshot, records: &[Record], told: &BTreeSet<TaskId>) {
         let enters = records.iter().any(|record| matches!(record, Record::Recovery(row) if row.ended_ms.is_none()));
         let few = store.nodes.len() < WITNESSES || store.attempts.is_empty();

@@ -1,5 +1,5 @@
-//! Runs, one per claim: records the real events. Events are begun and ended scripts, reports of scripts, lingering
-//! processes, stops from outside, and reboots of the node.
+//! Runs, one per claim: records what really happens to each run, such as begun and ended scripts, reports of scripts,
+//! signals, lingering processes, stops from outside, and reboots of the node.
 
 use perilog_core::task::{Intent, Lingering, Report, RunResult};
 use perilog_core::{ActionName, Attempt, BootId, ExitStatus, InvocationId, JobId, TaskId};
@@ -57,7 +57,8 @@ pub(super) struct Run {
     pub(super) oom: bool,
     /// The unit was stopped from outside of perilog.
     pub(super) meddled: bool,
-    /// The node went down before the end was safe: buried by the agent and shown by the first controller.
+    /// The node went down before the end was safe. The end is safe once the agent has buried the task and the first
+    /// controller's store shows the outcome. For a host's own task the burial is enough.
     pub(super) down: bool,
     /// The node went down during the run or later.
     pub(super) rebooted: bool,

@@ -23,7 +23,7 @@ pub(super) struct Services {
     said: BTreeMap<(ActionId, What), (&'static str, u64)>,
     /// World times (ms) of the last report of each service, and of the one before: each renews the lease.
     heard: BTreeMap<ActionId, (u64, u64)>,
-    /// World time (ms) of the last repeated request for each external action, and the lease (ms) before it.
+    /// World time (ms) of the last repeated request for each external action, and the lease (ms) before that request.
     leases: BTreeMap<ActionId, (u64, u64)>,
     /// World time (ms) since when the running controller takes reports.
     pub(super) listens_since: u64,
@@ -144,8 +144,8 @@ impl Truth {
         if fits { Ok(()) } else { Err(told()) }
     }
 
-    /// Returns the lease in milliseconds. If a request changed the lease at `t`, the lease may have ended before that:
-    /// returns the shorter one.
+    /// Returns the lease in milliseconds. If a request changed the lease at `t`, the old lease may have ended before
+    /// that request: the function then returns the shorter of both.
     fn lease_ms(&self, id: ActionId, external: &External, t: u64) -> u64 {
         let before = self.services.leases.get(&id).filter(|(at, _)| *at == t);
         before.map_or(external.lease_ms, |(_, lease_ms)| external.lease_ms.min(*lease_ms))

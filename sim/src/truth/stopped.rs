@@ -23,23 +23,23 @@ pub(super) struct Stops {
     cancels: BTreeMap<TaskId, (usize, u64)>,
     /// Tasks that an agent was ever asked to stop.
     to_stop: BTreeSet<TaskId>,
-    /// Jobs whose waiting tasks a controller may withdraw, because a request ended them. `attempts`: the attempts of
-    /// each job that requests have named.
+    /// Jobs whose waiting tasks a controller may withdraw after a request, such as a cancel, a finish or a requeue.
+    /// `attempts`: by job, the attempts that requests have named.
     to_end: BTreeSet<JobId>,
     attempts: BTreeMap<JobId, BTreeSet<Attempt>>,
-    /// The agent (node, life) that last read a Forget of each task. `starts`: the node that last read a Start of it,
-    /// and the world time (ms).
+    /// By task: the agent (node, life) that last read a Forget of the task. `starts`: the node that last read a Start
+    /// of the task, and the world time (ms) of that.
     pub(super) forgets: BTreeMap<TaskId, (usize, u64)>,
     starts: BTreeMap<TaskId, (usize, u64)>,
-    /// World time (ms) of the last failed effect on each node: the agent tries it again after a while.
+    /// World time (ms) of the last failed effect on each node: the agent tries the effect again after a while.
     hurt: BTreeMap<usize, u64>,
     /// World time (ms) at which an agent failed to take a claim, by task and node.
     not_taken: BTreeMap<(TaskId, usize), u64>,
-    /// Tasks that were lost as offline while their node had a session, which then carries the Cancel: the session's
-    /// number, and the world time (ms).
+    /// Tasks that a controller recorded as `lost (offline)` while their node had a session. That session carries the
+    /// Cancel. Each has the number of the session, and the world time (ms) of the loss.
     fenced: BTreeMap<TaskId, (u64, u64)>,
-    /// Tasks that an operator resolved before their begin, while their node had a session. The session carries the
-    /// Cancel. Value: the number of the session, and the world time (ms) of the resolution.
+    /// Tasks that an operator resolved before their begin, while their node had a session. That session carries the
+    /// Cancel. Each has the number of the session, and the world time (ms) of the resolution.
     resolved: BTreeMap<TaskId, (u64, u64)>,
 }
 
@@ -82,13 +82,13 @@ impl Truth {
         }
     }
 
-    /// Records a request after which waiting tasks of the job may be withdrawn.
+    /// Records a request after which a controller may withdraw waiting tasks of the job.
     pub(crate) fn asked_to_end(&mut self, job: JobId) {
         self.stops.to_end.insert(job);
     }
 
-    /// Returns `true` if the task may be cancelled before it begins: a request asked for that, or, after a lost store,
-    /// the attempt's epilog may have run on the rank.
+    /// Returns `true` if the task may end as cancelled before it begins. Either a request asked for that. Or releases
+    /// of the job may be forgotten, so the attempt's epilog may have run on the rank.
     pub(super) fn was_to_end(&self, job: &JobId, task: TaskId) -> bool {
         self.was_to_stop(task) || self.stops.to_end.contains(job) || self.given.is_forgetful(job)
     }
@@ -143,7 +143,8 @@ impl Truth {
         self.stops.cancels.retain(|_, (node, _)| *node != at);
     }
 
-    /// Records a task that was lost as offline. `conn`: the open session of its node, which carries the Cancel.
+    /// Records a task that a controller recorded as `lost (offline)`. `conn`: the open session of the task's node. This
+    /// session carries the Cancel.
     pub(crate) fn fenced(&mut self, task: TaskId, conn: u64, t: u64) {
         self.stops.fenced.insert(task, (conn, t));
     }

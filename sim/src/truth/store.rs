@@ -1,5 +1,5 @@
-//! Stores: checks the contents of a controller's store at each commit. Each outcome is true when it is committed, and
-//! does not change afterwards.
+//! Stores: checks the contents of a controller's store at each commit. Each outcome is true when the controller commits
+//! it, and does not change afterwards. Exception: before the verdict, a reboot may turn a prolog's success into `lost`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

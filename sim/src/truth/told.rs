@@ -1,4 +1,5 @@
-//! Reported ends: checks the ends that agents and controllers report, and records which ends they may forget.
+//! Reported ends: checks the ends that agents and controllers report, and records which ends agents and controllers may
+//! forget.
 
 use perilog_core::controller::Snapshot;
 use perilog_core::{Attempt, JobId, Loss, Outcome, TaskId};

@@ -38,8 +38,8 @@ pub(crate) struct Agent {
     /// Calls to systemd without an answer yet, by call number.
     pub(crate) pending: BTreeMap<u64, Pending>,
     calls: u64,
-    /// Stems of units whose changes PID 1 reports on this connection; `watched`: of directories, `watch_empty`: of
-    /// cgroups that the agent watches.
+    /// Stems of units whose changes PID 1 reports on this connection. `watched`: stems of the directories that the
+    /// agent watches. `watch_empty`: stems of the cgroups that the agent watches.
     pub(crate) interest: BTreeSet<String>,
     pub(crate) watched: BTreeSet<String>,
     pub(crate) watch_empty: BTreeSet<String>,
@@ -48,7 +48,7 @@ pub(crate) struct Agent {
     roll: BTreeMap<String, TaskId>,
     pub(crate) conn: Option<u64>,
     pub(crate) last_counter: u64,
-    /// The time over which redials are spread. The window grows until a controller welcomes the agent.
+    /// The time (ms) over which the agent spreads its redials. The time grows until a controller welcomes the agent.
     pub(crate) window_ms: u64,
     pub(crate) welcomed: bool,
     pub(crate) wake: Option<u64>,

@@ -200,8 +200,8 @@ impl World {
         }
     }
 
-    /// Returns `true` if the job handed over this rank after all ranks that this store knows. An after-action takes
-    /// such further ranks until its verdict.
+    /// Returns `true` if the job may have handed over this rank later than the ranks of the action that this store
+    /// knows. An epilog takes further ranks until its verdict.
     fn had_grown(&self, at: usize, task: TaskId, row: &ActionRow, attempt: &AttemptRow) -> bool {
         let intent = self.nodes[at].spool.tasks.values().filter_map(|dir| dir.intent.as_ref());
         let Some(start) = intent.map(|intent| &intent.start).find(|start| start.task == task) else { return false };

@@ -11,8 +11,8 @@ use super::site;
 use crate::plan::Side;
 use crate::truth::recovery::is_on;
 
-/// Time after which every action has its verdict: start-grace and the longest script, limit and graces of a node that
-/// is gone for good, not-after, and a minute for retries.
+/// Time after which every action has its verdict. It covers start-grace, the longest script, the limit and graces of a
+/// node that is gone for good, not-after, and a minute for retries.
 pub(super) const VERDICTS_MS: u64 = 400_000;
 /// Time after which no node has work left. Agents give up abandoned tasks of their hosts after an hour, and the
 /// controller prunes attempts past their retention within two hours.

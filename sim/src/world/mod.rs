@@ -2,10 +2,14 @@
 //! history, byte for byte.
 //!
 //! The machines are the machines of the daemons; every other part here models what surrounds the daemons. The files:
-//! `site` (names, configuration, scripts), `spool`, `systemd` and `pid1` (units, and the calls about them), `runner`
-//! and `signals`, `agent` and `carry` (the agent's loop, and its effects), `network`, `controller` and `deliver` (the
-//! writer, and its effects), `operator`, `person`, `scheduler`, `services`, `hooks`, `faults`, `rollback`, `traps`,
-//! `watch`, `ps`, `ending`.
+//!
+//! * time: `event`, `queue`, `ending` (the last hours of a world)
+//! * a node: `node`, `spool`, `systemd` and `pid1` (units, and the calls about them), `runner`, `signals`, `reboot`
+//! * the daemons: `agent` and `carry` (the agent's loop, and its effects), `controller` and `deliver` (the writer, and
+//!   its effects), `network`
+//! * the site: `site` (names, configuration, scripts), `operator`, `person`, `scheduler`, `services`, `hooks`
+//! * faults: `faults`, `rollback`, `traps`
+//! * checks beside `truth`: `promises`, `orphans`, `watch`, `ps`
 
 mod agent;
 mod carry;

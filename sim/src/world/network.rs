@@ -41,8 +41,8 @@ pub(crate) struct Conn {
     controller_at: u64,
     /// The connection carries no frame any more, not even a FIN: the agent's kernel died, or the world dropped it.
     dead: bool,
-    /// World times (ms) at which the connection was made; `probed_at`: was probed; `closed_at`: was closed by the
-    /// controller, until the reason is known.
+    /// World time (ms) at which the agent made the connection. `probed_at`: the times at which the controller probed
+    /// it. `closed_at`: the time at which the controller closed it, until the reason is known.
     opened_at: u64,
     pub(crate) probed_at: Vec<u64>,
     closed_at: Option<u64>,

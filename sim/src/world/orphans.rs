@@ -80,7 +80,7 @@ impl World {
     }
 
     /// Checks a Welcome. `told`: the node's newest commit at its Hello. If the store never made that commit, the
-    /// controller must enter a recovery before the Welcome, which ends the evidence on the node.
+    /// controller must enter a recovery before it sends the Welcome, because the Welcome ends the evidence on the node.
     pub(crate) fn check_welcome(&mut self, which: usize, at: usize, told: Option<Commit>) {
         let store = &self.controllers[which].store;
         let lost_before = store.recovery.as_ref().map_or(0, |row| row.epoch);

@@ -23,7 +23,7 @@ const EXEC_MS: u64 = 30;
 pub(crate) struct Runner {
     /// Index of the run in the truth's list of runs; `None`: the runner has not claimed the task.
     pub(crate) run: Option<usize>,
-    /// Number of the directory that the runner opened: a removed directory of the same name had another number.
+    /// Number of the directory that the runner opened. Any other directory of the same name has another number.
     dir: u64,
     began_at: u64,
     /// World time (ms) at which the runner installs its signal handlers, before its claim. From then on only KILL ends
@@ -230,7 +230,7 @@ impl World {
         }
     }
 
-    /// Ends a script; `by`: a signal ended the script, which otherwise ended by itself.
+    /// Ends a script. `by`: the signal that ended the script; `None`: the script ended by itself.
     pub(super) fn script_ends(&mut self, at: usize, stem: &str, serial: u64, by: Option<ExitStatus>) {
         let at_ms = self.nodes[at].now(self.t).wall_ms;
         let Some(unit) = self.nodes[at].systemd.unit(stem, serial) else { return };

@@ -1,5 +1,5 @@
 //! Resource manager with its own jobs: gives each host to one job at a time. A host goes to another job only after
-//! perilog has sent its release, or if the resource manager forgot the host's job
+//! perilog has sent the host's release, or if a rollback made the resource manager forget the host's job
 //! ([`crate::plan::Fault::SchedulerRolledBack`]).
 //!
 //! ```text
@@ -101,7 +101,8 @@ type Load = (u64, u64);
 enum Link {
     #[default]
     Down,
-    /// The edge reads the outbox, or waits for the answer to its Assert. `since`: world time (ms) at which it began.
+    /// The edge reads the outbox, or waits for the answer to its Assert. `since`: world time (ms) at which the edge
+    /// began to read.
     Connecting {
         load: Load,
         since: u64,

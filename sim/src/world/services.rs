@@ -94,7 +94,7 @@ impl World {
         Request::Report(Box::new(Report { job, attempt: Some(attempt), action, targets, resources, said }))
     }
 
-    /// Handles an answer to a service; a service whose action is unknown starts it again.
+    /// Handles an answer to a service. If the controller does not know the action, the service starts the action again.
     pub(crate) fn service_hears(&mut self, client: u64, reply: &Result<Reply, Refusal>) {
         let Some(service) = self.services.iter_mut().find(|service| service.asked == client) else { return };
         match reply {

@@ -100,15 +100,19 @@ pub(crate) const SERVED: &str = "stage";
 /// Actions whose scripts check their node and mark their findings.
 pub(crate) const CHECKS: [&str; 2] = ["fabric", "memory"];
 
-/// Actions that some settings make after-actions.
+/// Actions that settings make after-actions: `epilog` under all settings, `sweep` under some.
 pub(crate) const FOLLOWING: [&str; 2] = ["epilog", "sweep"];
 
 /// Bit in the number of the settings: the controller prunes ended attempts at its next look, long before their tasks
 /// are past their not-after.
 pub(crate) const FORGETFUL: u8 = 8;
 
-/// Returns the settings of this number. 0: a usual site. 1: short times. 2 and 3: with hooks, and releases of ranks
-/// before the last rank has ended. [`FORGETFUL`] may be added.
+/// Returns the settings of this number; a number may also include [`FORGETFUL`].
+///
+/// * 0: a usual site.
+/// * 1: short times, and no limits of the controller.
+/// * 2: with hooks, and a release of each rank as soon as it has ended.
+/// * 3: with hooks, releases in batches, `sweep` as a second after-action, forgiven losses, and reboots that clean up.
 pub(crate) fn settings(number: u8) -> Settings {
     let usual = usual_settings();
     if number >= FORGETFUL {
@@ -174,8 +178,11 @@ fn usual_settings() -> Settings {
     }
 }
 
-/// Returns the agent's configuration of this number. 0: a usual site. 1: one action less, other variables, no lingering
-/// processes. 2: little room for tasks and tombstones.
+/// Returns the agent's configuration of this number.
+///
+/// * 0: a usual site.
+/// * 1: one action less, other variables, lingering processes killed, no failed units kept for a post-mortem.
+/// * 2: little room for tasks, tombstones and failed units.
 pub(crate) fn policy(exclusive: bool, number: u8) -> Policy {
     let mut policy = usual_policy(exclusive);
     match number {

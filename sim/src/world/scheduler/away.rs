@@ -56,7 +56,7 @@ impl World {
         self.schedule(100);
     }
 
-    /// Ends the connection of an edge, which forgets what it has asked.
+    /// Ends the connection of an edge; the resource manager forgets its unanswered requests.
     pub(super) fn forget_asked(&mut self) {
         self.scheduler.link = Link::Down;
         self.scheduler.asked.clear();
