@@ -7,8 +7,8 @@
 //!    |---- lease ran out ----> ended: lost               its hosts are drained: their state is unknown
 //!    '---- resolve ----------> ended: resolved           as for every action
 //! ```
-//! Every message of the service (`report`) renews the action's lease. The lease counts on the monotonic clock, and
-//! starts anew with each controller: only the service's own silence ends it.
+//! Every `report` of the service renews the action's lease, and so does a repeated `action start`. The lease counts on
+//! the monotonic clock, and starts anew with each controller: only the service's own silence ends it.
 //!
 //! The ranks of an external action are `accepted` from the start. An external action waits for no other action of its
 //! attempt. Later setup actions and every after-action wait, rank by rank, for the end of the external action. While an
@@ -78,8 +78,11 @@ impl Jobs {
     /// cannot make a service wait, so a start must be refused until the older work has ended.
     ///
     /// # Errors
-    /// `Unavailable`: an older attempt is at work. So is the refusal if an older attempt is not released whole, and
-    /// either the older attempt is open or this attempt is new.
+    /// `Unavailable` if an older attempt
+    ///
+    /// * is at work;
+    /// * is open, and not released whole;
+    /// * is not released whole, and this attempt is new.
     pub(crate) fn check_alone(
         &self,
         run: &RunRequest,

@@ -5,10 +5,10 @@
 //!   ended on the rank. A setup action goes first even if a request began it later, because the epilog may grow by the
 //!   ranks of such an action.
 //!
-//! So an epilog runs after its prolog and never beside it. An attempt begins no action on a host where an earlier
+//! So an epilog runs after its prolog and never beside it. An attempt begins no action on a host where an older
 //! attempt of the job has not ended.
 //!
-//! An action waits only for actions of earlier attempts, for actions before it in this order, or for tasks that were
+//! An action waits only for actions of older attempts, for actions before it in this order, or for tasks that were
 //! sent. So no two actions wait for each other. `ps` names the action for which a rank waits.
 //!
 //! The node keeps the same order among its tasks, but does not know later tasks. The controller keeps the order too: a

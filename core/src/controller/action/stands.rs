@@ -3,7 +3,8 @@
 //!
 //! A row contains all its ranks. If thousands of ranks end in any order, their sets are scattered, and the row is a
 //! text of a hundred kilobytes. A whole row for every ended rank would add up to gigabytes. So the machine stores a
-//! whole row only in two cases: another field changes, or the deltas since the last whole row weigh as much as the row.
+//! whole row only in three cases: this controller has not stored the row yet, another field changes, or the deltas
+//! since the last whole row weigh as much as the row.
 
 use std::collections::BTreeMap;
 

@@ -195,8 +195,8 @@ impl Drains {
     }
 
     /// Marks the drains of a restored store as unvouched, if there is a drain hook. The hook gets no notice of an
-    /// unvouched drain, because an operator may have lifted the drain after the backup. A lift that the hook has not
-    /// confirmed is dropped, because the node may have failed again after the backup.
+    /// unvouched drain before the recovery ends, because an operator may have lifted the drain after the backup. A lift
+    /// that the hook has not confirmed is dropped, because the node may have failed again after the backup.
     pub(crate) fn doubt(&mut self, cx: &mut Context) {
         if !self.hook || defect!(DrainsUndoubted) {
             return;
@@ -249,8 +249,8 @@ impl Drains {
     }
 
     /// Applies the settings. If no hook is configured any more, every drain is in force, and every lift is done. If a
-    /// hook is configured anew, it gets a notice of each drain that no hook has confirmed; the drain is in force again
-    /// once the hook has confirmed it.
+    /// hook is configured anew, the hook gets a notice of each drain that no hook has confirmed. Such a drain is in
+    /// force again once the hook confirms the notice.
     pub(crate) fn set_hook(&mut self, hook: bool, cx: &mut Context) {
         self.hook = hook;
         let (waits, untold) =

@@ -80,9 +80,9 @@ impl Outbox {
         self.entries.range((Reader::ReleaseHook, 0)..).map(|(_, entry)| entry)
     }
 
-    /// Returns at most `limit` entries for the release hook, of each job the oldest, if `may` allows it. A job's next
-    /// entry comes only when the oldest is done, so the order is kept. Jobs in `first` come first. Jobs in `except`
-    /// wait for a retry: they are left out unless they are in `first`, and delay no other job.
+    /// Returns at most `limit` entries for the release hook: the oldest entry of each job, unless `may` forbids the
+    /// entry. A job's next entry comes only when the oldest is done, so the order is kept. Jobs in `first` come first.
+    /// Jobs in `except` wait for a retry: they are left out unless they are in `first`, and delay no other job.
     pub(crate) fn oldest_releases(
         &self,
         first: &[JobId],

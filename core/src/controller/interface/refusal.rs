@@ -16,6 +16,7 @@ pub enum Refusal {
     Conflict(String),
     Invalid(String),
     /// The controller cannot begin the action or ask the question now: the disk is full, the controller is quiesced,
-    /// too many questions or clients wait, or an older attempt is at work. The same request may succeed later.
+    /// too many questions or clients wait, or an older attempt is at work or not released whole. The same request may
+    /// succeed later.
     Unavailable(String),
 }

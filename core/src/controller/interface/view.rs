@@ -163,8 +163,8 @@ pub struct WhyView {
     /// Jobs and actions that hold a rank of the node, each with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<PsRow>,
-    /// Commands to type next about the node itself, most useful first. Empty if the node is connected and either a task
-    /// is open on it or it is not drained.
+    /// Commands to type next about the node itself, most useful first. Empty for a connected node that is not drained
+    /// or has an open task.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub next: Vec<String>,
 }

@@ -25,7 +25,7 @@ use crate::milestone::Milestones;
 /// | `complete` | when all its ranks and resources are released | never | yes |
 /// | `asserted` | when the attempt begins or thaws | by a start; by a recovery, if work is unfinished | no |
 /// | `unvouched` | by a recovery, if work is unfinished | when an edge, request or operator vouches for it | yes |
-/// | `recovered` | in a recovery, when begun or vouched for; when an edge's list adds it | never | yes |
+/// | `recovered` | when the attempt begins or is vouched for in a recovery; when an edge's list adds it | never | yes |
 /// | `by_hand` | when an operator decides on hosts of `disowned` ranks | by a recovery, or new disowned ranks | yes |
 ///
 /// An attempt that is not asserted is frozen. An unvouched attempt is never asserted. In a recovered attempt, a setup

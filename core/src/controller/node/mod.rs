@@ -186,9 +186,9 @@ impl Nodes {
     }
 
     /// Returns `true` if the store has the task on another host, or a service carries the task out. The controller
-    /// ignores such a report, and shows the report in the node's note. The session stays open: after a reused job
-    /// number or a lost store an attempt may return on other hosts. A closed session would lock its first hosts out for
-    /// ever.
+    /// ignores a report of `host` about this task, and shows the report in the node's note. The session stays open:
+    /// after a reused job number or a lost store an attempt may return on other hosts. A closed session would lock the
+    /// attempt's first hosts out for ever.
     pub(crate) fn is_anothers(&mut self, host: &HostName, task: TaskId, jobs: &Jobs, cx: &mut Context) -> bool {
         let external = jobs.is_external(task.action);
         let Some(of) = jobs.host_of(task).filter(|of| of != host || external) else { return false };

@@ -1,5 +1,6 @@
 //! Quiesce: decides whether an action may begin while an operator replaces the daemon or works in the machine room. A
-//! quiesced controller begins nothing new. Running actions go on, and after-actions still begin. The store keeps the
+//! quiesced controller begins no setup action and no external action. Running actions go on, and after-actions still
+//! begin. While the store's disk is full, the same holds without an operator. The store keeps the
 //! quiesced state: a restarted controller stays quiesced until an operator types `perilog resume`.
 
 use std::collections::BTreeSet;

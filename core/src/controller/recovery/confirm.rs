@@ -29,8 +29,9 @@ impl Machine {
     /// of attempts.
     ///
     /// # Errors
-    /// No attempt that the request names waits for a statement, or several attempts of the named job do. With `Running`
-    /// also: the store does not know the attempt.
+    /// * No attempt that the request names waits for a statement.
+    /// * Several attempts of the named job wait.
+    /// * `Running`: the store does not know the attempt.
     pub(crate) fn confirm(
         &mut self,
         job: Option<&JobId>,

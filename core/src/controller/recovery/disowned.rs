@@ -1,6 +1,5 @@
 //! Disowned ranks: decides where after-actions may clean up although the resource manager no longer holds the rank for
-//! the attempt. Another job may have the host. So an after-action begins on the host only if the resource manager or an
-//! operator vouches for the host:
+//! the attempt. Another job may have the host. So an after-action begins there only in these cases:
 //!
 //! | the host | then |
 //! |---|---|

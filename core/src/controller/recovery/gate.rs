@@ -1,7 +1,7 @@
 //! Gate: decides when attempts are frozen, and thaws them.
 //!
 //! After a start the gate is shut until every node that the store knows has said Hello, or until [`shut_ms`] have
-//! passed. Then all attempts thaw, except the unvouched attempts of a recovery.
+//! passed. Then all attempts thaw, except the unvouched attempts of a recovery. A request thaws its attempt earlier.
 
 use std::collections::BTreeSet;
 
