@@ -22,7 +22,7 @@ pub(crate) struct Remote {
     host: OsString,
     /// Arguments of the remote `perilog`.
     arguments: Vec<OsString>,
-    /// Whether the answer is for a person, unless it goes to a file or a pipe.
+    /// Whether the command line has no `--json`, `--quiet` or `-q`. On terminals, the answer is then for a person.
     for_people: bool,
 }
 

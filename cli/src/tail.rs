@@ -148,7 +148,8 @@ impl Tail {
     }
 }
 
-/// Name of the event of an attempt that waits for vouching, after an operator restored the store.
+/// Name of the event by which a recovery marks an attempt as unvouched: the attempt waits until an edge, a request or
+/// an operator vouches for it.
 pub(crate) const UNVOUCHED: &str = "attempt-unvouched";
 /// Name of the event of a vouched attempt.
 pub(crate) const VOUCHED: &str = "attempt-vouched";

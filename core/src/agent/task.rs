@@ -29,7 +29,8 @@ pub(super) enum State {
     Withdrawing,
     /// The task has ended; the daemon is writing `outcome.json`.
     Concluding { ended: Box<Ended> },
-    /// The outcome is on disk; the controller has not acknowledged it, or no caller of the host's own task knows it.
+    /// The outcome is on disk. A task of the controller waits for the Ack. A task that the host runs for itself waits
+    /// until a caller or its program for orphans knows the end.
     Ended { ended: Box<Ended> },
     /// The end is known outside the agent; the daemon is writing the tombstone and removing the directory.
     Burying { ended: Box<Ended> },

@@ -433,5 +433,6 @@ pub enum Side {
     Controller,
 }
 
-/// The actions that most plans request; the nodes also have `site::CHECKS`. `site::usual_policy` has the plan of each.
+/// The actions that most runs of the simulation request. The nodes also have the actions of `site::CHECKS`.
+/// `site::usual_policy` configures all these actions.
 pub const ACTIONS: [&str; 6] = ["prolog", "epilog", "sweep", "mount", "unlimited", "firmware"];

@@ -80,8 +80,8 @@ pub struct Settings {
 /// Release policy: decides when an action drops its hold on ended ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReleasePolicy {
-    /// All ended ranks at once, when no rank of the action is open. Ranks that the job hands over later go together
-    /// again.
+    /// Drops the hold on all ended ranks at once, when no rank of the action is open. Ranks that join the action later
+    /// form a further batch.
     #[default]
     Together,
     /// Each rank as soon as it has ended.

@@ -122,8 +122,9 @@ impl Machine {
         Ok(Reply::Resolved { tasks: count, waiting })
     }
 
-    /// Drains the host of a sent task, and cancels the task if it has not begun. Returns `true` if the resolution must
-    /// wait for the drain.
+    /// Drains the host of a task whose Start has left the controller, accepted or not. Cancels the task unless the node
+    /// reported that its scripts began. Returns `true` if the resolution must wait for the drain; `false` for a waiting
+    /// task.
     fn begin_resolve(&mut self, task: TaskId, reason: &str) -> bool {
         let stand = self.jobs.action(task.action).map_or(Stand::NotMine, |action| action.stand(task.rank));
         if stand == Stand::Waiting {

@@ -166,11 +166,9 @@ impl Machine {
         handed
     }
 
-    /// Forgets the reports of a host that the store cannot confirm: orphans, tombstones, commits of other lives,
-    /// session number and boots. The host's session ends, and its agent reports anew.
-    ///
-    /// # Errors
-    /// The host's agent has never connected, and is no suspect.
+    /// Forgets what a host has reported and the store does not know: its orphans, its tombstones, its commit as a
+    /// suspect, the epoch for which it refused this controller, the number of its last session, and its earlier boots.
+    /// Ends the host's session; the agent then reports again.
     pub(crate) fn forget_told(&mut self, host: &HostName, uid: u32) -> Result<Reply, Refusal> {
         let was_suspect = self.recovery.suspects.remove(host).is_some();
         self.highest_seen.take_if(|(of, _)| of == host);

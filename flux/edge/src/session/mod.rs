@@ -57,7 +57,8 @@ enum Event {
     Feed(Value),
     /// The connection to the controller has ended, or cannot be made; with the reason.
     Away(String),
-    /// The answers to actions that the edge sent in one go, up to the first that is not [`Outcome::Done`].
+    /// The answers to actions that the edge sent in one go. The list ends with the first answer that is not
+    /// [`Outcome::Done`].
     Done(Vec<(Action, Outcome)>),
 }
 

@@ -356,7 +356,7 @@ mod tests {
         }
     }
 
-    /// The controller has handled both calls before the edge reads the first answer.
+    /// The edge drops the answer to a call behind a failed one, although the controller has handled both calls.
     #[tokio::test]
     async fn a_call_behind_one_that_failed_has_no_outcome() {
         let dir = tempfile::tempdir().unwrap();
