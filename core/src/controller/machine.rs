@@ -237,7 +237,6 @@ impl Machine {
                     self.adopt(action, &ranks);
                 }
                 Change::Ready(action, ranks) => {
-                    self.begin_unclaimed(action, &ranks);
                     self.start_ready(action, &ranks);
                 }
                 Change::Cancelled(task, why) => {

@@ -113,7 +113,7 @@ pub enum Op {
     },
     /// Copies the first controller's store.
     Backup,
-    /// Has the controller put a question to the agents of all hosts, or of a job's hosts.
+    /// A question through the controller to the agents of all hosts, or of a job's hosts.
     Ask {
         to: usize,
         job: Option<u8>,

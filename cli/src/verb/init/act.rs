@@ -105,7 +105,7 @@ impl Acting {
         self.record.save()?;
         units::systemctl(&[&["enable"], units].concat())?;
         for unit in units {
-            // Does not restart a socket unit: agents that dial meanwhile wait in its queue.
+            // A socket unit is not restarted: agents that dial meanwhile wait in its queue.
             let verb = if anew && unit.ends_with(".service") { "restart" } else { "start" };
             units::systemctl(&[verb, unit])?;
         }

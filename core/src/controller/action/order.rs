@@ -151,15 +151,17 @@ impl Jobs {
 impl Machine {
     /// Sends a Start for each waiting rank of `ranks` that may begin and whose node is connected. Ranks on a node that
     /// is down, or that the store does not know, end as `lost`. Ranks on a node that left less than start-grace ago
-    /// keep waiting. So do ranks on unknown nodes for a while, after a start with an empty store.
-    pub(crate) fn start_ready(&mut self, id: ActionId, ranks: &IdSet) {
-        let Some(action) = self.jobs.action(id) else { return };
+    /// keep waiting. So do ranks on unknown nodes for a while, after a start with an empty store. Lets unclaimed tasks
+    /// of `ranks` begin too. Returns `true` if a rank waits no longer.
+    pub(crate) fn start_ready(&mut self, id: ActionId, ranks: &IdSet) -> bool {
+        let begun = self.begin_unclaimed(id, ranks);
+        let Some(action) = self.jobs.action(id) else { return begun };
         let waiting = action.row.waiting.intersection(ranks);
         let held = self.facts().may_be_held_back(id);
         let is_held = |rank| held && self.facts().held_back(id, rank).is_some();
         let may = |rank: &u32| !self.jobs.is_behind(id, Rank(*rank)) && !is_held(Rank(*rank));
         let ready: IdSet = waiting.iter().filter(may).collect();
-        let Some(layout) = self.jobs.layout(id).cloned().filter(|_| !ready.is_empty()) else { return };
+        let Some(layout) = self.jobs.layout(id).cloned().filter(|_| !ready.is_empty()) else { return begun };
         if let Some(action) = self.jobs.action_mut(id) {
             action.ready(&ready, self.cx.now.mono_ms);
         }
@@ -196,6 +198,7 @@ impl Machine {
             start.milestones = self.jobs.milestones_of(action);
             self.cx.effects.push(Effect::Fan { start: Box::new(start), to });
         }
+        begun || self.jobs.action(id).is_some_and(|action| !ready.is_subset(&action.row.waiting))
     }
 }
 

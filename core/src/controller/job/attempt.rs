@@ -23,7 +23,7 @@ use crate::milestone::Milestones;
 /// | `open` | when the attempt begins | when a newer attempt, an edge or an operator closes the attempt | yes |
 /// | `added` | when `job add`, an edge or an operator says that a resource manager will finish it | never | yes |
 /// | `complete` | when all its ranks and resources are released | never | yes |
-/// | `asserted` | when the attempt begins or thaws | when the controller starts; by a recovery, if work is unfinished | no |
+/// | `asserted` | when it begins or thaws | when the controller starts; by a recovery, if work is unfinished | no |
 /// | `unvouched` | by a recovery, if work is unfinished | when an edge, request or operator vouches for it | yes |
 /// | `recovered` | when the attempt begins or is vouched for in a recovery; when an edge's list adds it | never | yes |
 /// | `by_hand` | when an operator decides on hosts of `disowned` ranks | by a recovery, or new disowned ranks | yes |

@@ -298,10 +298,7 @@ impl Machine {
                         changed = true;
                     }
                 }
-                let before = self.jobs.action(id).map(|action| action.row.waiting.len());
-                changed |= self.begin_unclaimed(id, &ready);
-                self.start_ready(id, &ready);
-                changed |= before != self.jobs.action(id).map(|action| action.row.waiting.len());
+                changed |= self.start_ready(id, &ready);
             }
         }
         changed

@@ -194,7 +194,6 @@ impl Machine {
                 }
             }
         }
-        self.begin_unclaimed(id, &ranks);
         self.start_ready(id, &ranks);
     }
 

@@ -38,7 +38,7 @@ pub(crate) enum Doubt {
     Unlisted(Source),
     /// The resource manager lists the host for an attempt that the controller refused.
     Refused(JobId, Attempt),
-    /// Another attempt, of this job or another, holds the host.
+    /// The host is held by another attempt, of this job or of another one.
     Holder(JobId),
 }
 
