@@ -102,7 +102,6 @@ impl Machine {
         if let Err(text) = check_sent(signal) {
             return cx.note(Level::Warning, Some(id), None, text);
         }
-        let signal = if signal == KILL { KILL_SCRIPT } else { signal };
         let begun = |state: &State| matches!(state, State::Starting | State::Doubt { .. } | State::Live);
         let Some(task) = self.tasks.get_mut(&id).filter(|task| begun(&task.state) && !task.intent.local) else {
             return cx.note(
@@ -112,12 +111,12 @@ impl Machine {
                 format!("signal {signal} is not sent: no script of the task runs"),
             );
         };
-        if matches!(task.phase, Some(Phase::Lingering { .. })) && signal != KILL_SCRIPT {
+        if matches!(task.phase, Some(Phase::Lingering { .. })) && signal != KILL {
             let text =
                 format!("signal {signal} is not sent: scripts have ended; what they left behind can be sent KILL");
             return cx.note(Level::Warning, Some(id), None, text);
         }
-        task.signal = Some(signal);
+        task.signal = Some(if signal == KILL { KILL_SCRIPT } else { signal });
         self.deliver_signals(id, cx);
     }
 

@@ -248,9 +248,9 @@ fn a_signal_before_the_claim_waits_for_it() {
 #[test]
 fn a_signal_for_what_does_not_run_is_not_sent() {
     let mut bed = Bed::up();
-    bed.check(signal(9), &["warning: signal 43 is not sent: no script of the task runs"]);
+    bed.check(signal(9), &["warning: signal 9 is not sent: no script of the task runs"]);
     bed.ended("j", 1, "prolog", 0, &["unload j.1.prolog.0", "finished j.1.prolog.0 ok"]);
-    bed.check(signal(9), &["warning: signal 43 is not sent: no script of the task runs"]);
+    bed.check(signal(9), &["warning: signal 9 is not sent: no script of the task runs"]);
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn the_controller_has_no_power_over_the_hosts_own_tasks() {
     };
     bed.checks([
         (message(cancel), &["warning: the controller cannot cancel prolog of job j*"]),
-        (message(ToAgent::Signal { task: id, signal: 9 }), &["warning: signal 43 is not sent*"]),
+        (message(ToAgent::Signal { task: id, signal: 9 }), &["warning: signal 9 is not sent*"]),
         (ack(id), &[]),
         (begin(id), &[]),
         (forget(id), &[]),
