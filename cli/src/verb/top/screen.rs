@@ -11,6 +11,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Paragraph, Row, Table};
 
 use super::Picture;
+use crate::verb::drain;
 use crate::verb::status::cluster;
 use crate::{text, when};
 
@@ -32,7 +33,7 @@ const CARE: Style = Style::new().fg(Color::Yellow);
 fn style_of(word: &str) -> Style {
     match word {
         "overdue" | "offline" | "refused" => BAD,
-        "lingering" | "unknown" | "probing" | "resolving" | "draining" | "drained" => CARE,
+        "lingering" | "unknown" | "probing" | "resolving" | "draining" | "drained" | "lifting" => CARE,
         _ => Style::new(),
     }
 }
@@ -121,12 +122,8 @@ fn troubles(picture: &Picture) -> Vec<[String; 4]> {
         *since = (node.since_ms + picture.asked_ms.saturating_sub(picture.nodes_ms)).max(*since);
     }
     for drain in &picture.drains {
-        let state = match (drain.lifted, drain.confirmed) {
-            (true, _) => "undraining",
-            (false, true) => "drained",
-            (false, false) => "draining",
-        };
-        let (names, since) = alike.entry((state.to_owned(), text::line(&drain.newest().reason))).or_default();
+        let key = (drain::state(drain).to_owned(), text::line(&drain.newest().reason));
+        let (names, since) = alike.entry(key).or_default();
         names.push(drain.host.as_str());
         *since = picture.asked_ms.saturating_sub(drain.since_ms).max(*since);
     }
